@@ -1,0 +1,1 @@
+"""The reproducibility lab for Cellpose."""

@@ -1,0 +1,20 @@
+"""The two ways in which the lab refuses work, told apart by exit code.
+
+Every message says what was given, what was expected, where, and what to do.
+"""
+
+
+class CellreproError(Exception):
+    """An answer for the user, never a traceback; see the subclasses."""
+
+    exit_code = 2
+
+
+class BadInput(CellreproError, ValueError):
+    """What was given cannot be used: exit code 2, nothing written."""
+
+
+class NotPossibleHere(CellreproError, RuntimeError):
+    """This machine cannot do it (device, memory, disk): exit code 3, nothing written."""
+
+    exit_code = 3
