@@ -1,1 +1,44 @@
+"""Comparisons: which sameness holds between masks or weights, and where and how far it breaks."""
 
+from cellrepro.compare.masks import (
+    LARGEST_LABEL,
+    THRESHOLDS,
+    Category,
+    MaskComparison,
+    average_precision,
+    canonical,
+    categories,
+    compare_masks,
+    same_objects,
+)
+from cellrepro.compare.verdicts import Verdict, combine
+from cellrepro.compare.weights import (
+    Similarity,
+    TensorComparison,
+    WeightsComparison,
+    compare_weights,
+    distribution,
+    layer_group,
+    similarity,
+)
+
+__all__ = [
+    "LARGEST_LABEL",
+    "THRESHOLDS",
+    "Category",
+    "MaskComparison",
+    "Similarity",
+    "TensorComparison",
+    "Verdict",
+    "WeightsComparison",
+    "average_precision",
+    "canonical",
+    "categories",
+    "combine",
+    "compare_masks",
+    "compare_weights",
+    "distribution",
+    "layer_group",
+    "same_objects",
+    "similarity",
+]

@@ -1,0 +1,36 @@
+"""Data sets by name: the synthetic one, which is made, and public ones, which are fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cellrepro.cells import download, synthetic
+
+SYNTHETIC = "synthetic"
+
+
+def describe_all() -> dict[str, str]:
+    """What each name means, in a line."""
+    made = {SYNTHETIC: "synthetic nuclei with exact masks, the same bytes on every machine"}
+    return made | {name: download.describe(name).description for name in download.names()}
+
+
+def provide(name: str, *, data_dir: Path = Path("data")) -> Path:
+    """Make or fetch a data set under ``data_dir``, or check the one that is there.
+
+    Parameters
+    ----------
+    name : str
+        One of `describe_all`.
+    data_dir : Path
+        Made if need be.
+
+    Returns
+    -------
+    Path
+        The folder of images.
+    """
+    if name == SYNTHETIC:
+        synthetic.write_folder(data_dir / SYNTHETIC)
+        return data_dir / SYNTHETIC
+    return download.fetch(name, data_dir=data_dir, progress=True)

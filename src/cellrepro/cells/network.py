@@ -1,0 +1,327 @@
+"""Cellpose's network: the small one that trains on any laptop, and any pretrained one.
+
+``tiny`` is Cellpose's own ``CPSAM`` class around a small encoder of SAM's own class, so that
+training, segmentation and every operation in between are the real ones. Its initial weights are
+drawn by NumPy and are the same bytes on every machine, which PyTorch's own are not (they depend
+on the vector instructions, torch 2.15).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cellrepro.control.seeding import generators_kept
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.record.digests import file_digest
+from cellrepro.record.store import Store
+
+if TYPE_CHECKING:
+    import torch
+
+TINY = "tiny"
+CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
+"""Pretrained networks of Cellpose 4.2 that need nothing beyond Cellpose. Its DINO networks
+(``cpdino``, ``cpdino-vitb``) need a package that is not on PyPI."""
+
+_TINY_ENCODER = {"embed_dim": 192, "depth": 2, "num_heads": 1, "mlp_ratio": 2.0, "out_chans": 256}
+_TINY_PATCH = 16  # pixels; Cellpose's own is 8: four times the tokens, for no better masks here
+
+LEARNING_RATES = {TINY: 1e-3, "cellpose": 1e-5}
+"""Default learning rates: `tiny` starts from noise, Cellpose fine-tunes with 1e-5."""
+
+TINY_DRAWS_PER_EPOCH = 48
+"""Default draws per epoch for `tiny`: twelve epochs over a dozen images then find cells."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a network's weights come from.
+
+    Attributes
+    ----------
+    label : str
+        As it stands in the spec.
+    architecture : str
+        ``tiny`` or ``cellpose``.
+    path : Path or None
+        The weights file; none for `tiny`'s own initial weights and for Cellpose's names.
+    digest : str or None
+        SHA-256 of that file.
+    """
+
+    label: str
+    architecture: str
+    path: Path | None = None
+    digest: str | None = None
+
+
+def find_model(reference: str, store: Store) -> ModelSource:
+    """Say what a model reference means, without importing PyTorch.
+
+    Parameters
+    ----------
+    reference : str
+        ``tiny``, a pretrained network's name, the path of a weights file, or ``KEY`` or
+        ``KEY/REPEAT`` of a stored run.
+    store : Store
+        Where keys are looked up.
+
+    Raises
+    ------
+    BadInput
+        If it means nothing, or the file is not a whole weights file. Cellpose itself would
+        train the default model instead (4.2.1.1, ``models.py``).
+    """
+    if reference == TINY:
+        return ModelSource(TINY, TINY)
+    if reference in CELLPOSE_NAMES:
+        return ModelSource(reference, "cellpose")
+    path = Path(reference)
+    if path.is_file():
+        return ModelSource(path.name, _architecture(path), path, file_digest(path))
+    if path.suffix or len(path.parts) > 2 or path.is_absolute() or path.is_dir():
+        raise BadInput(
+            f"model {reference!r} is not a file; expected {TINY!r}, {_named()}, the path of a "
+            "weights file, or KEY/REPEAT of a stored run"
+        )
+    try:
+        run, repeat = store.find(reference)
+    except BadInput as error:
+        raise BadInput(
+            f"unknown model {reference!r}; expected {TINY!r}, {_named()}, the path of a weights "
+            f"file, or KEY/REPEAT of a run in the store {store.root}"
+        ) from error
+    repeat = repeat or run.repeats[0]
+    if repeat.weights is None:
+        raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
+    return ModelSource(
+        repeat.name, _architecture(repeat.weights), repeat.weights, file_digest(repeat.weights)
+    )
+
+
+def _named() -> str:
+    return " or ".join(repr(name) for name in CELLPOSE_NAMES)
+
+
+def _architecture(path: Path) -> str:
+    """Tell from a weights file's header whose network it is for."""
+    if zipfile.is_zipfile(path):
+        return "cellpose"  # torch.save's format, Cellpose's own
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            described = (file.metadata() or {}).get("cellrepro", '{"architecture": "cellpose"}')
+            return json.loads(described)["architecture"]
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise BadInput(
+            f"{path} is not a whole weights file ({error}); expected a file saved by Cellpose or "
+            "by cellrepro; copy it again, it may be truncated"
+        ) from error
+
+
+def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -> Any:
+    """Build the network and load its weights; no generator of the process is moved.
+
+    Parameters
+    ----------
+    source : ModelSource
+        From `find_model`.
+    seed : int
+        Draws `tiny`'s initial weights; ignored when there are weights to load.
+    device : torch.device
+        Where the network ends up.
+    dtype : {"float32", "bfloat16"}
+        Of the weights.
+
+    Returns
+    -------
+    cellpose.vit.CPSAM
+
+    Raises
+    ------
+    BadInput
+        If the weights do not fit the network.
+    NotPossibleHere
+        If named weights are neither cached nor can be downloaded.
+    """
+    import torch
+
+    with generators_kept():
+        if source.architecture == TINY:
+            network = _tiny(seed)
+            if source.path is not None:
+                _load_into(network, source.path)
+        else:
+            network = _pretrained(source)
+        network.to(device)
+        network.dtype = getattr(torch, dtype)
+    return network
+
+
+def _tiny(seed: int) -> Any:
+    from cellpose.vit import CPSAM
+
+    with _small_encoder():
+        network = CPSAM(ps=_TINY_PATCH)
+    _draw_weights(network, np.random.default_rng(seed))
+    return network
+
+
+@contextmanager
+def _small_encoder() -> Iterator[None]:
+    """Let ``CPSAM()`` find a small encoder where it looks SAM's ViT-L up."""
+    import torch
+    from segment_anything import sam_model_registry
+    from segment_anything.modeling import ImageEncoderViT
+
+    def build_small(checkpoint: None = None) -> SimpleNamespace:
+        return SimpleNamespace(
+            image_encoder=ImageEncoderViT(
+                img_size=1024,
+                patch_size=16,
+                norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6),
+                use_rel_pos=True,
+                window_size=14,  # as SAM: the first block windowed, the last one global
+                global_attn_indexes=(_TINY_ENCODER["depth"] - 1,),
+                **_TINY_ENCODER,
+            )
+        )
+
+    builder = sam_model_registry["vit_l"]
+    sam_model_registry["vit_l"] = build_small
+    try:
+        yield
+    finally:
+        sam_model_registry["vit_l"] = builder
+
+
+def _draw_weights(network: Any, generator: np.random.Generator) -> None:
+    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere."""
+    import torch
+
+    for module in network.modules():
+        if isinstance(module, torch.nn.Linear | torch.nn.Conv2d):
+            fan_in = module.weight[0].numel()
+            for parameter in (module.weight, module.bias):
+                if parameter is not None:
+                    uniform = 2 * generator.random(tuple(parameter.shape)) - 1
+                    drawn = (uniform / np.sqrt(fan_in)).astype(np.float32)
+                    parameter.data = torch.from_numpy(drawn)
+    # CPSAM.forward reads the patch embedding's data, so it is never trained (4.2.1.1): noise
+    # would stay noise. An orthogonal basis keeps what is in the patch.
+    patch = network.encoder.patch_embed.proj
+    patch.weight.data = torch.from_numpy(_walsh_patches(patch.weight.shape[0], _TINY_PATCH))
+    patch.bias.data.zero_()
+
+
+def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
+    """Walsh functions of a patch, the smoothest first: exact in binary, so equal everywhere.
+
+    Returns
+    -------
+    ndarray of float32, shape (n_patterns, 3, size, size)
+        The same pattern for each of Cellpose's three channels, of which grey images fill one.
+    """
+    from scipy.linalg import hadamard
+
+    rows = hadamard(size)
+    by_sequency = rows[np.argsort((np.diff(rows, axis=1) != 0).sum(axis=1))]
+    order = sorted(((i, j) for i in range(size) for j in range(size)), key=lambda ij: (sum(ij), ij))
+    patterns = np.stack([np.outer(by_sequency[i], by_sequency[j]) for i, j in order[:n_patterns]])
+    return np.repeat(patterns[:, None], 3, axis=1).astype(np.float32) / (2 * size)
+
+
+def _load_into(network: Any, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        network.load_state_dict(load_file(path), strict=True)
+    except (SafetensorError, RuntimeError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise BadInput(f"{path} does not fit the network {TINY!r}: {first_line}") from error
+
+
+def _pretrained(source: ModelSource) -> Any:
+    """Load through Cellpose, which downloads its named networks on first use."""
+    import pickle
+    import urllib.error
+
+    import torch
+    from cellpose.models import CellposeModel
+
+    wanted = str(source.path) if source.path is not None else source.label
+    try:
+        with _as_torch_file(source.path) as path:
+            model = CellposeModel(
+                pretrained_model=str(path or wanted),
+                device=torch.device("cpu"),
+                use_bfloat16=False,
+            )
+    except urllib.error.URLError as error:
+        raise NotPossibleHere(
+            f"the weights of {wanted!r} are not on this machine and cannot be downloaded "
+            f"({error}); download them elsewhere and put them into Cellpose's folder of models, "
+            "or name the file"
+        ) from error
+    except (RuntimeError, ValueError, EOFError, OSError, pickle.UnpicklingError) as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise BadInput(
+            f"Cellpose cannot load {wanted!r}: {first_line}; expected weights of a Cellpose 4 "
+            "network, whole"
+        ) from error
+    return model.net
+
+
+@contextmanager
+def _as_torch_file(path: Path | None) -> Iterator[Path | None]:
+    """A weights file in the format Cellpose reads, converted for the block if need be."""
+    if path is None or zipfile.is_zipfile(path):
+        yield path
+        return
+    import tempfile
+
+    import torch
+    from safetensors.torch import load_file
+
+    with tempfile.TemporaryDirectory() as scratch:
+        converted = Path(scratch, "weights.pth")
+        torch.save(load_file(path), converted)
+        yield converted
+
+
+def save_weights(network: Any, path: Path, *, architecture: str) -> str:
+    """Write every parameter as float32 safetensors and return the file's SHA-256.
+
+    The file holds names, shapes and values and one word for the architecture: no device, no
+    time. Equal parameters give equal files.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        On any device, in any dtype.
+    path : Path
+        File to write.
+    architecture : str
+        ``tiny`` or ``cellpose``.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    tensors = {
+        name: tensor.detach().to("cpu", torch.float32).contiguous()
+        for name, tensor in sorted(network.state_dict().items())
+    }
+    save_file(tensors, path, metadata={"cellrepro": json.dumps({"architecture": architecture})})
+    return file_digest(path)

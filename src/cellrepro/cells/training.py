@@ -1,0 +1,250 @@
+"""Training as ``cellpose.train.train_seg`` trains, step by step and with a data seed.
+
+The loop is the project's own because Cellpose's can neither be watched nor be given a seed for
+order and augmentation; batches, augmentation, loss and preprocessing are Cellpose's functions.
+With ``data_seed="cellpose"`` it gives the same bits as ``train_seg`` of Cellpose 4.2.1.1, which a
+test holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from cellrepro.cells.images import LabelledImage
+from cellrepro.control.seeding import generators_kept
+from cellrepro.errors import BadInput
+
+WEIGHT_DECAY = 0.1
+MIN_TRAIN_MASKS = 5
+_CROP = 256  # pixels; fixed for CPSAM
+_SCALE_RANGE = 0.5
+_TEST_SEED = 42
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch as it ended.
+
+    Attributes
+    ----------
+    index : int
+        From 0.
+    learning_rate : float
+        In force during the whole epoch.
+    train_loss : float
+        Mean over the images drawn.
+    test_loss : float or None
+        None where Cellpose's schedule evaluates nothing.
+    """
+
+    index: int
+    learning_rate: float
+    train_loss: float
+    test_loss: float | None
+
+
+@dataclass
+class Training:
+    """What training did: its epochs, its steps, and how many images it had to leave out."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    n_steps: int = 0
+    n_removed: int = 0
+
+
+def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
+    """The learning rate of every epoch, by the schedule of ``cellpose.train.train_seg``.
+
+    It rises from 0 over ten epochs, so a single epoch changes nothing; from 100 epochs on the
+    last 50 (from 301 on the last 100) are halved in ten stages.
+
+    Parameters
+    ----------
+    n_epochs : int
+    learning_rate : float
+
+    Returns
+    -------
+    ndarray of float64, shape (n_epochs,)
+
+    Examples
+    --------
+    >>> learning_rates(3, 0.9)
+    array([0. , 0.1, 0.2])
+    """
+    rates = np.linspace(0, learning_rate, 10)
+    rates = np.append(rates, learning_rate * np.ones(max(0, n_epochs - 10)))
+    if n_epochs > 300:
+        stages, length = rates[:-100], 10
+    elif n_epochs > 99:
+        stages, length = rates[:-50], 5
+    else:
+        return rates[:n_epochs]
+    for _ in range(10):
+        stages = np.append(stages, stages[-1] / 2 * np.ones(length))
+    return stages[:n_epochs]
+
+
+def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
+    """Why a training would leave every weight as it is, or none if it would not.
+
+    Examples
+    --------
+    >>> print(trains_nothing(12, 0.001))
+    None
+    """
+    if learning_rates(n_epochs, learning_rate).any():
+        return None
+    if n_epochs == 0:
+        return "0 epochs train nothing"
+    if learning_rate == 0:
+        return "a learning rate of 0 trains nothing"
+    return (
+        f"{n_epochs} epoch trains nothing: Cellpose's learning rate rises from 0 at the first "
+        "epoch, so the weights stay as they were; ask for 2 epochs or more (11 reach the full rate)"
+    )
+
+
+def train(
+    network: Any,
+    train_images: Sequence[LabelledImage],
+    test_images: Sequence[LabelledImage],
+    *,
+    n_epochs: int,
+    learning_rate: float,
+    batch_size: int = 1,
+    images_per_epoch: int | None = None,
+    data_seed: int | Literal["cellpose"] = "cellpose",
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> Training:
+    """Train a network in place.
+
+    Parameters
+    ----------
+    network : cellpose.vit.CPSAM
+        On the device to train on; trained in float32, whatever its dtype.
+    train_images, test_images : sequence of LabelledImage
+        With masks. Images with fewer than `MIN_TRAIN_MASKS` masks are left out of training, as
+        Cellpose does; the test images only give test losses, at epochs 5, 0, 10, 20, …
+    n_epochs : int
+    learning_rate : float
+        The peak; see `learning_rates`.
+    batch_size : int
+    images_per_epoch : int or None
+        Draws with replacement per epoch; none takes every image once.
+    data_seed : int or "cellpose"
+        Order, crop and augmentation follow it. "cellpose" repeats Cellpose's own seeding, by
+        epoch number, so that no seed of the user's changes them.
+    on_epoch : callable
+        Called after each epoch with the generators kept.
+
+    Returns
+    -------
+    Training
+
+    Raises
+    ------
+    BadInput
+        If no training image has enough masks.
+    """
+    import torch
+    from cellpose.train import _get_batch, _loss_fn_seg
+    from cellpose.transforms import random_rotate_and_resize
+
+    device, dtype = network.device, network.dtype
+    network.dtype = torch.float32
+    images, labels, test, test_labels, n_removed = _prepare(network, train_images, test_images)
+    n_images = len(images)
+    n_draws = n_images if images_per_epoch is None else images_per_epoch
+    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+    training = Training(n_removed=n_removed)
+
+    def batch_loss(indices: np.ndarray, data: list, targets: list) -> tuple[Any, int]:
+        batch, flows = _get_batch(indices, data=data, labels=targets)
+        x, y = random_rotate_and_resize(
+            batch,
+            lbls=flows,
+            rescale=np.ones(len(indices), "float32"),
+            bsize=_CROP,
+            scale_range=_SCALE_RANGE,
+            device=device,
+        )[:2]
+        return _loss_fn_seg(y, network(x)[0], device), len(x)
+
+    def test_loss() -> float:
+        total = 0.0
+        with torch.no_grad(), generators_kept():
+            np.random.seed(_TEST_SEED)
+            network.eval()
+            order = np.random.permutation(np.arange(0, len(test)))
+            for start in range(0, len(order), batch_size):
+                loss, n = batch_loss(order[start : start + batch_size], test, test_labels)
+                total += loss.item() * n
+        return total / len(test)
+
+    for index, rate in enumerate(learning_rates(n_epochs, learning_rate)):
+        np.random.seed(_epoch_seed(data_seed, index))
+        if n_draws == n_images:
+            order = np.random.permutation(np.arange(0, n_images))
+        else:
+            probabilities = np.ones(n_images) / n_images
+            order = np.random.choice(np.arange(0, n_images), size=(n_draws,), p=probabilities)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        network.train()
+        total = 0.0
+        for start in range(0, n_draws, batch_size):
+            loss, n = batch_loss(order[start : start + batch_size], images, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            training.n_steps += 1
+            total += loss.item() * n
+        evaluated = bool(test) and (index == 5 or index % 10 == 0)
+        epoch = Epoch(index, float(rate), total / n_draws, test_loss() if evaluated else None)
+        training.epochs.append(epoch)
+        with generators_kept():
+            on_epoch(epoch)
+    network.dtype = dtype
+    return training
+
+
+def _prepare(
+    network: Any, train_images: Sequence[LabelledImage], test_images: Sequence[LabelledImage]
+) -> tuple[list, list, list, list, int]:
+    """Normalised images and their flows, by Cellpose's own preprocessing."""
+    import torch
+    from cellpose import models
+    from cellpose.train import _process_train_test
+
+    enough = sum(len(np.unique(i.masks[i.masks > 0])) >= MIN_TRAIN_MASKS for i in train_images)
+    if not enough:
+        raise BadInput(
+            f"none of the {len(train_images)} training images has {MIN_TRAIN_MASKS} masks or "
+            "more, the least Cellpose trains on; add images, or label more of their cells"
+        )
+    out = _process_train_test(
+        train_data=[image.image for image in train_images],
+        train_labels=[image.masks for image in train_images],
+        test_data=[image.image for image in test_images] or None,
+        test_labels=[image.masks for image in test_images] or None,
+        min_train_masks=MIN_TRAIN_MASKS,
+        # A copy: Cellpose would write into the defaults that every later call reads.
+        normalize_params={**models.normalize_default, "normalize": True},
+        channel_axis=-1,
+        device=network.device,
+    )
+    images, labels, _, _, _, diameters, test, test_labels, *_ = out
+    network.diam_labels.data = torch.Tensor([diameters.mean()]).to(network.device)
+    return images, labels, test or [], test_labels or [], len(train_images) - len(images)
+
+
+def _epoch_seed(data_seed: int | Literal["cellpose"], epoch: int) -> int:
+    """Cellpose reseeds NumPy with the epoch's number; a data seed spreads over all seeds."""
+    if data_seed == "cellpose":
+        return epoch
+    return int(np.random.SeedSequence([data_seed, epoch]).generate_state(1)[0])

@@ -1,0 +1,407 @@
+"""The command line: every verb calls what a notebook could call.
+
+Progress and messages go to standard error; with ``--json`` standard output is one JSON document.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cellrepro.errors import BadInput, CellreproError
+
+_INTERRUPTED = 130  # as shells report Ctrl-C
+
+if TYPE_CHECKING:
+    from cellrepro.comparison import Comparison
+    from cellrepro.grid import GridRun
+    from cellrepro.run import Outcome
+
+app = typer.Typer(
+    help="The reproducibility lab for Cellpose: is it the same, where does it differ, does it "
+    "matter, how is it pinned.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _verb(name: str | None = None) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """A command whose result is its exit code, and whose refusals are one message."""
+
+    def decorate(function: Callable[..., int]) -> Callable[..., None]:
+        @app.command(name)
+        @functools.wraps(function)
+        def command(*args: Any, **kwargs: Any) -> None:
+            try:
+                code = function(*args, **kwargs)
+            except CellreproError as error:
+                code = _complain(str(error), error.exit_code)
+            except KeyboardInterrupt:
+                code = _complain("interrupted; what was finished is kept", _INTERRUPTED)
+            raise typer.Exit(code)
+
+        return command
+
+    return decorate
+
+
+def _complain(message: str, code: int) -> int:
+    sys.stderr.write(f"cellrepro: {message}\n")
+    return code
+
+
+DataArgument = Annotated[str, typer.Argument(help="folder of images in Cellpose's convention")]
+StoreOption = Annotated[str, typer.Option("--store", help="folder of finished runs")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON document on standard output")]
+ModelOption = Annotated[
+    str, typer.Option(help="tiny, a Cellpose model name, a weights file, or KEY/REPEAT of a run")
+]
+SeedOption = Annotated[int, typer.Option(help="for Python, NumPy, PyTorch and initial weights")]
+ProfileOption = Annotated[str, typer.Option(help="a profile's name, or a .yaml file")]
+ModeOption = Annotated[str, typer.Option(help="fast, warn or strict")]
+
+
+@_verb()
+def train(
+    data: DataArgument,
+    model: ModelOption = "tiny",
+    seed: SeedOption = 0,
+    data_seed: Annotated[
+        str, typer.Option(help="for image order and augmentation; `cellpose` is Cellpose's own")
+    ] = "cellpose",
+    epochs: Annotated[int, typer.Option(help="2 or more; 1 trains nothing")] = 12,
+    batch_size: Annotated[int, typer.Option(help="images a step")] = 1,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="peak; default 1e-3 for tiny, 1e-5 otherwise")
+    ] = None,
+    images_per_epoch: Annotated[
+        int | None, typer.Option(help="draws an epoch; default every image once, tiny at least 48")
+    ] = None,
+    profile: ProfileOption = "cpu",
+    mode: ModeOption = "strict",
+    repeats: Annotated[int, typer.Option(help="how often; 2 or more give a verdict")] = 2,
+    ledger: Annotated[str, typer.Option(help="off")] = "off",
+    store: StoreOption = "outputs",
+    as_json: JsonOption = False,
+) -> int:
+    """Train one spec several times and say whether the repeats came out the same."""
+    from cellrepro.run import train as run_training
+
+    outcome = run_training(
+        data,
+        model=model,
+        seed=seed,
+        data_seed=_data_seed(data_seed),
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        images_per_epoch=images_per_epoch,
+        profile=profile,
+        mode=mode,
+        repeats=repeats,
+        ledger=ledger,
+        store=store,
+    )
+    return _report_outcome(outcome, as_json)
+
+
+@_verb()
+def segment(
+    data: DataArgument,
+    model: ModelOption = "tiny",
+    seed: SeedOption = 0,
+    profile: ProfileOption = "cpu",
+    mode: ModeOption = "strict",
+    repeats: Annotated[int, typer.Option(help="how often; 2 or more give a verdict")] = 3,
+    ledger: Annotated[str, typer.Option(help="off")] = "off",
+    store: StoreOption = "outputs",
+    as_json: JsonOption = False,
+) -> int:
+    """Segment the same images several times and say whether every mask is the same."""
+    from cellrepro.run import segment as run_segmentation
+
+    outcome = run_segmentation(
+        data,
+        model=model,
+        seed=seed,
+        profile=profile,
+        mode=mode,
+        repeats=repeats,
+        ledger=ledger,
+        store=store,
+    )
+    return _report_outcome(outcome, as_json)
+
+
+@_verb()
+def compare(
+    a: Annotated[
+        str, typer.Argument(help="KEY, KEY/REPEAT, a mask file, a folder, a weights file")
+    ],
+    b: Annotated[str, typer.Argument(help="the other one, of the same kind")],
+    store: StoreOption = "outputs",
+    as_json: JsonOption = False,
+) -> int:
+    """Compare two runs, masks, folders of masks or weights files."""
+    from cellrepro.compare.verdicts import Verdict
+    from cellrepro.comparison import compare as compare_two
+
+    result = compare_two(a, b, store=store)
+    _answer(as_json, _comparison_document(result), lambda: _comparison_lines(result))
+    return 0 if result.verdict == Verdict.IDENTICAL and not result.differs else 1
+
+
+@_verb()
+def grid(
+    file: Annotated[str, typer.Argument(help="a grid of specs, YAML")],
+    workers: Annotated[
+        int | None, typer.Option(help="specs at the same time; default one per device")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run")] = False,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE, replaces a parameter of the file")
+    ] = None,
+    store: StoreOption = "outputs",
+    as_json: JsonOption = False,
+) -> int:
+    """Carry out a grid of specs through papermill; finished ones are not run again."""
+    from cellrepro.grid import planned, read_grid, run_grid
+
+    checked = read_grid(file, store=store, overrides=_overrides(override or []))
+    if dry_run:
+        runs = planned(checked, store=store)
+    else:
+        runs = run_grid(checked, store=store, workers=workers)
+    document = {"runs": [asdict(run) for run in runs]}
+    _answer(as_json, document, lambda: [_grid_line(run) for run in runs])
+    return 1 if any(run.status == "failed" for run in runs) else 0
+
+
+@_verb()
+def report(store: StoreOption = "outputs", as_json: JsonOption = False) -> int:
+    """Write the cross-device report over everything in the store."""
+    from cellrepro.show.report import write_report
+
+    written = write_report(store)
+    document = {"html": str(written.html), "runs": written.runs, "groups": written.groups}
+    _answer(as_json, document, lambda: [written.sentence, f"report: {written.html}"])
+    return 0
+
+
+@_verb("list")
+def list_runs(store: StoreOption = "outputs", as_json: JsonOption = False) -> int:
+    """List what the store holds."""
+    from cellrepro.compare.runs import judge
+    from cellrepro.record.store import Store
+
+    runs = []
+    for run in Store(store).runs():
+        judgement = judge([repeat.manifest for repeat in run.repeats])
+        runs.append(
+            {
+                "key": run.key,
+                "spec": run.spec.model_dump(mode="json"),
+                "repeats": [repeat.index for repeat in run.repeats],
+                "verdict": judgement.overall,
+            }
+        )
+    _answer(as_json, {"runs": runs}, lambda: [_list_line(run) for run in runs] or ["no runs yet"])
+    return 0
+
+
+@_verb()
+def data(
+    name: Annotated[str, typer.Argument(help="synthetic, or a public set; none lists them")] = "",
+    folder: Annotated[str, typer.Option("--into", help="where data sets are kept")] = "data",
+    as_json: JsonOption = False,
+) -> int:
+    """Make the synthetic images, or fetch a named public set, under data/."""
+    from cellrepro.cells import datasets
+
+    if not name:
+        known = datasets.describe_all()
+        document = {"sets": known}
+        _answer(as_json, document, lambda: [f"{key}: {text}" for key, text in known.items()])
+        return 0
+    path = datasets.provide(name, data_dir=Path(folder))
+    _answer(as_json, {"folder": str(path)}, lambda: [str(path)])
+    return 0
+
+
+# -- answers -------------------------------------------------------------------------------
+
+
+def _report_outcome(outcome: Outcome, as_json: bool) -> int:
+    from cellrepro.compare.verdicts import Verdict
+
+    judgement = outcome.judgement
+    document = {
+        "key": outcome.key,
+        "folder": str(outcome.folder),
+        "repeats": [_repeat_document(repeat) for repeat in outcome.repeats],
+        "verdict": judgement.overall,
+        "verdicts": {"weights": judgement.weights, "masks": judgement.masks},
+        "reasons": list(judgement.reasons),
+        "compared": {"repeats": judgement.n_repeats, "images": judgement.n_images},
+        "notices": list(outcome.plan.notices),
+        "learning_rates": _learning_rates(outcome),
+    }
+    _answer(as_json, document, lambda: _outcome_lines(outcome))
+    return 0 if judgement.overall in (None, Verdict.IDENTICAL) else 1
+
+
+def _repeat_document(repeat: Any) -> dict[str, Any]:
+    manifest = repeat.manifest
+    return {
+        "index": manifest.repeat,
+        "weights": manifest.weights.digest if manifest.weights else None,
+        "masks": {name: record.digest for name, record in manifest.masks.items()},
+        "objects": {name: record.n_objects for name, record in manifest.masks.items()},
+        "ap50": manifest.ap50,
+        "seconds": round(sum(manifest.seconds.values()), 3),
+    }
+
+
+def _learning_rates(outcome: Outcome) -> list[float] | None:
+    training = outcome.repeats[0].manifest.training
+    return training.learning_rates if training is not None else None
+
+
+def _outcome_lines(outcome: Outcome) -> list[str]:
+    lines = [f"run {outcome.key} in {outcome.folder}"]
+    rates = _learning_rates(outcome)
+    if rates:
+        lines.append(f"learning rate {rates[0]:.2g} to {max(rates):.2g} over {len(rates)} epochs")
+    for repeat in outcome.repeats:
+        manifest = repeat.manifest
+        n_objects = sum(record.n_objects for record in manifest.masks.values())
+        score = "no ground truth" if manifest.ap50 is None else f"AP@0.5 {manifest.ap50:.3f}"
+        weights = f"weights {manifest.weights.digest[:12]}, " if manifest.weights else ""
+        lines.append(
+            f"  repeat {manifest.repeat}: {weights}{n_objects} objects in "
+            f"{len(manifest.masks)} images, {score}, {sum(manifest.seconds.values()):.1f} s"
+        )
+    lines.append(outcome.judgement.sentence())
+    return lines
+
+
+def _comparison_document(result: Comparison) -> dict[str, Any]:
+    weights = None
+    if result.weights is not None:
+        weights = asdict(result.weights)
+        weights["per_tensor"] = [row for row in weights["per_tensor"] if row["n_differing"]]
+    return {
+        "verdict": result.verdict,
+        "differs": list(result.differs),
+        "weights": weights,
+        "masks": {name: asdict(masks) for name, masks in result.masks.items()},
+        "objects": result.n_objects,
+        "ppm": result.ppm,
+        "environment": dict(result.environment),
+        "spec": dict(result.spec),
+        "ap50": result.ap50,
+        "notes": list(result.notes),
+    }
+
+
+def _comparison_lines(result: Comparison) -> list[str]:
+    lines = [f"{result.verdict}" + (f": {', '.join(result.differs)}" if result.differs else "")]
+    if result.weights is not None:
+        w = result.weights
+        lines.append(
+            f"  weights: {w.n_differing} of {w.n_parameters} parameters differ, "
+            f"L2 {w.l2:.3g} (relative {w.relative_l2:.3g}), cosine {w.cosine:.6f}, "
+            f"largest {w.max_abs:.3g}" + (f" in {w.max_abs_name}" if w.max_abs_name else "")
+        )
+    if result.masks:
+        n = result.n_objects
+        lines.append(
+            f"  masks of {len(result.masks)} images: {result.ppm:.0f} ppm of the pixels differ; "
+            f"objects {n['a']} and {n['b']}, {n['matched']} matched, {n['lost']} lost, "
+            f"{n['gained']} gained"
+        )
+    if result.ap50 is not None and None not in result.ap50:
+        lines.append(f"  ground truth: AP@0.5 {result.ap50[0]:.3f} and {result.ap50[1]:.3f}")
+    for title, fields in (("spec", result.spec), ("environment", result.environment)):
+        lines += [f"  {title} {name}: {a!r} and {b!r}" for name, (a, b) in fields.items()]
+    return lines + [f"  note: {note}" for note in result.notes]
+
+
+def _grid_line(run: GridRun) -> str:
+    varied = ", ".join(f"{name} {value}" for name, value in run.varied.items())
+    return f"{run.status:8} {run.key}  {varied}" + (f"  ({run.reason})" if run.reason else "")
+
+
+def _list_line(run: dict[str, Any]) -> str:
+    spec = run["spec"]
+    return (
+        f"{run['key']}  {spec['task']} {spec['data']}, {spec['model']}, seed {spec['seed']}, "
+        f"{spec['profile']}, {spec['mode']}: {len(run['repeats'])} repeats, "
+        f"{run['verdict'] or 'no verdict'}"
+    )
+
+
+def _answer(as_json: bool, document: dict[str, Any], lines: Callable[[], list[str]]) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(_plain(document), indent=1, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write("\n".join(lines()) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """JSON types only: NaN and infinities, which JSON lacks, become null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+# -- options -------------------------------------------------------------------------------
+
+
+def _data_seed(text: str) -> int | str:
+    if text == "cellpose":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"--data-seed is {text!r}; expected `cellpose` or a whole number") from None
+
+
+def _overrides(pairs: list[str]) -> dict[str, Any]:
+    import yaml
+
+    chosen = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadInput(f"--set {pair!r}; expected NAME=VALUE")
+        chosen[name] = yaml.safe_load(value)
+    return chosen
+
+
+def main() -> None:
+    """Run the command line; the contract's exit codes, and no traceback for a user's mistake."""
+    app()

@@ -1,0 +1,248 @@
+"""Two things a user names, compared: runs or repeats, mask files, folders of masks, weights.
+
+A door like `cellrepro.run`: the command ``compare`` and the notebooks call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellrepro.cells.images import read_masks
+from cellrepro.compare.masks import MaskComparison, compare_masks
+from cellrepro.compare.verdicts import Verdict, combine
+from cellrepro.compare.weights import WeightsComparison, compare_weights
+from cellrepro.errors import BadInput
+from cellrepro.record.manifest import Manifest
+from cellrepro.record.store import Repeat, Run, Store
+
+MASK_FILES = (".tif", ".tiff", ".png")
+WEIGHT_FILES = (".safetensors",)
+
+_SURROUNDINGS = (
+    "versions",
+    "device",
+    "threads",
+    "cpu_capability",
+    "variables",
+    "switches",
+    "host",
+    "numeric_libraries",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two things have in common and in what they differ.
+
+    Attributes
+    ----------
+    verdict : Verdict
+        Over masks and weights, whichever both sides have.
+    differs : tuple of str
+        Words: ``environment``, ``spec``, ``data``, ``weights-init``, ``weights``, ``masks``,
+        ``truth``.
+    masks : dict
+        By image.
+    weights : WeightsComparison or None
+    environment : dict
+        Field to (a, b), where they differ.
+    spec : dict
+        Field to (a, b), where they differ.
+    ap50 : tuple or None
+        Mean average precision at IoU 0.5 against the ground truth, of a and of b.
+    notes : tuple of str
+        What was not compared, and why.
+    """
+
+    verdict: Verdict
+    differs: tuple[str, ...]
+    masks: Mapping[str, MaskComparison] = field(default_factory=dict)
+    weights: WeightsComparison | None = None
+    environment: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    spec: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    ap50: tuple[float | None, float | None] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_objects(self) -> dict[str, int]:
+        """Objects over all images: in a, in b, matched, lost, gained."""
+        totals = {"a": 0, "b": 0, "matched": 0, "kept": 0, "lost": 0, "gained": 0}
+        for result in self.masks.values():
+            totals["a"] += result.n_objects_a
+            totals["b"] += result.n_objects_b
+            totals["matched"] += result.n_matched
+            totals["kept"] += result.n_kept
+            totals["lost"] += len(result.lost)
+            totals["gained"] += len(result.gained)
+        return totals
+
+    @property
+    def ppm(self) -> float:
+        """Differing pixels per million over all images; 0 over nothing."""
+        n_pixels = sum(result.n_pixels for result in self.masks.values())
+        n_differing = sum(result.n_differing for result in self.masks.values())
+        return 1e6 * n_differing / n_pixels if n_pixels else 0.0
+
+
+def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:
+    """Compare two things of the same kind.
+
+    Parameters
+    ----------
+    a, b : str
+        ``KEY`` (then its first repeat) or ``KEY/REPEAT`` of the store, or the paths of two mask
+        files, two folders of masks (files of equal names are compared), or two
+        ``.safetensors`` files.
+    store : str or Path
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    BadInput
+        If one of them is nothing of the kind, or they are of two kinds.
+    """
+    paths = Path(a), Path(b)
+    on_disk = [path.exists() for path in paths]
+    if not any(on_disk):
+        place = Store(store)
+        return compare_repeats(*_repeats(a, b, place))
+    if not all(on_disk):
+        missing = paths[on_disk.index(False)]
+        raise BadInput(
+            f"{missing} is not there, but {paths[on_disk.index(True)]} is a path; expected two "
+            "paths, or two KEY/REPEAT of the store"
+        )
+    if all(path.is_dir() for path in paths):
+        return _compare_folders(*paths)
+    if all(path.suffix.lower() in MASK_FILES for path in paths):
+        return _of_masks({paths[0].name: (read_masks(paths[0]), read_masks(paths[1]))})
+    if all(path.suffix.lower() in WEIGHT_FILES for path in paths):
+        weights = compare_weights(*paths)
+        differs = () if weights.equal else ("weights",)
+        return Comparison(weights.verdict, differs, weights=weights)
+    raise BadInput(
+        f"{a} and {b} are not of one kind; expected two mask files "
+        f"({', '.join(MASK_FILES)}), two folders of masks, or two weights files "
+        f"({', '.join(WEIGHT_FILES)})"
+    )
+
+
+def compare_repeats(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> Comparison:
+    """Compare two stored repeats: what was asked for, the surroundings, weights and masks."""
+    (run_a, repeat_a), (run_b, repeat_b) = a, b
+    first, second = repeat_a.manifest, repeat_b.manifest
+    spec = _differing(run_a.spec.model_dump(mode="json"), run_b.spec.model_dump(mode="json"))
+    environment = {
+        f"{name}.{key}" if key else name: values
+        for name in _SURROUNDINGS
+        for key, values in _differing_field(getattr(first, name), getattr(second, name)).items()
+    }
+    same_data = first.data.digest == second.data.digest
+    masks, notes = _masks_of(repeat_a, repeat_b)
+    weights = None
+    if repeat_a.weights is not None and repeat_b.weights is not None:
+        weights = compare_weights(repeat_a.weights, repeat_b.weights)
+    differs = [
+        word
+        for word, differing in (
+            ("environment", bool(environment)),
+            ("spec", bool(spec)),
+            ("data", not same_data),
+            ("weights-init", first.model.initial_weights != second.model.initial_weights),
+            ("weights", weights is not None and not weights.equal),
+            ("masks", any(m.verdict not in _EQUAL for m in masks.values())),
+            ("truth", first.ap50 != second.ap50),
+        )
+        if differing
+    ]
+    verdicts = [result.verdict for result in masks.values() if result.verdict != Verdict.VACUOUS]
+    judged = [combine(verdicts)]
+    if weights is not None:
+        judged.append(_weights_verdict(weights, first, second))
+    return Comparison(
+        combine(judged),
+        tuple(differs),
+        masks,
+        weights,
+        environment,
+        spec,
+        (first.ap50, second.ap50),
+        tuple(notes + [f"vacuous: {reason}" for reason in first.vacuous]),
+    )
+
+
+_EQUAL = (Verdict.IDENTICAL, Verdict.VACUOUS)
+
+
+def _weights_verdict(weights: WeightsComparison, a: Manifest, b: Manifest) -> Verdict:
+    untrained = any(m.weights is not None and m.weights.n_changed == 0 for m in (a, b))
+    return Verdict.VACUOUS if weights.equal and untrained else weights.verdict
+
+
+def _repeats(a: str, b: str, store: Store) -> tuple[tuple[Run, Repeat], tuple[Run, Repeat]]:
+    run_a, repeat_a = store.find(a)
+    run_b, repeat_b = store.find(b)
+    return (run_a, repeat_a or run_a.repeats[0]), (run_b, repeat_b or run_b.repeats[0])
+
+
+def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str]]:
+    names_a, names_b = a.manifest.masks.keys(), b.manifest.masks.keys()
+    shared = [name for name in a.manifest.masks if name in names_b]
+    alone = sorted(names_a ^ names_b)
+    notes = [f"only one side has masks of {', '.join(alone)}"] if alone else []
+    if not shared:
+        raise BadInput(
+            f"{a.name} and {b.name} segmented no image of the same name; compare runs over the "
+            "same images"
+        )
+    return {name: compare_masks(a.masks(name), b.masks(name)) for name in shared}, notes
+
+
+def _compare_folders(a: Path, b: Path) -> Comparison:
+    files_a, files_b = _mask_files(a), _mask_files(b)
+    shared = [name for name in files_a if name in files_b]
+    if not shared:
+        raise BadInput(
+            f"{a} ({len(files_a)} mask files) and {b} ({len(files_b)}) share no file name; expected "
+            f"folders with masks ({', '.join(MASK_FILES)}) of equal names"
+        )
+    alone = sorted(files_a.keys() ^ files_b.keys())
+    notes = (f"only one side has {', '.join(alone)}",) if alone else ()
+    return _of_masks(
+        {name: (read_masks(files_a[name]), read_masks(files_b[name])) for name in shared}, notes
+    )
+
+
+def _mask_files(folder: Path) -> dict[str, Path]:
+    files = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in MASK_FILES]
+    marked = [path for path in files if path.stem.endswith("_masks")]
+    return {path.stem: path for path in marked or files}
+
+
+def _of_masks(
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], notes: tuple[str, ...] = ()
+) -> Comparison:
+    masks = {name: compare_masks(a, b) for name, (a, b) in pairs.items()}
+    verdicts = [result.verdict for result in masks.values() if result.verdict != Verdict.VACUOUS]
+    verdict = combine(verdicts)
+    differs = ("masks",) if verdict not in _EQUAL else ()
+    return Comparison(verdict, differs, masks, notes=notes)
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = [*a, *(name for name in b if name not in a)]
+    return {name: (a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)}
+
+
+def _differing_field(a: Any, b: Any) -> dict[str, tuple[Any, Any]]:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return _differing(a, b)
+    return {} if a == b else {"": (a, b)}

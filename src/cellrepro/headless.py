@@ -1,0 +1,81 @@
+"""One notebook executed without a person: ``python -m cellrepro.headless JOB.json``.
+
+The grid starts it with the profile's environment, because papermill ignores ``env=`` (2.7.0). The
+exit code and the last line of standard output say how it ended; the notebook's own metadata does
+not, it says "completed" after a killed kernel (papermill 2.7.0).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cellrepro.worker import end_with_caller
+
+
+@dataclass(frozen=True)
+class Job:
+    """A notebook, where the executed copy goes, and its parameters (plain literals)."""
+
+    notebook: str
+    output: str
+    parameters: dict[str, Any]
+
+    def to_json(self) -> str:
+        """As `from_json` reads it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """Read what `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+def execute(job: Job, *, log_output: bool = True) -> None:
+    """Execute a notebook with papermill; what it wrote so far is kept if it fails.
+
+    Raises
+    ------
+    papermill.exceptions.PapermillExecutionError
+        If a cell raises.
+    nbclient.exceptions.DeadKernelError
+        If the kernel is killed.
+    """
+    import papermill
+
+    papermill.execute_notebook(
+        job.notebook,
+        job.output,
+        parameters=job.parameters,
+        cwd=str(Path(job.notebook).parent),
+        progress_bar=False,
+        log_output=log_output,
+        stdout_file=sys.stderr,
+        stderr_file=sys.stderr,
+        store_widget_state=False,  # an explorer would put its images into the file again
+    )
+
+
+def main() -> int:
+    """Execute the job named on the command line; the exit code of the process."""
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    end_with_caller()
+    job = Job.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    try:
+        execute(job)
+    except PapermillExecutionError as error:
+        print(json.dumps({"reason": f"{error.ename}: {error.evalue}", "cell": error.exec_count}))
+        return 1
+    except DeadKernelError as error:
+        print(json.dumps({"reason": f"the kernel was killed ({error}), perhaps memory ran out"}))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""What happened in one repeat, as written to its ``manifest.json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class DataRecord(_Record):
+    """The images a repeat used."""
+
+    path: str
+    """Where the folder was; informative only, `digest` says what was in it."""
+    digest: str
+    files: dict[str, str]
+    n_train: int
+    n_test: int
+    segmented: str
+    """``test``, or ``train`` when the folder holds no test images."""
+    warnings: list[str]
+
+
+class ModelRecord(_Record):
+    """The network a repeat started from."""
+
+    architecture: str
+    n_parameters: int
+    dtype: str
+    initial_weights: str
+    """SHA-256 of the starting weights, written as the store writes weights."""
+
+
+class TrainingRecord(_Record):
+    """How training went, one entry per epoch."""
+
+    learning_rates: list[float]
+    train_losses: list[float]
+    test_losses: list[float | None]
+    """Null for the epochs at which Cellpose's schedule evaluates nothing."""
+    n_steps: int
+    n_removed: int
+    """Training images left out because they hold fewer masks than Cellpose's minimum."""
+
+
+class WeightsRecord(_Record):
+    """The trained weights."""
+
+    digest: str
+    n_changed: int
+    """Parameters (scalars) whose bits differ from the start, out of `ModelRecord.n_parameters`."""
+
+
+class MaskRecord(_Record):
+    """The masks of one image."""
+
+    file: str
+    digest: str
+    """Of the labels as numbered by Cellpose."""
+    canonical_digest: str
+    """Of the labels renumbered in raster order: equal for equal outlines."""
+    n_objects: int
+    seconds: float
+    ap50: float | None = None
+    """Average precision at IoU 0.5 against the ground truth; null without one."""
+    n_true: int | None = None
+
+
+class WarningRecord(_Record):
+    """One kind of warning, as Python printed it."""
+
+    message: str
+    category: str
+    file: str
+    line: int
+    phase: str
+    count: int
+
+
+class Manifest(_Record):
+    """What happened in one repeat."""
+
+    format: int = 1
+    key: str
+    repeat: int
+    vacuous: list[str]
+    """Why equality with another repeat would prove nothing; empty if it would."""
+    started: str
+    seconds: dict[str, float]
+    host: dict[str, Any]
+    versions: dict[str, str]
+    device: str
+    threads: int
+    cpu_capability: str
+    numeric_libraries: list[dict[str, Any]]
+    variables: dict[str, str]
+    """Environment variables in force that change numbers."""
+    switches: dict[str, Any]
+    seeds: dict[str, int | str]
+    data: DataRecord
+    model: ModelRecord
+    training: TrainingRecord | None = None
+    weights: WeightsRecord | None = None
+    masks: dict[str, MaskRecord]
+    warnings: list[WarningRecord]
+    files: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of every other file of the repeat, by its path inside the folder."""
+
+    @property
+    def ap50(self) -> float | None:
+        """Mean average precision at IoU 0.5 over the images with ground truth."""
+        scores = [mask.ap50 for mask in self.masks.values() if mask.ap50 is not None]
+        return sum(scores) / len(scores) if scores else None

@@ -1,0 +1,87 @@
+"""What was asked for, and the key that names it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from cellrepro.control.determinism import check_mode
+from cellrepro.control.seeding import check_seed
+from cellrepro.errors import BadInput
+from cellrepro.record.digests import value_digest
+
+KEY_LENGTH = 16
+"""Hex digits of a key: 64 bits, no accidental collision below a billion specs."""
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Spec(BaseModel):
+    """What was asked for, completely: the same spec gives the same key on every machine.
+
+    Paths are not part of it; data and weights count by their content.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: Literal["train", "segment"] = "train"
+    data: str
+    """The folder's name, for people; `data_digest` says what is in it."""
+    data_digest: Digest
+    model: str
+    """``tiny``, a Cellpose model name, a file's name, or ``KEY/REPEAT`` of a stored run."""
+    model_digest: Digest | None = None
+    """SHA-256 of the weights file; none where the weights follow from the seed."""
+    seed: Annotated[int, AfterValidator(check_seed)] = 0
+    data_seed: int | Literal["cellpose"] = "cellpose"
+    epochs: int = Field(default=0, ge=0, le=100_000)
+    batch_size: int = Field(default=1, ge=1, le=4096)
+    learning_rate: float = Field(default=0.0, ge=0)
+    images_per_epoch: int | None = Field(default=None, ge=1)
+    """Draws per epoch; none takes every image once, as Cellpose does by default."""
+    profile: str
+    profile_settings: dict[str, Any]
+    mode: Annotated[str, AfterValidator(check_mode)] = "strict"
+    ledger: Literal["off"] = "off"
+
+    @field_validator("data_seed")
+    @classmethod
+    def _data_seed_in_range(cls, value: int | str) -> int | str:
+        return value if value == "cellpose" else check_seed(value, name="data_seed")  # type: ignore[arg-type]
+
+    @field_validator("learning_rate")
+    @classmethod
+    def _learning_rate_finite(cls, value: float) -> float:
+        if not math.isfinite(value):
+            raise ValueError(f"learning_rate is {value}; expected a finite number")
+        return value
+
+    @property
+    def key(self) -> str:
+        """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
+        return value_digest(self.model_dump(mode="json"))[:KEY_LENGTH]
+
+
+def make_spec(**fields: Any) -> Spec:
+    """A spec, or one message that names every field that is wrong.
+
+    Raises
+    ------
+    BadInput
+        With what was given and expected, field by field.
+    """
+    try:
+        return Spec(**fields)
+    except ValidationError as error:
+        raise BadInput(explain(error)) from error
+
+
+def explain(error: ValidationError) -> str:
+    """A validation error as one sentence a user can act on."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or 'value'} is {problem['input']!r}: "
+        f"{problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors()
+    )

@@ -1,0 +1,396 @@
+"""One spec carried out: every repeat in a process of its own, stored whole, then judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cellrepro.cells.images import ImageFolder, read_folder
+from cellrepro.cells.network import (
+    LEARNING_RATES,
+    TINY,
+    TINY_DRAWS_PER_EPOCH,
+    ModelSource,
+    find_model,
+)
+from cellrepro.cells.training import trains_nothing
+from cellrepro.compare.runs import Judgement, judge
+from cellrepro.control import determinism, profiles
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.record.spec import Spec, make_spec
+from cellrepro.record.store import Repeat, Store
+from cellrepro.show.progress import progress
+from cellrepro.worker import Request, segmented_part
+
+HOLD_VARIABLE = "CELLREPRO_HOLD"
+"""Names a folder in which to leave the finished repeat instead of storing it; the grid sets it,
+adds the notebook it executed, and stores both together."""
+
+_TAIL_LINES = 12
+
+
+class RunFailed(CellreproError):
+    """A worker ended without finishing, for no reason of the user's."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A spec and what is needed to carry it out on this machine.
+
+    Attributes
+    ----------
+    spec : Spec
+    data : Path
+        The folder of images.
+    folder : ImageFolder
+        The same, read and found good.
+    model : ModelSource
+    notices : tuple of str
+        What the user should know before it starts.
+    """
+
+    spec: Spec
+    data: Path
+    folder: ImageFolder
+    model: ModelSource
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All repeats of one spec, and whether they came out the same."""
+
+    plan: Plan
+    store: Store
+    repeats: tuple[Repeat, ...]
+    judgement: Judgement
+
+    @property
+    def spec(self) -> Spec:
+        """What was asked for."""
+        return self.plan.spec
+
+    @property
+    def key(self) -> str:
+        """The spec's key, the name of the run."""
+        return self.spec.key
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is, or will be once the grid has stored it."""
+        return self.store.root / "runs" / self.key
+
+
+def plan_training(
+    data: str | Path,
+    *,
+    model: str = TINY,
+    seed: int = 0,
+    data_seed: int | Literal["cellpose"] = "cellpose",
+    epochs: int = 12,
+    batch_size: int = 1,
+    learning_rate: float | None = None,
+    images_per_epoch: int | None = None,
+    profile: str = "cpu",
+    mode: str = "strict",
+    ledger: str = "off",
+    store: str | Path = "outputs",
+) -> Plan:
+    """Check everything a training needs and name its spec; writes nothing.
+
+    The parameters are those of `train`.
+    """
+    _refuse_ledger(ledger)
+    folder = read_folder(data)
+    source = find_model(model, Store(store))
+    if images_per_epoch is None and source.architecture == TINY:
+        images_per_epoch = max(TINY_DRAWS_PER_EPOCH, len(folder.train))
+    spec = make_spec(
+        task="train",
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=LEARNING_RATES[source.architecture]
+        if learning_rate is None
+        else learning_rate,
+        images_per_epoch=images_per_epoch,
+        **_common(data, folder, source, seed=seed, data_seed=data_seed, profile=profile, mode=mode),
+    )
+    if epochs < 1:
+        raise BadInput(f"epochs is {epochs}; expected 1 or more (2 or more train something)")
+    notices = list(folder.warnings)
+    why = trains_nothing(spec.epochs, spec.learning_rate)
+    if why is not None:
+        notices.append(f"this run will be vacuous: {why}")
+    return Plan(spec, Path(data), folder, source, tuple(notices))
+
+
+def plan_segmentation(
+    data: str | Path,
+    *,
+    model: str = TINY,
+    seed: int = 0,
+    profile: str = "cpu",
+    mode: str = "strict",
+    ledger: str = "off",
+    store: str | Path = "outputs",
+) -> Plan:
+    """Check everything a segmentation needs and name its spec; writes nothing.
+
+    The parameters are those of `segment`.
+    """
+    _refuse_ledger(ledger)
+    folder = read_folder(data, need_masks=False, need_train=False)
+    source = find_model(model, Store(store))
+    spec = make_spec(
+        task="segment",
+        **_common(
+            data, folder, source, seed=seed, data_seed="cellpose", profile=profile, mode=mode
+        ),
+    )
+    notices = list(folder.warnings)
+    if source.label == TINY:
+        notices.append(
+            "tiny with its initial weights has learnt nothing and finds no cells; name a trained "
+            "model (KEY/REPEAT of a run, a file, a Cellpose name)"
+        )
+    return Plan(spec, Path(data), folder, source, tuple(notices))
+
+
+def train(data: str | Path, *, repeats: int = 2, quiet: bool = False, **parameters: Any) -> Outcome:
+    """Train one spec ``repeats`` times, each in a process of its own, and compare the repeats.
+
+    Repeats that are stored already are not run again.
+
+    Parameters
+    ----------
+    data : str or Path
+        Folder in Cellpose's convention: ``train/`` and ``test/`` with ``NAME.tif`` and
+        ``NAME_masks.tif``; without the two it is all training.
+    repeats : int
+        How often; 2 are needed for a verdict.
+    quiet : bool
+        Show neither progress nor notices.
+    model : str
+        ``tiny``, a Cellpose model name, a weights file, or ``KEY/REPEAT`` of a stored run.
+    seed : int
+        For Python, NumPy, PyTorch, and `tiny`'s initial weights.
+    data_seed : int or "cellpose"
+        For image order and augmentation; Cellpose's own seeding by default.
+    epochs, batch_size : int
+    learning_rate : float, optional
+        Peak; by default 1e-3 for `tiny`, 1e-5 otherwise.
+    images_per_epoch : int, optional
+        Draws per epoch; by default at least 48 for `tiny`, every image once otherwise.
+    profile : str
+        Name or ``.yaml`` file.
+    mode : str
+        ``fast``, ``warn`` or ``strict``.
+    ledger : str
+        ``off``.
+    store : str or Path
+        Where runs are kept.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    BadInput
+        If anything given cannot be used; nothing is written.
+    NotPossibleHere
+        If this machine lacks the device, memory or disk.
+    """
+    return carry_out(
+        plan_training(data, **parameters),
+        store=Store(parameters.get("store", "outputs")),
+        repeats=repeats,
+        quiet=quiet,
+    )
+
+
+def segment(
+    data: str | Path, *, repeats: int = 3, quiet: bool = False, **parameters: Any
+) -> Outcome:
+    """Segment the same images ``repeats`` times, each in a process of its own, and compare.
+
+    Parameters are those of `train` that concern no training; masks need not exist.
+    """
+    return carry_out(
+        plan_segmentation(data, **parameters),
+        store=Store(parameters.get("store", "outputs")),
+        repeats=repeats,
+        quiet=quiet,
+    )
+
+
+def carry_out(plan: Plan, *, store: Store, repeats: int, quiet: bool = False) -> Outcome:
+    """Run the repeats of a plan that the store lacks, and judge all of them."""
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+        raise BadInput(f"repeats is {repeats!r}; expected a whole number, 1 or more")
+    if not quiet:
+        for notice in plan.notices:
+            print(f"note: {notice}", file=sys.stderr)
+    done = [_repeat(plan, store, index, repeats=repeats, quiet=quiet) for index in range(repeats)]
+    return Outcome(plan, store, tuple(done), judge([repeat.manifest for repeat in done]))
+
+
+def stored(store: Store, spec: Spec, index: int) -> Repeat | None:
+    """A repeat that the store holds, or none."""
+    folder = store.root / "runs" / spec.key / str(index)
+    return Repeat(folder) if folder.exists() else None
+
+
+def _repeat(plan: Plan, store: Store, index: int, *, repeats: int, quiet: bool) -> Repeat:
+    present = stored(store, plan.spec, index)
+    if present is not None:
+        return present
+    label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
+    held = os.environ.get(HOLD_VARIABLE)
+    if held:
+        folder = Path(held)
+        folder.mkdir()
+        _work(plan, index, folder, label=label, quiet=quiet)
+        return Repeat(folder)
+    with store.staging() as area:
+        folder = area / "repeat"
+        folder.mkdir()
+        _work(plan, index, folder, label=label, quiet=quiet)
+        return store.commit(folder, plan.spec)
+
+
+def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool) -> None:
+    """Start a worker with the profile's environment and follow it to its end."""
+    profile = profiles.Profile(**plan.spec.profile_settings)
+    request = Request(plan.spec, index, folder, plan.data.resolve(), plan.model)
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as log:
+        request_path = Path(scratch, "request.json")
+        request_path.write_text(request.to_json(), encoding="utf-8")
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "cellrepro.worker", str(request_path)],
+            env=profile.child_environment(determinism.environment(plan.spec.mode)),
+            stdin=subprocess.PIPE,  # held open: the worker ends when this process does
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        with _ended(worker):
+            refusal = _follow(worker, plan, label=label, quiet=quiet)
+        log.seek(0)
+        tail = "".join(log.readlines()[-_TAIL_LINES:])
+    _check_end(worker.returncode, refusal, tail, label)
+
+
+def _follow(
+    worker: subprocess.Popen[str], plan: Plan, *, label: str, quiet: bool
+) -> dict[str, Any] | None:
+    """Show a worker's events; returns the one that says why it gave up, if any."""
+    assert worker.stdout is not None
+    total = plan.spec.epochs + len(segmented_part(plan.folder)[1])
+    refusal = None
+    with progress(total, label, quiet=quiet) as bar:
+        show: dict[str, Callable[[dict[str, Any]], None]] = {
+            "phase": lambda event: bar.note(event["name"]),
+            "epoch": lambda event: bar.advance(
+                f"epoch {event['index'] + 1}/{plan.spec.epochs}, "
+                f"loss {event['train_loss']:.3f}, learning rate {event['learning_rate']:.1e}"
+            ),
+            "image": lambda event: bar.advance(f"{event['name']}: {event['n_objects']} objects"),
+        }
+        for line in worker.stdout:
+            event = json.loads(line)
+            if event["event"] in ("refused", "crashed"):
+                refusal = event
+            elif event["event"] in show:
+                show[event["event"]](event)
+    return refusal
+
+
+@contextmanager
+def _ended(worker: subprocess.Popen[str]) -> Iterator[None]:
+    """Wait for a worker; end it if the block is left early (Ctrl-C)."""
+    try:
+        yield
+        worker.wait()
+    finally:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.close()
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()
+
+
+def _check_end(code: int, refusal: dict[str, Any] | None, tail: str, label: str) -> None:
+    if code == 0:
+        return
+    if refusal is not None and refusal["event"] == "refused":
+        kinds = {"BadInput": BadInput, "NotPossibleHere": NotPossibleHere}
+        raise kinds.get(refusal["kind"], BadInput)(refusal["message"])
+    if refusal is not None and _out_of_memory(refusal["message"]):
+        raise NotPossibleHere(
+            f"{label}: memory is short ({refusal['message']}); take a smaller --batch-size or "
+            "smaller images, or another profile"
+        )
+    if refusal is not None and _no_deterministic_way(refusal["message"]):
+        raise NotPossibleHere(
+            f"{label}: mode strict needs a deterministic implementation of every operation, and "
+            f"on this device PyTorch has none for one of them ({refusal['message']}); run with "
+            "--mode warn to see which differ, or on the CPU"
+        )
+    if code == -9:
+        raise NotPossibleHere(
+            f"{label}: the system killed the process (signal 9), usually because memory ran out; "
+            "take a smaller --batch-size or smaller images"
+        )
+    what = refusal["message"] if refusal is not None else f"exit code {code}"
+    raise RunFailed(f"{label} failed: {what}; its last words:\n{tail}")
+
+
+def _out_of_memory(message: str) -> bool:
+    return message.startswith(("OutOfMemoryError", "MemoryError", "torch.OutOfMemoryError")) or (
+        "not enough memory" in message
+    )
+
+
+def _no_deterministic_way(message: str) -> bool:
+    return "does not have a deterministic implementation" in message
+
+
+def _common(
+    data: str | Path,
+    folder: ImageFolder,
+    source: ModelSource,
+    *,
+    seed: int,
+    data_seed: int | str,
+    profile: str,
+    mode: str,
+) -> dict[str, Any]:
+    settings = profiles.load(profile)
+    return {
+        "data": Path(data).resolve().name,
+        "data_digest": folder.digest,
+        "model": source.label,
+        "model_digest": source.digest,
+        "seed": seed,
+        "data_seed": data_seed,
+        "profile": settings.name,
+        "profile_settings": settings.model_dump(mode="json", exclude={"description"}),
+        "mode": mode,
+    }
+
+
+def _refuse_ledger(ledger: str) -> None:
+    if ledger != "off":
+        raise BadInput(f"ledger is {ledger!r}; this version records none, the only choice is 'off'")

@@ -1,0 +1,164 @@
+"""Progress with an estimate: in a terminal, in a notebook, and in a log."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+LINES_VARIABLE = "CELLREPRO_PROGRESS"
+"""Set to ``lines`` to have plain lines instead of a moving bar, for a log."""
+
+_REFRESH_SECONDS = 0.5
+_LINES = 5
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
+    return bool(shell) and hasattr(shell, "kernel")
+
+
+def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
+    """The kind of progress that suits where this process writes to.
+
+    Parameters
+    ----------
+    total : int
+        Steps until done.
+    label : str
+        What is going on.
+    quiet : bool
+        Show nothing.
+
+    Examples
+    --------
+    >>> with progress(2, "two steps", quiet=True) as bar:
+    ...     bar.advance("one done")
+    """
+    if quiet:
+        return Progress(total, label)
+    if _in_notebook():
+        lines = os.environ.get(LINES_VARIABLE) == "lines"
+        return Lines(total, label, stream=sys.stdout) if lines else NotebookBar(total, label)
+    if sys.stderr.isatty():
+        return TerminalBar(total, label)
+    return Lines(total, label)
+
+
+class Progress:
+    """Counts steps and shows nothing; the base of those that do."""
+
+    def __init__(self, total: int, label: str):
+        self.total, self.label = max(total, 1), label
+        self.done, self.text = 0, ""
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        self.show()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def advance(self, text: str = "") -> None:
+        """One step is done; ``text`` says something about it."""
+        self.done, self.text = self.done + 1, text
+        self.show()
+
+    def note(self, text: str) -> None:
+        """Say what is going on without counting a step."""
+        self.text = text
+        self.show()
+
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+
+    def remaining(self) -> float | None:
+        """Seconds still to go, if the rest goes like the part so far; none before that."""
+        elapsed = time.monotonic() - self._started
+        return elapsed / self.done * (self.total - self.done) if self.done else None
+
+    def summary(self) -> str:
+        """One line: how far, how long still, and the last text."""
+        remaining = self.remaining()
+        clock = time.monotonic() - self._started
+        left = "" if remaining is None else f", about {_minutes(remaining)} left"
+        head = f"{self.label}: {self.done}/{self.total} in {_minutes(clock)}{left}"
+        return f"{head} · {self.text}" if self.text else head
+
+    def show(self) -> None:
+        """Bring what is shown up to date."""
+
+    def close(self) -> None:
+        """Show the end."""
+
+
+class Lines(Progress):
+    """A line of text at the start and each fifth of the way."""
+
+    def __init__(self, total: int, label: str, *, stream: Any = None):
+        super().__init__(total, label)
+        self._stream, self._shown = stream or sys.stderr, 0
+
+    def show(self) -> None:  # noqa: D102
+        part = self.done * _LINES // self.total
+        if part > self._shown:
+            self._shown = part
+            print(self.summary(), file=self._stream, flush=True)
+
+    def say(self, line: str) -> None:  # noqa: D102
+        print(line, file=self._stream, flush=True)
+
+
+class TerminalBar(Progress):
+    """tqdm's bar on standard error, as Cellpose's users know it."""
+
+    def __init__(self, total: int, label: str):
+        from tqdm import tqdm
+
+        super().__init__(total, label)
+        self._bar = tqdm(total=self.total, desc=label, file=sys.stderr, dynamic_ncols=True)
+
+    def show(self) -> None:  # noqa: D102
+        self._bar.set_postfix_str(self.text, refresh=False)
+        self._bar.update(self.done - self._bar.n)
+        self._bar.refresh()
+
+    def say(self, line: str) -> None:  # noqa: D102
+        self._bar.write(line, file=sys.stderr)
+
+    def close(self) -> None:  # noqa: D102
+        self._bar.close()
+
+
+class NotebookBar(Progress):
+    """One output that is redrawn in place, so a saved notebook keeps only its end."""
+
+    def __init__(self, total: int, label: str):
+        from IPython.display import display
+
+        super().__init__(total, label)
+        self._last = 0.0
+        self._handle = display(self._bundle(), raw=True, display_id=True)
+
+    def _bundle(self) -> dict[str, str]:
+        from html import escape
+
+        text = self.summary()
+        bar = f'<progress value="{self.done}" max="{self.total}" style="width:16em"></progress>'
+        return {"text/plain": text, "text/html": f"{bar} {escape(text)}"}
+
+    def show(self) -> None:  # noqa: D102
+        now = time.monotonic()
+        if now - self._last >= _REFRESH_SECONDS or self.done == self.total:
+            self._last = now
+            self._handle.update(self._bundle(), raw=True)
+
+    def close(self) -> None:  # noqa: D102
+        self._handle.update(self._bundle(), raw=True)
+
+
+def _minutes(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole // 60}:{whole % 60:02d} min" if whole >= 60 else f"{seconds:.0f} s"

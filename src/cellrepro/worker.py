@@ -1,0 +1,383 @@
+"""One repeat, in a process of its own: ``python -m cellrepro.worker REQUEST.json``.
+
+The caller starts it with the profile's environment, reads one JSON event a line from its
+standard output and keeps its standard input open: when that closes, the caller is gone and the
+worker ends, whatever it is doing. It leaves a finished folder behind or exits with a code other
+than 0; moving the folder into the store is the caller's part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from cellrepro.cells.images import ImageFolder, LabelledImage, read_folder
+from cellrepro.cells.network import ModelSource
+from cellrepro.compare.masks import average_precision, canonical
+from cellrepro.control import determinism
+from cellrepro.control.profiles import NUMERIC_VARIABLES, Profile
+from cellrepro.control.seeding import seed_everything
+from cellrepro.errors import BadInput, CellreproError
+from cellrepro.record import host
+from cellrepro.record.digests import array_digest
+from cellrepro.record.manifest import (
+    DataRecord,
+    Manifest,
+    MaskRecord,
+    ModelRecord,
+    TrainingRecord,
+    WarningRecord,
+    WeightsRecord,
+)
+from cellrepro.record.spec import Spec
+from cellrepro.record.store import MANIFEST, STAGED_DATA, WEIGHTS
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one worker is to do; plain values, so that it travels as JSON."""
+
+    spec: Spec
+    repeat: int
+    folder: Path
+    data: Path
+    model: ModelSource
+
+    def to_json(self) -> str:
+        """As `from_json` reads it."""
+        plain = asdict(self) | {"spec": self.spec.model_dump(mode="json")}
+        return json.dumps(plain, default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        """Read what `to_json` wrote."""
+        plain = json.loads(text)
+        model = plain["model"]
+        path = model.pop("path")
+        return cls(
+            spec=Spec(**plain["spec"]),
+            repeat=plain["repeat"],
+            folder=Path(plain["folder"]),
+            data=Path(plain["data"]),
+            model=ModelSource(**model, path=None if path is None else Path(path)),
+        )
+
+
+class Events:
+    """Tells the caller what is going on, one JSON object a line."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Send one event at once."""
+        self._stream.write(json.dumps({"event": event, **fields}) + "\n")
+        self._stream.flush()
+
+
+class WarningLog:
+    """Every warning of a block, counted by message, place and phase."""
+
+    def __init__(self) -> None:
+        self.phase = "start"
+        self._records: dict[tuple, WarningRecord] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Collect instead of printing; every call counts, not only the first."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = self._collect
+            yield
+
+    def _collect(
+        self, message: Any, category: type, filename: str, lineno: int, *args: Any, **kwargs: Any
+    ) -> None:
+        text = str(message)
+        key = (text, category.__name__, filename, lineno, self.phase)
+        if key in self._records:
+            self._records[key].count += 1
+        else:
+            self._records[key] = WarningRecord(
+                message=text,
+                category=category.__name__,
+                file=filename,
+                line=lineno,
+                phase=self.phase,
+                count=1,
+            )
+
+    def records(self) -> list[WarningRecord]:
+        """In the order in which each kind first appeared."""
+        return list(self._records.values())
+
+
+class Stopwatch:
+    """Seconds of each phase, and what the phase is called."""
+
+    def __init__(self, events: Events, log: WarningLog):
+        self.seconds: dict[str, float] = {}
+        self._events, self._log = events, log
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a block and name it to the caller and to the warning log."""
+        self._log.phase = name
+        self._events.tell("phase", name=name)
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(time.perf_counter() - started, 3)
+
+
+def carry_out(request: Request, events: Events) -> Manifest:
+    """Train or segment as the spec says and leave everything in ``request.folder``."""
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    log = WarningLog()
+    watch = Stopwatch(events, log)
+    spec = request.spec
+    profile = Profile(**spec.profile_settings)
+    with watch.phase("import"):
+        import cellpose.models  # noqa: F401  (changes TF32, so it comes before the mode)
+        import torch
+
+        device = profile.enter()
+    with (
+        log.listening(),
+        determinism.mode_in_force(spec.mode, tf32=profile.tf32) as switches,
+    ):
+        with watch.phase("data"):
+            folder = _read_data(request)
+        with watch.phase("model"):
+            network, model_record, initial = _build(request, profile, device)
+        seed_everything(spec.seed)
+        training_record = weights_record = None
+        if spec.task == "train":
+            with watch.phase("train"):
+                training_record = _train(request, network, folder, events)
+            weights_record = _save(request, network, initial)
+        with watch.phase("segment"):
+            masks = _segment(request, network, folder, events)
+        _check_switches(switches)
+    manifest = Manifest(
+        key=spec.key,
+        repeat=request.repeat,
+        vacuous=_vacuous(spec, weights_record, masks),
+        started=started,
+        seconds=watch.seconds,
+        host=host.host(),
+        versions=host.versions(),
+        device=torch.cuda.get_device_name() if device.type == "cuda" else device.type,
+        threads=torch.get_num_threads(),
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        numeric_libraries=host.numeric_libraries(),
+        variables={name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
+        switches=switches,
+        seeds={"python": spec.seed, "numpy": spec.seed, "torch": spec.seed, "data": spec.data_seed},
+        data=DataRecord(
+            path=str(request.data.resolve()),
+            digest=folder.digest,
+            files=folder.files,
+            n_train=len(folder.train),
+            n_test=len(folder.test),
+            segmented=segmented_part(folder)[0],
+            warnings=list(folder.warnings),
+        ),
+        model=model_record,
+        training=training_record,
+        weights=weights_record,
+        masks=masks,
+        warnings=log.records(),
+    )
+    (request.folder / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+    return manifest
+
+
+def segmented_part(folder: ImageFolder) -> tuple[str, tuple[LabelledImage, ...]]:
+    """Which images are segmented: the test images, or all of them where there are none."""
+    return ("test", folder.test) if folder.test else ("train", folder.train)
+
+
+def _read_data(request: Request) -> ImageFolder:
+    training = request.spec.task == "train"
+    folder = read_folder(request.data, need_masks=training, need_train=training)
+    if folder.digest != request.spec.data_digest:
+        raise BadInput(
+            f"the images in {request.data} changed while the run was starting; run it again"
+        )
+    return folder
+
+
+def _build(
+    request: Request, profile: Profile, device: Any
+) -> tuple[Any, ModelRecord, dict[str, Any]]:
+    from cellrepro.cells.network import build, save_weights
+
+    network = build(request.model, seed=request.spec.seed, device=device, dtype=profile.dtype)
+    scratch = request.folder / "initial.safetensors"
+    digest = save_weights(network, scratch, architecture=request.model.architecture)
+    scratch.unlink()
+    record = ModelRecord(
+        architecture=request.model.architecture,
+        n_parameters=sum(parameter.numel() for parameter in network.parameters()),
+        dtype=profile.dtype,
+        initial_weights=digest,
+    )
+    if request.spec.task == "segment":
+        return network, record, {}
+    return network, record, {name: p.detach().clone() for name, p in network.named_parameters()}
+
+
+def _train(request: Request, network: Any, folder: ImageFolder, events: Events) -> TrainingRecord:
+    from cellrepro.cells.training import train
+
+    spec = request.spec
+    training = train(
+        network,
+        folder.train,
+        folder.test,
+        n_epochs=spec.epochs,
+        learning_rate=spec.learning_rate,
+        batch_size=spec.batch_size,
+        images_per_epoch=spec.images_per_epoch,
+        data_seed=spec.data_seed,
+        on_epoch=lambda epoch: events.tell("epoch", **asdict(epoch)),
+    )
+    return TrainingRecord(
+        learning_rates=[epoch.learning_rate for epoch in training.epochs],
+        train_losses=[epoch.train_loss for epoch in training.epochs],
+        test_losses=[epoch.test_loss for epoch in training.epochs],
+        n_steps=training.n_steps,
+        n_removed=training.n_removed,
+    )
+
+
+def _save(request: Request, network: Any, initial: dict[str, Any]) -> WeightsRecord:
+    from cellrepro.cells.network import save_weights
+
+    n_changed = 0
+    for name, parameter in network.named_parameters():
+        if name != "diam_labels":  # set from the data's diameters, not by training
+            now, before = parameter.detach(), initial[name].to(parameter.device)
+            n_changed += int((now != before).sum())
+    digest = save_weights(
+        network, request.folder / WEIGHTS, architecture=request.model.architecture
+    )
+    return WeightsRecord(digest=digest, n_changed=n_changed)
+
+
+def _segment(
+    request: Request, network: Any, folder: ImageFolder, events: Events
+) -> dict[str, MaskRecord]:
+    import numpy as np
+
+    from cellrepro.cells.segmentation import segment
+
+    _, images = segmented_part(folder)
+    (request.folder / "masks").mkdir()
+    kept = request.folder / STAGED_DATA
+    kept.mkdir()
+    records: dict[str, MaskRecord] = {}
+    for image, result in zip(images, segment(network, images), strict=True):
+        file = f"masks/{image.name}.tif"
+        _write_tiff(request.folder / file, _narrow(result.masks))
+        _write_tiff(kept / f"{image.name}.tif", image.image)
+        truth = image.masks
+        if truth is not None:
+            _write_tiff(kept / f"{image.name}_masks.tif", truth.astype(np.int32))
+        score = None if truth is None else float(average_precision(truth, result.masks)[0])
+        records[image.name] = MaskRecord(
+            file=file,
+            digest=array_digest(result.masks.astype(np.uint32)),
+            canonical_digest=array_digest(canonical(result.masks).astype(np.uint32)),
+            n_objects=int(np.unique(result.masks[result.masks > 0]).size),
+            seconds=round(result.seconds, 4),
+            ap50=None if score is None or np.isnan(score) else score,
+            n_true=None if truth is None else int(np.unique(truth[truth > 0]).size),
+        )
+        events.tell("image", name=image.name, n_objects=records[image.name].n_objects)
+    return records
+
+
+def _narrow(masks: Any) -> Any:
+    import numpy as np
+
+    return masks.astype(np.uint16) if masks.max(initial=0) < 2**16 else masks
+
+
+def _write_tiff(path: Path, array: Any) -> None:
+    import tifffile
+
+    photometric = "rgb" if array.ndim == 3 and array.shape[-1] == 3 else "minisblack"
+    tifffile.imwrite(
+        path,
+        array,
+        compression="zlib",
+        metadata=None,
+        software=False,
+        photometric=photometric,
+        planarconfig="contig" if array.ndim == 3 else None,
+    )
+
+
+def _check_switches(before: dict[str, Any]) -> None:
+    after = determinism.switches()
+    moved = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+    if moved:
+        raise RuntimeError(f"switches moved during the run (before, after): {moved}")
+
+
+def _vacuous(spec: Spec, weights: WeightsRecord | None, masks: dict[str, MaskRecord]) -> list[str]:
+    from cellrepro.cells.training import trains_nothing
+
+    reasons = []
+    if weights is not None and weights.n_changed == 0:
+        why = trains_nothing(spec.epochs, spec.learning_rate)
+        reasons.append(why or "training changed no weight")
+    if not any(record.n_objects for record in masks.values()):
+        reasons.append(f"no object was found in any of the {len(masks)} images")
+    return reasons
+
+
+def end_with_caller() -> None:
+    """End this process as soon as the caller's end of standard input is closed."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main() -> int:
+    """Carry out the request named on the command line; the exit code of the process."""
+    end_with_caller()
+    events = Events(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events
+    try:
+        request = Request.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        carry_out(request, events)
+    except CellreproError as error:
+        events.tell("refused", kind=type(error).__name__, message=str(error))
+        return error.exit_code
+    except Exception as error:
+        events.tell("crashed", message=f"{type(error).__name__}: {error}")
+        raise
+    events.tell("done")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
