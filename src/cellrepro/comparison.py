@@ -211,8 +211,8 @@ def _compare_folders(a: Path, b: Path) -> Comparison:
     shared = [name for name in files_a if name in files_b]
     if not shared:
         raise BadInput(
-            f"{a} ({len(files_a)} mask files) and {b} ({len(files_b)}) share no file name; expected "
-            f"folders with masks ({', '.join(MASK_FILES)}) of equal names"
+            f"{a} ({len(files_a)} mask files) and {b} ({len(files_b)}) share no file name; "
+            f"expected folders with masks ({', '.join(MASK_FILES)}) of equal names"
         )
     alone = sorted(files_a.keys() ^ files_b.keys())
     notes = (f"only one side has {', '.join(alone)}",) if alone else ()

@@ -1,1 +1,1 @@
-
+"""Cellpose: images, its network, training and segmentation."""

@@ -221,8 +221,7 @@ def _prepare(
     from cellpose import models
     from cellpose.train import _process_train_test
 
-    enough = sum(len(np.unique(i.masks[i.masks > 0])) >= MIN_TRAIN_MASKS for i in train_images)
-    if not enough:
+    if not any(_n_masks(image) >= MIN_TRAIN_MASKS for image in train_images):
         raise BadInput(
             f"none of the {len(train_images)} training images has {MIN_TRAIN_MASKS} masks or "
             "more, the least Cellpose trains on; add images, or label more of their cells"
@@ -241,6 +240,10 @@ def _prepare(
     images, labels, _, _, _, diameters, test, test_labels, *_ = out
     network.diam_labels.data = torch.Tensor([diameters.mean()]).to(network.device)
     return images, labels, test or [], test_labels or [], len(train_images) - len(images)
+
+
+def _n_masks(image: LabelledImage) -> int:
+    return 0 if image.masks is None else len(np.unique(image.masks[image.masks > 0]))
 
 
 def _epoch_seed(data_seed: int | Literal["cellpose"], epoch: int) -> int:

@@ -1,1 +1,1 @@
-
+"""What is held fixed: seeds, profiles, determinism."""

@@ -47,11 +47,12 @@ def environment(mode: str) -> dict[str, str]:
 def switches() -> dict[str, Any]:
     """What is in force in this process, read back from PyTorch and the environment."""
     import torch
+    import torch.utils.deterministic as memory
 
     return {
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
-        "fill_uninitialized_memory": torch.utils.deterministic.fill_uninitialized_memory,
+        "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cuda_matmul_allow_tf32": torch.backends.cuda.matmul.allow_tf32,
@@ -84,7 +85,6 @@ def mode_in_force(mode: str, *, tf32: bool = False) -> Iterator[dict[str, Any]]:
         If a switch does not read back as it was set.
     """
     import torch
-    import torch.utils.deterministic
 
     check_mode(mode)
     before = switches()
@@ -111,10 +111,12 @@ def mode_in_force(mode: str, *, tf32: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def _set(torch: Any, wanted: dict[str, Any]) -> None:
+    import torch.utils.deterministic as memory
+
     torch.use_deterministic_algorithms(
         wanted["deterministic_algorithms"], warn_only=wanted["deterministic_warn_only"]
     )
-    torch.utils.deterministic.fill_uninitialized_memory = wanted["fill_uninitialized_memory"]
+    memory.fill_uninitialized_memory = wanted["fill_uninitialized_memory"]  # type: ignore[attr-defined]
     torch.backends.cudnn.deterministic = wanted["cudnn_deterministic"]
     torch.backends.cudnn.benchmark = wanted["cudnn_benchmark"]
     torch.backends.cuda.matmul.allow_tf32 = wanted["cuda_matmul_allow_tf32"]

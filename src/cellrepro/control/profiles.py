@@ -18,6 +18,13 @@ from cellrepro.errors import BadInput, NotPossibleHere
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
+_ALWAYS = {
+    "PYTHONHASHSEED": "0",
+    # Time, not numbers: waiting threads of GNU OpenMP sleep sooner, so that two trainings on the
+    # same cores take twice as long instead of eight times (measured: docs/benchmarks.md).
+    "GOMP_SPINCOUNT": "1000",
+}
+
 NUMERIC_VARIABLES = (
     *_THREADS,
     "ATEN_CPU_CAPABILITY",
@@ -55,7 +62,7 @@ class Profile(BaseModel):
     def variables(self) -> dict[str, str]:
         """The environment variables a process of this profile is started with."""
         threads = {} if self.threads is None else dict.fromkeys(_THREADS, str(self.threads))
-        return {"PYTHONHASHSEED": "0", **threads, **self.environment}
+        return {**_ALWAYS, **threads, **self.environment}
 
     def child_environment(self, extra: dict[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a child process: the caller's, less what changes numbers."""

@@ -1,1 +1,1 @@
-
+"""What happened: digests, host, specs, the store."""
