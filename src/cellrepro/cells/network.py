@@ -238,7 +238,11 @@ def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
     rows = hadamard(size)
     by_sequency = rows[np.argsort((np.diff(rows, axis=1) != 0).sum(axis=1))]
     order = sorted(((i, j) for i in range(size) for j in range(size)), key=lambda ij: (sum(ij), ij))
-    patterns = np.stack([np.outer(by_sequency[i], by_sequency[j]) for i, j in order[:n_patterns]])
+    # Weighted by sequency, as a whitening filter: images hold most power in smooth patterns, and
+    # the layer norm behind the embedding would drown texture in brightness.
+    patterns = np.stack(
+        [(1 + i + j) * np.outer(by_sequency[i], by_sequency[j]) for i, j in order[:n_patterns]]
+    )
     return np.repeat(patterns[:, None], 3, axis=1).astype(np.float32) / (2 * size)
 
 

@@ -1,0 +1,56 @@
+# Every target works on a fresh clone with Python 3.11 or newer and a C compiler.
+PYTHON ?= python3
+DATA ?= data/synthetic
+STORE ?= outputs
+BIN := .venv/bin
+
+.PHONY: help setup data demo test lab bench lint lock notebooks clean
+
+help:
+	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html"
+	@echo "make lab                 JupyterLab on the notebooks"
+	@echo "make test                every test: pytest and nbval"
+	@echo "make bench               the benchmarks, ratios side by side"
+	@echo "make lint                ruff, format check, mypy"
+	@echo "make lock                resolve requirements.lock anew"
+
+setup: .venv/.ready
+
+.venv/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else f"cellrepro needs Python 3.11 to 3.13, and $(PYTHON) is {sys.version.split()[0]}; name another one: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+data: setup
+	@$(BIN)/cellrepro data synthetic > /dev/null
+
+demo: setup data
+	$(BIN)/cellrepro demo "$(DATA)" --store "$(STORE)"
+
+test: setup data
+	$(BIN)/python -m pytest
+	$(BIN)/python scripts/check_notebooks.py
+
+lab: setup data
+	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_setup.ipynb
+
+bench: setup data
+	$(BIN)/python scripts/bench.py --json outputs/bench.json
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Versions and digests, no addresses; one file for Linux, macOS and Windows, Python 3.11 to 3.13.
+lock: setup
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --quiet --output-file requirements.lock
+
+# Execute the committed notebooks again, in place, on small data.
+notebooks: setup data
+	$(BIN)/python scripts/check_notebooks.py --update
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build src/*.egg-info
