@@ -239,6 +239,24 @@ def data(
     return 0
 
 
+@_verb()
+def demo(
+    data: DataArgument = "data/synthetic", store: StoreOption = "outputs", as_json: JsonOption = False
+) -> int:
+    """Do everything once: a network, the demo grid over it, every notebook, the report."""
+    from cellrepro.demo import run_demo
+
+    made = run_demo(data, store=store)
+    document = {
+        "base": made.base.key,
+        "runs": [asdict(run) for run in made.runs],
+        "notebooks": [str(path) for path in made.notebooks],
+        "html": str(made.report.html),
+    }
+    _answer(as_json, document, lambda: [made.report.sentence, f"report: {made.report.html}"])
+    return 0
+
+
 # -- answers -------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from cellrepro.compare.weights import (
     compare_weights,
     distribution,
     layer_group,
+    magnitudes,
     similarity,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "compare_weights",
     "distribution",
     "layer_group",
+    "magnitudes",
     "same_objects",
     "similarity",
 ]

@@ -11,7 +11,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -255,18 +255,26 @@ def similarity(
 
 
 def distribution(
-    path: str | Path, *, bins: int = 101, names: Iterable[str] | None = None
+    path: str | Path,
+    *,
+    bins: int = 101,
+    names: Iterable[str] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """Get a histogram of the weights of each layer group.
 
     Parameters
     ----------
     path : str or Path
-        A safetensors file. It is read twice, one tensor at a time.
+        A safetensors file. It is read twice, one tensor at a time; once with ``limits``.
     bins : int
         Per histogram, at least 1. An odd number gives 0 a bin in the middle.
     names : iterable of str, optional
         The tensors to count; all by default.
+    limits : mapping of str to float, optional
+        Magnitude at which the histogram of a group ends, instead of its own largest one, so
+        that files can be compared over common intervals; see `magnitudes`. It must name every
+        group, and weights beyond are in no bin.
 
     Returns
     -------
@@ -279,26 +287,54 @@ def distribution(
     Raises
     ------
     BadInput
-        If the file cannot be read, as in `compare_weights`, does not hold one of the names, or
-        ``bins`` is below 1.
+        If the file cannot be read, as in `compare_weights`, does not hold one of the names,
+        ``bins`` is below 1, or ``limits`` lacks a group.
     """
     if bins < 1:
         raise BadInput(f"{bins} bins were asked for, and a histogram has at least 1; try 101")
     file = _open(path)
     chosen = _natural_order(file.tensors if names is None else _known_names(file, names))
-    largest: dict[str, float] = {}
-    for name in chosen:
-        group = layer_group(name)
-        magnitude = float(np.max(np.abs(_finite_values(file, name)), initial=0))
-        largest[group] = max(largest.get(group, 0.0), magnitude)
+    largest = _magnitudes(file, chosen) if limits is None else limits
+    groups = list(dict.fromkeys(layer_group(name) for name in chosen))
+    missing = [group for group in groups if group not in largest]
+    if missing:
+        raise BadInput(
+            f"limits names {sorted(largest)}, but {path} also holds {', '.join(missing)}; give "
+            "the largest of `magnitudes` over all files"
+        )
     result = {
-        group: (np.zeros(bins, np.int64), np.linspace(-limit or -1.0, limit or 1.0, bins + 1))
-        for group, limit in largest.items()
+        group: (
+            np.zeros(bins, np.int64),
+            np.linspace(-largest[group] or -1.0, largest[group] or 1.0, bins + 1),
+        )
+        for group in groups
     }
     for name in chosen:
         counts, edges = result[layer_group(name)]
         counts += np.histogram(_finite_values(file, name), edges)[0]
     return result
+
+
+def magnitudes(path: str | Path) -> dict[str, float]:
+    """Get the largest magnitude among the finite weights of each layer group.
+
+    Parameters
+    ----------
+    path : str or Path
+        A safetensors file. It is read once, one tensor at a time.
+
+    Returns
+    -------
+    dict of str to float
+        Per `layer_group`, in natural order; 0 for a group without finite weights.
+
+    Raises
+    ------
+    BadInput
+        If the file cannot be read, as in `compare_weights`.
+    """
+    file = _open(path)
+    return _magnitudes(file, _natural_order(file.tensors))
 
 
 def layer_group(name: str) -> str:
@@ -419,6 +455,15 @@ def _values(bits: NDArray[np.unsignedinteger], dtype: str) -> NDArray[np.float64
 def _finite_values(file: _WeightsFile, name: str) -> NDArray[np.float64]:
     values = _values(file.bits(name), file.tensors[name].dtype)
     return values[np.isfinite(values)]
+
+
+def _magnitudes(file: _WeightsFile, names: Iterable[str]) -> dict[str, float]:
+    largest: dict[str, float] = {}
+    for name in names:
+        group = layer_group(name)
+        magnitude = float(np.max(np.abs(_finite_values(file, name)), initial=0))
+        largest[group] = max(largest.get(group, 0.0), magnitude)
+    return largest
 
 
 def _known_names(file: _WeightsFile, names: Iterable[str]) -> list[str]:

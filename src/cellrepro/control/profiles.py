@@ -97,7 +97,7 @@ class Profile(BaseModel):
                 "through `cellrepro train`, `cellrepro grid` or a notebook's call of "
                 "cellrepro.train, which start a process of their own"
             )
-        self._check_device(torch)
+        self.check_device()
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         actual = torch.backends.cpu.get_cpu_capability()
@@ -109,7 +109,10 @@ class Profile(BaseModel):
             )
         return torch.device(self.device)
 
-    def _check_device(self, torch: Any) -> None:
+    def check_device(self) -> None:
+        """Raise `NotPossibleHere` if this machine lacks the profile's device."""
+        import torch
+
         found = {
             "cpu": True,
             "cuda": torch.cuda.is_available(),

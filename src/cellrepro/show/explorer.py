@@ -17,29 +17,20 @@ import numpy as np
 import traitlets
 
 from cellrepro.errors import BadInput
+from cellrepro.show.plots import (
+    AGREE_SHARE,
+    CATEGORIES,
+    COLOURS,
+    DASHES,
+    DIMMED,
+    enlarged,
+    grouped,
+    outlined,
+)
+from cellrepro.show.plots import enlarged_categories as _enlarged_categories
+from cellrepro.show.plots import painted as _painted
 
 __all__ = ["CATEGORIES", "COLOURS", "Explorer", "explore"]
-
-CATEGORIES = ("background", "agree", "only_a", "only_b", "other_object")
-"""What each value of a categories map means, in order: 0, 1, 2, 3, 4."""
-
-COLOURS = {
-    "a": "#56B4E9",
-    "b": "#E69F00",
-    "truth": "#F0E442",
-    "agree": "#FFFFFF",
-    "only_a": "#56B4E9",
-    "only_b": "#E69F00",
-    "other_object": "#CC79A7",
-}
-"""Okabe-Ito colours (white is faint), the same in the browser and in the static picture."""
-
-# The share of the overlay's opacity that "agree" gets: what agrees must not shout.
-AGREE_SHARE = 0.25
-# Under the categories the image is dimmed, so that differences stand out on bright cells too.
-DIMMED = 0.55
-# Outlines differ in style as well as colour: (pixels on, pixels off) along the line; None is solid.
-DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2, 4)}
 
 
 class Explorer(anywidget.AnyWidget):
@@ -218,14 +209,14 @@ def counts_line(counts: dict[str, int | float], name_a: str = "A", name_b: str =
     """
     differ = counts["differ"]
     parts = (
-        f"only {name_a}: {_grouped(counts['only_a'])}, "
-        f"only {name_b}: {_grouped(counts['only_b'])}, "
-        f"other object: {_grouped(counts['other_object'])}"
+        f"only {name_a}: {grouped(counts['only_a'])}, "
+        f"only {name_b}: {grouped(counts['only_b'])}, "
+        f"other object: {grouped(counts['other_object'])}"
     )
     pixels = "pixel differs" if differ == 1 else "pixels differ"
     return (
-        f"{_grouped(differ)} {pixels} = {_grouped(counts['ppm'])} ppm ({parts}) "
-        f"of {_grouped(counts['pixels'])}"
+        f"{grouped(differ)} {pixels} = {grouped(counts['ppm'])} ppm ({parts}) "
+        f"of {grouped(counts['pixels'])}"
     )
 
 
@@ -294,47 +285,6 @@ def grey(plane: dict[str, Any]) -> np.ndarray:
     low, high = np.asarray(plane["low"], dtype=float), np.asarray(plane["high"], dtype=float)
     stretched = np.clip((unpacked(plane) - low) / (high - low), 0, 1)
     return np.floor(stretched.mean(axis=2) * 255 + 0.5).astype(np.uint8)
-
-
-def outlined(
-    labels: np.ndarray, *, thickness: int, dash: tuple[int, int] | None = None
-) -> np.ndarray:
-    """Which pixels of a label image lie on the inner border of their object.
-
-    Parameters
-    ----------
-    labels : ndarray of int, shape (Y, X)
-        0 is background. Enlarge it first: lines are as fine as its pixels.
-    thickness : int
-        Width of the line, in pixels.
-    dash : tuple of int, optional
-        Pixels on and pixels off along the line. A solid line if not given.
-
-    Returns
-    -------
-    ndarray of bool, shape (Y, X)
-        Objects are closed at the edge of the image. The browser's `outline` is the same rule.
-    """
-    t = thickness
-    height, width = labels.shape
-    around = np.pad(labels, t)
-    here = around[t:-t, t:-t]
-    rows, columns = slice(t, t + height), slice(t, t + width)
-    upright = (around[rows, :width] != here) | (around[rows, 2 * t :] != here)
-    level = (around[:height, columns] != here) | (around[2 * t :, columns] != here)
-    border = (upright | level) & (here > 0)
-    if dash is None:
-        return border
-    on, off = dash
-    y, x = np.ogrid[:height, :width]
-    # An upright stretch of border is dashed along y, a level one along x.
-    return border & (np.where(upright, y, x) % (on + off) < on)
-
-
-def _grouped(number: int | float) -> str:
-    """A number to read: digits in threes, decimals only where the number is small."""
-    decimals = 0 if number == int(number) or number >= 100 else 1 if number >= 10 else 2
-    return f"{number:,.{decimals}f}".replace(",", " ")
 
 
 def _checked_image(image: np.ndarray) -> np.ndarray:
@@ -422,31 +372,6 @@ def _packed_image(image: np.ndarray) -> dict[str, Any]:
     )
 
 
-def _enlarged(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """An array sampled at the pixels of a panel of that shape (nearest neighbour)."""
-    y, x = (
-        ((np.arange(n_new) + 0.5) * n_old / n_new).astype(int)
-        for n_new, n_old in zip(shape, array.shape, strict=True)
-    )
-    return array[np.ix_(y, x)]
-
-
-def _enlarged_categories(categories: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """The same for categories, keeping every differing pixel visible when the panel is smaller."""
-    panel = _enlarged(categories, shape)
-    if shape[0] < categories.shape[0]:
-        y, x = np.nonzero(categories >= 2)
-        scaled = y * shape[0] // categories.shape[0], x * shape[1] // categories.shape[1]
-        panel[scaled] = categories[y, x]
-    return panel
-
-
-def _painted(picture: np.ndarray, where: np.ndarray, colour: str, opacity: float = 1.0) -> None:
-    """Lay a colour over the chosen pixels of an RGB picture, in place."""
-    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
-    picture[where] = np.rint(picture[where] * (1 - opacity) + rgb * opacity).astype(np.uint8)
-
-
 def _three_panels(explorer: Explorer, panel: int) -> bytes:
     """The static picture as a PNG file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -456,14 +381,14 @@ def _three_panels(explorer: Explorer, panel: int) -> bytes:
     n_rows, n_columns = planes["a"].shape
     scale = panel / max(n_rows, n_columns)
     height, width = shape = max(1, round(n_rows * scale)), max(1, round(n_columns * scale))
-    background = np.repeat(_enlarged(grey(explorer.planes["image"]), shape)[..., None], 3, axis=2)
+    background = np.repeat(enlarged(grey(explorer.planes["image"]), shape)[..., None], 3, axis=2)
 
     pictures = []
     for side in ("a", "b"):
         picture = background.copy()
         for name in ("truth", side):  # the truth peeps out where the run leaves it
             if name in planes:
-                labels = _enlarged(planes[name], shape)
+                labels = enlarged(planes[name], shape)
                 lines = outlined(labels, thickness=1 if scale < 1 else 2, dash=DASHES[name])
                 _painted(picture, lines, COLOURS[name])
         pictures.append(picture)

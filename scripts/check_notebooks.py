@@ -1,0 +1,73 @@
+"""Execute the committed notebooks on fresh synthetic data and compare their telling cells.
+
+In a temporary copy, so that neither the committed notebooks nor the user's store are touched.
+With ``--update`` the executed copies replace the committed ones (``make notebooks``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cellrepro.cells.synthetic import write_folder
+
+PROJECT = Path(__file__).resolve().parents[1]
+TIMEOUT = 900  # seconds a cell
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--update", action="store_true", help="replace the committed notebooks")
+    parser.add_argument("names", nargs="*", help="only these (default: all)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        lab = Path(scratch)
+        write_folder(lab / "data" / "synthetic")
+        copies = _copy(lab / "notebooks", arguments.names)
+        code = _update(copies) if arguments.update else _validate(lab, copies)
+    return code
+
+
+def _copy(folder: Path, names: list[str]) -> list[Path]:
+    folder.mkdir()
+    chosen = sorted(
+        path
+        for path in (PROJECT / "notebooks").glob("*.ipynb")
+        if not names or path.stem in names
+    )
+    return [Path(shutil.copy(path, folder)) for path in chosen]
+
+
+def _validate(lab: Path, notebooks: list[Path]) -> int:
+    (lab / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    command = [
+        *(sys.executable, "-m", "pytest", "-c", str(lab / "pytest.ini"), f"--rootdir={lab}"),
+        *("-p", "no:cacheprovider", "--nbval-lax", f"--nbval-cell-timeout={TIMEOUT}"),
+        *map(str, notebooks),
+    ]
+    return subprocess.run(command, cwd=lab, check=False).returncode
+
+
+def _update(notebooks: list[Path]) -> int:
+    for path in notebooks:
+        print(path.name, flush=True)
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace"),
+                f"--ExecutePreprocessor.timeout={TIMEOUT}",
+                "--ExecutePreprocessor.store_widget_state=False",
+                "--ExecutePreprocessor.record_timing=False",
+                str(path),
+            ],
+            check=True,
+        )
+        shutil.copy(path, PROJECT / "notebooks" / path.name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

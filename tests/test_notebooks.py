@@ -1,0 +1,93 @@
+"""The committed notebooks: executed, parameterised, and telling (nbval compares their cells)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+CHECKED = "nbval-check-output"
+EXPECTED = (
+    "00_setup",
+    "01_seeded_training",
+    "02_mask_comparison",
+    "03_determinism_warnings",
+    "04_cross_device_report",
+    "06_inference_benchmark",
+)
+
+
+def test_all_notebooks_are_there():
+    assert [path.stem for path in NOTEBOOKS] == list(EXPECTED)
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    return request.param
+
+
+def _code_cells(path):
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+def _tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+def test_one_parameters_cell_of_plain_literals(notebook):
+    """The grid names specs from these defaults."""
+    cells = [cell for cell in _code_cells(notebook) if "parameters" in _tags(cell)]
+    assert len(cells) == 1
+    for statement in ast.parse(cells[0].source).body:
+        assert isinstance(statement, ast.AnnAssign)
+        ast.literal_eval(statement.value)
+    described = papermill.inspect_notebook(str(notebook))
+    assert described
+    if notebook.stem == "01_seeded_training":
+        assert {"data", "model", "seed", "data_seed", "epochs", "batch_size", "learning_rate"} <= set(
+            described
+        )
+        assert {"profile", "mode", "repeats", "ledger", "store"} <= set(described)
+
+
+def test_committed_as_executed(notebook):
+    """nbval passes over a cell that was never executed."""
+    counts = [cell.execution_count for cell in _code_cells(notebook)]
+    assert counts == list(range(1, len(counts) + 1))
+    errors = [o for cell in _code_cells(notebook) for o in cell.outputs if o.output_type == "error"]
+    assert errors == []
+
+
+def test_checked_cells_hold_output(notebook):
+    checked = [cell for cell in _code_cells(notebook) if CHECKED in _tags(cell)]
+    assert checked, "tag at least one telling cell"
+    for cell in checked:
+        text = "".join(o.get("text", "") for o in cell.outputs if o.output_type == "stream")
+        assert text.strip(), cell.source
+
+
+def test_checked_output_is_the_same_everywhere(notebook):
+    """No digest, time or path in a cell that must come out the same on every machine."""
+    for cell in _code_cells(notebook):
+        if CHECKED in _tags(cell):
+            text = "".join(o.get("text", "") for o in cell.outputs if o.output_type == "stream")
+            for word in text.split():
+                assert "/" not in word, word
+                assert not (len(word) >= 12 and set(word) <= set("0123456789abcdef")), word
+
+
+def test_says_its_question_first(notebook):
+    first = nbformat.read(notebook, 4).cells[0]
+    assert first.cell_type == "markdown"
+    assert first.source.splitlines()[0].startswith("# ")
+    assert "?" in first.source.splitlines()[0]
+
+
+def test_holds_no_path_of_the_machine_that_executed_it(notebook):
+    text = notebook.read_text(encoding="utf-8")
+    for trace in ("/home/", "/root/", "/tmp/", "/Users/", str(Path.cwd())):
+        assert trace not in text
