@@ -487,10 +487,11 @@ def _execute(job: Job, point: Point, held: Path, children: _Children) -> str | N
             stdout=subprocess.PIPE,
             stderr=log,
         )
-        try:
-            said, _ = child.communicate()
-        finally:
-            children.ended(child)
+        # Not `communicate`, which would close the child's standard input and so end it.
+        with child:
+            said = child.stdout.read() if child.stdout is not None else ""
+            child.wait()
+        children.ended(child)
         if child.returncode == 0:
             return None
         log.seek(0)

@@ -46,6 +46,7 @@ NOTEBOOK = "notebook.ipynb"
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
 _LOCK = ".lock"
+_UNLOCKED = "new-"
 _MAKING_SECONDS = 600
 
 
@@ -216,8 +217,10 @@ class Store:
         """
         area = self.root / ".staging"
         with self._writing():
-            folder = _private_folder(area)
-            lock = _lock(folder)
+            unlocked = _private_folder(area)
+            lock = _lock(unlocked)
+            # Under its own name only once it is locked: a sweep passes over the others.
+            folder = unlocked.rename(area / unlocked.name.removeprefix(_UNLOCKED))
             _sweep(area)
         try:
             yield folder
@@ -374,7 +377,7 @@ def _private_folder(area: Path) -> Path:
     while True:
         area.mkdir(parents=True, exist_ok=True)
         try:
-            return Path(tempfile.mkdtemp(dir=area))
+            return Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=area))
         except FileNotFoundError:  # another process just removed the empty area
             continue
 
@@ -393,13 +396,15 @@ def _sweep(area: Path) -> None:
     if fcntl is None:
         return
     for folder in area.iterdir():
-        try:
-            descriptor = os.open(folder / _LOCK, os.O_RDWR)
-        except OSError:  # just being made by another process, unless it was killed at that
-            with contextlib.suppress(OSError):
+        if folder.name.startswith(_UNLOCKED):
+            with contextlib.suppress(OSError):  # being made, unless its process was killed at that
                 if time.time() - folder.stat().st_mtime > _MAKING_SECONDS:
                     shutil.rmtree(folder, ignore_errors=True)
             continue
+        try:
+            descriptor = os.open(folder / _LOCK, os.O_RDWR)
+        except OSError:
+            continue  # just being removed by its owner
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -9,6 +9,7 @@ dashes, fields hold words and signs.
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,11 +81,19 @@ WIDTH = 9.0
 PHASES = ("import", "data", "model", "train", "segment")
 """The phases of a run in the order in which it passes them."""
 
+_PHASE_COLOURS = {
+    "import": "#BBBBBB",
+    "data": SERIES[2],
+    "model": SERIES[3],
+    "train": SERIES[0],
+    "segment": SERIES[1],
+}
 _PANEL = 480  # longer side of a picture inside a figure, pixels
 _MANY_PLACES = 12  # beyond this many separate differences, rings would hide them
 _LINES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
-_HATCHES = ("", "///", "...", "xx", "\\\\\\", "++")
+_HATCHES = ("", "///", "...", "", "\\\\\\", "++")
 _LEGEND_ROWS = 12
+_FEWEST_SPREAD = 16  # weights of a group below which a distribution says nothing
 
 
 class Picture(Figure):
@@ -134,7 +143,7 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
         raise BadInput(f"{folder.path} holds no images to show; expected one or more")
     n_columns = min(3, len(chosen))
     n_rows = -(-len(chosen) // n_columns)
-    figure = Picture(height=0.5 + n_rows * (WIDTH / n_columns + 0.4))
+    figure = Picture(height=0.5 + n_rows * (WIDTH / n_columns + 0.3))
     panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for panel, (split, item) in zip(panels, chosen, strict=False):
         height, width = item.image.shape[:2]
@@ -223,11 +232,12 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     _label_axes(rate, x="epoch", y="learning rate")
     _whole_numbers(rate)
     _training_legend(figure, courses)
-    text = (
-        f"all {n_drawn} repeats follow one curve, to the last digit"
-        if len(courses) == 1 and n_drawn > 1
-        else f"{_count(n_drawn, 'repeat')}, {_count(len(courses), 'different curve')}"
-    )
+    if n_drawn == 1:
+        text = "one repeat"
+    elif len(courses) == 1:
+        text = f"all {n_drawn} repeats follow one curve, to the last digit"
+    else:
+        text = f"{n_drawn} repeats, {len(courses)} different curves"
     _heading(figure, f"Training loss: {text}")
     return figure
 
@@ -305,7 +315,7 @@ def masks_beside_truth(
     with_truth = any(truth is not None for truth in truths.values())
     n_columns = 3 if with_truth else 2
     side = WIDTH / 3
-    figure = Picture(width=side * n_columns, height=0.4 + len(chosen) * (side + 0.35))
+    figure = Picture(width=side * n_columns, height=0.4 + len(chosen) * (side + 0.2))
     grid = figure.subplots(len(chosen), n_columns, squeeze=False)
     for row, name in zip(grid, chosen, strict=True):
         _masks_row(row, store, repeat, name, truths[name])
@@ -367,7 +377,7 @@ def difference(
     background = grey_image(image) if image is not None else np.zeros(result.shape, np.uint8)
     n_rows = 1 if truth is None else 2
     panel_height = WIDTH / 3 * min(1.6, result.shape[0] / result.shape[1])
-    figure = Picture(height=0.9 + n_rows * (panel_height + 0.45))
+    figure = Picture(height=0.9 + n_rows * (panel_height + 0.3))
     grid = figure.subplots(n_rows, 3, squeeze=False)
     for panel, key, name, labels, n in (
         (grid[0][0], "a", name_a, a, result.n_objects_a),
@@ -396,7 +406,7 @@ def _truth_row(
     for panel, (name, labels) in zip(row, masks.items(), strict=False):
         _show_categories(panel, background, category_map(truth, labels))
         score = _score(average_precision(truth, labels)[0])
-        _title(panel, f"{name} against the truth: AP@0.5 {score}")
+        _title(panel, f"{name}\nagainst the truth: AP@0.5 {score}")
     _show(row[2], with_outlines(background, {"truth": truth}, solid=True))
     _title(row[2], f"ground truth: {_count(len(np.unique(truth[truth > 0])), 'object')}")
 
@@ -536,69 +546,53 @@ def scores(rows: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -> 
     Parameters
     ----------
     rows : sequence of (label, group, score)
-        A line per label; groups (a profile, say) differ in colour and marker. Equal scores of one
-        line are drawn inside each other and counted beside.
+        A line per label; groups (a profile, say) differ in height, colour and marker. Equal scores
+        of one group are one point, counted beside it.
     label : str
-        Of the axis.
+        Of the axis, which shows a span of 0.1 or more, so that small differences look small.
 
     Returns
     -------
     Picture
     """
+    from matplotlib.lines import Line2D
+
+    if not rows:
+        raise BadInput("no score was given to draw; give (label, group, score)")
     labels = list(dict.fromkeys(name for name, _, _ in rows))
     groups = list(dict.fromkeys(group for _, group, _ in rows))
-    figure = Picture(height=1.1 + 0.32 * len(labels))
+    n_of = Counter(rows)
+    figure = Picture(height=1.3 + max(0.34, 0.13 * len(groups)) * len(labels))
     axes = figure.subplots()
-    for name in labels:
-        own = [(group, value) for line, group, value in rows if line == name]
-        for group, value in dict.fromkeys(own):
-            i = groups.index(group)
-            n = own.count((group, value))
-            axes.plot(
-                value,
-                labels.index(name),
-                marker="osD^v<>"[i % 7],
-                color=SERIES[i % len(SERIES)],
-                markersize=8,
-                markerfacecolor="none" if n == 1 else SERIES[i % len(SERIES)],
-                markeredgewidth=1.6,
-                linestyle="none",
-            )
-            if n > 1:
-                axes.annotate(
-                    f"{n}×",
-                    (value, labels.index(name)),
-                    (8, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=8,
-                    color="#444444",
-                )
+    for (name, group, value), n in n_of.items():
+        i = groups.index(group)
+        y = labels.index(name) + (i - (len(groups) - 1) / 2) * 0.7 / len(groups)
+        axes.plot(value, y, **_point_style(i))
+        note = f"{value:.3f}" + (f" ({n}×)" if n > 1 else "")
+        axes.annotate(note, (value, y), (8, 0), textcoords="offset points", va="center", fontsize=8)
+    values = [value for _, _, value in rows]
+    middle, span = (min(values) + max(values)) / 2, max(0.1, 1.5 * (max(values) - min(values)))
+    axes.set_xlim(max(-0.02, middle - span / 2), min(1.04, middle + span / 2) + span * 0.06)
     axes.set_yticks(range(len(labels)), labels, parse_math=False)
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.grid(color="#DDDDDD", linewidth=0.8)
+    axes.grid(axis="x", color="#DDDDDD", linewidth=0.8)
+    for edge in range(1, len(labels)):
+        axes.axhline(edge - 0.5, color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)
-    _label_axes(axes, x=f"{label} (0 nothing, 1 all objects found)")
+    _label_axes(axes, x=f"{label} (0: no object found right, 1: all)")
     if len(groups) > 1:
-        from matplotlib.lines import Line2D
-
-        _legend(
-            figure,
-            [
-                Line2D(
-                    [],
-                    [],
-                    linestyle="none",
-                    marker="osD^v<>"[i % 7],
-                    color=SERIES[i % len(SERIES)],
-                    markersize=8,
-                    label=group,
-                )
-                for i, group in enumerate(groups)
-            ],
-            n_columns=min(4, len(groups)),
-        )
+        handles = [Line2D([], [], label=group, **_point_style(i)) for i, group in enumerate(groups)]
+        _legend(figure, handles, n_columns=min(4, len(groups)))
     return figure
+
+
+def _point_style(i: int) -> dict[str, Any]:
+    return {
+        "marker": "osD^v<>"[i % 7],
+        "color": SERIES[i % len(SERIES)],
+        "markersize": 7,
+        "linestyle": "none",
+    }
 
 
 # -- weights -------------------------------------------------------------------------------
@@ -631,6 +625,7 @@ def similarity(
     Picture
         Dark is small. Beyond 16 rows only the shades are drawn.
     """
+    from matplotlib import colormaps
     from matplotlib.colors import LogNorm, Normalize
 
     matrix = np.asarray(matrix, dtype=float)
@@ -648,8 +643,8 @@ def similarity(
     side = min(WIDTH, 2.6 + 0.62 * n)
     figure = Picture(width=min(WIDTH, side + 1.2), height=max(2.4, side - 0.8))
     axes = figure.subplots()
-    picture = axes.imshow(values, cmap="cividis", norm=norm)
-    picture.cmap.set_bad("white")
+    colours = colormaps["cividis"].with_extremes(bad="white")
+    picture = axes.imshow(values, cmap=colours, norm=norm)
     axes.set_xticks(range(n), labels, rotation=40, ha="right", parse_math=False, fontsize=8)
     axes.set_yticks(range(n), labels, parse_math=False, fontsize=8)
     if n <= 16:
@@ -699,8 +694,10 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
         group: max(int(d[group][0].sum()) for d in counted.values() if group in d)
         for group in largest
     }
-    most = sorted(sizes, key=lambda group: -sizes[group])[:n]
+    many = [group for group in sizes if sizes[group] >= _FEWEST_SPREAD] or list(sizes)
+    most = sorted(many, key=lambda group: -sizes[group])[:n]
     groups = [group for group in largest if group in most]
+    floor = 0.5 / max(sizes.values())  # below one weight, so that empty intervals reach the axis
     n_columns = min(3, len(groups))
     n_rows = -(-len(groups) // n_columns)
     figure = Picture(height=1.2 + 1.75 * n_rows)
@@ -709,9 +706,10 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
         for i, histograms in enumerate(counted.values()):
             if group in histograms:
                 counts, edges = histograms[group]
-                share = np.where(counts > 0, counts, np.nan) / max(1, counts.sum())
+                share = np.maximum(counts / max(1, counts.sum()), floor)
                 panel.stairs(share, edges, baseline=None, **_line_style(i, len(counted)))
         panel.set_yscale("log")
+        panel.set_ylim(floor, 1.5)
         panel.locator_params(axis="x", nbins=4)
         panel.tick_params(labelsize=8)
         _title(panel, f"{group} ({grouped(sizes[group])})", size=9)
@@ -720,9 +718,9 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
     figure.supxlabel("weight (no unit)", fontsize=9)
     figure.supylabel("share of the weights", fontsize=9)
     _line_legend(figure, list(paths))
-    heading = f"Weights of {_count(len(paths), 'network')} by part of the network"
+    heading = f"Weights of {_count(len(paths), 'network')} by part (number of weights)"
     if len(groups) < len(largest):
-        heading += f": the {len(groups)} largest of {len(largest)} parts"
+        heading += f": {len(groups)} of {len(largest)} parts"
     _heading(figure, heading)
     return figure
 
@@ -759,7 +757,9 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
         )
         return figure
     lengths = [row.relative_l2 if np.isfinite(row.relative_l2) else 0.0 for row in order]
-    axes.barh(range(len(order)), lengths, color=SERIES[0], height=0.65)
+    positive = [length for length in lengths if length > 0]
+    wide = bool(positive) and max(positive) > 30 * min(positive)
+    axes.barh(range(len(order)), lengths, color=SERIES[0], height=0.65, log=wide)
     for i, (row, length) in enumerate(zip(order, lengths, strict=True)):
         text = f"{row.n_differing / row.n:.0%} of {grouped(row.n)}"
         if not np.isfinite(row.relative_l2):
@@ -775,8 +775,12 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
         )
     axes.set_yticks(range(len(order)), [row.name for row in order], parse_math=False, fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlim(0, max(lengths, default=0) * 1.25 or 1)
-    _label_axes(axes, x="relative L2 distance (0: equal); beside it the share of its parameters")
+    if wide:
+        axes.set_xlim(min(positive) / 3, max(positive) * (max(positive) / min(positive)) ** 0.25)
+    else:
+        axes.set_xlim(0, max(lengths, default=0) * 1.25 or 1)
+    scale = "logarithmic; " if wide else ""
+    _label_axes(axes, x=f"relative L2 distance ({scale}beside: share of parameters that differ)")
     _heading(
         figure,
         f"{len(order)} of {len(differing)} differing tensors "
@@ -816,7 +820,7 @@ def times(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Picture:
             left=left,
             height=0.68,
             label=phase,
-            color=SERIES[i % len(SERIES)] if phase != "import" else "#BBBBBB",
+            color=_PHASE_COLOURS.get(phase, SERIES[i % len(SERIES)]),
             edgecolor="white",
             hatch=_HATCHES[i % len(_HATCHES)],
             linewidth=0.6,
