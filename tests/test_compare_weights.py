@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save_file
 
-from cellrepro.compare import compare_weights, distribution, layer_group, similarity
+from cellrepro.compare import compare_weights, distribution, layer_group, magnitudes, similarity
 from cellrepro.errors import BadInput
 
 # derandomize: the same examples everywhere and no example database left behind
@@ -392,6 +392,16 @@ def test_distribution_by_hand(tmp_path):
     np.testing.assert_allclose(edges, [-2, -1.2, -0.4, 0.4, 1.2, 2])
     counts, edges = actual["out"]
     assert (counts.tolist(), edges[0], edges[-1]) == ([0, 0, 2, 0, 0], -1, 1)
+
+
+def test_distribution_within_given_limits(tmp_path):
+    save_file({"out.weight": np.array([-0.5, 0.1, 3.0], np.float32)}, tmp_path / "a.safetensors")
+    assert magnitudes(tmp_path / "a.safetensors") == {"out": 3.0}
+    counts, edges = distribution(tmp_path / "a.safetensors", bins=4, limits={"out": 2.0})["out"]
+    assert edges.tolist() == [-2, -1, 0, 1, 2]
+    assert counts.tolist() == [0, 1, 1, 0]  # 3.0 lies beyond
+    with pytest.raises(BadInput, match=r"limits names \['W2'\], but .* also holds out"):
+        distribution(tmp_path / "a.safetensors", limits={"W2": 1.0})
 
 
 def test_distribution_of_chosen_tensors(files):

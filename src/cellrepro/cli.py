@@ -241,7 +241,9 @@ def data(
 
 @_verb()
 def demo(
-    data: DataArgument = "data/synthetic", store: StoreOption = "outputs", as_json: JsonOption = False
+    data: DataArgument = "data/synthetic",
+    store: StoreOption = "outputs",
+    as_json: JsonOption = False,
 ) -> int:
     """Do everything once: a network, the demo grid over it, every notebook, the report."""
     from cellrepro.demo import run_demo

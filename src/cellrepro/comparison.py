@@ -217,7 +217,9 @@ def _compare_folders(a: Path, b: Path) -> Comparison:
     alone = sorted(files_a.keys() ^ files_b.keys())
     notes = (f"only one side has {', '.join(alone)}",) if alone else ()
     return _of_masks(
-        {name: (read_masks(files_a[name]), read_masks(files_b[name])) for name in shared}, notes
+        {name: (read_masks(files_a[name]), read_masks(files_b[name])) for name in shared},
+        notes,
+        complete=not alone,
     )
 
 
@@ -228,11 +230,19 @@ def _mask_files(folder: Path) -> dict[str, Path]:
 
 
 def _of_masks(
-    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], notes: tuple[str, ...] = ()
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    notes: tuple[str, ...] = (),
+    *,
+    complete: bool = True,
 ) -> Comparison:
-    masks = {name: compare_masks(a, b) for name, (a, b) in pairs.items()}
+    masks = {}
+    for name, (a, b) in pairs.items():
+        try:
+            masks[name] = compare_masks(a, b)
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from error
     verdicts = [result.verdict for result in masks.values() if result.verdict != Verdict.VACUOUS]
-    verdict = combine(verdicts)
+    verdict = combine(verdicts if complete else [*verdicts, Verdict.DIFFERENT])
     differs = ("masks",) if verdict not in _EQUAL else ()
     return Comparison(verdict, differs, masks, notes=notes)
 

@@ -46,7 +46,7 @@ def telling_pair(store: Store) -> tuple[Named, Named]:
     """Two repeats over the same images whose masks differ, if there are any.
 
     Preferred are two that were asked for alike: repeats of one spec, then specs that differ in
-    fewest fields. Where all masks are equal, two equal ones of different specs.
+    fewest fields. Where all masks are equal, two equal ones of different specs before repeats.
 
     Raises
     ------
@@ -69,12 +69,12 @@ def telling_pair(store: Store) -> tuple[Named, Named]:
     return min(pairs, key=_how_telling)
 
 
-def _how_telling(pair: tuple[Named, Named]) -> tuple[bool, int, str]:
+def _how_telling(pair: tuple[Named, Named]) -> tuple[bool, bool, int, str]:
     (run_a, a), (run_b, b) = pair
     fields_a, fields_b = run_a.spec.model_dump(), run_b.spec.model_dump()
     n_asked_otherwise = sum(fields_a[name] != fields_b[name] for name in fields_a)
-    outlines_a, outlines_b = _outlines(a), _outlines(b)
-    return outlines_a == outlines_b, n_asked_otherwise, a.name
+    equal = _outlines(a) == _outlines(b)
+    return equal, equal and n_asked_otherwise == 0, n_asked_otherwise, a.name
 
 
 def _outlines(repeat: Repeat) -> dict[str, str]:

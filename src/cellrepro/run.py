@@ -125,7 +125,7 @@ def plan_training(
         images_per_epoch=images_per_epoch,
         **_common(data, folder, source, seed=seed, data_seed=data_seed, profile=profile, mode=mode),
     )
-    if epochs < 1:
+    if spec.epochs < 1:
         raise BadInput(f"epochs is {epochs}; expected 1 or more (2 or more train something)")
     notices = list(folder.warnings)
     why = trains_nothing(spec.epochs, spec.learning_rate)

@@ -29,7 +29,7 @@ from cellrepro.control.profiles import NUMERIC_VARIABLES, Profile
 from cellrepro.control.seeding import seed_everything
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.record import host
-from cellrepro.record.digests import array_digest
+from cellrepro.record.digests import array_digest, file_digest
 from cellrepro.record.manifest import (
     DataRecord,
     Manifest,
@@ -224,6 +224,9 @@ def _build(
 ) -> tuple[Any, ModelRecord, dict[str, Any]]:
     from cellrepro.cells.network import build, save_weights
 
+    path = request.model.path
+    if path is not None and file_digest(path) != request.model.digest:
+        raise BadInput(f"the weights {path} changed while the run was starting; run it again")
     network = build(request.model, seed=request.spec.seed, device=device, dtype=profile.dtype)
     scratch = request.folder / "initial.safetensors"
     digest = save_weights(network, scratch, architecture=request.model.architecture)

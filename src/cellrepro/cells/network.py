@@ -82,6 +82,8 @@ def find_model(reference: str, store: Store) -> ModelSource:
         If it means nothing, or the file is not a whole weights file. Cellpose itself would
         train the default model instead (4.2.1.1, ``models.py``).
     """
+    if not isinstance(reference, str):
+        raise BadInput(f"model is {reference!r}; expected {TINY!r}, {_named()}, a file or a KEY")
     if reference == TINY:
         return ModelSource(TINY, TINY)
     if reference in CELLPOSE_NAMES:
@@ -122,8 +124,11 @@ def _architecture(path: Path) -> str:
     try:
         with safe_open(path, framework="numpy") as file:
             described = (file.metadata() or {}).get("cellrepro", '{"architecture": "cellpose"}')
-            return json.loads(described)["architecture"]
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+            architecture = json.loads(described)["architecture"]
+            if architecture not in LEARNING_RATES:
+                raise ValueError(f"its architecture {architecture!r} is unknown")
+            return architecture
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f"{path} is not a whole weights file ({error}); expected a file saved by Cellpose or "
             "by cellrepro; copy it again, it may be truncated"
@@ -259,33 +264,69 @@ def _load_into(network: Any, path: Path) -> None:
 
 def _pretrained(source: ModelSource) -> Any:
     """Load through Cellpose, which downloads its named networks on first use."""
+    import http.client
     import pickle
     import urllib.error
 
     import torch
-    from cellpose.models import CellposeModel
+    from cellpose import models
 
     wanted = str(source.path) if source.path is not None else source.label
     try:
         with _as_torch_file(source.path) as path:
-            model = CellposeModel(
+            model = models.CellposeModel(
                 pretrained_model=str(path or wanted),
                 device=torch.device("cpu"),
                 use_bfloat16=False,
             )
-    except urllib.error.URLError as error:
+            _refuse_incomplete(model.net, model.pretrained_model, wanted)
+    except BadInput:
+        raise
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        ConnectionError,
+        TimeoutError,
+    ) as error:
         raise NotPossibleHere(
             f"the weights of {wanted!r} are not on this machine and cannot be downloaded "
             f"({error}); download them elsewhere and put them into Cellpose's folder of models, "
             "or name the file"
         ) from error
-    except (RuntimeError, ValueError, EOFError, OSError, pickle.UnpicklingError) as error:
+    except (
+        RuntimeError,
+        ValueError,
+        EOFError,
+        OSError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        pickle.UnpicklingError,
+    ) as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        cached = models.MODEL_DIR / source.label
+        remedy = f"; remove {cached} to have it downloaded again" if source.path is None else ""
         raise BadInput(
             f"Cellpose cannot load {wanted!r}: {first_line}; expected weights of a Cellpose 4 "
-            "network, whole"
+            f"network, whole{remedy}"
         ) from error
     return model.net
+
+
+def _refuse_incomplete(network: Any, path: str, wanted: str) -> None:
+    """Refuse weights that lack a parameter: Cellpose leaves it at random (4.2.1.1, ``vit.py``)."""
+    import torch
+
+    held = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    names = {name.removeprefix("module.") for name in held}
+    fixed = {"diam_labels", "diam_mean"}  # not drawn; training sets the first
+    missing = [name for name in network.state_dict() if name not in names | fixed]
+    if missing:
+        raise BadInput(
+            f"{wanted!r} lacks {len(missing)} parameters of Cellpose's network, among them "
+            f"{missing[0]}, which Cellpose would fill with random numbers; expected weights of a "
+            "Cellpose 4 network, whole"
+        )
 
 
 @contextmanager

@@ -75,9 +75,10 @@ def _weights(manifests: Sequence[Manifest]) -> Verdict | None:
     records = [m.weights for m in manifests if m.weights is not None]
     if not records:
         return None
-    if any(record.n_changed == 0 for record in records):
-        return Verdict.VACUOUS
-    return Verdict.IDENTICAL if len({r.digest for r in records}) == 1 else Verdict.DIFFERENT
+    if len({record.digest for record in records}) > 1:
+        return Verdict.DIFFERENT
+    trained = all(record.n_changed for record in records)
+    return Verdict.IDENTICAL if trained else Verdict.VACUOUS
 
 
 def _masks(manifests: Sequence[Manifest]) -> Verdict:

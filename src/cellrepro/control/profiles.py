@@ -27,11 +27,19 @@ _ALWAYS = {
 
 NUMERIC_VARIABLES = (
     *_THREADS,
+    "MKL_DOMAIN_NUM_THREADS",
+    # How many of the threads asked for really share a sum: the limit, and the machine's load.
+    "OMP_THREAD_LIMIT",
+    "OMP_DYNAMIC",
+    "MKL_DYNAMIC",
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",
     "DNNL_MAX_CPU_ISA",
     "MKL_CBWR",
     "MKL_ENABLE_INSTRUCTIONS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "OPENBLAS_CORETYPE",
     "NPY_DISABLE_CPU_FEATURES",
     "NPY_ENABLE_CPU_FEATURES",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -151,11 +159,18 @@ def load(name: str | Path) -> Profile:
     >>> load("cpu-1thread").threads
     1
     """
+    if not isinstance(name, str | Path):
+        raise BadInput(f"profile is {name!r}; expected one of {', '.join(names())}, or a file")
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise BadInput(f"no profile file {path}; expected a YAML file or one of {names()}")
-        text, label = path.read_text(encoding="utf-8"), path.stem
+        try:
+            text, label = path.read_text(encoding="utf-8"), path.stem
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"{name} is not a profile: it cannot be read as text: {error}"
+            ) from error
     elif str(name) in names():
         text = (resources.files("cellrepro.control") / "profiles" / f"{name}.yaml").read_text(
             encoding="utf-8"

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # A diverged training has losses of NaN and infinity, for which JSON has no number.
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 
 class DataRecord(_Record):

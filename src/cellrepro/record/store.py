@@ -21,7 +21,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,6 +48,7 @@ STAGED_DATA = "data"
 _LOCK = ".lock"
 _UNLOCKED = "new-"
 _MAKING_SECONDS = 600
+_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,11 @@ class Store:
 
     def __init__(self, root: Path | str):
         self.root = Path(root)
-        if self.root.exists() and not self.root.is_dir():
+        try:
+            is_file = self.root.exists() and not self.root.is_dir()
+        except OSError as error:  # a name too long, or inside a folder that may not be entered
+            raise BadInput(f"the store cannot be at {self.root}: {error}; name another") from error
+        if is_file:
             raise BadInput(f"the store {self.root} is a file; expected a folder, or a name to make")
 
     # -- reading ---------------------------------------------------------------------------
@@ -125,7 +130,7 @@ class Store:
         folder = self.root / "runs" / key
         try:
             spec = Spec.model_validate_json((folder / "spec.json").read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # a desktop leaves files such as .DS_Store
             return None
         except ValidationError as error:
             raise BadInput(
@@ -216,21 +221,19 @@ class Store:
             If the disk is full.
         """
         area = self.root / ".staging"
-        with self._writing():
-            unlocked = _private_folder(area)
-            lock = _lock(unlocked)
-            # Under its own name only once it is locked: a sweep passes over the others.
-            folder = unlocked.rename(area / unlocked.name.removeprefix(_UNLOCKED))
-            _sweep(area)
-        try:
+        with contextlib.ExitStack() as undo:
+            with self._writing():
+                missing = [path for path in (self.root, *self.root.parents) if not path.exists()]
+                undo.callback(_remove_empty, [area, *missing])  # no trace of a refused run
+                unlocked = _private_folder(area)
+                lock = _lock(unlocked)
+                if lock is not None:
+                    undo.callback(os.close, lock)
+                # Under its own name only once it is locked: a sweep passes over the others.
+                folder = unlocked.rename(area / unlocked.name.removeprefix(_UNLOCKED))
+                undo.callback(shutil.rmtree, folder, ignore_errors=True)
+                _sweep(area)
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            if lock is not None:
-                os.close(lock)
-            for empty in (area, self.root):  # a refused run leaves no trace of its attempt
-                with contextlib.suppress(OSError):
-                    empty.rmdir()
 
     def commit(self, staged: Path, spec: Spec) -> Repeat:
         """Seal a staged repeat with its digests and move it into place, whole.
@@ -333,7 +336,11 @@ class Store:
         for path in self.root.glob(f"runs/*/*/{MANIFEST}"):
             if wanted <= found.keys():
                 break
-            for name, digest in json.loads(path.read_bytes()).get("files", {}).items():
+            try:
+                files = Manifest.model_validate_json(path.read_bytes()).files
+            except (OSError, ValidationError):  # damaged: no reason to lose the run just finished
+                continue
+            for name, digest in files.items():
                 if digest in wanted:
                     found.setdefault(digest, path.parent / name)
         return found
@@ -373,13 +380,20 @@ def _replace_by_link(path: Path, twin: Path) -> None:
     scratch.replace(path)
 
 
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders, the innermost first, as far as they are empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
 def _private_folder(area: Path) -> Path:
-    while True:
-        area.mkdir(parents=True, exist_ok=True)
-        try:
+    for _ in range(_TRIES):
+        # Another process may remove the empty area, or the store around it, at any moment.
+        with contextlib.suppress(FileNotFoundError):
+            area.mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=area))
-        except FileNotFoundError:  # another process just removed the empty area
-            continue
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(area))
 
 
 def _lock(folder: Path) -> int | None:
@@ -396,15 +410,16 @@ def _sweep(area: Path) -> None:
     if fcntl is None:
         return
     for folder in area.iterdir():
-        if folder.name.startswith(_UNLOCKED):
-            with contextlib.suppress(OSError):  # being made, unless its process was killed at that
+        if folder.name.startswith(_UNLOCKED) or not (folder / _LOCK).exists():
+            # Being made or being removed, unless its process was killed at that.
+            with contextlib.suppress(OSError):
                 if time.time() - folder.stat().st_mtime > _MAKING_SECONDS:
                     shutil.rmtree(folder, ignore_errors=True)
             continue
         try:
             descriptor = os.open(folder / _LOCK, os.O_RDWR)
         except OSError:
-            continue  # just being removed by its owner
+            continue  # just removed by its owner
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -7,6 +7,7 @@ the same picture with matplotlib, for places without a kernel.
 
 from __future__ import annotations
 
+import base64
 import io
 import zlib
 from pathlib import Path
@@ -62,6 +63,13 @@ class Explorer(anywidget.AnyWidget):
     drawing = traitlets.Dict(
         {"colours": COLOURS, "dashes": DASHES, "agree_share": AGREE_SHARE, "dimmed": DIMMED}
     ).tag(sync=True)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """The live widget, and the same as a still picture for pages without a kernel."""
+        live = super()._repr_mimebundle_(**kwargs)
+        data, metadata = live if isinstance(live, tuple) else (live or {}, {})
+        still = {"image/png": base64.b64encode(self.to_png()).decode(), "text/plain": self.line}
+        return {**data, **still}, metadata
 
     def to_png(self, path: str | Path | None = None, *, panel: int = 560) -> bytes:
         """The comparison as one PNG: outlines of A, outlines of B, categories, counts.

@@ -89,10 +89,17 @@ _PHASE_COLOURS = {
     "segment": SERIES[1],
 }
 _PANEL = 480  # longer side of a picture inside a figure, pixels
+_FEW = 0.01  # share of differing pixels below which each is drawn as a spot of this size
+_SPOT = 5
 _MANY_PLACES = 12  # beyond this many separate differences, rings would hide them
 _LINES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 _HATCHES = ("", "///", "...", "", "\\\\\\", "++")
 _LEGEND_ROWS = 12
+_LEGEND_LETTERS = 110  # that fit beside each other in a figure of `WIDTH`
+_SMALLEST_LETTERS = 4.5  # points
+_TICK_LETTERS = 60  # of a label beside an axis; longer ones are shortened
+_PANEL_LETTERS = 34  # of a name above a panel
+_FIELD_LETTERS = 28  # of a line in a field of verdicts
 _FEWEST_SPREAD = 16  # weights of a group below which a distribution says nothing
 
 
@@ -153,7 +160,8 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
             n_objects = _count(len(np.unique(item.masks[item.masks > 0])), "object")
             outlines = {"truth": item.masks}
         _show(panel, with_outlines(grey_image(item.image), outlines, solid=True))
-        _title(panel, f"{split}: {item.name}\n{width} × {height} pixels, {n_objects}")
+        name = _clipped(item.name, _PANEL_LETTERS)
+        _title(panel, f"{split}: {name}\n{width} × {height} pixels, {n_objects}")
         _frame(panel, dashed=split == "test")
     for panel in panels[len(chosen) :]:
         panel.set_axis_off()
@@ -257,7 +265,7 @@ def _training_legend(figure: Picture, courses: Sequence[tuple[Any, list[str]]]) 
 
     handles: list[Any] = []
     for i, (_, names) in enumerate(courses[:_LEGEND_ROWS]):
-        shown = " = ".join(names[:3]) + (f" = {len(names) - 3} more" if len(names) > 3 else "")
+        shown = " = ".join(names[:2]) + (f" = {len(names) - 2} more" if len(names) > 2 else "")
         handles.append(Line2D([], [], **_line_style(i, len(courses)), label=shown))
     if len(courses) > _LEGEND_ROWS:
         more = len(courses) - _LEGEND_ROWS
@@ -271,7 +279,7 @@ def _training_legend(figure: Picture, courses: Sequence[tuple[Any, list[str]]]) 
     handles.append(
         Line2D([], [], linestyle="none", markersize=8, label="marker: test images", **marker)
     )
-    _legend(figure, handles, n_columns=2 if len(courses) < 5 else 3)
+    _legend(figure, handles, most_columns=3)
 
 
 # -- masks ---------------------------------------------------------------------------------
@@ -315,7 +323,7 @@ def masks_beside_truth(
     with_truth = any(truth is not None for truth in truths.values())
     n_columns = 3 if with_truth else 2
     side = WIDTH / 3
-    figure = Picture(width=side * n_columns, height=0.4 + len(chosen) * (side + 0.2))
+    figure = Picture(width=side * n_columns, height=0.4 + len(chosen) * (side + 0.05))
     grid = figure.subplots(len(chosen), n_columns, squeeze=False)
     for row, name in zip(grid, chosen, strict=True):
         _masks_row(row, store, repeat, name, truths[name])
@@ -328,6 +336,7 @@ def _masks_row(
 ) -> None:
     record = repeat.manifest.masks[name]
     masks = repeat.masks(name)
+    name = _clipped(name, _PANEL_LETTERS)
     image = store.image(repeat.manifest.data.digest, name)
     background = grey_image(image) if image is not None else np.zeros(masks.shape, np.uint8)
     _show(row[0], with_outlines(background, {}))
@@ -371,9 +380,11 @@ def difference(
     Returns
     -------
     Picture
-        Where only a few places differ, rings point at them.
+        Where less than one pixel in a hundred differs, the map shows each as a larger spot, and
+        rings point at places that are few and small. Counts are of true pixels.
     """
     result = compare_masks(a, b)
+    name_a, name_b = _clipped(name_a, _PANEL_LETTERS), _clipped(name_b, _PANEL_LETTERS)
     background = grey_image(image) if image is not None else np.zeros(result.shape, np.uint8)
     n_rows = 1 if truth is None else 2
     panel_height = WIDTH / 3 * min(1.6, result.shape[0] / result.shape[1])
@@ -416,11 +427,21 @@ def _show_categories(panel: Axes, background: np.ndarray, categories: np.ndarray
     picture = np.rint(np.repeat(enlarged(background, shape)[..., None], 3, axis=2) * DIMMED)
     picture = picture.astype(np.uint8)
     map_ = enlarged_categories(categories, shape)
+    if np.count_nonzero(categories >= 2) < _FEW * categories.size:
+        map_ = _grown(map_)
     for value, name in enumerate(CATEGORIES[1:], start=1):
         opacity = 0.85 * (AGREE_SHARE if name == "agree" else 1)
         painted(picture, map_ == value, COLOURS[name], opacity)
     _show(panel, picture)
     _ring(panel, map_ >= 2)
+
+
+def _grown(map_: np.ndarray) -> np.ndarray:
+    """Every differing pixel as a spot that can be seen in a small figure."""
+    from scipy import ndimage
+
+    spots = ndimage.maximum_filter(np.where(map_ >= 2, map_, 0), size=_SPOT)
+    return np.where(spots > 0, spots, map_)
 
 
 def _ring(panel: Axes, differs: np.ndarray) -> None:
@@ -457,8 +478,7 @@ def _difference_legend(figure: Picture, name_a: str, name_b: str, *, with_truth:
         Patch(color=COLOURS["other_object"], label="another object"),
         Patch(facecolor="#8C8C8C", label="the same object"),
     ]
-    long = max(len(handle.get_label()) for handle in handles) > 22
-    _legend(figure, handles, n_columns=3 if long else 6)
+    _legend(figure, handles)
 
 
 # -- verdicts ------------------------------------------------------------------------------
@@ -493,6 +513,10 @@ def verdict_matrix(rows: Iterable[tuple[str, str, str, str]]) -> Picture:
         )
     row_labels = list(dict.fromkeys(row for row, _, _, _ in cells))
     columns = list(dict.fromkeys(column for _, column, _, _ in cells))
+    row_names, column_names = (
+        ["\n".join(_clipped(line, _FIELD_LETTERS) for line in label.splitlines()) for label in all_]
+        for all_ in (row_labels, columns)
+    )
     figure = Picture(width=min(WIDTH, 2 + 1.7 * len(columns)), height=1.0 + 0.75 * len(row_labels))
     axes = figure.subplots()
     placed: dict[tuple[int, int], list[tuple[str, str]]] = {}
@@ -503,8 +527,8 @@ def verdict_matrix(rows: Iterable[tuple[str, str, str, str]]) -> Picture:
         for i, (verdict, text) in enumerate(entries):
             _verdict_field(axes, x, y + i / len(entries), 1 / len(entries), verdict, text)
     axes.set(xlim=(0, len(columns)), ylim=(len(row_labels), 0))
-    axes.set_xticks([i + 0.5 for i in range(len(columns))], columns, parse_math=False)
-    axes.set_yticks([i + 0.5 for i in range(len(row_labels))], row_labels, parse_math=False)
+    axes.set_xticks([i + 0.5 for i in range(len(columns))], column_names, parse_math=False)
+    axes.set_yticks([i + 0.5 for i in range(len(row_labels))], row_names, parse_math=False)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -527,7 +551,8 @@ def _verdict_field(axes: Axes, x: float, y: float, height: float, verdict: str, 
         )
     )
     box = {"facecolor": VERDICT_COLOURS[verdict], "edgecolor": "none", "pad": 1.5}
-    label = f"{VERDICT_SIGNS[verdict]} {verdict}" + (f"\n{text}" if text else "")
+    lines = [f"{VERDICT_SIGNS[verdict]} {verdict}", *text.splitlines()]
+    label = "\n".join(_clipped(line, _FIELD_LETTERS) for line in lines)
     axes.text(
         x + 0.5,
         y + height / 2,
@@ -572,8 +597,8 @@ def scores(rows: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -> 
         axes.annotate(note, (value, y), (8, 0), textcoords="offset points", va="center", fontsize=8)
     values = [value for _, _, value in rows]
     middle, span = (min(values) + max(values)) / 2, max(0.1, 1.5 * (max(values) - min(values)))
-    axes.set_xlim(max(-0.02, middle - span / 2), min(1.04, middle + span / 2) + span * 0.06)
-    axes.set_yticks(range(len(labels)), labels, parse_math=False)
+    axes.set_xlim(max(-span / 50, middle - span / 2), min(1.04, middle + span / 2) + span * 0.06)
+    axes.set_yticks(range(len(labels)), _clipped_all(labels), parse_math=False)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.8)
     for edge in range(1, len(labels)):
@@ -582,7 +607,7 @@ def scores(rows: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -> 
     _label_axes(axes, x=f"{label} (0: no object found right, 1: all)")
     if len(groups) > 1:
         handles = [Line2D([], [], label=group, **_point_style(i)) for i, group in enumerate(groups)]
-        _legend(figure, handles, n_columns=min(4, len(groups)))
+        _legend(figure, handles)
     return figure
 
 
@@ -605,6 +630,7 @@ def similarity(
     title: str,
     log: bool = False,
     fmt: str = ".2g",
+    columns: Sequence[str] | None = None,
 ) -> Picture:
     """A square table of numbers with shades.
 
@@ -619,43 +645,49 @@ def similarity(
         Shade by the logarithm; entries that are not positive, such as zeros, stay white.
     fmt : str
         How numbers are written, as in ``format(number, fmt)``.
+    columns : sequence of str, optional
+        Shorter labels for the columns.
 
     Returns
     -------
     Picture
-        Dark is small. Beyond 16 rows only the shades are drawn.
+        Dark is small. Where numbers would not fit their fields, only the shades are drawn.
     """
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm, Normalize
 
     matrix = np.asarray(matrix, dtype=float)
     n = len(labels)
-    if matrix.shape != (n, n):
+    tilted = columns is None
+    columns = labels if columns is None else columns
+    if matrix.shape != (n, n) or len(columns) != n:
         raise BadInput(
-            f"the matrix has shape {matrix.shape} and there are {n} labels; expected {(n, n)}"
+            f"the matrix has shape {matrix.shape}, and there are {n} labels and {len(columns)} of "
+            f"columns; expected {(n, n)} and {n}"
         )
+    labels, columns = _clipped_all(labels), _clipped_all(columns)
     shown = matrix[np.isfinite(matrix) & ((matrix > 0) if log else True)]
     low, high = (shown.min(), shown.max()) if shown.size else (1.0, 10.0)
     if low == high:
         low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
     norm = (LogNorm if log else Normalize)(low, high)
     values = np.ma.masked_invalid(np.where(matrix > 0, matrix, np.nan) if log else matrix)
-    side = min(WIDTH, 2.6 + 0.62 * n)
-    figure = Picture(width=min(WIDTH, side + 1.2), height=max(2.4, side - 0.8))
+    texts = [["–" if np.isnan(x) else "0" if x == 0 else format(x, fmt) for x in r] for r in matrix]
+    beside, below = (0.068 * max(map(len, names), default=0) for names in (labels, columns))
+    field = min(0.62, (WIDTH - 1.2 - beside) / max(n, 1))  # inches
+    figure = Picture(
+        width=min(WIDTH, 1.2 + beside + max(2.0, field * n)),
+        height=0.6 + max(1.2, field * n) + 0.2 + 0.65 * below,
+    )
     axes = figure.subplots()
     colours = colormaps["cividis"].with_extremes(bad="white")
     picture = axes.imshow(values, cmap=colours, norm=norm)
-    axes.set_xticks(range(n), labels, rotation=40, ha="right", parse_math=False, fontsize=8)
+    tilt: dict[str, Any] = {"rotation": 40, "ha": "right"} if tilted else {}
+    axes.set_xticks(range(n), columns, parse_math=False, fontsize=8, **tilt)
     axes.set_yticks(range(n), labels, parse_math=False, fontsize=8)
-    if n <= 16:
-        for y in range(n):
-            for x in range(n):
-                number = matrix[y, x]
-                text = "–" if np.isnan(number) else format(number, fmt)
-                masked = np.ma.getmaskarray(values)[y, x]
-                dark = not masked and float(norm(number)) < 0.55
-                colour = "white" if dark else "black"
-                axes.text(x, y, text, ha="center", va="center", color=colour, fontsize=8)
+    size = min(8.0, 72 * field / (0.68 * max((len(t) for row in texts for t in row), default=1)))
+    if size >= _SMALLEST_LETTERS:
+        _write_fields(axes, texts, values, norm, size)
     axes.set_xticks(np.arange(n + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(n + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=1.5)
@@ -665,6 +697,25 @@ def similarity(
     bar.ax.tick_params(labelsize=8)
     _title(axes, title)
     return figure
+
+
+def _write_fields(
+    axes: Axes, texts: Sequence[Sequence[str]], values: Any, norm: Any, size: float
+) -> None:
+    masked = np.ma.getmaskarray(values)
+    for y, row in enumerate(texts):
+        for x, text in enumerate(row):
+            dark = not masked[y, x] and float(norm(values[y, x])) < 0.55
+            written = axes.text(
+                x,
+                y,
+                text,
+                ha="center",
+                va="center",
+                color="white" if dark else "black",
+                fontsize=size,
+            )
+            written.set_in_layout(False)  # inside its field anyway; measuring hundreds is slow
 
 
 def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:
@@ -715,7 +766,8 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
         _title(panel, f"{group} ({grouped(sizes[group])})", size=9)
     for panel in panels[len(groups) :]:
         panel.set_axis_off()
-    figure.supxlabel("weight (no unit)", fontsize=9)
+    for panel in panels[max(0, len(groups) - n_columns) : len(groups)]:
+        panel.set_xlabel("weight (no unit)", fontsize=9)
     figure.supylabel("share of the weights", fontsize=9)
     _line_legend(figure, list(paths))
     heading = f"Weights of {_count(len(paths), 'network')} by part (number of weights)"
@@ -773,7 +825,9 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
             fontsize=8,
             color="#444444",
         )
-    axes.set_yticks(range(len(order)), [row.name for row in order], parse_math=False, fontsize=8)
+    axes.set_yticks(
+        range(len(order)), _clipped_all(row.name for row in order), parse_math=False, fontsize=8
+    )
     axes.invert_yaxis()
     if wide:
         axes.set_xlim(min(positive) / 3, max(positive) * (max(positive) / min(positive)) ** 0.25)
@@ -830,12 +884,14 @@ def times(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Picture:
         axes.annotate(
             f"{total:.1f}", (total, i), (4, 0), textcoords="offset points", va="center", fontsize=8
         )
-    axes.set_yticks(range(len(rows)), [label for label, _ in rows], parse_math=False, fontsize=8)
+    axes.set_yticks(
+        range(len(rows)), _clipped_all(label for label, _ in rows), parse_math=False, fontsize=8
+    )
     axes.invert_yaxis()
     axes.set_xlim(0, float(left.max()) * 1.08 or 1)
     _label_axes(axes, x="seconds")
     handles, _ = axes.get_legend_handles_labels()
-    _legend(figure, handles, n_columns=6)
+    _legend(figure, handles)
     return figure
 
 
@@ -883,7 +939,9 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
         axes.plot(seconds[:1], [i], color=colours[0], **first)
         axes.plot(seconds[1:], [i] * (len(seconds) - 1), color=colours[1], **other)
         axes.plot(float(np.median(seconds)), i, color=colours[2], **middle)
-    axes.set_yticks(range(len(timed)), [label for label, _ in timed], parse_math=False, fontsize=8)
+    axes.set_yticks(
+        range(len(timed)), _clipped_all(label for label, _ in timed), parse_math=False, fontsize=8
+    )
     axes.set_ylim(len(timed) - 0.4, -0.6)
     axes.set_xlim(left=0)
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.8)
@@ -898,7 +956,7 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
             strict=True,
         )
     ]
-    _legend(figure, handles, n_columns=3)
+    _legend(figure, handles)
     n_images = sum(len(seconds) for _, seconds in timed)
     _heading(
         figure,
@@ -1073,13 +1131,17 @@ def _line_legend(figure: Picture, labels: Sequence[str]) -> None:
     handles = [
         Line2D([], [], **_line_style(i, len(labels)), label=label) for i, label in enumerate(labels)
     ]
-    _legend(figure, handles, n_columns=min(3, len(handles)))
+    _legend(figure, handles)
 
 
-def _legend(figure: Picture, handles: Sequence[Any], *, n_columns: int) -> None:
+def _legend(figure: Picture, handles: Sequence[Any], *, most_columns: int = 6) -> None:
+    """Below the axes, in as many columns as its labels leave room for."""
+    labels = [_clipped(str(handle.get_label()), _LEGEND_LETTERS) for handle in handles]
+    longest = max(map(len, labels)) + 8
+    n_columns = max(1, min(most_columns, len(labels), int(_LEGEND_LETTERS * 1.1) // longest))
     legend = figure.legend(
         handles,
-        [str(handle.get_label()) for handle in handles],
+        labels,
         loc="outside lower center",
         ncols=n_columns,
         fontsize=9,
@@ -1103,11 +1165,12 @@ def _frame(panel: Axes, *, dashed: bool) -> None:
 
 
 def _title(axes: Axes, text: str, *, size: float = 10) -> None:
-    axes.set_title(text, fontsize=size, parse_math=False)
+    lines = "\n".join(_clipped(line) for line in text.splitlines())
+    axes.set_title(lines, fontsize=size, parse_math=False)
 
 
 def _heading(figure: Picture, text: str) -> None:
-    figure.suptitle(text, fontsize=11, parse_math=False)
+    figure.suptitle(_clipped(text, _LEGEND_LETTERS), fontsize=11, parse_math=False)
 
 
 def _note(axes: Axes, text: str) -> None:
@@ -1125,6 +1188,16 @@ def _whole_numbers(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _clipped(text: str, most: int = _TICK_LETTERS) -> str:
+    """A text without its middle where it would crowd out the drawing; one line, no tabs."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[2 - most // 2 :]}"
+
+
+def _clipped_all(texts: Iterable[str]) -> list[str]:
+    return [_clipped(text) for text in texts]
 
 
 def _count(n: int, noun: str) -> str:

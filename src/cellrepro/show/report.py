@@ -7,7 +7,6 @@ equal results are found by their digests first, so that only different masks and
 from __future__ import annotations
 
 import base64
-import contextlib
 import errno
 import itertools
 import math
@@ -85,14 +84,27 @@ _AXIS_NAMES = {
     "images_per_epoch": "images per epoch",
     "ledger": "ledgers",
 }
+_SINGULAR = {"repeats": "repeat", "profile": "profile", "mode": "mode"}
 _AXES = ("repeats", "profile", "mode", "seed")
+_WHAT, _WHY = "<what>", "<why>"
+_OUTCOMES: dict[Verdict | None, str] = {
+    Verdict.IDENTICAL: "{0} came out bit-identical",
+    Verdict.SAME_OBJECTS: "{0} found the same objects under other numbers",
+    Verdict.DIFFERENT: f"{{0}} came out different ({_WHAT})",
+    Verdict.VACUOUS: f"{{0}} prove{{s}} nothing ({_WHY})",
+    None: "{0} ran once, so there is nothing to compare",
+}
 _EQUAL = (Verdict.IDENTICAL, Verdict.SAME_OBJECTS)
 _MOST_PAIRS = 150  # of runs along one axis
+_MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
 _MOST_NETWORKS = 24
 _MOST_WORK = 1.5e9  # parameters compared for the similarity of all pairs: seconds, not hours
+_MOST_WITH_TWO_DIGITS = 8
 _MOST_OVERLAID = 4
-_MOST_CURVES = 8
+_MOST_CURVES = 6
+_MOST_LENGTHS = 2
 _MOST_TENSORS = 12
+_MOST_LINES = 80  # of a figure with a line per spec or repeat
 
 
 @dataclass(frozen=True)
@@ -313,10 +325,19 @@ class _Names:
         """Profile and mode."""
         return self.facts[key]["profile"], self.facts[key]["mode"]
 
+    @cached_property
+    def usual(self) -> dict[str, Any]:
+        """Values that most specs share, by field; a short name does not mention them."""
+        found = {}
+        for name in self.row_fields:
+            value, n = Counter(facts[name] for facts in self.facts.values()).most_common(1)[0]
+            if name != "seed" and n > 2 * len(self.facts) / 3:
+                found[name] = value
+        return found
+
     def short(self, key: str) -> str:
         """A spec in a few words."""
-        fields = [*(f for f in ("profile", "mode") if f in self.varying), *self.row_fields]
-        return ", ".join(_said(name, self.facts[key][name]) for name in fields) or key[:8]
+        return self.context(key, "") or (key[:8] if len(self.facts) == 1 else "the usual spec")
 
     def without(self, key: str, axis: str) -> tuple:
         """Everything that was asked for, one field excepted."""
@@ -324,11 +345,10 @@ class _Names:
 
     def context(self, key: str, axis: str) -> str:
         """A spec in a few words, one field excepted."""
-        fields = [
-            *(f for f in ("profile", "mode") if f in self.varying and f != axis),
-            *(f for f in self.row_fields if f != axis),
-        ]
-        return ", ".join(_said(name, self.facts[key][name]) for name in fields)
+        facts = self.facts[key]
+        fields: list[str] = [name for name in ("profile", "mode") if name in self.varying]
+        fields += [n for n in self.row_fields if n not in self.usual or facts[n] != self.usual[n]]
+        return ", ".join(_said(name, facts[name]) for name in fields if name != axis)
 
 
 def _told_apart(named: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
@@ -417,6 +437,8 @@ class _MaskPairs:
 
     known: dict[tuple[str, str, str], MaskComparison] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    n_compared: int = 0
+    """Pixels so far."""
 
     def compare(self, a: Repeat, b: Repeat, *, context: str, name_a: str, name_b: str) -> _Pair:
         first, second = a.manifest, b.manifest
@@ -466,6 +488,7 @@ class _MaskPairs:
         key = (image, digests[0], digests[1])
         if key not in self.known:
             self.known[key] = compare_masks(_masks(a, image), _masks(b, image))
+            self.n_compared += self.known[key].n_pixels
         return self.known[key], swapped
 
     def _size(self, image: str, repeat: Repeat) -> int:
@@ -492,12 +515,13 @@ def _axes(chapter: _Chapter) -> list[_Axis]:
     axes = []
     for name in names:
         chosen = _repeat_pairs(chapter) if name == "repeats" else _run_pairs(chapter, name)
-        pairs = [
-            compared.compare(a, b, context=context, name_a=name_a, name_b=name_b)
-            for context, name_a, a, name_b, b in chosen[:_MOST_PAIRS]
-        ]
+        enough = compared.n_compared + _MOST_PIXELS
+        pairs = []
+        for context, name_a, a, name_b, b in chosen[:_MOST_PAIRS]:
+            if compared.n_compared < enough:
+                pairs.append(compared.compare(a, b, context=context, name_a=name_a, name_b=name_b))
         if pairs:
-            axes.append(_Axis(name, pairs, max(0, len(chosen) - _MOST_PAIRS)))
+            axes.append(_Axis(name, pairs, len(chosen) - len(pairs)))
     return axes
 
 
@@ -562,11 +586,14 @@ def _outcomes(chapter: _Chapter) -> str:
     n_repeats = sorted({judgement.n_repeats for _, judgement in chapter.runs})
     verb = "trained" if chapter.task == "train" else "segmented"
     n = len(chapter.runs)
-    often = (
-        _times(n_repeats[0]) if len(n_repeats) == 1 else f"{n_repeats[0]} to {n_repeats[-1]} times"
+    often = {(1,): "once", (2,): "twice", (1, 2): "once or twice"}.get(
+        tuple(n_repeats),
+        f"{n_repeats[0]} times"
+        if len(n_repeats) == 1
+        else f"{n_repeats[0]} to {n_repeats[-1]} times",
     )
     head = f"{_count(n, 'spec')} {'was' if n == 1 else 'were'} {verb} {often}"
-    if n > 1 and n_repeats[-1] > 1:
+    if n > 1 and n_repeats != [1]:
         head += " each"
     counts = Counter(judgement.overall for _, judgement in chapter.runs)
     if set(counts) == {None}:
@@ -574,24 +601,14 @@ def _outcomes(chapter: _Chapter) -> str:
         text = f"{head}, so {alone} no second repeat to be compared with"
         reasons = _reasons([judgement for _, judgement in chapter.runs])
         return f"{text} ({'; '.join(reasons)})" if reasons else text
-    said = []
-    if counts[Verdict.IDENTICAL]:
-        said.append(f"{_all(counts[Verdict.IDENTICAL], n)} came out bit-identical")
-    if counts[Verdict.SAME_OBJECTS]:
-        said.append(
-            f"{_all(counts[Verdict.SAME_OBJECTS], n)} found the same objects under other numbers"
-        )
-    if counts[Verdict.DIFFERENT]:
-        said.append(f"{_all(counts[Verdict.DIFFERENT], n)} did not ({_what_differs(chapter)})")
-    if counts[Verdict.VACUOUS]:
-        vacuous = [j for _, j in chapter.runs if j.overall == Verdict.VACUOUS]
-        said.append(
-            f"{_all(counts[Verdict.VACUOUS], n)} {_prove(counts[Verdict.VACUOUS])} nothing "
-            f"({'; '.join(_reasons(vacuous))})"
-        )
-    if counts[None]:
-        said.append(f"{_all(counts[None], n)} had a single repeat, so no verdict")
-    return f"{head}: {', '.join(said)}"
+    said = [
+        text.format(_all(counts[verdict], n), s="s" if counts[verdict] == 1 else "")
+        for verdict, text in _OUTCOMES.items()
+        if counts[verdict]
+    ]
+    vacuous = [judgement for _, judgement in chapter.runs if judgement.overall == Verdict.VACUOUS]
+    text = f"{head}: {', '.join(said)}".replace(_WHAT, _what_differs(chapter))
+    return text.replace(_WHY, "; ".join(_reasons(vacuous)))
 
 
 def _what_differs(chapter: _Chapter) -> str:
@@ -628,7 +645,8 @@ def _between_profiles(chapter: _Chapter, axis: _Axis) -> str:
         )
     text = f"{between} all masks show the same objects ({_count(len(told), 'comparison')})"
     unequal = sum(pair.weights_equal is False for pair in axis.pairs)
-    return f"{text}, but the weights differ in {unequal}" if unequal else text
+    which = "all" if unequal == len(axis.pairs) > 1 else str(unequal)
+    return f"{text}, but the weights differ in {which}" if unequal else text
 
 
 def _score_clause(chapter: _Chapter) -> str:
@@ -655,16 +673,8 @@ def _reasons(judgements: Iterable[Judgement]) -> list[str]:
     return [reason for reason in dict.fromkeys(every) if not reason.startswith("a single repeat")]
 
 
-def _times(n: int) -> str:
-    return {1: "once", 2: "twice"}.get(n, f"{n} times")
-
-
 def _all(n: int, total: int) -> str:
     return ("it" if total == 1 else f"all {n}") if n == total else str(n)
-
-
-def _prove(n: int) -> str:
-    return "proves" if n == 1 else "prove"
 
 
 def _count(n: int, noun: str) -> str:
@@ -753,6 +763,8 @@ def _chapter_view(chapter: _Chapter, *, alone: bool) -> dict[str, Any]:
         "same": _said_of_all(chapter),
         "matrix": _matrix(chapter),
         "reasons": _reason_rows(chapter),
+        "usual": ", ".join(_said(name, value) for name, value in chapter.names.usual.items()),
+        "beside_seeds": _beside_seeds(chapter),
         "axes": [_axis_view(chapter, axis) for axis in chapter.axes],
         "n_runs": len(chapter.runs),
         "truth": _truth_view(chapter),
@@ -856,6 +868,25 @@ def _failure_rows(
 # Differences along an axis
 
 
+def _beside_seeds(chapter: _Chapter) -> str:
+    """Whether what profiles, modes and repeats do matters, beside what seeds do."""
+    told = {
+        axis.name: axis
+        for axis in chapter.axes
+        if axis.name in _AXES and any(pair.verdict != Verdict.VACUOUS for pair in axis.pairs)
+    }
+    seeds = told.pop("seed", None)
+    if seeds is None or not told:
+        return ""
+    others = ", ".join(
+        f"another {_SINGULAR[axis.name]} {plots.ppm_text(axis.largest_ppm)}"
+        for axis in told.values()
+    )
+    return (
+        f"Another seed changes up to {plots.ppm_text(seeds.largest_ppm)} of the pixels; {others}."
+    )
+
+
 def _axis_view(chapter: _Chapter, axis: _Axis) -> dict[str, Any]:
     return {
         "title": axis.title,
@@ -883,9 +914,10 @@ def _axis_summary(axis: _Axis) -> str:
         if axis.differing:
             lost = max(pair.n_lost for pair in axis.pairs)
             gained = max(pair.n_gained for pair in axis.pairs)
+            objects = f"with up to {_count(lost, 'object')} lost and {gained} gained"
             text += (
-                f"; elsewhere up to {plots.ppm_text(axis.largest_ppm)} of the pixels differ, up to "
-                f"{_count(lost, 'object')} lost and {gained} gained"
+                f"; up to {plots.ppm_text(axis.largest_ppm)} of the pixels differ, "
+                f"{objects if lost or gained else 'but no object is lost or gained'}"
             )
         parts.append(text)
     if n_vacuous:
@@ -916,10 +948,14 @@ def _axis_rows(axis: _Axis) -> list[dict[str, Any]]:
                 "ppm": plots.ppm_text(max(pair.ppm for pair in pairs)) if told else "–",
                 "lost": max(pair.n_lost for pair in pairs) if told else "–",
                 "gained": max(pair.n_gained for pair in pairs) if told else "–",
-                "score": f"{max(scores):.4f}" if scores else "–",
+                "score": _score_text(max(scores)) if scores else "–",
             }
         )
     return rows
+
+
+def _score_text(difference: float) -> str:
+    return "0" if difference == 0 else f"{difference:.2g}"
 
 
 def _scores_of(pair: _Pair) -> tuple[float | None, float | None]:
@@ -945,7 +981,7 @@ def _worst_picture(chapter: _Chapter, axis: _Axis) -> dict[str, str] | None:
         caption=f"The image on which {axis.title} differ most: {image}, {pair.name_a} against "
         f"{pair.name_b}{where}. {plots.ppm_text(ppm)} of its pixels differ. Chosen from "
         f"{_count(len(axis.pairs), 'comparison')} over {_count(pair.n_images, 'image')} each. "
-        "Rings, where there are any, point at small places.",
+        "Where few pixels differ, they are drawn larger than they are.",
     )
 
 
@@ -969,6 +1005,7 @@ def _truth_view(chapter: _Chapter) -> dict[str, Any] | None:
         )
         for run, repeat in scored
     ]
+    lines = list(dict.fromkeys(row[0] for row in rows))[:_MOST_LINES]
     n_images = sum(r.ap50 is not None for r in scored[0][1].manifest.masks.values())
     per_image = [
         (record.ap50, name, repeat)
@@ -978,33 +1015,30 @@ def _truth_view(chapter: _Chapter) -> dict[str, Any] | None:
     ]
     best = max(per_image, key=lambda entry: entry[0])
     worst = min(per_image, key=lambda entry: entry[0])
-    chosen = [("Best", best), ("Worst", worst)]
+    over = f"of {_count(len(per_image), 'result')} (images times repeats)"
+    chosen = [(f"The best by AP@0.5 {over}", best), (f"The worst by AP@0.5 {over}", worst)]
     if best[0] == worst[0]:
-        chosen = [("An", best)]
+        chosen = [(f"All scores are equal; the first {over}", best)]
     return {
         "scores": _figure(
-            plots.scores(rows),
+            plots.scores([row for row in rows if row[0] in lines]),
             alt="Average precision of every repeat, a point each",
             caption=f"AP@0.5 of {_count(len(rows), 'repeat')} of "
             f"{_count(len(chapter.runs), 'spec')}, each the mean over "
             f"{_count(n_images, 'image')} with ground truth.",
         ),
         "pictures": [
-            _truth_picture(chapter, word, name, repeat, len(per_image))
-            for word, (_, name, repeat) in chosen
+            _truth_picture(chapter, what, name, repeat) for what, (_, name, repeat) in chosen
         ],
     }
 
 
-def _truth_picture(
-    chapter: _Chapter, word: str, name: str, repeat: Repeat, n_chosen_from: int
-) -> dict[str, str]:
+def _truth_picture(chapter: _Chapter, what: str, name: str, repeat: Repeat) -> dict[str, str]:
     _masks(repeat, name)  # says what to do if the file is gone
     return _figure(
         plots.masks_beside_truth(chapter.store, repeat, names=[name]),
         alt=f"{name}: the image, the ground truth and the objects found",
-        caption=f"{word} image by AP@0.5 among {n_chosen_from} (images times repeats): {name}, "
-        f"by {chapter.label(repeat)}.",
+        caption=f"{what}: {name}, by {chapter.label(repeat)}.",
     )
 
 
@@ -1046,7 +1080,11 @@ def _weights_view(chapter: _Chapter) -> dict[str, Any] | None:
     overlaid = list(range(min(len(chosen), _MOST_OVERLAID)))
     if len(chosen) > 1:
         table = similarity([_weights(repeat) for repeat in first], digests=chosen)
-        view["matrices"] = _matrices(table, [names[digest] for digest in chosen])
+        view["matrices"] = _matrices(
+            table,
+            [names[digest] for digest in chosen],
+            [str(numbers[digest]) for digest in chosen],
+        )
         far = _most_distant(table)
         if far is not None:
             labels = [names[chosen[i]] for i in far]
@@ -1090,7 +1128,10 @@ def _chosen_networks(groups: Mapping[str, Sequence[Repeat]], n_parameters: int) 
     return [digest for digest in groups if digest in kept]
 
 
-def _matrices(table: Similarity, labels: Sequence[str]) -> list[dict[str, str]]:
+def _matrices(
+    table: Similarity, labels: Sequence[str], columns: Sequence[str]
+) -> list[dict[str, str]]:
+    fmt = ".1e" if len(labels) <= _MOST_WITH_TWO_DIGITS else ".0e"
     over = f"{_count(len(labels), 'different network')}, every one against every other"
     kinds = (
         ("L2 distance", table.l2, "0 is equal."),
@@ -1103,7 +1144,7 @@ def _matrices(table: Similarity, labels: Sequence[str]) -> list[dict[str, str]]:
     )
     return [
         _figure(
-            plots.similarity(matrix, labels, title=title, log=True, fmt=".1e"),
+            plots.similarity(matrix, labels, title=title, log=True, fmt=fmt, columns=columns),
             alt=f"Table of the {title} between networks",
             caption=f"{title[0].upper()}{title[1:]} of {over}. {note} Dark is close.",
         )
@@ -1149,9 +1190,18 @@ def _pair_text(result: WeightsComparison) -> str:
     )
 
 
-def _curves(chapter: _Chapter) -> dict[str, str] | None:
-    """Training losses, of as many repeats as make no more curves than can be told apart."""
-    trained = [repeat for repeat in chapter.repeats if repeat.manifest.training is not None]
+def _curves(chapter: _Chapter) -> list[dict[str, str]]:
+    """Training losses, trainings of equal length together."""
+    by_length: dict[int, list[Repeat]] = defaultdict(list)
+    for repeat in chapter.repeats:
+        if repeat.manifest.training is not None:
+            by_length[len(repeat.manifest.training.train_losses)].append(repeat)
+    most_first = sorted(by_length, key=lambda length: -len(by_length[length]))
+    return [_curve(chapter, by_length[length]) for length in most_first[:_MOST_LENGTHS]]
+
+
+def _curve(chapter: _Chapter, trained: Sequence[Repeat]) -> dict[str, str]:
+    """As many repeats as make no more curves than can be told apart."""
     seen: set[str] = set()
     kept = []
     for repeat in trained:
@@ -1160,15 +1210,13 @@ def _curves(chapter: _Chapter) -> dict[str, str] | None:
         if course in seen or len(seen) < _MOST_CURVES:
             seen.add(course)
             kept.append(repeat)
-    if not kept:
-        return None
     left_out = len(trained) - len(kept)
     return _figure(
         plots.training_curves(kept, labels=[chapter.label(repeat) for repeat in kept]),
         alt="Training loss and learning rate of every epoch",
         caption=f"Loss and learning rate per epoch of {_count(len(kept), 'repeat')}. Repeats that "
         "agree to the last digit share one line."
-        + (f" {left_out} more repeats are not drawn." if left_out else ""),
+        + (f" {_count(left_out, 'repeat')} with further curves left out." if left_out else ""),
     )
 
 
@@ -1187,23 +1235,29 @@ def _time_view(chapter: _Chapter) -> dict[str, Any]:
     n = len(chapter.repeats)
     pictures = [
         _figure(
-            plots.times(rows),
+            plots.times(rows[:_MOST_LINES]),
             alt="Seconds of every phase, a bar per spec",
-            caption=f"Seconds per phase of {_count(len(rows), 'spec')}, the mean over its repeats "
+            caption=f"Seconds per phase of {_first(len(rows), 'spec')}, the mean over its repeats "
             f"({_count(n, 'repeat')} in all). Runs that shared a machine slow each other down.",
         )
     ]
     if chapter.task == "segment":
-        labels = [chapter.label(repeat) for repeat in chapter.repeats]
+        drawn = chapter.repeats[:_MOST_LINES]
+        labels = [chapter.label(repeat) for repeat in drawn]
         pictures.append(
             _figure(
-                plots.inference_times(chapter.repeats, labels=labels),
+                plots.inference_times(drawn, labels=labels),
                 alt="Seconds that each image took, a line of points per repeat",
                 caption=f"Seconds to segment each of {_count(chapter.n_images, 'image')}, in "
-                f"{_count(n, 'repeat')}.",
+                f"{_first(n, 'repeat')}.",
             )
         )
     return {"pictures": pictures}
+
+
+def _first(n: int, noun: str) -> str:
+    """How many of n lines are drawn."""
+    return _count(n, noun) if n <= _MOST_LINES else f"the first {_MOST_LINES} of {n} {noun}s"
 
 
 # Warnings and environment
@@ -1290,7 +1344,7 @@ def _surroundings(manifest: Manifest) -> dict[str, str]:
         **{f"switch: {name}": value for name, value in manifest.switches.items()},
         **{f"variable: {name}": value for name, value in manifest.variables.items()},
         **{f"version: {name}": value for name, value in manifest.versions.items()},
-        "numeric libraries": "; ".join(_library_text(one) for one in manifest.numeric_libraries),
+        **_libraries(manifest.numeric_libraries),
     }
     return {name: _plain(value) for name, value in flat.items()}
 
@@ -1299,14 +1353,16 @@ def _gpu_text(gpu: Mapping[str, Any]) -> str:
     return f"{gpu.get('name')} ({gpu.get('memory', 0) / 2**30:.0f} GiB, driver {gpu.get('driver')})"
 
 
-def _library_text(library: Mapping[str, Any]) -> str:
-    parts = (
-        library.get("internal_api") or library.get("user_api"),
-        library.get("version"),
-        library.get("architecture"),
-        f"{library.get('num_threads')} threads",
-    )
-    return " ".join(str(part) for part in parts if part)
+def _libraries(found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Kernel type and threads of each numeric library, by name and version."""
+    texts: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        name = one.get("internal_api") or one.get("user_api") or "unknown"
+        version = f" {one['version']}" if one.get("version") else ""
+        threads = f"{_count(one['num_threads'], 'thread')}" if one.get("num_threads") else ""
+        parts = [part for part in (one.get("architecture"), threads) if part]
+        texts[f"library: {name}{version}"].append(", ".join(parts) or "loaded")
+    return {name: "; ".join(values) for name, values in texts.items()}
 
 
 def _plain(value: Any) -> str:
@@ -1338,19 +1394,10 @@ def _figure(picture: plots.Picture, *, alt: str, caption: str) -> dict[str, str]
 def _write_whole(target: Path, text: str) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as stream:
-            scratch = Path(stream.name)
-            try:
-                stream.write(text)
-                stream.close()
-                scratch.chmod(0o644)  # a private file would not open for colleagues
-                scratch.replace(target)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    scratch.unlink()
-                raise
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".report-") as scratch:
+            part = Path(scratch, "index.html")
+            part.write_text(text, encoding="utf-8")
+            part.replace(target)  # same file system, so whole or absent
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NotPossibleHere(

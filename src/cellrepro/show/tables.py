@@ -131,14 +131,14 @@ def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
             "run": repeat.name,
             "phase": record.phase,
             "times": record.count,
-            "determinism": is_about_determinism(record.message),
+            "about determinism": "yes" if is_about_determinism(record.message) else "no",
             "message": record.message.split(". ")[0],
             "raised at": f"{'/'.join(record.file.split('/')[-2:])}:{record.line}",
         }
         for repeat in repeats
         for record in repeat.manifest.warnings
     ]
-    columns = ("run", "phase", "times", "determinism", "message", "raised at")
+    columns = ("run", "phase", "times", "about determinism", "message", "raised at")
     return _frame(rows, "run", columns=columns)
 
 

@@ -1,0 +1,238 @@
+"""Two named things compared: runs, masks, folders, weights; and refusals."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tifffile
+from safetensors.numpy import load_file, save_file
+
+from cellrepro.comparison import compare
+from cellrepro.errors import BadInput
+from cellrepro.record.manifest import Manifest
+from cellrepro.record.store import Store
+
+HALVES = np.array([[1, 1, 0, 2, 2]] * 4, np.uint16)
+RENUMBERED = np.array([[2, 2, 0, 1, 1]] * 4, np.uint16)
+ONE_LOST = np.array([[1, 1, 0, 0, 0]] * 4, np.uint16)
+NOTHING = np.zeros_like(HALVES)
+
+
+@pytest.fixture
+def masks(tmp_path):
+    """Write a label image; returns its path as text."""
+
+    def write(name, labels):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tifffile.imwrite(path, labels)
+        return str(path)
+
+    return write
+
+
+# -- mask files ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "verdict", "differs"),
+    [
+        (HALVES, "identical", ()),
+        (HALVES.astype(np.int32), "identical", ()),
+        (RENUMBERED, "same-objects", ("masks",)),
+        (ONE_LOST, "different", ("masks",)),
+        (NOTHING, "different", ("masks",)),
+    ],
+    ids=["equal", "another dtype", "renumbered", "one lost", "all lost"],
+)
+def test_mask_files(masks, labels, verdict, differs):
+    result = compare(masks("a.tif", HALVES), masks("b.tif", labels))
+    assert (result.verdict, result.differs) == (verdict, differs)
+    assert result.weights is None
+
+
+def test_two_empty_masks_prove_nothing(masks):
+    assert compare(masks("a.tif", NOTHING), masks("b.tif", NOTHING)).verdict == "vacuous"
+
+
+def test_counts_and_ppm(masks):
+    result = compare(masks("a.tif", HALVES), masks("b.tif", ONE_LOST))
+    assert result.n_objects == {"a": 2, "b": 1, "matched": 1, "kept": 1, "lost": 1, "gained": 0}
+    assert result.ppm == pytest.approx(1e6 * 8 / 20)
+
+
+def test_masks_of_two_shapes_are_refused_by_name(masks):
+    with pytest.raises(BadInput, match=r"cells.tif: label images differ in shape: .*\(4, 5\)"):
+        compare(masks("cells.tif", HALVES), masks("b.tif", HALVES.T.copy()))
+
+
+# -- folders -------------------------------------------------------------------------------
+
+
+def test_folders_of_masks(masks, tmp_path):
+    for folder in "ab":
+        masks(f"{folder}/x_masks.tif", HALVES)
+        masks(f"{folder}/x.tif", np.full((4, 5), 7, np.uint16))  # the image is not compared
+    masks("a/y_masks.tif", HALVES)
+    masks("b/y_masks.tif", RENUMBERED)
+    result = compare(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert {name: str(each.verdict) for name, each in result.masks.items()} == {
+        "x_masks": "identical",
+        "y_masks": "same-objects",
+    }
+    assert result.verdict == "same-objects"
+    assert result.n_objects["a"] == 4
+
+
+def test_a_mask_that_one_side_lacks_is_a_difference(masks, tmp_path):
+    for name in ("a/x.tif", "b/x.tif", "b/y.tif"):
+        masks(name, HALVES)
+    result = compare(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (result.verdict, result.differs) == ("different", ("masks",))
+    assert result.notes == ("only one side has y",)
+
+
+def test_folders_that_share_nothing(masks, tmp_path):
+    masks("a/x.tif", HALVES)
+    (tmp_path / "b").mkdir()
+    with pytest.raises(BadInput, match=r"/a \(1 mask files\) and .*/b \(0\) share no file name"):
+        compare(str(tmp_path / "a"), str(tmp_path / "b"))
+
+
+def test_an_empty_folder_against_itself_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="share no file name"):
+        compare(str(tmp_path), str(tmp_path))
+
+
+# -- weights -------------------------------------------------------------------------------
+
+
+def test_weights_files(tmp_path):
+    save_file({"w": np.ones(4, np.float32)}, tmp_path / "a.safetensors")
+    save_file({"w": np.ones(4, np.float32)}, tmp_path / "b.safetensors", metadata={"other": "x"})
+    save_file({"w": np.array([1, 1, 1, 2], np.float32)}, tmp_path / "c.safetensors")
+    a, b, c = (str(tmp_path / f"{name}.safetensors") for name in "abc")
+    assert (compare(a, b).verdict, compare(a, b).differs) == ("identical", ())
+    result = compare(a, c)
+    assert (result.verdict, result.differs) == ("different", ("weights",))
+    assert result.weights.n_differing == 1
+
+
+# -- refusals ------------------------------------------------------------------------------
+
+
+def test_one_path_and_something_else(masks, tmp_path):
+    a = masks("a.tif", HALVES)
+    with pytest.raises(BadInput, match=rf"absent.tif is not there, but {a} is a path"):
+        compare(a, str(tmp_path / "absent.tif"))
+
+
+def test_two_kinds(masks, tmp_path):
+    a = masks("a.tif", HALVES)
+    for other in (tmp_path, tmp_path / "b.safetensors", tmp_path / "notes.txt"):
+        if not other.exists():
+            other.write_text("")
+        with pytest.raises(BadInput, match=r"are not of one kind; expected two mask files"):
+            compare(a, str(other))
+
+
+def test_no_such_run(tmp_path):
+    with pytest.raises(BadInput, match="'abc' names 0 runs"):
+        compare("abc", "def", store=tmp_path / "outputs")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- runs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def first(small_store):
+    """The first repeat of the small store."""
+    return Store(small_store.root).find(f"{small_store.key}/0")[1]
+
+
+@pytest.fixture
+def compare_changed(small_store, tmp_path):
+    """Compare the small store's repeats after something was changed in the second."""
+    root = tmp_path / "outputs"
+    shutil.copytree(small_store.root, root)
+    folder = root / "runs" / small_store.key / "1"
+
+    def change(*, labels=None, tensors=None, **fields):
+        manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+        for path in folder.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        if labels is not None:
+            (record,) = manifest.masks.values()
+            tifffile.imwrite(folder / record.file, labels)
+        if tensors is not None:
+            save_file(tensors, folder / "weights.safetensors")
+        changed = manifest.model_copy(update=fields)
+        (folder / "manifest.json").write_text(changed.model_dump_json())
+        return compare(f"{small_store.key}/0", f"{small_store.key}/1", store=root)
+
+    return change
+
+
+def test_two_repeats_are_identical(small_store):
+    result = compare(f"{small_store.key}/0", f"{small_store.key}/1", store=small_store.root)
+    assert (result.verdict, result.differs) == ("identical", ())
+    assert result.weights.equal
+    assert result.ap50[0] == result.ap50[1] is not None
+    assert not result.environment
+    assert not result.spec
+
+
+def test_a_key_alone_is_its_first_repeat(small_store):
+    result = compare(small_store.key[:8], f"{small_store.key}/0", store=small_store.root)
+    assert (result.verdict, result.differs) == ("identical", ())
+
+
+def test_other_surroundings_are_named(compare_changed):
+    result = compare_changed(threads=1, versions={"torch": "2.14.0"})
+    assert (result.verdict, result.differs) == ("identical", ("environment",))
+    assert result.environment["threads"] == (2, 1)
+    assert result.environment["versions.torch"][1] == "2.14.0"
+
+
+def test_other_data_and_another_start_are_named(compare_changed, first):
+    result = compare_changed(
+        data=first.manifest.data.model_copy(update={"digest": "0" * 64}),
+        model=first.manifest.model.model_copy(update={"initial_weights": "0" * 64}),
+    )
+    assert result.differs == ("data", "weights-init")
+
+
+def test_other_masks_are_found_in_the_files(compare_changed, first):
+    (name,) = first.manifest.masks
+    labels = first.masks(name).copy()
+    labels[labels == labels.max()] = 0
+    result = compare_changed(labels=labels)
+    assert (result.verdict, result.differs) == ("different", ("masks",))
+    assert result.n_objects["lost"] == 1
+
+
+def test_renumbered_masks_are_the_same_objects(compare_changed, first):
+    (name,) = first.manifest.masks
+    labels = first.masks(name)
+    result = compare_changed(labels=np.where(labels, labels.max() + 1 - labels, 0).astype("u2"))
+    assert (result.verdict, result.differs) == ("same-objects", ("masks",))
+
+
+def test_other_weights_are_found_in_the_files(compare_changed, first):
+    tensors = load_file(first.weights)
+    tensors["out.bias"] = np.nextafter(tensors["out.bias"], np.float32(9))
+    result = compare_changed(tensors=tensors)
+    assert (result.verdict, result.differs) == ("different", ("weights",))
+    assert result.weights.n_differing == tensors["out.bias"].size
+
+
+def test_equal_weights_that_were_never_trained_are_vacuous(compare_changed, first):
+    untrained = first.manifest.weights.model_copy(update={"n_changed": 0})
+    assert compare_changed(weights=untrained).verdict == "vacuous"
+
+
+def test_runs_over_other_images_are_refused(compare_changed, first):
+    (record,) = first.manifest.masks.values()
+    with pytest.raises(BadInput, match=r"/0 and .*/1 segmented no image of the same name"):
+        compare_changed(masks={"another": record})

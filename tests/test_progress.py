@@ -1,0 +1,151 @@
+"""Progress with an estimate: in a terminal, in a notebook, and in a log."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from cellrepro.show import progress as module
+from cellrepro.show.progress import Lines, NotebookBar, Progress, TerminalBar, progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only the test moves."""
+    now = SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now.seconds)
+    return now
+
+
+def test_the_estimate_follows_the_part_that_is_done(clock):
+    bar = Progress(10, "train")
+    assert bar.remaining() is None
+    assert bar.summary() == "train: 0/10 in 0 s"
+    clock.seconds += 30
+    bar.advance("epoch 1")
+    bar.advance("epoch 2")
+    assert bar.remaining() == 120
+    assert bar.summary() == "train: 2/10 in 30 s, about 2:00 min left · epoch 2"
+
+
+def test_a_note_counts_no_step():
+    bar = Progress(2, "train")
+    bar.note("reading")
+    assert bar.done == 0
+    assert bar.summary().endswith("· reading")
+
+
+def test_nothing_to_do_is_no_division_by_zero():
+    with Progress(0, "nothing") as bar:
+        bar.advance()
+    assert bar.remaining() == 0
+
+
+def test_lines_are_few(clock):
+    stream = io.StringIO()
+    with Lines(100, "train", stream=stream) as bar:
+        for _ in range(100):
+            clock.seconds += 1
+            bar.advance()
+    lines = stream.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == [
+        "20/100",
+        "40/100",
+        "60/100",
+        "80/100",
+        "100/100",
+    ]
+    assert lines[0] == "train: 20/100 in 20 s, about 1:20 min left"
+
+
+def test_lines_say_at_once_what_is_to_stay():
+    stream = io.StringIO()
+    with Lines(3, "grid", stream=stream) as bar:
+        bar.say("failed abc/0")
+        assert stream.getvalue() == "failed abc/0\n"
+
+
+def test_standard_output_stays_clean(capsys):
+    with progress(3, "train") as bar:
+        for _ in range(3):
+            bar.advance("one more")
+        bar.say("a line")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "3/3" in err
+
+
+def test_quiet_is_silent(capsys):
+    with progress(3, "train", quiet=True) as bar:
+        bar.advance("one more")
+        bar.note("a note")
+        bar.say("a line")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_bar(monkeypatch):
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress(2, "train") as bar:
+        assert isinstance(bar, TerminalBar)
+        bar.advance("epoch 1/2")
+        bar.say("a line that stays")
+    assert "1/2" in stream.getvalue()
+    assert "a line that stays\n" in stream.getvalue()
+    assert "epoch 1/2" in stream.getvalue()
+
+
+# -- in a notebook -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """Pretend to run in a kernel; yields what was displayed, oldest first."""
+    import IPython.display
+
+    shown = []
+    handle = SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
+
+    def display(bundle, *, raw, display_id):
+        shown.append(bundle)
+        return handle
+
+    monkeypatch.setattr(module, "_in_notebook", lambda: True)
+    monkeypatch.setattr(IPython.display, "display", display)
+    monkeypatch.delenv(module.LINES_VARIABLE, raising=False)
+    return shown
+
+
+def test_a_notebook_gets_one_output_redrawn_in_place(notebook, clock):
+    with progress(200, "train <b>") as bar:
+        assert isinstance(bar, NotebookBar)
+        for _ in range(200):
+            clock.seconds += 0.1
+            bar.advance("epoch")
+    assert len(notebook) < 50
+    assert notebook[-1]["text/plain"].startswith("train <b>: 200/200 in 20 s")
+    assert "&lt;b&gt;" in notebook[-1]["text/html"]
+    assert '<progress value="200" max="200"' in notebook[-1]["text/html"]
+
+
+def test_a_notebook_without_a_person_gets_lines(notebook, monkeypatch, capsys):
+    monkeypatch.setenv(module.LINES_VARIABLE, "lines")
+    with progress(1, "train") as bar:
+        assert isinstance(bar, Lines)
+        bar.advance()
+    assert "1/1" in capsys.readouterr().out
+    assert notebook == []
+
+
+def test_plain_python_is_no_notebook():
+    assert not module._in_notebook()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0 s"), (0.4, "0 s"), (59, "59 s"), (60, "1:00 min"), (3661, "61:01 min")],
+)
+def test_minutes(seconds, expected):
+    assert module._minutes(seconds) == expected
