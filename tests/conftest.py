@@ -33,6 +33,7 @@ SMALL = {"epochs": 4, "images_per_epoch": 16, "learning_rate": 0.01}
 
 _OF_THE_TOOLS = {
     "PYTEST_CURRENT_TEST",
+    "LD_LIBRARY_PATH",  # OpenCV 5.0's import prepends its own folder
     "TORCHINDUCTOR_CACHE_DIR",  # PyTorch 2.15 sets it when a deterministic mode is first asked for
 }
 _WATCHED = [ROOT, ROOT / "tests", ROOT / "data", Path.home() / ".cellpose"]

@@ -28,7 +28,7 @@ FIELDS = {
 
 def test_the_key_is_pinned():
     """Stores of different machines and versions are united by their keys."""
-    assert make_spec(**FIELDS).key == "PINNED"
+    assert make_spec(**FIELDS).key == "f92accf3dfc183fe"
     assert len(make_spec(**FIELDS).key) == KEY_LENGTH
 
 

@@ -5,6 +5,7 @@ Progress and messages go to standard error; with ``--json`` standard output is o
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import math
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 
 _INTERRUPTED = 130  # as shells report Ctrl-C
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 if TYPE_CHECKING:
     from cellrepro.comparison import Comparison
@@ -47,6 +49,11 @@ def _verb(name: str | None = None) -> Callable[[Callable[..., int]], Callable[..
                 code = function(*args, **kwargs)
             except CellreproError as error:
                 code = _complain(str(error), error.exit_code)
+            except BrokenPipeError:
+                raise  # whoever read our output has enough; typer ends quietly
+            except OSError as error:  # a path that the system refuses, or a full disk
+                kind = NotPossibleHere if error.errno in _NO_SPACE else BadInput
+                code = _complain(f"{error}; name another path or make room", kind.exit_code)
             except KeyboardInterrupt:
                 code = _complain("interrupted; what was finished is kept", _INTERRUPTED)
             raise typer.Exit(code)
@@ -418,7 +425,10 @@ def _overrides(pairs: list[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise BadInput(f"--set {pair!r}; expected NAME=VALUE")
-        chosen[name] = yaml.safe_load(value)
+        try:
+            chosen[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise BadInput(f"--set {pair!r}: the value is not YAML: {error}") from error
     return chosen
 
 

@@ -172,9 +172,16 @@ def find_notebook(name: str, *, near: Path = Path()) -> Path:
 
 def notebook_parameters(notebook: Path) -> dict[str, Any]:
     """The names a notebook's ``parameters`` cell defines, with what papermill says of each."""
+    import nbformat
     import papermill
 
-    known = papermill.inspect_notebook(str(notebook))
+    try:
+        nbformat.read(notebook, as_version=4)
+        known = papermill.inspect_notebook(str(notebook))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise BadInput(
+            f"{notebook} cannot be read as a notebook: {error}; open it in JupyterLab and save it"
+        ) from error
     if not known:
         raise BadInput(f"{notebook} takes no parameters; tag one of its cells `parameters`")
     return known
@@ -481,7 +488,7 @@ def _execute(job: Job, point: Point, held: Path, children: _Children) -> str | N
         path = Path(scratch, "job.json")
         path.write_text(job.to_json(), encoding="utf-8")
         child = children.start(
-            [sys.executable, "-m", "cellrepro.headless", str(path)],
+            [sys.executable, "-P", "-m", "cellrepro.headless", str(path)],
             env=profile.child_environment(extra),
             stdin=subprocess.PIPE,  # held open: the child ends when this process does
             stdout=subprocess.PIPE,

@@ -277,7 +277,8 @@ def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool) -> N
         request_path = Path(scratch, "request.json")
         request_path.write_text(request.to_json(), encoding="utf-8")
         worker = subprocess.Popen(
-            [sys.executable, "-m", "cellrepro.worker", str(request_path)],
+            # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
+            [sys.executable, "-P", "-m", "cellrepro.worker", str(request_path)],
             env=profile.child_environment(determinism.environment(plan.spec.mode)),
             stdin=subprocess.PIPE,  # held open: the worker ends when this process does
             stdout=subprocess.PIPE,
@@ -342,6 +343,11 @@ def _check_end(code: int, refusal: dict[str, Any] | None, tail: str, label: str)
             f"{label}: memory is short ({refusal['message']}); take a smaller --batch-size or "
             "smaller images, or another profile"
         )
+    if refusal is not None and _disk_full(refusal["message"]):
+        raise NotPossibleHere(
+            f"{label}: no space is left on the disk ({refusal['message']}); free some, or name "
+            "another folder with --store"
+        )
     if refusal is not None and _no_deterministic_way(refusal["message"]):
         raise NotPossibleHere(
             f"{label}: mode strict needs a deterministic implementation of every operation, and "
@@ -361,6 +367,10 @@ def _out_of_memory(message: str) -> bool:
     return message.startswith(("OutOfMemoryError", "MemoryError", "torch.OutOfMemoryError")) or (
         "not enough memory" in message
     )
+
+
+def _disk_full(message: str) -> bool:
+    return "No space left on device" in message or "Disk quota exceeded" in message
 
 
 def _no_deterministic_way(message: str) -> bool:

@@ -149,9 +149,11 @@ def carry_out(request: Request, events: Events) -> Manifest:
     spec = request.spec
     profile = Profile(**spec.profile_settings)
     with watch.phase("import"):
-        import cellpose.models  # noqa: F401  (changes TF32, so it comes before the mode)
         import torch
 
+        from cellrepro.cells.network import import_cellpose
+
+        import_cellpose()
         device = profile.enter()
     with (
         log.listening(),

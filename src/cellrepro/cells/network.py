@@ -135,6 +135,11 @@ def _architecture(path: Path) -> str:
         ) from error
 
 
+def import_cellpose() -> None:
+    """Import Cellpose: its network module changes a switch (TF32), so before a mode is set."""
+    import cellpose.models  # noqa: F401
+
+
 def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -> Any:
     """Build the network and load its weights; no generator of the process is moved.
 

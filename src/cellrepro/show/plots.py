@@ -517,7 +517,14 @@ def verdict_matrix(rows: Iterable[tuple[str, str, str, str]]) -> Picture:
         ["\n".join(_clipped(line, _FIELD_LETTERS) for line in label.splitlines()) for label in all_]
         for all_ in (row_labels, columns)
     )
-    figure = Picture(width=min(WIDTH, 2 + 1.7 * len(columns)), height=1.0 + 0.75 * len(row_labels))
+    beside, above = (
+        0.09 * max(len(line) for name in names for line in (name.splitlines() or [""]))
+        for names in (row_names, column_names)
+    )  # inches
+    figure = Picture(
+        width=min(WIDTH, 0.5 + beside + max(1.7, above) * len(columns)),
+        height=1.0 + 0.75 * len(row_labels),
+    )
     axes = figure.subplots()
     placed: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for row, column, verdict, text in cells:

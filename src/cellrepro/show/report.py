@@ -869,22 +869,26 @@ def _failure_rows(
 
 
 def _beside_seeds(chapter: _Chapter) -> str:
-    """Whether what profiles, modes and repeats do matters, beside what seeds do."""
-    told = {
-        axis.name: axis
-        for axis in chapter.axes
-        if axis.name in _AXES and any(pair.verdict != Verdict.VACUOUS for pair in axis.pairs)
-    }
-    seeds = told.pop("seed", None)
-    if seeds is None or not told:
+    """Whether what profiles, modes and repeats do matters, beside what seeds do.
+
+    Only pairs with objects on both sides count: a network that finds nothing is no yardstick.
+    """
+    largest = {}
+    for axis in chapter.axes:
+        told = [pair.ppm for pair in axis.pairs if _finds(pair.a) and _finds(pair.b)]
+        if told and axis.name in _AXES:
+            largest[axis.name] = max(told)
+    seeds = largest.pop("seed", None)
+    if seeds is None or not largest:
         return ""
     others = ", ".join(
-        f"another {_SINGULAR[axis.name]} {plots.ppm_text(axis.largest_ppm)}"
-        for axis in told.values()
+        f"another {_SINGULAR[name]} {plots.ppm_text(ppm)}" for name, ppm in largest.items()
     )
-    return (
-        f"Another seed changes up to {plots.ppm_text(seeds.largest_ppm)} of the pixels; {others}."
-    )
+    return f"Another seed changes up to {plots.ppm_text(seeds)} of the pixels; {others}."
+
+
+def _finds(repeat: Repeat) -> bool:
+    return any(record.n_objects for record in repeat.manifest.masks.values())
 
 
 def _axis_view(chapter: _Chapter, axis: _Axis) -> dict[str, Any]:
