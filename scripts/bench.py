@@ -112,7 +112,9 @@ def loop() -> list[Benchmark]:
         seconds = _alternate({"cellpose": cellpose, "fast": ours("fast"), "strict": ours("strict")})
     how = f"{n_epochs * draws} steps of tiny, {ROUNDS} alternating rounds, medians of the pairs"
     return [
-        _ratio("lab's loop, fast / cellpose.train.train_seg", seconds, "fast", "cellpose", 1.05, how),
+        _ratio(
+            "lab's loop, fast / cellpose.train.train_seg", seconds, "fast", "cellpose", 1.05, how
+        ),
         _ratio("lab's loop, strict / fast", seconds, "strict", "fast", 1.05, how),
     ]
 

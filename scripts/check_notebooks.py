@@ -35,9 +35,7 @@ def main() -> int:
 def _copy(folder: Path, names: list[str]) -> list[Path]:
     folder.mkdir()
     chosen = sorted(
-        path
-        for path in (PROJECT / "notebooks").glob("*.ipynb")
-        if not names or path.stem in names
+        path for path in (PROJECT / "notebooks").glob("*.ipynb") if not names or path.stem in names
     )
     return [Path(shutil.copy(path, folder)) for path in chosen]
 

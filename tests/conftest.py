@@ -295,11 +295,14 @@ def options(**values):
     ]
 
 
+_MAIN = "from cellrepro.cli import main; main()"
+
+
 def run_command(*arguments, **popen):
     """A command in a process of its own."""
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", "from cellrepro.cli import main; main()", *map(str, arguments)],
+        [sys.executable, "-P", "-c", _MAIN, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -368,3 +371,58 @@ def small_store(tmp_path_factory, small_data):
     before = listing(root)
     yield SmallStore(root, small_data, answer)
     assert listing(root) == before, "a test changed the shared store"
+
+
+# -- a notebook for the grid ---------------------------------------------------------------
+
+_PARAMETERS = """\
+data = "data/synthetic"
+model = "tiny"
+seed = 0
+epochs = 2
+images_per_epoch = 1
+learning_rate = 0.01
+profile = "cpu"
+mode = "strict"
+repeats = 1
+store = "outputs"
+behave = "well"
+"""
+_BODY = """\
+import os, cellrepro
+if behave == "raise":
+    raise ValueError(f"seed {seed} is not for me")
+if behave == "kill":
+    os.kill(os.getpid(), 9)
+if behave == "other seed":
+    seed += 100
+if behave != "nothing":
+    outcome = cellrepro.train(
+        data, model=model, seed=seed, epochs=epochs, images_per_epoch=images_per_epoch,
+        learning_rate=learning_rate, profile=profile, mode=mode, repeats=repeats, store=store,
+    )
+    print("trained", outcome.key)
+"""
+
+
+def write_notebook(path, *, parameters=_PARAMETERS, body=_BODY):
+    """A notebook as small as the grid takes one."""
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    cells = [new_code_cell(parameters, metadata={"tags": ["parameters"]}), new_code_cell(body)]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def notebook(tmp_path_factory):
+    """A notebook that trains, or misbehaves as its parameter ``behave`` says."""
+    return write_notebook(tmp_path_factory.mktemp("grid") / "notebooks" / "minimal.ipynb")
+
+
+@pytest.fixture(name="write_notebook")
+def _write_notebook():
+    return write_notebook

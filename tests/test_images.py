@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import tifffile
 
-from cellrepro.cells import images
-from cellrepro.cells.images import folder_digest, read_folder, read_image, read_masks
+from cellrepro.cells import decoding
+from cellrepro.cells.decoding import read_image, read_masks
+from cellrepro.cells.images import folder_digest, read_folder
 from cellrepro.errors import BadInput
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -241,8 +242,8 @@ def test_largest_label(tmp_path):
 
 def test_pieces_use_eight_neighbours():
     masks = np.array([[1, 0, 2, 2], [0, 1, 0, 0], [9, 0, 0, 9]])
-    assert images.labels_in_pieces(masks) == [9]
-    assert images.labels_in_pieces(np.zeros((4, 4), np.int32)) == []
+    assert decoding.labels_in_pieces(masks) == [9]
+    assert decoding.labels_in_pieces(np.zeros((4, 4), np.int32)) == []
 
 
 @pytest.mark.parametrize("name", ["nuclei", "cells"])

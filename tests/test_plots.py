@@ -15,7 +15,7 @@ from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.record.store import Store
 from cellrepro.show import plots
-from test_report import NOTHING, SIZE, TRUTH, add_run, squares, three
+from stores import NOTHING, SIZE, TRUTH, add_run, squares, three
 
 
 def texts(picture: plots.Picture) -> str:
@@ -388,11 +388,3 @@ def test_any_name_can_be_drawn(store, name):
         plots.inference_times(run.repeats, labels=[name, "other"]),
     ):
         texts(picture)
-
-
-@pytest.mark.parametrize(
-    ("ppm", "expected"),
-    [(0, "0 ppm"), (0.001, "less than 0.01 ppm"), (3.25, "3.25 ppm"), (39047.4, "39 047 ppm")],
-)
-def test_ppm_text(ppm, expected):
-    assert plots.ppm_text(ppm) == expected

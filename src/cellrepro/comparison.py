@@ -5,14 +5,14 @@ A door like `cellrepro.run`: the command ``compare`` and the notebooks call it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cellrepro.cells.images import read_masks
+from cellrepro.cells.decoding import read_masks
 from cellrepro.compare.masks import MaskComparison, compare_masks
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import WeightsComparison, compare_weights
@@ -87,6 +87,53 @@ class Comparison:
         n_pixels = sum(result.n_pixels for result in self.masks.values())
         n_differing = sum(result.n_differing for result in self.masks.values())
         return 1e6 * n_differing / n_pixels if n_pixels else 0.0
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far the masks of several repeats agree, each with each.
+
+    Attributes
+    ----------
+    names : tuple of str
+        ``KEY/REPEAT``, N of them.
+    ppm : ndarray of float64, shape (N, N)
+        Differing pixels per million, over all images.
+    n_unmatched : ndarray of int, shape (N, N)
+        Objects of either without a match at IoU 0.5 in the other, over all images.
+    """
+
+    names: tuple[str, ...]
+    ppm: np.ndarray
+    n_unmatched: np.ndarray
+
+
+def agreement(repeats: Sequence[Repeat]) -> Agreement:
+    """Compare the masks of every two repeats over the same images.
+
+    Parameters
+    ----------
+    repeats : sequence of Repeat
+
+    Returns
+    -------
+    Agreement
+
+    Raises
+    ------
+    BadInput
+        If two of them share no image.
+    """
+    n = len(repeats)
+    ppm, n_unmatched = np.zeros((n, n)), np.zeros((n, n), int)
+    for i in range(n):
+        for j in range(i + 1, n):
+            masks, _ = _masks_of(repeats[i], repeats[j])
+            pair = Comparison(Verdict.DIFFERENT, (), masks)
+            ppm[i, j] = ppm[j, i] = pair.ppm
+            unmatched = pair.n_objects["lost"] + pair.n_objects["gained"]
+            n_unmatched[i, j] = n_unmatched[j, i] = unmatched
+    return Agreement(tuple(repeat.name for repeat in repeats), ppm, n_unmatched)
 
 
 def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:

@@ -178,7 +178,14 @@ def notebook_parameters(notebook: Path) -> dict[str, Any]:
     try:
         nbformat.read(notebook, as_version=4)
         known = papermill.inspect_notebook(str(notebook))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (
+        nbformat.ValidationError,
+        OSError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        TypeError,
+    ) as error:
         raise BadInput(
             f"{notebook} cannot be read as a notebook: {error}; open it in JupyterLab and save it"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from cellrepro.cells.images import folder_digest
@@ -26,13 +27,11 @@ def best_network(store: Store, data: str | Path) -> Repeat:
     BadInput
         If the store holds none that finds objects.
     """
-    digest = folder_digest(data).digest
     trained = [
         repeat
-        for run in store.runs()
-        if run.spec.data_digest == digest
+        for run in trained_on(store, data)
         for repeat in run.repeats
-        if repeat.weights is not None and not repeat.manifest.vacuous
+        if not repeat.manifest.vacuous
     ]
     if not trained:
         raise BadInput(
@@ -40,6 +39,42 @@ def best_network(store: Store, data: str | Path) -> Repeat:
             "01_seeded_training first, or name a model"
         )
     return max(trained, key=lambda repeat: repeat.manifest.ap50 or 0.0)
+
+
+def trained_on(store: Store, data: str | Path) -> list[Run]:
+    """The stored trainings over a folder of images, known by their content."""
+    digest = folder_digest(data).digest
+    return [
+        run for run in store.runs() if run.spec.data_digest == digest and run.spec.task == "train"
+    ]
+
+
+def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
+    """The repeats of some trainings, grouped by equal weights, the largest group first."""
+    groups: dict[str, list[Repeat]] = defaultdict(list)
+    for run in runs:
+        for repeat in run.repeats:
+            if repeat.manifest.weights is not None:
+                groups[repeat.manifest.weights.digest].append(repeat)
+    return sorted(groups.values(), key=lambda members: (-len(members), members[0].name))
+
+
+def short_names(store: Store, repeats: Sequence[Repeat]) -> list[str]:
+    """A name for each repeat: what tells it apart from the others, and which repeat it is."""
+    specs = [store.find(repeat.name)[0].spec.model_dump() for repeat in repeats]
+    told = [
+        name
+        for name in ("data", "model", "seed", "data_seed", "epochs", "profile", "mode")
+        if len({str(spec[name]) for spec in specs}) > 1
+    ]
+    return [
+        ", ".join([*(_said(name, spec[name]) for name in told), f"repeat {repeat.index}"])
+        for spec, repeat in zip(specs, repeats, strict=True)
+    ]
+
+
+def _said(name: str, value: object) -> str:
+    return str(value) if name in ("profile", "mode", "data") else f"{name} {str(value)[:10]}"
 
 
 def telling_pair(store: Store) -> tuple[Named, Named]:

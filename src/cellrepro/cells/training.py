@@ -228,9 +228,9 @@ def _prepare(
         )
     out = _process_train_test(
         train_data=[image.image for image in train_images],
-        train_labels=[image.masks for image in train_images],
+        train_labels=_copies_of_masks(train_images),
         test_data=[image.image for image in test_images] or None,
-        test_labels=[image.masks for image in test_images] or None,
+        test_labels=_copies_of_masks(test_images) or None,
         min_train_masks=MIN_TRAIN_MASKS,
         # A copy: Cellpose would write into the defaults that every later call reads.
         normalize_params={**models.normalize_default, "normalize": True},
@@ -240,6 +240,11 @@ def _prepare(
     images, labels, _, _, _, diameters, test, test_labels, *_ = out
     network.diam_labels.data = torch.Tensor([diameters.mean()]).to(network.device)
     return images, labels, test or [], test_labels or [], len(train_images) - len(images)
+
+
+def _copies_of_masks(images: Sequence[LabelledImage]) -> list[np.ndarray]:
+    """Masks for Cellpose, which renumbers them in place (4.2.1.1, ``dynamics.py``)."""
+    return [image.masks.copy() for image in images if image.masks is not None]
 
 
 def _n_masks(image: LabelledImage) -> int:

@@ -25,11 +25,11 @@ from cellrepro.show.plots import (
     DASHES,
     DIMMED,
     enlarged,
-    grouped,
     outlined,
 )
 from cellrepro.show.plots import enlarged_categories as _enlarged_categories
 from cellrepro.show.plots import painted as _painted
+from cellrepro.show.words import grouped
 
 __all__ = ["CATEGORIES", "COLOURS", "Explorer", "explore"]
 

@@ -22,6 +22,7 @@ from cellrepro.compare.masks import categories as category_map
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.weights import WeightsComparison, distribution, magnitudes
 from cellrepro.errors import BadInput
+from cellrepro.show.words import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,7 +158,7 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
         n_objects = "no masks"
         outlines = {}
         if item.masks is not None:
-            n_objects = _count(len(np.unique(item.masks[item.masks > 0])), "object")
+            n_objects = amount(len(np.unique(item.masks[item.masks > 0])), "object")
             outlines = {"truth": item.masks}
         _show(panel, with_outlines(grey_image(item.image), outlines, solid=True))
         name = _clipped(item.name, _PANEL_LETTERS)
@@ -345,11 +346,11 @@ def _masks_row(
     score = ""
     if truth is not None:
         score = f", AP@0.5 {_score(average_precision(truth, masks)[0])}"
-    _title(row[-1], f"found: {_count(record.n_objects, 'object')}{score}")
+    _title(row[-1], f"found: {amount(record.n_objects, 'object')}{score}")
     if len(row) == 3 and truth is not None:
         _show(row[1], with_outlines(background, {"truth": truth}, solid=True))
         n_true = len(np.unique(truth[truth > 0]))
-        _title(row[1], f"ground truth: {_count(n_true, 'object')}")
+        _title(row[1], f"ground truth: {amount(n_true, 'object')}")
     elif len(row) == 3:
         row[1].set_axis_off()
         _note(row[1], "no ground truth")
@@ -395,7 +396,7 @@ def difference(
         (grid[0][1], "b", name_b, b, result.n_objects_b),
     ):
         _show(panel, with_outlines(background, {key: labels}))
-        _title(panel, f"{name}: {_count(n, 'object')}")
+        _title(panel, f"{name}: {amount(n, 'object')}")
     _show_categories(grid[0][2], background, category_map(a, b))
     _title(grid[0][2], f"where they differ: {ppm_text(result.ppm)}")
     if truth is not None:
@@ -419,7 +420,7 @@ def _truth_row(
         score = _score(average_precision(truth, labels)[0])
         _title(panel, f"{name}\nagainst the truth: AP@0.5 {score}")
     _show(row[2], with_outlines(background, {"truth": truth}, solid=True))
-    _title(row[2], f"ground truth: {_count(len(np.unique(truth[truth > 0])), 'object')}")
+    _title(row[2], f"ground truth: {amount(len(np.unique(truth[truth > 0])), 'object')}")
 
 
 def _show_categories(panel: Axes, background: np.ndarray, categories: np.ndarray) -> None:
@@ -777,7 +778,7 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
         panel.set_xlabel("weight (no unit)", fontsize=9)
     figure.supylabel("share of the weights", fontsize=9)
     _line_legend(figure, list(paths))
-    heading = f"Weights of {_count(len(paths), 'network')} by part (number of weights)"
+    heading = f"Weights of {amount(len(paths), 'network')} by part (number of weights)"
     if len(groups) < len(largest):
         heading += f": {len(groups)} of {len(largest)} parts"
     _heading(figure, heading)
@@ -812,7 +813,7 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
             axes,
             f"no parameter of the {weights.n_tensors} tensors differs"
             if not alone
-            else f"they share no tensor that differs; {_count(alone, 'tensor')} on one side only",
+            else f"they share no tensor that differs; {amount(alone, 'tensor')} on one side only",
         )
         return figure
     lengths = [row.relative_l2 if np.isfinite(row.relative_l2) else 0.0 for row in order]
@@ -967,7 +968,7 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     n_images = sum(len(seconds) for _, seconds in timed)
     _heading(
         figure,
-        f"Time to segment: {_count(len(timed), 'repeat')}, {_count(n_images, 'image')} in all",
+        f"Time to segment: {amount(len(timed), 'repeat')}, {amount(n_images, 'image')} in all",
     )
     return figure
 
@@ -1085,25 +1086,6 @@ def painted(picture: np.ndarray, where: np.ndarray, colour: str, opacity: float 
     picture[where] = np.rint(picture[where] * (1 - opacity) + rgb * opacity).astype(np.uint8)
 
 
-def grouped(number: int | float) -> str:
-    """A number to read: digits in threes, decimals only where the number is small."""
-    decimals = 0 if number == int(number) or number >= 100 else 1 if number >= 10 else 2
-    return f"{number:,.{decimals}f}".replace(",", " ")
-
-
-def ppm_text(ppm: float) -> str:
-    """Parts per million to read: never "0" for what is not zero.
-
-    Examples
-    --------
-    >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5)
-    ('0 ppm', 'less than 0.01 ppm', '1 234 ppm')
-    """
-    if 0 < ppm < 0.01:
-        return "less than 0.01 ppm"
-    return f"{grouped(ppm)} ppm"
-
-
 # -- small parts ---------------------------------------------------------------------------
 
 
@@ -1205,10 +1187,6 @@ def _clipped(text: str, most: int = _TICK_LETTERS) -> str:
 
 def _clipped_all(texts: Iterable[str]) -> list[str]:
     return [_clipped(text) for text in texts]
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _score(value: float) -> str:

@@ -1,7 +1,7 @@
 """The cross-device report: one page over everything a store holds, for people.
 
-The page reads the store and nothing else. Runs are compared within one task and one data set;
-equal results are found by their digests first, so that only different masks and weights are read.
+The page shows what `cellrepro.show.findings` has to say about the store, with figures; only the
+weights are compared here, as far as they differ.
 """
 
 from __future__ import annotations
@@ -13,27 +13,36 @@ import math
 import tempfile
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from cellrepro.compare.masks import MaskComparison, compare_masks
-from cellrepro.compare.runs import Judgement, judge
+from cellrepro.compare.runs import Judgement
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import Similarity, WeightsComparison, compare_weights, similarity
-from cellrepro.control.determinism import MODES
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.record.digests import value_digest
 from cellrepro.record.manifest import Manifest
-from cellrepro.record.spec import Spec
-from cellrepro.record.store import Repeat, Run, Store
+from cellrepro.record.store import Repeat, Store
 from cellrepro.show import plots
+from cellrepro.show.findings import (
+    AXES,
+    FIELDS,
+    Axis,
+    Chapter,
+    Failure,
+    Findings,
+    Pair,
+    find,
+    n_objects,
+    said,
+    sort_key,
+    stored_masks,
+)
+from cellrepro.show.words import amount, grouped, ppm_text
 
 NO_VERDICT = "no verdict"
 """Stands where a verdict would, for a spec that was carried out once."""
@@ -59,44 +68,8 @@ GLOSSARY = (
 )  # fmt: skip
 """Every word of the page that a biologist may not know, in one line each."""
 
-_FIELDS = (
-    "model",
-    "seed",
-    "data_seed",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "images_per_epoch",
-    "profile",
-    "mode",
-    "ledger",
-)
-_AXIS_NAMES = {
-    "repeats": "repeats of one spec",
-    "profile": "profiles",
-    "mode": "modes",
-    "seed": "seeds",
-    "data_seed": "data seeds",
-    "model": "models",
-    "epochs": "numbers of epochs",
-    "batch_size": "batch sizes",
-    "learning_rate": "learning rates",
-    "images_per_epoch": "images per epoch",
-    "ledger": "ledgers",
-}
 _SINGULAR = {"repeats": "repeat", "profile": "profile", "mode": "mode"}
-_AXES = ("repeats", "profile", "mode", "seed")
-_WHAT, _WHY = "<what>", "<why>"
-_OUTCOMES: dict[Verdict | None, str] = {
-    Verdict.IDENTICAL: "{0} came out bit-identical",
-    Verdict.SAME_OBJECTS: "{0} found the same objects under other numbers",
-    Verdict.DIFFERENT: f"{{0}} came out different ({_WHAT})",
-    Verdict.VACUOUS: f"{{0}} prove{{s}} nothing ({_WHY})",
-    None: "{0} ran once, so there is nothing to compare",
-}
 _EQUAL = (Verdict.IDENTICAL, Verdict.SAME_OBJECTS)
-_MOST_PAIRS = 150  # of runs along one axis
-_MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
 _MOST_NETWORKS = 24
 _MOST_WORK = 1.5e9  # parameters compared for the similarity of all pairs: seconds, not hours
 _MOST_WITH_TWO_DIGITS = 8
@@ -156,576 +129,16 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
         If the disk is full.
     """
     store = store if isinstance(store, Store) else Store(store)
-    runs, failures = store.runs(), _failures(store)
-    _refuse_empty(store, runs, failures)
-    chapters = _chapters(store, runs, failures)
-    sentence = _sentence(chapters, failures)
-    page = _page(store, chapters, failures, sentence)
+    found = find(store)
     target = Path(html) if html is not None else store.root / "report" / "index.html"
-    _write_whole(target, page)
-    return Report(
-        target,
-        [_run_document(run, judgement) for chapter in chapters for run, judgement in chapter.runs],
-        [group for chapter in chapters for group in _group_documents(chapter)],
-        sentence,
-    )
-
-
-# -- what the store holds ------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Failure:
-    key: str
-    repeat: int
-    reason: str
-    spec: Spec | None
-
-
-def _failures(store: Store) -> list[_Failure]:
-    found = []
-    for record in store.failures():
-        try:
-            spec = Spec.model_validate(record.get("spec"))
-        except ValidationError:  # kept by another version: listed, but in no table
-            spec = None
-        found.append(_Failure(record["key"], record["repeat"], record["reason"], spec))
-    return found
-
-
-def _refuse_empty(store: Store, runs: Sequence[Run], failures: Sequence[_Failure]) -> None:
-    if runs:
-        return
-    failed = (
-        f" ({_count(len(failures), 'repeat')} failed; the first: {failures[0].reason})"
-        if failures
-        else ""
-    )
-    raise BadInput(
-        f"the store {store.root} holds no finished run{failed}, so there is nothing to report; "
-        "expected one or more: run `cellrepro train DATA` or `cellrepro grid FILE` first, or name "
-        "another folder with --store"
-    )
-
-
-@dataclass(frozen=True)
-class _Chapter:
-    """The runs of one task on one data set: only these are compared with each other."""
-
-    store: Store
-    task: str
-    data: str
-    data_digest: str
-    runs: list[tuple[Run, Judgement]]
-    failures: list[_Failure]
-
-    @property
-    def title(self) -> str:
-        return f"{self.data}: {'trained' if self.task == 'train' else 'only segmented'}"
-
-    @property
-    def repeats(self) -> list[Repeat]:
-        return [repeat for run, _ in self.runs for repeat in run.repeats]
-
-    @property
-    def n_images(self) -> int:
-        return max(judgement.n_images for _, judgement in self.runs)
-
-    @cached_property
-    def names(self) -> _Names:
-        specs = {run.key: run.spec for run, _ in self.runs}
-        for failure in self.failures:
-            if failure.spec is not None:
-                specs.setdefault(failure.key, failure.spec)
-        return _Names(specs)
-
-    @cached_property
-    def axes(self) -> list[_Axis]:
-        return _axes(self)
-
-    def label(self, repeat: Repeat) -> str:
-        """What a repeat is called in pictures."""
-        return f"{self.names.short(repeat.manifest.key)} #{repeat.index}"
-
-
-def _chapters(store: Store, runs: Sequence[Run], failures: Sequence[_Failure]) -> list[_Chapter]:
-    by_data: dict[tuple[str, str], list[Run]] = defaultdict(list)
-    for run in runs:
-        by_data[run.spec.task, run.spec.data_digest].append(run)
-    chapters = []
-    for (task, digest), members in by_data.items():
-        judged = [(run, judge([r.manifest for r in run.repeats])) for run in members]
-        failed = [
-            failure
-            for failure in failures
-            if failure.spec is not None
-            and (failure.spec.task, failure.spec.data_digest) == (task, digest)
-        ]
-        chapter = _Chapter(store, task, members[0].spec.data, digest, judged, failed)
-        order = {run.key: chapter.names.order(run.key) for run in members}
-        judged.sort(key=lambda pair: order[pair[0].key])
-        chapters.append(chapter)
-    return sorted(chapters, key=lambda c: (c.task != "train", c.data, c.data_digest))
-
-
-class _Names:
-    """What the specs of a chapter are called: by what varies among them, and nothing else."""
-
-    def __init__(self, specs: Mapping[str, Spec]):
-        profiles = _told_apart(
-            {key: (spec.profile, spec.profile_settings) for key, spec in specs.items()}
-        )
-        models = _told_apart(
-            {key: (_short_model(spec.model), spec.model_digest) for key, spec in specs.items()}
-        )
-        self.facts: dict[str, dict[str, Any]] = {
-            key: {
-                name: {"profile": profiles, "model": models}.get(name, {}).get(key)
-                or getattr(spec, name)
-                for name in _FIELDS
-            }
-            for key, spec in specs.items()
-        }
-        self.varying = [name for name in _FIELDS if len(self.values(name)) > 1]
-        self.row_fields = self._row_fields()
-
-    def values(self, name: str) -> list[Any]:
-        """The different values of a field, in the order in which people expect them."""
-        found = {facts[name] for facts in self.facts.values()}
-        return sorted(found, key=lambda value: _order(name, value))
-
-    def _row_fields(self) -> list[str]:
-        """Fields that name a row; one that follows from the others would only lengthen it."""
-        first = ("profile", "mode", "seed")
-        kept: list[str] = [name for name in first if name in self.varying]
-        for name in self.varying:
-            if name in kept:
-                continue
-            seen: dict[tuple, set] = defaultdict(set)
-            for facts in self.facts.values():
-                seen[tuple(facts[field] for field in kept)].add(facts[name])
-            if any(len(values) > 1 for values in seen.values()):
-                kept.append(name)
-        return [name for name in kept if name not in ("profile", "mode")]
-
-    def order(self, key: str) -> tuple:
-        """Sorts specs as tables show them: by rows, then columns."""
-        return (
-            *(_order(name, self.facts[key][name]) for name in (*self.row_fields, "profile")),
-            _order("mode", self.facts[key]["mode"]),
-            key,
-        )
-
-    def row(self, key: str) -> str:
-        """Of the matrix of verdicts."""
-        facts = self.facts[key]
-        return ", ".join(_said(name, facts[name]) for name in self.row_fields or ["seed"])
-
-    def column(self, key: str) -> tuple[str, str]:
-        """Profile and mode."""
-        return self.facts[key]["profile"], self.facts[key]["mode"]
-
-    @cached_property
-    def usual(self) -> dict[str, Any]:
-        """Values that most specs share, by field; a short name does not mention them."""
-        found = {}
-        for name in self.row_fields:
-            value, n = Counter(facts[name] for facts in self.facts.values()).most_common(1)[0]
-            if name != "seed" and n > 2 * len(self.facts) / 3:
-                found[name] = value
-        return found
-
-    def short(self, key: str) -> str:
-        """A spec in a few words."""
-        return self.context(key, "") or (key[:8] if len(self.facts) == 1 else "the usual spec")
-
-    def without(self, key: str, axis: str) -> tuple:
-        """Everything that was asked for, one field excepted."""
-        return tuple(value for name, value in self.facts[key].items() if name != axis)
-
-    def context(self, key: str, axis: str) -> str:
-        """A spec in a few words, one field excepted."""
-        facts = self.facts[key]
-        fields: list[str] = [name for name in ("profile", "mode") if name in self.varying]
-        fields += [n for n in self.row_fields if n not in self.usual or facts[n] != self.usual[n]]
-        return ", ".join(_said(name, facts[name]) for name in fields if name != axis)
-
-
-def _told_apart(named: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
-    """Names by key, with a piece of a digest where one name stands for two contents."""
-    contents: dict[str, set[str]] = defaultdict(set)
-    for name, content in named.values():
-        contents[name].add(value_digest(content))
-    return {
-        key: name if len(contents[name]) == 1 else f"{name} ({value_digest(content)[:6]})"
-        for key, (name, content) in named.items()
-    }
-
-
-def _short_model(model: str) -> str:
-    key, slash, index = model.partition("/")
-    return f"{key[:8]}/{index}" if slash and len(key) >= 16 else model
-
-
-def _order(name: str, value: Any) -> tuple:
-    if name == "mode":
-        return (MODES.index(value),)
-    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
-
-
-def _said(name: str, value: Any) -> str:
-    if name in ("profile", "mode"):
-        return str(value)
-    return f"{name.replace('_', ' ')} {'default' if value is None else value}"
-
-
-# -- comparing runs ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Two repeats of a chapter, compared over their images."""
-
-    context: str
-    name_a: str
-    name_b: str
-    a: Repeat
-    b: Repeat
-    weights_equal: bool | None
-    verdict: Verdict
-    n_images: int
-    n_pixels: int
-    n_differing: int
-    n_lost: int
-    n_gained: int
-    worst: tuple[str, float]
-    """The image with most differing pixels per million, and how many."""
-
-    @property
-    def ppm(self) -> float:
-        return 1e6 * self.n_differing / self.n_pixels if self.n_pixels else 0.0
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """All pairs of runs that differ in one field only (or are repeats of one run)."""
-
-    name: str
-    pairs: list[_Pair]
-    n_left_out: int
-
-    @property
-    def title(self) -> str:
-        return _AXIS_NAMES[self.name]
-
-    @property
-    def differing(self) -> list[_Pair]:
-        return [pair for pair in self.pairs if pair.verdict == Verdict.DIFFERENT]
-
-    @property
-    def largest_ppm(self) -> float:
-        return max(pair.ppm for pair in self.pairs)
-
-    @property
-    def worst(self) -> _Pair:
-        return max(self.pairs, key=lambda pair: pair.worst[1])
-
-
-@dataclass
-class _MaskPairs:
-    """Compares the masks of repeats; each different pair of label images is read once."""
-
-    known: dict[tuple[str, str, str], MaskComparison] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    n_compared: int = 0
-    """Pixels so far."""
-
-    def compare(self, a: Repeat, b: Repeat, *, context: str, name_a: str, name_b: str) -> _Pair:
-        first, second = a.manifest, b.manifest
-        images = [name for name in first.masks if name in second.masks]
-        verdicts, n_pixels, n_differing, n_lost, n_gained = [], 0, 0, 0, 0
-        worst = ("", -1.0)
-        for image in images:
-            one, other = first.masks[image], second.masks[image]
-            ppm = 0.0
-            if one.canonical_digest == other.canonical_digest:
-                equal = Verdict.IDENTICAL if one.digest == other.digest else Verdict.SAME_OBJECTS
-                verdicts.append(equal if one.n_objects else Verdict.VACUOUS)
-            else:
-                result, swapped = self._result(image, a, b)
-                verdicts.append(result.verdict)
-                n_differing += result.n_differing
-                lost, gained = len(result.lost), len(result.gained)
-                n_lost += gained if swapped else lost
-                n_gained += lost if swapped else gained
-                ppm = result.ppm
-            n_pixels += self._size(image, a)
-            worst = max(worst, (image, ppm), key=lambda entry: entry[1])
-        told = [verdict for verdict in verdicts if verdict != Verdict.VACUOUS]
-        return _Pair(
-            context=context,
-            name_a=name_a,
-            name_b=name_b,
-            a=a,
-            b=b,
-            weights_equal=None
-            if first.weights is None or second.weights is None
-            else first.weights.digest == second.weights.digest,
-            verdict=combine(told),
-            n_images=len(images),
-            n_pixels=n_pixels,
-            n_differing=n_differing,
-            n_lost=n_lost,
-            n_gained=n_gained,
-            worst=worst,
-        )
-
-    def _result(self, image: str, a: Repeat, b: Repeat) -> tuple[MaskComparison, bool]:
-        digests = [repeat.manifest.masks[image].canonical_digest for repeat in (a, b)]
-        swapped = digests[0] > digests[1]
-        if swapped:
-            a, b, digests = b, a, digests[::-1]
-        key = (image, digests[0], digests[1])
-        if key not in self.known:
-            self.known[key] = compare_masks(_masks(a, image), _masks(b, image))
-            self.n_compared += self.known[key].n_pixels
-        return self.known[key], swapped
-
-    def _size(self, image: str, repeat: Repeat) -> int:
-        if image not in self.sizes:
-            self.sizes[image] = _masks(repeat, image).size
-        return self.sizes[image]
-
-
-def _masks(repeat: Repeat, image: str) -> np.ndarray:
-    try:
-        return repeat.masks(image)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"the masks of {image} in {repeat.folder} cannot be read ({error}); expected the file "
-            f"{repeat.manifest.masks[image].file}: copy the store again, or remove that repeat's "
-            "folder and run it again"
-        ) from error
-
-
-def _axes(chapter: _Chapter) -> list[_Axis]:
-    """Every axis along which runs differ, with its pairs; repeats, profiles and modes first."""
-    compared = _MaskPairs()
-    names = [*_AXES, *(name for name in chapter.names.varying if name not in _AXES)]
-    axes = []
-    for name in names:
-        chosen = _repeat_pairs(chapter) if name == "repeats" else _run_pairs(chapter, name)
-        enough = compared.n_compared + _MOST_PIXELS
-        pairs = []
-        for context, name_a, a, name_b, b in chosen[:_MOST_PAIRS]:
-            if compared.n_compared < enough:
-                pairs.append(compared.compare(a, b, context=context, name_a=name_a, name_b=name_b))
-        if pairs:
-            axes.append(_Axis(name, pairs, len(chosen) - len(pairs)))
-    return axes
-
-
-def _repeat_pairs(chapter: _Chapter) -> list[tuple[str, str, Repeat, str, Repeat]]:
-    """Repeats of one spec with different masks; one of each kind."""
-    found = []
-    for run, _ in chapter.runs:
-        kinds: dict[str, Repeat] = {}
-        for repeat in run.repeats:
-            kinds.setdefault(_masks_digest(repeat.manifest), repeat)
-        for a, b in itertools.combinations(kinds.values(), 2):
-            labels = (f"repeat {a.index}", f"repeat {b.index}")
-            found.append((chapter.names.short(run.key), labels[0], a, labels[1], b))
-    return found
-
-
-def _run_pairs(chapter: _Chapter, axis: str) -> list[tuple[str, str, Repeat, str, Repeat]]:
-    """First repeats of runs that differ in one field only."""
-    names = chapter.names
-    contexts: dict[tuple, list[Run]] = defaultdict(list)
-    for run, _ in chapter.runs:
-        contexts[names.without(run.key, axis)].append(run)
-    found = []
-    for runs in contexts.values():
-        runs = sorted(runs, key=lambda run: _order(axis, names.facts[run.key][axis]))
-        for a, b in itertools.combinations(runs, 2):
-            labels = [_said(axis, names.facts[run.key][axis]) for run in (a, b)]
-            context = names.context(a.key, axis)
-            found.append((context, labels[0], a.repeats[0], labels[1], b.repeats[0]))
-    return found
-
-
-def _masks_digest(manifest: Manifest) -> str:
-    return value_digest({name: record.digest for name, record in manifest.masks.items()})
-
-
-# -- the headline --------------------------------------------------------------------------
-
-
-def _sentence(chapters: Sequence[_Chapter], failures: Sequence[_Failure]) -> str:
-    parts = [
-        (f"{chapter.data}: " if len(chapters) > 1 else "") + _chapter_sentence(chapter)
-        for chapter in chapters
-    ]
-    if failures:
-        parts.append(f"{_count(len(failures), 'repeat')} failed")
-    return ". ".join(parts) + "."
-
-
-def _chapter_sentence(chapter: _Chapter) -> str:
-    clauses = [_outcomes(chapter)]
-    profiles = next((axis for axis in chapter.axes if axis.name == "profile"), None)
-    if profiles is not None:
-        clauses.append(_between_profiles(chapter, profiles))
-    score = _score_clause(chapter)
-    if score:
-        clauses.append(score)
-    return "; ".join(clauses)
-
-
-def _outcomes(chapter: _Chapter) -> str:
-    n_repeats = sorted({judgement.n_repeats for _, judgement in chapter.runs})
-    verb = "trained" if chapter.task == "train" else "segmented"
-    n = len(chapter.runs)
-    often = {(1,): "once", (2,): "twice", (1, 2): "once or twice"}.get(
-        tuple(n_repeats),
-        f"{n_repeats[0]} times"
-        if len(n_repeats) == 1
-        else f"{n_repeats[0]} to {n_repeats[-1]} times",
-    )
-    head = f"{_count(n, 'spec')} {'was' if n == 1 else 'were'} {verb} {often}"
-    if n > 1 and n_repeats != [1]:
-        head += " each"
-    counts = Counter(judgement.overall for _, judgement in chapter.runs)
-    if set(counts) == {None}:
-        alone = "it has" if n == 1 else "they have"
-        text = f"{head}, so {alone} no second repeat to be compared with"
-        reasons = _reasons([judgement for _, judgement in chapter.runs])
-        return f"{text} ({'; '.join(reasons)})" if reasons else text
-    said = [
-        text.format(_all(counts[verdict], n), s="s" if counts[verdict] == 1 else "")
-        for verdict, text in _OUTCOMES.items()
-        if counts[verdict]
-    ]
-    vacuous = [judgement for _, judgement in chapter.runs if judgement.overall == Verdict.VACUOUS]
-    text = f"{head}: {', '.join(said)}".replace(_WHAT, _what_differs(chapter))
-    return text.replace(_WHY, "; ".join(_reasons(vacuous)))
-
-
-def _what_differs(chapter: _Chapter) -> str:
-    kinds = Counter(
-        (judgement.weights == Verdict.DIFFERENT, judgement.masks)
-        for _, judgement in chapter.runs
-        if judgement.overall == Verdict.DIFFERENT
-    )
-    words: dict[Verdict | None, str] = {
-        Verdict.IDENTICAL: "the masks are identical",
-        Verdict.SAME_OBJECTS: "the objects are the same",
-        Verdict.DIFFERENT: "the masks differ",
-        Verdict.VACUOUS: "no objects were found",
-    }
-    texts = []
-    for (weights, masks), n in kinds.items():
-        text = words[masks] if not weights else f"the weights differ, {words[masks]}"
-        if weights and masks == Verdict.DIFFERENT:
-            text = "the weights and the masks differ"
-        texts.append(text if len(kinds) == 1 else f"{n}: {text}")
-    return "; ".join(texts)
-
-
-def _between_profiles(chapter: _Chapter, axis: _Axis) -> str:
-    n = len(chapter.names.values("profile"))
-    told = [pair for pair in axis.pairs if pair.verdict != Verdict.VACUOUS]
-    between = f"between the {n} profiles"
-    if not told:
-        return f"{between} nothing can be compared, no objects were found"
-    if axis.differing:
-        return (
-            f"{between} the masks differ in {len(axis.differing)} of "
-            f"{_count(len(told), 'comparison')}, by up to {plots.ppm_text(axis.largest_ppm)}"
-        )
-    text = f"{between} all masks show the same objects ({_count(len(told), 'comparison')})"
-    unequal = sum(pair.weights_equal is False for pair in axis.pairs)
-    which = "all" if unequal == len(axis.pairs) > 1 else str(unequal)
-    return f"{text}, but the weights differ in {which}" if unequal else text
-
-
-def _score_clause(chapter: _Chapter) -> str:
-    values = [r.manifest.ap50 for r in chapter.repeats if r.manifest.ap50 is not None]
-    if not values:
-        return ""
-    mean, low, high = _distinct([sum(values) / len(values), min(values), max(values)])
-    spread = f" ({low}–{high})" if low != high else ""
-    return f"mean AP@0.5 against the ground truth is {mean}{spread}"
-
-
-def _distinct(values: Sequence[float]) -> list[str]:
-    """Numbers with as few digits, two to four, as keep the smallest and largest apart."""
-    for digits in (2, 3, 4):
-        texts = [f"{value:.{digits}f}" for value in values]
-        if texts[1] != texts[2]:
-            return texts
-    return [f"{value:.2f}" for value in values] if values[1] == values[2] else texts
-
-
-def _reasons(judgements: Iterable[Judgement]) -> list[str]:
-    """Why runs prove nothing; that they stand alone is said elsewhere."""
-    every = (reason for judgement in judgements for reason in judgement.reasons)
-    return [reason for reason in dict.fromkeys(every) if not reason.startswith("a single repeat")]
-
-
-def _all(n: int, total: int) -> str:
-    return ("it" if total == 1 else f"all {n}") if n == total else str(n)
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-# -- plain documents -----------------------------------------------------------------------
-
-
-def _run_document(run: Run, judgement: Judgement) -> dict[str, Any]:
-    scores = [r.manifest.ap50 for r in run.repeats if r.manifest.ap50 is not None]
-    return {
-        "key": run.key,
-        "spec": run.spec.model_dump(mode="json"),
-        "repeats": [repeat.index for repeat in run.repeats],
-        "verdict": _word(judgement.overall),
-        "weights": _word(judgement.weights),
-        "masks": _word(judgement.masks),
-        "reasons": list(judgement.reasons),
-        "images": judgement.n_images,
-        "ap50": sum(scores) / len(scores) if scores else None,
-    }
-
-
-def _word(verdict: Verdict | None) -> str | None:
-    return None if verdict is None else str(verdict)
-
-
-def _group_documents(chapter: _Chapter) -> list[dict[str, Any]]:
-    weights: dict[str, list[str]] = defaultdict(list)
-    masks: dict[str, list[str]] = defaultdict(list)
-    n_objects = {}
-    for repeat in chapter.repeats:
-        manifest = repeat.manifest
-        if manifest.weights is not None:
-            weights[manifest.weights.digest].append(repeat.name)
-        digest = _masks_digest(manifest)
-        masks[digest].append(repeat.name)
-        n_objects[digest] = sum(record.n_objects for record in manifest.masks.values())
-    return [{"weights": digest, "members": members} for digest, members in weights.items()] + [
-        {"masks": digest, "members": members, "n_objects": n_objects[digest]}
-        for digest, members in masks.items()
-    ]
+    _write_whole(target, _page(found))
+    return Report(target, found.runs, found.groups, found.sentence)
 
 
 # -- the page ------------------------------------------------------------------------------
 
 
-def _page(
-    store: Store, chapters: Sequence[_Chapter], failures: Sequence[_Failure], sentence: str
-) -> str:
+def _page(found: Findings) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from cellrepro import __version__
@@ -737,9 +150,10 @@ def _page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    chapters = found.chapters
     repeats = [(chapter, repeat) for chapter in chapters for repeat in chapter.repeats]
     return environment.get_template("report.html.j2").render(
-        sentence=sentence,
+        sentence=found.sentence,
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         n_repeats=len(repeats),
@@ -747,13 +161,13 @@ def _page(
         signs=plots.VERDICT_SIGNS,
         colours=plots.VERDICT_COLOURS,
         chapters=[_chapter_view(chapter, alone=len(chapters) == 1) for chapter in chapters],
-        failures=_failure_rows(chapters, failures),
+        failures=_failure_rows(chapters, found.failures),
         warnings=_warning_rows(repeats),
         environment=_environment_view(repeats),
     )
 
 
-def _chapter_view(chapter: _Chapter, *, alone: bool) -> dict[str, Any]:
+def _chapter_view(chapter: Chapter, *, alone: bool) -> dict[str, Any]:
     return {
         "title": "" if alone else chapter.title,
         "data": chapter.data,
@@ -763,7 +177,7 @@ def _chapter_view(chapter: _Chapter, *, alone: bool) -> dict[str, Any]:
         "same": _said_of_all(chapter),
         "matrix": _matrix(chapter),
         "reasons": _reason_rows(chapter),
-        "usual": ", ".join(_said(name, value) for name, value in chapter.names.usual.items()),
+        "usual": ", ".join(said(name, value) for name, value in chapter.names.usual.items()),
         "beside_seeds": _beside_seeds(chapter),
         "axes": [_axis_view(chapter, axis) for axis in chapter.axes],
         "n_runs": len(chapter.runs),
@@ -773,24 +187,24 @@ def _chapter_view(chapter: _Chapter, *, alone: bool) -> dict[str, Any]:
     }
 
 
-def _said_of_all(chapter: _Chapter) -> str:
+def _said_of_all(chapter: Chapter) -> str:
     """What every spec has in common, in one line."""
     names = chapter.names
     facts = next(iter(names.facts.values()))
-    fields = [f for f in _FIELDS if f not in names.varying and f != "ledger"]
+    fields = [f for f in FIELDS if f not in names.varying and f != "ledger"]
     if chapter.task == "segment":
         fields = [f for f in fields if f in ("model", "seed", "profile", "mode")]
     labels = {"profile": "profile ", "mode": "mode "}
-    return ", ".join(labels.get(name, "") + _said(name, facts[name]) for name in fields)
+    return ", ".join(labels.get(name, "") + said(name, facts[name]) for name in fields)
 
 
-def _matrix(chapter: _Chapter) -> dict[str, Any]:
+def _matrix(chapter: Chapter) -> dict[str, Any]:
     """Rows, columns and cells of the verdicts over repeats."""
     names = chapter.names
     keys = sorted(names.facts, key=names.order)
     columns = sorted(
         {names.column(key) for key in keys},
-        key=lambda column: (_order("profile", column[0]), _order("mode", column[1])),
+        key=lambda column: (sort_key("profile", column[0]), sort_key("mode", column[1])),
     )
     cells: dict[tuple[str, tuple[str, str]], list[dict[str, str]]] = defaultdict(list)
     judged = {run.key: judgement for run, judgement in chapter.runs}
@@ -808,16 +222,16 @@ def _matrix(chapter: _Chapter) -> dict[str, Any]:
     }
 
 
-def _cell(key: str, judgement: Judgement | None, failures: Sequence[_Failure]) -> dict[str, str]:
+def _cell(key: str, judgement: Judgement | None, failures: Sequence[Failure]) -> dict[str, str]:
     n_failed = sum(failure.key == key for failure in failures)
-    failed = f"{_count(n_failed, 'repeat')} failed" if n_failed else ""
+    failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
     if judgement is None:
         return {"key": key, "verdict": "failed", "over": failed, "detail": ""}
     return {
         "key": key,
         "verdict": str(judgement.overall or NO_VERDICT),
-        "over": _count(judgement.n_repeats, "repeat")
-        + f", {_count(judgement.n_images, 'image')}"
+        "over": amount(judgement.n_repeats, "repeat")
+        + f", {amount(judgement.n_images, 'image')}"
         + (f"; {failed}" if failed else ""),
         "detail": ""
         if judgement.overall in (None, Verdict.IDENTICAL) or judgement.weights is None
@@ -825,7 +239,7 @@ def _cell(key: str, judgement: Judgement | None, failures: Sequence[_Failure]) -
     }
 
 
-def _reason_rows(chapter: _Chapter) -> list[dict[str, str]]:
+def _reason_rows(chapter: Chapter) -> list[dict[str, str]]:
     """Why a run is vacuous, or why it has no verdict."""
     found: dict[str, list[str]] = defaultdict(list)
     for run, judgement in chapter.runs:
@@ -844,9 +258,7 @@ def _which(members: Sequence[str], total: int, noun: str) -> str:
     return shown + (f"; and {len(members) - 6} more" if len(members) > 6 else "")
 
 
-def _failure_rows(
-    chapters: Sequence[_Chapter], failures: Sequence[_Failure]
-) -> list[dict[str, Any]]:
+def _failure_rows(chapters: Sequence[Chapter], failures: Sequence[Failure]) -> list[dict[str, Any]]:
     names = {failure.key: c.names.short(failure.key) for c in chapters for failure in c.failures}
     rows = []
     for failure in failures:
@@ -868,30 +280,30 @@ def _failure_rows(
 # Differences along an axis
 
 
-def _beside_seeds(chapter: _Chapter) -> str:
+def _beside_seeds(chapter: Chapter) -> str:
     """Whether what profiles, modes and repeats do matters, beside what seeds do.
 
     Only pairs with objects on both sides count: a network that finds nothing is no yardstick.
     """
     largest = {}
     for axis in chapter.axes:
-        told = [pair.ppm for pair in axis.pairs if _finds(pair.a) and _finds(pair.b)]
-        if told and axis.name in _AXES:
+        told = [
+            pair.ppm
+            for pair in axis.pairs
+            if n_objects(pair.a.manifest) and n_objects(pair.b.manifest)
+        ]
+        if told and axis.name in AXES:
             largest[axis.name] = max(told)
     seeds = largest.pop("seed", None)
     if seeds is None or not largest:
         return ""
     others = ", ".join(
-        f"another {_SINGULAR[name]} {plots.ppm_text(ppm)}" for name, ppm in largest.items()
+        f"another {_SINGULAR[name]} {ppm_text(ppm)}" for name, ppm in largest.items()
     )
-    return f"Another seed changes up to {plots.ppm_text(seeds)} of the pixels; {others}."
+    return f"Another seed changes up to {ppm_text(seeds)} of the pixels; {others}."
 
 
-def _finds(repeat: Repeat) -> bool:
-    return any(record.n_objects for record in repeat.manifest.masks.values())
-
-
-def _axis_view(chapter: _Chapter, axis: _Axis) -> dict[str, Any]:
+def _axis_view(chapter: Chapter, axis: Axis) -> dict[str, Any]:
     return {
         "title": axis.title,
         "summary": _axis_summary(axis),
@@ -899,39 +311,37 @@ def _axis_view(chapter: _Chapter, axis: _Axis) -> dict[str, Any]:
         "rows": [] if axis.name == "repeats" else _axis_rows(axis),
         "pairs": axis.pairs,
         "picture": _worst_picture(chapter, axis),
-        "ppm_text": plots.ppm_text,
+        "ppm_text": ppm_text,
     }
 
 
-def _axis_summary(axis: _Axis) -> str:
-    n = len(axis.pairs)
-    n_vacuous = sum(pair.verdict == Verdict.VACUOUS for pair in axis.pairs)
-    told = n - n_vacuous
+def _axis_summary(axis: Axis) -> str:
+    n, n_told = len(axis.pairs), len(axis.told)
     each = "each " if n > 1 else ""
-    parts = [f"{_count(n, 'comparison')}, {each}over {_count(axis.pairs[0].n_images, 'image')}"]
+    parts = [f"{amount(n, 'comparison')}, {each}over {amount(axis.pairs[0].n_images, 'image')}"]
     with_weights = [pair for pair in axis.pairs if pair.weights_equal is not None]
     if with_weights:
         n_equal = sum(bool(pair.weights_equal) for pair in with_weights)
         parts.append(f"the weights are bit-identical in {n_equal} of {len(with_weights)}")
-    if told:
-        text = f"the masks show the same objects in {told - len(axis.differing)} of {told}"
+    if n_told:
+        text = f"the masks show the same objects in {n_told - len(axis.differing)} of {n_told}"
         if axis.differing:
             lost = max(pair.n_lost for pair in axis.pairs)
             gained = max(pair.n_gained for pair in axis.pairs)
-            objects = f"with up to {_count(lost, 'object')} lost and {gained} gained"
+            objects = f"with up to {amount(lost, 'object')} lost and {gained} gained"
             text += (
-                f"; up to {plots.ppm_text(axis.largest_ppm)} of the pixels differ, "
+                f"; up to {ppm_text(axis.largest_ppm)} of the pixels differ, "
                 f"{objects if lost or gained else 'but no object is lost or gained'}"
             )
         parts.append(text)
-    if n_vacuous:
-        parts.append(f"{n_vacuous} found no objects on either side and prove nothing")
+    if n_told < n:
+        parts.append(f"{n - n_told} found no objects on either side and prove nothing")
     return "; ".join(parts) + "."
 
 
-def _axis_rows(axis: _Axis) -> list[dict[str, Any]]:
+def _axis_rows(axis: Axis) -> list[dict[str, Any]]:
     """One row per pair of values, over all surroundings in which both occur."""
-    by_names: dict[tuple[str, str], list[_Pair]] = defaultdict(list)
+    by_names: dict[tuple[str, str], list[Pair]] = defaultdict(list)
     for pair in axis.pairs:
         by_names[pair.name_a, pair.name_b].append(pair)
     rows = []
@@ -949,7 +359,7 @@ def _axis_rows(axis: _Axis) -> list[dict[str, Any]]:
                 "masks": f"{sum(p.verdict in _EQUAL for p in told)} of {len(told)}"
                 if told
                 else "–",
-                "ppm": plots.ppm_text(max(pair.ppm for pair in pairs)) if told else "–",
+                "ppm": ppm_text(max(pair.ppm for pair in pairs)) if told else "–",
                 "lost": max(pair.n_lost for pair in pairs) if told else "–",
                 "gained": max(pair.n_gained for pair in pairs) if told else "–",
                 "score": _score_text(max(scores)) if scores else "–",
@@ -962,19 +372,19 @@ def _score_text(difference: float) -> str:
     return "0" if difference == 0 else f"{difference:.2g}"
 
 
-def _scores_of(pair: _Pair) -> tuple[float | None, float | None]:
+def _scores_of(pair: Pair) -> tuple[float | None, float | None]:
     return pair.a.manifest.ap50, pair.b.manifest.ap50
 
 
-def _worst_picture(chapter: _Chapter, axis: _Axis) -> dict[str, str] | None:
-    if axis.name not in _AXES or not axis.differing:
+def _worst_picture(chapter: Chapter, axis: Axis) -> dict[str, str] | None:
+    if axis.name not in AXES or not axis.differing:
         return None
     pair = axis.worst
     image, ppm = pair.worst
     picture = plots.difference(
         chapter.store.image(chapter.data_digest, image),
-        _masks(pair.a, image),
-        _masks(pair.b, image),
+        stored_masks(pair.a, image),
+        stored_masks(pair.b, image),
         name_a=pair.name_a,
         name_b=pair.name_b,
     )
@@ -983,8 +393,8 @@ def _worst_picture(chapter: _Chapter, axis: _Axis) -> dict[str, str] | None:
         picture,
         alt=f"Masks of {image}: {pair.name_a}, {pair.name_b}, and a map of where they differ",
         caption=f"The image on which {axis.title} differ most: {image}, {pair.name_a} against "
-        f"{pair.name_b}{where}. {plots.ppm_text(ppm)} of its pixels differ. Chosen from "
-        f"{_count(len(axis.pairs), 'comparison')} over {_count(pair.n_images, 'image')} each. "
+        f"{pair.name_b}{where}. {ppm_text(ppm)} of its pixels differ. Chosen from "
+        f"{amount(len(axis.pairs), 'comparison')} over {amount(pair.n_images, 'image')} each. "
         "Where few pixels differ, they are drawn larger than they are.",
     )
 
@@ -992,7 +402,7 @@ def _worst_picture(chapter: _Chapter, axis: _Axis) -> dict[str, str] | None:
 # Ground truth
 
 
-def _truth_view(chapter: _Chapter) -> dict[str, Any] | None:
+def _truth_view(chapter: Chapter) -> dict[str, Any] | None:
     scored = [
         (run, repeat) for run, _ in chapter.runs for repeat in run.repeats
         if repeat.manifest.ap50 is not None
@@ -1019,7 +429,7 @@ def _truth_view(chapter: _Chapter) -> dict[str, Any] | None:
     ]
     best = max(per_image, key=lambda entry: entry[0])
     worst = min(per_image, key=lambda entry: entry[0])
-    over = f"of {_count(len(per_image), 'result')} (images times repeats)"
+    over = f"of {amount(len(per_image), 'result')} (images times repeats)"
     chosen = [(f"The best by AP@0.5 {over}", best), (f"The worst by AP@0.5 {over}", worst)]
     if best[0] == worst[0]:
         chosen = [(f"All scores are equal; the first {over}", best)]
@@ -1027,9 +437,9 @@ def _truth_view(chapter: _Chapter) -> dict[str, Any] | None:
         "scores": _figure(
             plots.scores([row for row in rows if row[0] in lines]),
             alt="Average precision of every repeat, a point each",
-            caption=f"AP@0.5 of {_count(len(rows), 'repeat')} of "
-            f"{_count(len(chapter.runs), 'spec')}, each the mean over "
-            f"{_count(n_images, 'image')} with ground truth.",
+            caption=f"AP@0.5 of {amount(len(rows), 'repeat')} of "
+            f"{amount(len(chapter.runs), 'spec')}, each the mean over "
+            f"{amount(n_images, 'image')} with ground truth.",
         ),
         "pictures": [
             _truth_picture(chapter, what, name, repeat) for what, (_, name, repeat) in chosen
@@ -1037,8 +447,8 @@ def _truth_view(chapter: _Chapter) -> dict[str, Any] | None:
     }
 
 
-def _truth_picture(chapter: _Chapter, what: str, name: str, repeat: Repeat) -> dict[str, str]:
-    _masks(repeat, name)  # says what to do if the file is gone
+def _truth_picture(chapter: Chapter, what: str, name: str, repeat: Repeat) -> dict[str, str]:
+    stored_masks(repeat, name)  # says what to do if the file is gone
     return _figure(
         plots.masks_beside_truth(chapter.store, repeat, names=[name]),
         alt=f"{name}: the image, the ground truth and the objects found",
@@ -1049,7 +459,7 @@ def _truth_picture(chapter: _Chapter, what: str, name: str, repeat: Repeat) -> d
 # Weights
 
 
-def _weights_view(chapter: _Chapter) -> dict[str, Any] | None:
+def _weights_view(chapter: Chapter) -> dict[str, Any] | None:
     groups: dict[str, list[Repeat]] = defaultdict(list)
     for repeat in chapter.repeats:
         if repeat.manifest.weights is not None and repeat.weights is not None:
@@ -1066,7 +476,7 @@ def _weights_view(chapter: _Chapter) -> dict[str, Any] | None:
         "n": len(groups),
         "n_repeats": sum(len(members) for members in groups.values()),
         "n_missing": n_missing,
-        "n_parameters": plots.grouped(n_parameters),
+        "n_parameters": grouped(n_parameters),
         "n_shown": len(chosen),
         "groups": [
             {
@@ -1098,7 +508,7 @@ def _weights_view(chapter: _Chapter) -> dict[str, Any] | None:
     view["distributions"] = _figure(
         plots.weight_distributions({names[chosen[i]]: _weights(first[i]) for i in overlaid}),
         alt="Histograms of the weights by part of the network",
-        caption=f"How the weights of {len(overlaid)} of {_count(len(groups), 'different network')} "
+        caption=f"How the weights of {len(overlaid)} of {amount(len(groups), 'different network')} "
         "are spread, by part of the network. Lines on top of each other are equal.",
     )
     return view
@@ -1109,13 +519,13 @@ def _weights(repeat: Repeat) -> Path:
     return repeat.weights
 
 
-def _network_name(chapter: _Chapter, number: int, members: Sequence[Repeat]) -> str:
+def _network_name(chapter: Chapter, number: int, members: Sequence[Repeat]) -> str:
     key = members[0].manifest.key
     own = next(run for run, _ in chapter.runs if run.key == key)
     alone = len({r.manifest.weights.digest for r in own.repeats if r.manifest.weights}) == 1
     name = chapter.names.short(key) if alone else chapter.label(members[0])
     n_others = len({member.manifest.key for member in members}) - 1
-    return f"{number}: {name}" + (f" (and {_count(n_others, 'other spec')})" if n_others else "")
+    return f"{number}: {name}" + (f" (and {amount(n_others, 'other spec')})" if n_others else "")
 
 
 def _chosen_networks(groups: Mapping[str, Sequence[Repeat]], n_parameters: int) -> list[str]:
@@ -1136,7 +546,7 @@ def _matrices(
     table: Similarity, labels: Sequence[str], columns: Sequence[str]
 ) -> list[dict[str, str]]:
     fmt = ".1e" if len(labels) <= _MOST_WITH_TWO_DIGITS else ".0e"
-    over = f"{_count(len(labels), 'different network')}, every one against every other"
+    over = f"{amount(len(labels), 'different network')}, every one against every other"
     kinds = (
         ("L2 distance", table.l2, "0 is equal."),
         (
@@ -1180,21 +590,21 @@ def _pair_view(a: Path, b: Path, labels: Sequence[str]) -> dict[str, Any]:
             plots.parameter_differences(result, n=_MOST_TENSORS),
             alt="Bars: the tensors of two networks that differ most",
             caption=f"The two most distant networks, {labels[0]} and {labels[1]}: the tensors that "
-            f"differ most, of {_count(result.n_tensors, 'tensor')}.",
+            f"differ most, of {amount(result.n_tensors, 'tensor')}.",
         ),
     }
 
 
 def _pair_text(result: WeightsComparison) -> str:
     return (
-        f"{plots.grouped(result.n_differing)} of {plots.grouped(result.n_parameters)} parameters "
+        f"{grouped(result.n_differing)} of {grouped(result.n_parameters)} parameters "
         f"differ ({result.n_differing / result.n_parameters:.1%}); L2 distance {result.l2:.3g} "
         f"(relative {result.relative_l2:.3g}), cosine {result.cosine:.9f}, largest difference "
         f"{result.max_abs:.3g} in {result.max_abs_name}."
     )
 
 
-def _curves(chapter: _Chapter) -> list[dict[str, str]]:
+def _curves(chapter: Chapter) -> list[dict[str, str]]:
     """Training losses, trainings of equal length together."""
     by_length: dict[int, list[Repeat]] = defaultdict(list)
     for repeat in chapter.repeats:
@@ -1204,7 +614,7 @@ def _curves(chapter: _Chapter) -> list[dict[str, str]]:
     return [_curve(chapter, by_length[length]) for length in most_first[:_MOST_LENGTHS]]
 
 
-def _curve(chapter: _Chapter, trained: Sequence[Repeat]) -> dict[str, str]:
+def _curve(chapter: Chapter, trained: Sequence[Repeat]) -> dict[str, str]:
     """As many repeats as make no more curves than can be told apart."""
     seen: set[str] = set()
     kept = []
@@ -1218,16 +628,16 @@ def _curve(chapter: _Chapter, trained: Sequence[Repeat]) -> dict[str, str]:
     return _figure(
         plots.training_curves(kept, labels=[chapter.label(repeat) for repeat in kept]),
         alt="Training loss and learning rate of every epoch",
-        caption=f"Loss and learning rate per epoch of {_count(len(kept), 'repeat')}. Repeats that "
+        caption=f"Loss and learning rate per epoch of {amount(len(kept), 'repeat')}. Repeats that "
         "agree to the last digit share one line."
-        + (f" {_count(left_out, 'repeat')} with further curves left out." if left_out else ""),
+        + (f" {amount(left_out, 'repeat')} with further curves left out." if left_out else ""),
     )
 
 
 # Time
 
 
-def _time_view(chapter: _Chapter) -> dict[str, Any]:
+def _time_view(chapter: Chapter) -> dict[str, Any]:
     rows = []
     for run, _ in chapter.runs:
         phases = dict.fromkeys(phase for r in run.repeats for phase in r.manifest.seconds)
@@ -1242,7 +652,7 @@ def _time_view(chapter: _Chapter) -> dict[str, Any]:
             plots.times(rows[:_MOST_LINES]),
             alt="Seconds of every phase, a bar per spec",
             caption=f"Seconds per phase of {_first(len(rows), 'spec')}, the mean over its repeats "
-            f"({_count(n, 'repeat')} in all). Runs that shared a machine slow each other down.",
+            f"({amount(n, 'repeat')} in all). Runs that shared a machine slow each other down.",
         )
     ]
     if chapter.task == "segment":
@@ -1252,7 +662,7 @@ def _time_view(chapter: _Chapter) -> dict[str, Any]:
             _figure(
                 plots.inference_times(drawn, labels=labels),
                 alt="Seconds that each image took, a line of points per repeat",
-                caption=f"Seconds to segment each of {_count(chapter.n_images, 'image')}, in "
+                caption=f"Seconds to segment each of {amount(chapter.n_images, 'image')}, in "
                 f"{_first(n, 'repeat')}.",
             )
         )
@@ -1261,13 +671,13 @@ def _time_view(chapter: _Chapter) -> dict[str, Any]:
 
 def _first(n: int, noun: str) -> str:
     """How many of n lines are drawn."""
-    return _count(n, noun) if n <= _MOST_LINES else f"the first {_MOST_LINES} of {n} {noun}s"
+    return amount(n, noun) if n <= _MOST_LINES else f"the first {_MOST_LINES} of {n} {noun}s"
 
 
 # Warnings and environment
 
 
-def _warning_rows(repeats: Sequence[tuple[_Chapter, Repeat]]) -> list[dict[str, Any]]:
+def _warning_rows(repeats: Sequence[tuple[Chapter, Repeat]]) -> list[dict[str, Any]]:
     found: dict[tuple[str, str, str, int], dict[str, Any]] = {}
     for chapter, repeat in repeats:
         for record in repeat.manifest.warnings:
@@ -1299,13 +709,13 @@ def _short_path(file: str) -> str:
     return "/".join(parts[-2:])
 
 
-def _environment_view(repeats: Sequence[tuple[_Chapter, Repeat]]) -> dict[str, Any]:
+def _environment_view(repeats: Sequence[tuple[Chapter, Repeat]]) -> dict[str, Any]:
     """What differs between the surroundings of the repeats, side by side, and what does not."""
     surroundings = [_surroundings(repeat.manifest) for _, repeat in repeats]
     fields = list(dict.fromkeys(name for one in surroundings for name in one))
     values = {name: [one.get(name, "–") for one in surroundings] for name in fields}
     differing = [name for name in fields if len(set(values[name])) > 1]
-    members: dict[tuple[str, ...], list[tuple[_Chapter, Repeat]]] = defaultdict(list)
+    members: dict[tuple[str, ...], list[tuple[Chapter, Repeat]]] = defaultdict(list)
     for i, entry in enumerate(repeats):
         members[tuple(values[name][i] for name in differing)].append(entry)
     columns = [
@@ -1330,7 +740,7 @@ def _environment_view(repeats: Sequence[tuple[_Chapter, Repeat]]) -> dict[str, A
     }
 
 
-def _setting(repeat: Repeat, chapter: _Chapter) -> str:
+def _setting(repeat: Repeat, chapter: Chapter) -> str:
     return ", ".join(chapter.names.column(repeat.manifest.key))
 
 
@@ -1363,7 +773,7 @@ def _libraries(found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for one in found:
         name = one.get("internal_api") or one.get("user_api") or "unknown"
         version = f" {one['version']}" if one.get("version") else ""
-        threads = f"{_count(one['num_threads'], 'thread')}" if one.get("num_threads") else ""
+        threads = f"{amount(one['num_threads'], 'thread')}" if one.get("num_threads") else ""
         parts = [part for part in (one.get("architecture"), threads) if part]
         texts[f"library: {name}{version}"].append(", ".join(parts) or "loaded")
     return {name: "; ".join(values) for name, values in texts.items()}

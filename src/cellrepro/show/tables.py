@@ -9,6 +9,7 @@ from cellrepro.control import determinism, profiles
 from cellrepro.errors import NotPossibleHere
 from cellrepro.record import host
 from cellrepro.record.store import Repeat, Run
+from cellrepro.show.findings import masks_digest, n_objects
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,8 +89,8 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
             {
                 "repeat": manifest.repeat,
                 "weights": manifest.weights.digest[:12] if manifest.weights else "-",
-                "masks": _masks_digest(repeat),
-                "objects": sum(record.n_objects for record in manifest.masks.values()),
+                "masks": masks_digest(manifest)[:12],
+                "objects": n_objects(manifest),
                 "AP@0.5": _rounded(manifest.ap50),
                 "seconds": round(sum(manifest.seconds.values()), 1),
                 "vacuous": "; ".join(manifest.vacuous) or "no",
@@ -115,8 +116,8 @@ def run_table(runs: Sequence[Run]) -> pd.DataFrame:
                     "profile": spec.profile,
                     "mode": spec.mode,
                     "weights": manifest.weights.digest[:8] if manifest.weights else "-",
-                    "masks": _masks_digest(repeat)[:8],
-                    "objects": sum(record.n_objects for record in manifest.masks.values()),
+                    "masks": masks_digest(manifest)[:8],
+                    "objects": n_objects(manifest),
                     "AP@0.5": _rounded(manifest.ap50),
                     "seconds": round(sum(manifest.seconds.values()), 1),
                 }
@@ -178,14 +179,6 @@ def difference_table(fields: Mapping[str, tuple[Any, Any]], a: str, b: str) -> p
     """Fields in which two runs differ, side by side."""
     rows = [{"field": name, a: str(x), b: str(y)} for name, (x, y) in fields.items()]
     return _frame(rows, "field", columns=("field", a, b))
-
-
-def _masks_digest(repeat: Repeat) -> str:
-    """One digest for all masks of a repeat, in the order of their names."""
-    from cellrepro.record.digests import value_digest
-
-    masks = repeat.manifest.masks
-    return value_digest({name: record.digest for name, record in masks.items()})[:12]
 
 
 def _rounded(score: float | None) -> float | None:

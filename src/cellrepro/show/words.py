@@ -1,0 +1,37 @@
+"""Numbers as pictures, pages and sentences write them."""
+
+
+def amount(n: int, noun: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> amount(1, "spec"), amount(0, "repeat")
+    ('1 spec', '0 repeats')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def grouped(number: int | float) -> str:
+    """A number to read: digits in threes, decimals only where the number is small.
+
+    Examples
+    --------
+    >>> grouped(1234567), grouped(23.81), grouped(0.238)
+    ('1 234 567', '23.8', '0.24')
+    """
+    decimals = 0 if number == int(number) or number >= 100 else 1 if number >= 10 else 2
+    return f"{number:,.{decimals}f}".replace(",", " ")
+
+
+def ppm_text(ppm: float) -> str:
+    """Parts per million to read: never "0" for what is not zero.
+
+    Examples
+    --------
+    >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5)
+    ('0 ppm', 'less than 0.01 ppm', '1 234 ppm')
+    """
+    if 0 < ppm < 0.01:
+        return "less than 0.01 ppm"
+    return f"{grouped(ppm)} ppm"

@@ -1,0 +1,112 @@
+"""JupyterLab for a test, and the browser to look at it.
+
+Not named ``jupyterlab``: next to the tests, that would hide the real package.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+CHROMIUM_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# Neither news nor updates: JupyterLab would ask its servers, and then ask the user.
+LAB_SETTINGS = {
+    "notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def jupyterlab(folder: Path, *, theme: str = "JupyterLab Light") -> Iterator[str]:
+    """JupyterLab serving `folder`, with a home of its own; gives the address of a notebook there.
+
+    The address has ``{notebook}`` in it, for `str.format`.
+    """
+    home = folder / "home"
+    settings = LAB_SETTINGS | {"themes": {"theme": theme}}
+    for name, values in settings.items():
+        target = home / "settings/@jupyterlab/apputils-extension" / f"{name}.jupyterlab-settings"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(values))
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
+    environment = inherited | {
+        "HOME": str(home),
+        "IPYTHONDIR": str(home / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+    }
+    port, token = free_port(), "explorer"
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    command += [
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={folder}",
+        f"--IdentityProvider.token={token}",
+        "--LabApp.extension_manager=readonly",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
+    log = folder / "jupyterlab.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        try:
+            wait_for_answer(f"http://127.0.0.1:{port}/api/status?token={token}", server, log)
+            yield f"http://127.0.0.1:{port}/lab/tree/{{notebook}}?token={token}"
+        finally:
+            server.terminate()  # JupyterLab ends its kernels before it ends itself
+            try:
+                server.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                raise
+
+
+def wait_for_answer(address: str, server: subprocess.Popen, log: Path, seconds: float = 40) -> None:
+    """Return once the server answers; fail with its log when it ends or takes too long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urlopen(address, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"JupyterLab did not answer within {seconds} s:\n{log.read_text()[-3000:]}")
+
+
+def chromium_path() -> str:
+    """Where Chromium is; its absence is a failure unless someone said that it is to be absent."""
+    if os.environ.get("CELLREPRO_NO_BROWSER") == "1":
+        pytest.skip("CELLREPRO_NO_BROWSER=1")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.fail(
+            "Chromium is not installed, so nobody would see whether the explorer paints anything. "
+            "Install it (apt-get install chromium), or set CELLREPRO_NO_BROWSER=1 to skip."
+        )
+    return path

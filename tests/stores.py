@@ -1,0 +1,199 @@
+"""Stores made by hand, in which every verdict is known; nothing is trained."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tifffile
+from safetensors.numpy import save_file
+
+from cellrepro.compare.masks import average_precision, canonical
+from cellrepro.record.digests import array_digest, file_digest
+from cellrepro.record.manifest import (
+    DataRecord,
+    Manifest,
+    MaskRecord,
+    ModelRecord,
+    TrainingRecord,
+    WarningRecord,
+    WeightsRecord,
+)
+from cellrepro.record.spec import make_spec
+from cellrepro.record.store import Run, Store
+
+SIZE = 48
+
+
+def squares(*, second: bool = True, numbers: tuple[int, int] = (1, 2), grown: int = 0):
+    """Two objects of 100 and of 16 pixels; the first may be a few pixels larger."""
+    labels = np.zeros((SIZE, SIZE), np.uint16)
+    labels[5:15, 5:15] = numbers[0]
+    labels[15, 5 : 5 + grown] = numbers[0]
+    if second:
+        labels[30:34, 30:34] = numbers[1]
+    return labels
+
+
+TRUTH = squares().astype(np.int32)
+NOTHING = np.zeros((SIZE, SIZE), np.uint16)
+
+
+def three(first: np.ndarray = TRUTH, **others: np.ndarray) -> dict[str, np.ndarray]:
+    """Masks of three images; all but the first are right."""
+    return {"img_a": first, "img_b": squares(), "img_c": squares(), **others}
+
+
+def add_run(
+    store: Store,
+    outcomes: Sequence[tuple[float | None, Mapping[str, np.ndarray]]],
+    *,
+    truth: bool = True,
+    manifest: Mapping | None = None,
+    **fields,
+) -> Run:
+    """Store one spec; every repeat has one value in its weights (or none), and its masks."""
+    given = {
+        "task": "train",
+        "data": "cells",
+        "data_digest": "d" * 64,
+        "model": "tiny",
+        "epochs": 3,
+        "learning_rate": 0.001,
+        "profile": "cpu",
+        "mode": "strict",
+        **fields,
+    }
+    given.setdefault("profile_settings", {"name": given["profile"], "threads": 2})
+    spec = make_spec(**given)
+    for index, (weight, masks) in enumerate(outcomes):
+        with store.staging() as area:
+            folder = area / "repeat"
+            (folder / "masks").mkdir(parents=True)
+            (folder / "data").mkdir()
+            record = _weights(folder, weight)
+            records = {name: _masks(folder, name, m, truth) for name, m in masks.items()}
+            vacuous = []
+            if not any(r.n_objects for r in records.values()):
+                vacuous = [f"no object was found in any of the {len(records)} images"]
+            written = _manifest(spec, index, record, records, vacuous, manifest or {}, weight)
+            (folder / "manifest.json").write_text(written.model_dump_json())
+            store.commit(folder, spec)
+    run = store.run(spec.key)
+    assert run is not None
+    return run
+
+
+def _weights(folder: Path, weight: float | None) -> WeightsRecord | None:
+    if weight is None:
+        return None
+    path = folder / "weights.safetensors"
+    values = np.linspace(-1, 1, 64, dtype=np.float32)
+    tensors = {
+        "encoder.blocks.0.attn.weight": values.reshape(8, 8) * np.float32(weight),
+        "out.bias": np.arange(20, dtype=np.float32),
+    }
+    save_file(tensors, path)
+    return WeightsRecord(digest=file_digest(path), n_changed=64)
+
+
+def _masks(folder: Path, name: str, masks: np.ndarray, truth: bool) -> MaskRecord:
+    tifffile.imwrite(folder / "masks" / f"{name}.tif", masks.astype(np.uint16))
+    image = np.random.default_rng(0).integers(0, 200, masks.shape, np.uint16)
+    tifffile.imwrite(folder / "data" / f"{name}.tif", image)
+    if truth:
+        tifffile.imwrite(folder / "data" / f"{name}_masks.tif", TRUTH)
+    return MaskRecord(
+        file=f"masks/{name}.tif",
+        digest=array_digest(masks.astype(np.uint32)),
+        canonical_digest=array_digest(canonical(masks)),
+        n_objects=len(np.unique(masks[masks > 0])),
+        seconds=0.25,
+        ap50=float(average_precision(TRUTH, masks)[0]) if truth else None,
+        n_true=2 if truth else None,
+    )
+
+
+def _manifest(spec, index, weights, masks, vacuous, changes, weight) -> Manifest:
+    threads = spec.profile_settings.get("threads", 2)
+    fields = {
+        "key": spec.key,
+        "repeat": index,
+        "vacuous": vacuous,
+        "started": "2026-01-01T00:00:00+00:00",
+        "seconds": {"import": 2.0, "data": 0.1, "model": 0.1, "train": 5.0, "segment": 1.0},
+        "host": {"processor": "Abacus 9", "memory": 2**34, "gpus": []},
+        "versions": {"python": "3.11.7", "torch": "2.6"},
+        "device": "cpu",
+        "threads": threads,
+        "cpu_capability": "AVX2",
+        "numeric_libraries": [{"internal_api": "openblas", "version": "1", "num_threads": threads}],
+        "variables": {},
+        "switches": {"deterministic_algorithms": spec.mode != "fast"},
+        "seeds": {"python": spec.seed},
+        "data": DataRecord(
+            path="/elsewhere",
+            digest=spec.data_digest,
+            files={},
+            n_train=3,
+            n_test=len(masks),
+            segmented="test",
+            warnings=[],
+        ),
+        "model": ModelRecord(
+            architecture="tiny", n_parameters=84, dtype="float32", initial_weights="e" * 64
+        ),
+        "training": None
+        if weight is None
+        else TrainingRecord(
+            learning_rates=[0.0, 0.5, 1.0],
+            train_losses=[2.0, 1.5, weight],
+            test_losses=[1.9, None, None],
+            n_steps=9,
+            n_removed=0,
+        ),
+        "weights": weights,
+        "masks": masks,
+        "warnings": [],
+        **changes,
+    }
+    return Manifest(**fields)
+
+
+def planted(root: Path) -> dict[str, Run]:
+    """Five specs of known outcome, and one that failed."""
+    store = Store(root)
+    missing = three(squares(second=False))  # one object of 16 pixels is lost
+    warned = WarningRecord(
+        message="no deterministic <implementation>",
+        category="UserWarning",
+        file="/home/me/lib/python3.11/site-packages/torch/nn/functional.py",
+        line=7,
+        phase="train",
+        count=4,
+    )
+    one_thread = {"name": "cpu-1thread", "threads": 1}
+    runs = {
+        "identical": add_run(store, [(1.0, three())] * 2),
+        "other profile": add_run(
+            store, [(1.25, missing)] * 2, profile="cpu-1thread", profile_settings=one_thread
+        ),
+        "different": add_run(
+            store,
+            [(1.5, three()), (1.75, three(img_b=squares(grown=8)))],
+            mode="fast",
+            manifest={"warnings": [warned]},
+        ),
+        "same objects": add_run(
+            store,
+            [(2.0, three()), (2.0, three(img_c=squares(numbers=(7, 3))))],
+            mode="fast",
+            profile="cpu-1thread",
+            profile_settings=one_thread,
+        ),
+        "vacuous": add_run(
+            store, [(1.0, dict.fromkeys(three(), NOTHING))] * 2, seed=1, model_digest=None
+        ),
+    }
+    failed = runs["vacuous"].spec.model_copy(update={"mode": "fast"})
+    store.keep_failure(root, failed, repeat=0, reason="memory is <short>")
+    return runs

@@ -1,0 +1,62 @@
+"""Findings: what specs are called, and with how many digits; the report's tests plant the rest."""
+
+import pytest
+
+from cellrepro.record.spec import make_spec
+from cellrepro.show import findings
+
+
+def names(*changes: dict) -> findings.Names:
+    fields = {
+        "data": "cells",
+        "data_digest": "d" * 64,
+        "model": "tiny",
+        "profile": "cpu",
+        "profile_settings": {"threads": 2},
+    }
+    specs = [make_spec(**{**fields, **change}) for change in changes]
+    named = findings.Names({str(i): spec for i, spec in enumerate(specs)})
+    assert len(named.facts) == len(changes)
+    return named
+
+
+def test_a_name_says_what_varies():
+    named = names({"seed": 0}, {"seed": 10}, {"seed": 2, "mode": "fast"})
+    assert [named.short(str(i)) for i in range(3)] == [
+        "strict, seed 0",
+        "strict, seed 10",
+        "fast, seed 2",
+    ]
+    assert sorted("012", key=named.order) == ["0", "2", "1"]
+
+
+def test_what_follows_from_other_fields_is_not_said():
+    named = names({"model": "tiny", "epochs": 9}, {"model": "cpsam", "epochs": 2})
+    assert named.short("0") == "model tiny"
+
+
+def test_what_is_usual_is_not_said():
+    named = names(*({"model": "a" * 16 + "/0", "seed": i} for i in range(5)), {"model": "tiny"})
+    assert named.usual == {"model": "aaaaaaaa/0"}
+    assert named.short("1") == "seed 1"
+    assert named.short("5") == "seed 0, model tiny"
+
+
+def test_equal_names_of_different_profiles_are_told_apart():
+    named = names({}, {"profile_settings": {"threads": 4}})
+    first, second = (named.column(key)[0] for key in "01")
+    assert first != second
+    assert first.startswith("cpu (")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.81, 0.79, 0.83], ["0.81", "0.79", "0.83"]),
+        ([0.8122, 0.8121, 0.8123], ["0.8122", "0.8121", "0.8123"]),
+        ([0.5, 0.5, 0.5], ["0.50", "0.50", "0.50"]),
+    ],
+    ids=["apart", "close", "equal"],
+)
+def test_scores_have_as_few_digits_as_tell_them_apart(values, expected):
+    assert findings._distinct(values) == expected
