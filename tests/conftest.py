@@ -36,6 +36,7 @@ _OF_THE_TOOLS = {
     "LD_LIBRARY_PATH",  # OpenCV 5.0's import prepends its own folder
     "TORCHINDUCTOR_CACHE_DIR",  # PyTorch 2.15 sets it when a deterministic mode is first asked for
 }
+_SOURCES = {".cff", ".ipynb", ".lock", ".md", ".py", ".toml", ".yaml"}  # a person's, not a test's
 _WATCHED = [ROOT, ROOT / "tests", ROOT / "data", Path.home() / ".cellpose"]
 
 
@@ -45,7 +46,7 @@ def _files():
         for folder in _WATCHED
         if folder.is_dir()
         for item in folder.iterdir()
-        if not item.name.startswith((".", "__"))
+        if not item.name.startswith((".", "__")) and item.suffix not in _SOURCES
     }
 
 

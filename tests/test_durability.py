@@ -47,7 +47,7 @@ def moments(seconds):
 def test_killed_trainings(small_store, tmp_path, command, wholeness):
     expected = small_store.answer.json["repeats"]
     n_orphans = n_unfinished = 0
-    for number, moment in enumerate(moments(0.8 * small_store.answer.seconds)):
+    for number, moment in enumerate(moments(0.6 * small_store.answer.seconds)):
         store = tmp_path / str(number)
         process = start("train", small_store.data, *SMALL, "--store", store)
         time.sleep(moment)

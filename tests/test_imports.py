@@ -142,14 +142,6 @@ def test_importing_is_light(code, heavy):
     assert not loaded_by(code) & heavy
 
 
-def test_a_mode_in_force_needs_no_cellpose():
-    code = (
-        "from cellrepro.control.determinism import mode_in_force\n"
-        "with mode_in_force('strict'): pass"
-    )
-    assert "cellpose" not in loaded_by(code)
-
-
 def test_every_public_name_can_be_had():
     for name in cellrepro.__all__:
         assert getattr(cellrepro, name).__doc__, name

@@ -312,11 +312,10 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
         lines.append(f"learning rate {rates[0]:.2g} to {max(rates):.2g} over {len(rates)} epochs")
     for repeat in outcome.repeats:
         manifest = repeat.manifest
-        n_objects = sum(record.n_objects for record in manifest.masks.values())
         score = "no ground truth" if manifest.ap50 is None else f"AP@0.5 {manifest.ap50:.3f}"
         weights = f"weights {manifest.weights.digest[:12]}, " if manifest.weights else ""
         lines.append(
-            f"  repeat {manifest.repeat}: {weights}{n_objects} objects in "
+            f"  repeat {manifest.repeat}: {weights}{manifest.n_objects} objects in "
             f"{len(manifest.masks)} images, {score}, {sum(manifest.seconds.values()):.1f} s"
         )
     lines.append(outcome.judgement.sentence())

@@ -98,12 +98,20 @@ def _execute_notebooks(data: str | Path, store: str | Path, base: Outcome) -> li
         "06_inference_benchmark": images | place | start,
         "04_cross_device_report": place,
     }
+    from papermill.exceptions import PapermillExecutionError
+
     folder = Store(store).root / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
     executed = []
     for name, parameters in jobs.items():
         output = folder / f"{name}.ipynb"
-        execute(Job(str(find_notebook(name)), str(output), parameters), log_output=False)
+        try:
+            execute(Job(str(find_notebook(name)), str(output), parameters), log_output=False)
+        except PapermillExecutionError as error:
+            raise CellreproError(
+                f"the notebook {name} failed: {error.ename}: {error.evalue}; what it wrote so far "
+                f"is in {output}"
+            ) from error
         _say(f"     {output}")
         executed.append(output)
     return executed

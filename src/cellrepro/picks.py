@@ -59,6 +59,12 @@ def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
     return sorted(groups.values(), key=lambda members: (-len(members), members[0].name))
 
 
+def asked(store: Store, repeat: Repeat) -> str:
+    """What a repeat was asked for, in a few words."""
+    spec = store.find(repeat.name)[0].spec
+    return f"seed {spec.seed}, {spec.profile}, {spec.mode} ({spec.epochs} epochs)"
+
+
 def short_names(store: Store, repeats: Sequence[Repeat]) -> list[str]:
     """A name for each repeat: what tells it apart from the others, and which repeat it is."""
     specs = [store.find(repeat.name)[0].spec.model_dump() for repeat in repeats]
@@ -91,7 +97,7 @@ def telling_pair(store: Store) -> tuple[Named, Named]:
     by_data: dict[str, list[Named]] = defaultdict(list)
     for run in store.runs():
         for repeat in run.repeats:
-            if any(record.n_objects for record in repeat.manifest.masks.values()):
+            if repeat.manifest.n_objects:
                 by_data[run.spec.data_digest].append((run, repeat))
     pairs = [
         (a, b) for named in by_data.values() for i, a in enumerate(named) for b in named[i + 1 :]

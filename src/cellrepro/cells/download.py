@@ -26,7 +26,8 @@ import numpy as np
 import tifffile
 from scipy import ndimage
 
-from cellrepro.cells.images import folder_digest, read_image, read_masks
+from cellrepro.cells.decoding import read_image, read_masks
+from cellrepro.cells.images import folder_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 
 __all__ = ["DataSet", "describe", "fetch", "names"]

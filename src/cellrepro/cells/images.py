@@ -24,8 +24,6 @@ from cellrepro.cells.decoding import (
     explain,
     extensions,
     read_bytes,
-    read_image,
-    read_masks,
     refuse_lossy_masks,
     some,
 )
@@ -37,8 +35,6 @@ __all__ = [
     "LabelledImage",
     "folder_digest",
     "read_folder",
-    "read_image",
-    "read_masks",
 ]
 
 _MASK_ENDING = "_masks"

@@ -82,7 +82,7 @@ def _weights(manifests: Sequence[Manifest]) -> Verdict | None:
 
 
 def _masks(manifests: Sequence[Manifest]) -> Verdict:
-    if not any(record.n_objects for m in manifests for record in m.masks.values()):
+    if not any(manifest.n_objects for manifest in manifests):
         return Verdict.VACUOUS
     stored = {tuple((name, r.digest) for name, r in sorted(m.masks.items())) for m in manifests}
     outlines = {

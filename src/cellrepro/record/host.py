@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 PACKAGES = (
@@ -42,13 +43,11 @@ def host() -> dict[str, Any]:
 
     GPUs are asked of NVIDIA's own library, so PyTorch need not be imported.
     """
-    import cpuinfo
     import psutil
 
-    info = cpuinfo.get_cpu_info()
-    flags = set(info.get("flags", ()))
+    processor, flags = _processor()
     return {
-        "processor": info.get("brand_raw", platform.processor()),
+        "processor": processor,
         "architecture": platform.machine(),
         "instructions": [name for name in ("avx2", "avx512f", "amx_bf16") if name in flags],
         "cores": len(os.sched_getaffinity(0))
@@ -58,6 +57,21 @@ def host() -> dict[str, Any]:
         "system": platform.platform(terse=True),
         "gpus": gpus(),
     }
+
+
+def _processor() -> tuple[str, set[str]]:
+    """Name and instruction flags of the processor."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():  # py-cpuinfo reads this too, and takes a second for other sources
+        first = listing.read_text(encoding="utf-8").split("\n\n")[0]
+        pairs = (line.partition(":") for line in first.splitlines())
+        fields = {name.strip(): value.strip() for name, _, value in pairs}
+        if "model name" in fields and "flags" in fields:
+            return fields["model name"], set(fields["flags"].split())
+    import cpuinfo
+
+    info = cpuinfo.get_cpu_info()
+    return info.get("brand_raw", platform.processor()), set(info.get("flags", ()))
 
 
 def gpus() -> list[dict[str, Any]]:

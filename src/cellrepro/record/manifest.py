@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cellrepro.record.digests import value_digest
+
 
 class _Record(BaseModel):
     # A diverged training has losses of NaN and infinity, for which JSON has no number.
@@ -110,6 +112,16 @@ class Manifest(_Record):
     warnings: list[WarningRecord]
     files: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of every other file of the repeat, by its path inside the folder."""
+
+    @property
+    def n_objects(self) -> int:
+        """Objects in all masks together."""
+        return sum(mask.n_objects for mask in self.masks.values())
+
+    @property
+    def masks_digest(self) -> str:
+        """One digest for all masks, by name and as numbered."""
+        return value_digest({name: mask.digest for name, mask in self.masks.items()})
 
     @property
     def ap50(self) -> float | None:

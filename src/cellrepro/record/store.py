@@ -86,10 +86,23 @@ class Repeat:
         return path if path.exists() else None
 
     def masks(self, image: str) -> np.ndarray:
-        """The labels of one image: uint32, shape (Y, X), 0 is background."""
+        """The labels of one image: uint16 or uint32, shape (Y, X), 0 is background.
+
+        Raises
+        ------
+        BadInput
+            If the stored file is gone or damaged.
+        """
         import tifffile
 
-        return tifffile.imread(self.folder / self.manifest.masks[image].file)
+        path = self.folder / self.manifest.masks[image].file
+        try:
+            return tifffile.imread(path)
+        except (OSError, ValueError) as error:
+            raise BadInput(
+                f"the masks {path} cannot be read ({error}); copy the store again, or remove that "
+                "repeat's folder and run it again"
+            ) from error
 
 
 @dataclass(frozen=True)

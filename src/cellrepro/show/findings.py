@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from cellrepro.compare.masks import MaskComparison, compare_masks
@@ -23,7 +22,6 @@ from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.control.determinism import MODES
 from cellrepro.errors import BadInput
 from cellrepro.record.digests import value_digest
-from cellrepro.record.manifest import Manifest
 from cellrepro.record.spec import Spec
 from cellrepro.record.store import Repeat, Run, Store
 from cellrepro.show.words import amount, ppm_text
@@ -455,26 +453,14 @@ class _MaskPairs:
             a, b, digests = b, a, digests[::-1]
         key = (image, digests[0], digests[1])
         if key not in self.known:
-            self.known[key] = compare_masks(stored_masks(a, image), stored_masks(b, image))
+            self.known[key] = compare_masks(a.masks(image), b.masks(image))
             self.n_compared += self.known[key].n_pixels
         return self.known[key], swapped
 
     def _size(self, image: str, repeat: Repeat) -> int:
         if image not in self.sizes:
-            self.sizes[image] = stored_masks(repeat, image).size
+            self.sizes[image] = repeat.masks(image).size
         return self.sizes[image]
-
-
-def stored_masks(repeat: Repeat, image: str) -> np.ndarray:
-    """The labels of one image, as `Repeat.masks`; `BadInput` says what to do if they are gone."""
-    try:
-        return repeat.masks(image)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"the masks of {image} in {repeat.folder} cannot be read ({error}); expected the file "
-            f"{repeat.manifest.masks[image].file}: copy the store again, or remove that repeat's "
-            "folder and run it again"
-        ) from error
 
 
 def _axes(chapter: Chapter) -> list[Axis]:
@@ -500,7 +486,7 @@ def _repeat_pairs(chapter: Chapter) -> list[tuple[str, str, Repeat, str, Repeat]
     for run, _ in chapter.runs:
         kinds: dict[str, Repeat] = {}
         for repeat in run.repeats:
-            kinds.setdefault(masks_digest(repeat.manifest), repeat)
+            kinds.setdefault(repeat.manifest.masks_digest, repeat)
         for a, b in itertools.combinations(kinds.values(), 2):
             labels = (f"repeat {a.index}", f"repeat {b.index}")
             found.append((chapter.names.short(run.key), labels[0], a, labels[1], b))
@@ -521,16 +507,6 @@ def _run_pairs(chapter: Chapter, axis: str) -> list[tuple[str, str, Repeat, str,
             context = names.context(a.key, axis)
             found.append((context, labels[0], a.repeats[0], labels[1], b.repeats[0]))
     return found
-
-
-def masks_digest(manifest: Manifest) -> str:
-    """One digest over the masks of all images of a repeat, as numbered by Cellpose."""
-    return value_digest({name: record.digest for name, record in manifest.masks.items()})
-
-
-def n_objects(manifest: Manifest) -> int:
-    """Objects that a repeat found, over all images."""
-    return sum(record.n_objects for record in manifest.masks.values())
 
 
 # -- the headline --------------------------------------------------------------------------
@@ -681,9 +657,9 @@ def _group_documents(chapter: Chapter) -> list[dict[str, Any]]:
         manifest = repeat.manifest
         if manifest.weights is not None:
             weights[manifest.weights.digest].append(repeat.name)
-        digest = masks_digest(manifest)
+        digest = manifest.masks_digest
         masks[digest].append(repeat.name)
-        found[digest] = n_objects(manifest)
+        found[digest] = manifest.n_objects
     return [{"weights": digest, "members": members} for digest, members in weights.items()] + [
         {"masks": digest, "members": members, "n_objects": found[digest]}
         for digest, members in masks.items()

@@ -37,10 +37,8 @@ from cellrepro.show.findings import (
     Findings,
     Pair,
     find,
-    n_objects,
     said,
     sort_key,
-    stored_masks,
 )
 from cellrepro.show.words import amount, grouped, ppm_text
 
@@ -290,7 +288,7 @@ def _beside_seeds(chapter: Chapter) -> str:
         told = [
             pair.ppm
             for pair in axis.pairs
-            if n_objects(pair.a.manifest) and n_objects(pair.b.manifest)
+            if pair.a.manifest.n_objects and pair.b.manifest.n_objects
         ]
         if told and axis.name in AXES:
             largest[axis.name] = max(told)
@@ -383,8 +381,8 @@ def _worst_picture(chapter: Chapter, axis: Axis) -> dict[str, str] | None:
     image, ppm = pair.worst
     picture = plots.difference(
         chapter.store.image(chapter.data_digest, image),
-        stored_masks(pair.a, image),
-        stored_masks(pair.b, image),
+        pair.a.masks(image),
+        pair.b.masks(image),
         name_a=pair.name_a,
         name_b=pair.name_b,
     )
@@ -448,7 +446,7 @@ def _truth_view(chapter: Chapter) -> dict[str, Any] | None:
 
 
 def _truth_picture(chapter: Chapter, what: str, name: str, repeat: Repeat) -> dict[str, str]:
-    stored_masks(repeat, name)  # says what to do if the file is gone
+    repeat.masks(name)  # says what to do if the file is gone
     return _figure(
         plots.masks_beside_truth(chapter.store, repeat, names=[name]),
         alt=f"{name}: the image, the ground truth and the objects found",

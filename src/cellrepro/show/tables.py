@@ -9,7 +9,6 @@ from cellrepro.control import determinism, profiles
 from cellrepro.errors import NotPossibleHere
 from cellrepro.record import host
 from cellrepro.record.store import Repeat, Run
-from cellrepro.show.findings import masks_digest, n_objects
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,8 +88,8 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
             {
                 "repeat": manifest.repeat,
                 "weights": manifest.weights.digest[:12] if manifest.weights else "-",
-                "masks": masks_digest(manifest)[:12],
-                "objects": n_objects(manifest),
+                "masks": manifest.masks_digest[:12],
+                "objects": manifest.n_objects,
                 "AP@0.5": _rounded(manifest.ap50),
                 "seconds": round(sum(manifest.seconds.values()), 1),
                 "vacuous": "; ".join(manifest.vacuous) or "no",
@@ -116,8 +115,8 @@ def run_table(runs: Sequence[Run]) -> pd.DataFrame:
                     "profile": spec.profile,
                     "mode": spec.mode,
                     "weights": manifest.weights.digest[:8] if manifest.weights else "-",
-                    "masks": masks_digest(manifest)[:8],
-                    "objects": n_objects(manifest),
+                    "masks": manifest.masks_digest[:8],
+                    "objects": manifest.n_objects,
                     "AP@0.5": _rounded(manifest.ap50),
                     "seconds": round(sum(manifest.seconds.values()), 1),
                 }
