@@ -169,6 +169,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
             with watch.phase("train"):
                 training_record = _train(request, network, folder, events)
             weights_record = _save(request, network, initial)
+            network.dtype = getattr(torch, profile.dtype)  # after saving: what was trained is kept
         with watch.phase("segment"):
             masks = _segment(request, network, folder, events)
         _check_switches(switches)

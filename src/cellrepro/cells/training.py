@@ -126,7 +126,7 @@ def train(
     Parameters
     ----------
     network : cellpose.vit.CPSAM
-        On the device to train on; trained in float32, whatever its dtype.
+        On the device to train on; trained in float32, whatever its dtype, and left in it.
     train_images, test_images : sequence of LabelledImage
         With masks. Images with fewer than `MIN_TRAIN_MASKS` masks are left out of training, as
         Cellpose does; the test images only give test losses, at epochs 5, 0, 10, 20, …
@@ -155,7 +155,7 @@ def train(
     from cellpose.train import _get_batch, _loss_fn_seg
     from cellpose.transforms import random_rotate_and_resize
 
-    device, dtype = network.device, network.dtype
+    device = network.device
     network.dtype = torch.float32
     images, labels, test, test_labels, n_removed = _prepare(network, train_images, test_images)
     n_images = len(images)
@@ -209,7 +209,6 @@ def train(
         training.epochs.append(epoch)
         with generators_kept():
             on_epoch(epoch)
-    network.dtype = dtype
     return training
 
 
