@@ -362,7 +362,7 @@ BAD = {
         lambda g: ["segment", g.data, "--model", "abcdef/0"],
         "'abcdef/0'",
     ),
-    "a name too long": (None, lambda g: train(g, "--model", "m" * 5000), "File name too long"),
+    "a name too long": (None, lambda g: train(g, "--model", "m" * 5000), "m" * 50),
     # the options
     "unknown profile": (None, lambda g: train(g, "--profile", "gpu9"), "'gpu9'"),
     "missing profile file": (None, lambda g: train(g, "--profile", "my.yaml"), "my.yaml"),
@@ -417,7 +417,7 @@ BAD = {
         "cut.safetensors",
     ),
     "compare one thing": (None, lambda g: ["compare", "abc"], "Missing argument"),
-    "compare names too long": (None, lambda g: ["compare", "a" * 5000, "b"], "File name too long"),
+    "compare names too long": (None, lambda g: ["compare", "a" * 5000, "b"], "a" * 50),
     # grids
     "missing grid": (None, lambda g: ["grid", g.tmp / "absent.yaml"], "absent.yaml"),
     "grid that is no YAML": (None, lambda g: grid(g, "notebook: ["), "is not YAML"),
@@ -539,6 +539,16 @@ def test_ctrl_c_is_no_traceback(invoke, monkeypatch):
     monkeypatch.setattr("cellrepro.comparison.compare", interrupted)
     answer = invoke("compare", "a", "b")
     assert (answer.code, answer.err) == (130, "cellrepro: interrupted; what was finished is kept\n")
+
+
+def test_memory_that_is_short_is_no_traceback(invoke, monkeypatch):
+    def too_large(*_, **__):
+        raise MemoryError("Unable to allocate 20 GiB")
+
+    monkeypatch.setattr("cellrepro.comparison.compare", too_large)
+    answer = invoke("compare", "a", "b")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == "cellrepro: memory is short: Unable to allocate 20 GiB\n"
 
 
 def test_a_faulty_program_is_not_hidden(invoke, monkeypatch):

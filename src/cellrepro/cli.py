@@ -21,7 +21,7 @@ import typer
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 
 _INTERRUPTED = 130  # as shells report Ctrl-C
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 if TYPE_CHECKING:
     from cellrepro.comparison import Comparison
@@ -52,8 +52,10 @@ def _verb(name: str | None = None) -> Callable[[Callable[..., int]], Callable[..
             except BrokenPipeError:
                 raise  # whoever read our output has enough; typer ends quietly
             except OSError as error:  # a path that the system refuses, or a full disk
-                kind = NotPossibleHere if error.errno in _NO_SPACE else BadInput
+                kind = NotPossibleHere if error.errno in _SHORT else BadInput
                 code = _complain(f"{error}; name another path or make room", kind.exit_code)
+            except MemoryError as error:
+                code = _complain(f"memory is short: {error}", NotPossibleHere.exit_code)
             except KeyboardInterrupt:
                 code = _complain("interrupted; what was finished is kept", _INTERRUPTED)
             raise typer.Exit(code)

@@ -364,8 +364,14 @@ def _check_end(code: int, refusal: dict[str, Any] | None, tail: str, label: str)
 
 
 def _out_of_memory(message: str) -> bool:
-    return message.startswith(("OutOfMemoryError", "MemoryError", "torch.OutOfMemoryError")) or (
-        "not enough memory" in message
+    return message.startswith(("OutOfMemoryError", "MemoryError", "torch.OutOfMemoryError")) or any(
+        sign in message
+        for sign in (
+            "not enough memory",
+            "Cannot allocate memory",
+            "bad_alloc",
+            "failed to map segment",  # a library that found no room when it was loaded
+        )
     )
 
 
