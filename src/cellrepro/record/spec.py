@@ -21,7 +21,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 class Spec(BaseModel):
     """What was asked for, completely: the same spec gives the same key on every machine.
 
-    Paths are not part of it; data and weights count by their content.
+    Data and weights count by their content and their name; where they lie is not part of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
