@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 import cellrepro
 from cellrepro.errors import CellreproError
 from cellrepro.grid import GridRun, find_notebook, read_grid, run_grid
-from cellrepro.headless import Job, execute
-from cellrepro.record.store import Store
+from cellrepro.headless import Job, execute_in_child
+from cellrepro.record.store import WEIGHTS, Store
 from cellrepro.run import Outcome, train
 from cellrepro.show.report import Report, write_report
 
@@ -91,7 +92,10 @@ def _execute_notebooks(data: str | Path, store: str | Path, base: Outcome) -> li
     root = Path(store).resolve()
     place = {"store": str(root)}
     # A few steps each, to see what warns: kept apart, so that the report is about the demo's grid.
-    aside = {"store": str(root / "warnings"), "model": str(base.repeats[0].weights)}
+    aside = {
+        "store": str(root / "warnings"),
+        "model": str(base.repeats[0].folder.resolve() / WEIGHTS),
+    }
     images = {"data": str(Path(data).resolve())}
     start = {"model": f"{base.key}/0"}
     jobs = {
@@ -99,22 +103,17 @@ def _execute_notebooks(data: str | Path, store: str | Path, base: Outcome) -> li
         "02_mask_comparison": images | place | start,
         "03_determinism_warnings": images | aside,
         "06_inference_benchmark": images | place | start,
-        "04_cross_device_report": place,
+        "04_cross_device_report": images | place,
     }
-    from papermill.exceptions import PapermillExecutionError
-
     folder = Store(store).root / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
     executed = []
     for name, parameters in jobs.items():
         output = folder / f"{name}.ipynb"
-        try:
-            execute(Job(str(find_notebook(name)), str(output), parameters), log_output=False)
-        except PapermillExecutionError as error:
-            raise CellreproError(
-                f"the notebook {name} failed: {error.ename}: {error.evalue}; what it wrote so far "
-                f"is in {output}"
-            ) from error
+        job = Job(str(find_notebook(name)), str(output.resolve()), parameters)
+        reason = execute_in_child(job, os.environ)
+        if reason is not None:
+            raise CellreproError(f"the notebook {name} failed: {reason}; see {output}")
         _say(f"     {output}")
         executed.append(output)
     return executed

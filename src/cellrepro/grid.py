@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -24,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import cellrepro
 from cellrepro.control import determinism, profiles
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.headless import Job
+from cellrepro.headless import Job, execute_in_child
 from cellrepro.record.spec import explain
 from cellrepro.record.store import NOTEBOOK, Repeat, Store
 from cellrepro.run import (
@@ -38,8 +35,6 @@ from cellrepro.show.progress import LINES_VARIABLE, Progress, progress
 
 Scalar = str | int | float | bool | None
 Status = Literal["done", "present", "failed", "planned"]
-
-_TAIL_LINES = 12
 
 
 class GridFile(BaseModel):
@@ -416,7 +411,7 @@ class _Children:
         with self._lock:
             if self._stopped:
                 raise KeyboardInterrupt
-            child = subprocess.Popen(command, text=True, **options)
+            child = subprocess.Popen(command, **options)
             self._running.add(child)
             return child
 
@@ -485,35 +480,13 @@ def _run_repeat(grid: Grid, point: Point, index: int, store: Store, children: _C
 def _execute(job: Job, point: Point, held: Path, children: _Children) -> str | None:
     """Run a job in a child process with the profile's environment; why it failed, or none."""
     spec = point.plan.spec
-    profile = profiles.Profile(**spec.profile_settings)
     extra = {
         **determinism.environment(spec.mode),
         HOLD_VARIABLE: str(held.resolve()),
         LINES_VARIABLE: "lines",
     }
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as log:
-        path = Path(scratch, "job.json")
-        path.write_text(job.to_json(), encoding="utf-8")
-        child = children.start(
-            [sys.executable, "-P", "-m", "cellrepro.headless", str(path)],
-            env=profile.child_environment(extra),
-            stdin=subprocess.PIPE,  # held open: the child ends when this process does
-            stdout=subprocess.PIPE,
-            stderr=log,
-        )
-        # Not `communicate`, which would close the child's standard input and so end it.
-        with child:
-            said = child.stdout.read() if child.stdout is not None else ""
-            child.wait()
-        children.ended(child)
-        if child.returncode == 0:
-            return None
-        log.seek(0)
-        tail = "".join(log.readlines()[-_TAIL_LINES:])
-    lines = [line for line in said.splitlines() if line.startswith("{")]
-    if lines:
-        return json.loads(lines[-1])["reason"]
-    return f"the notebook's process ended with code {child.returncode}; its last words:\n{tail}"
+    environment = profiles.Profile(**spec.profile_settings).child_environment(extra)
+    return execute_in_child(job, environment, start=children.start, ended=children.ended)
 
 
 def _unlike_asked(held: Path, key: str, index: int) -> str | None:

@@ -8,12 +8,17 @@ not, it says "completed" after a killed kernel (papermill 2.7.0).
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cellrepro.worker import end_with_caller
+
+_TAIL_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Job:
         return cls(**json.loads(text))
 
 
-def execute(job: Job, *, log_output: bool = True) -> None:
+def execute(job: Job) -> None:
     """Execute a notebook with papermill; what it wrote so far is kept if it fails.
 
     Raises
@@ -52,11 +57,54 @@ def execute(job: Job, *, log_output: bool = True) -> None:
         parameters=job.parameters,
         cwd=str(Path(job.notebook).parent),
         progress_bar=False,
-        log_output=log_output,
+        log_output=True,
         stdout_file=sys.stderr,
         stderr_file=sys.stderr,
         store_widget_state=False,  # an explorer would put its images into the file again
     )
+
+
+def execute_in_child(
+    job: Job,
+    environment: Mapping[str, str],
+    *,
+    start: Callable[..., subprocess.Popen[str]] = subprocess.Popen,
+    ended: Callable[[subprocess.Popen[str]], None] = lambda child: None,
+) -> str | None:
+    """Execute a notebook in a process of its own; why it failed, or none.
+
+    Parameters
+    ----------
+    job : Job
+    environment : mapping of str to str
+        All of the child's variables.
+    start, ended : callable
+        Start the process like `subprocess.Popen`, and hear of its end.
+    """
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as log:
+        path = Path(scratch, "job.json")
+        path.write_text(job.to_json(), encoding="utf-8")
+        child = start(
+            [sys.executable, "-P", "-m", "cellrepro.headless", str(path)],
+            env=environment,
+            stdin=subprocess.PIPE,  # held open: the child ends when this process does
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        # Not `communicate`, which would close the child's standard input and so end it.
+        with child:
+            said = child.stdout.read() if child.stdout is not None else ""
+            child.wait()
+        ended(child)
+        if child.returncode == 0:
+            return None
+        log.seek(0)
+        tail = "".join(log.readlines()[-_TAIL_LINES:])
+    lines = [line for line in said.splitlines() if line.startswith("{")]
+    if lines:
+        return json.loads(lines[-1])["reason"]
+    return f"the notebook's process ended with code {child.returncode}; its last words:\n{tail}"
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,8 +84,8 @@ def _said(name: str, value: object) -> str:
     return str(value) if name in ("profile", "mode", "data") else f"{name} {str(value)[:10]}"
 
 
-def telling_pair(store: Store) -> tuple[Named, Named]:
-    """Two repeats over the same images whose masks differ, if there are any.
+def telling_pair(store: Store, data: str | Path) -> tuple[Named, Named]:
+    """Two repeats over a folder of images whose masks differ, if there are any.
 
     Preferred are two that were asked for alike: repeats of one spec, then specs that differ in
     fewest fields. Where all masks are equal, two equal ones of different specs before repeats.
@@ -92,19 +93,20 @@ def telling_pair(store: Store) -> tuple[Named, Named]:
     Raises
     ------
     BadInput
-        If the store does not hold two repeats with objects over the same images.
+        If the store does not hold two repeats over it that found objects.
     """
-    by_data: dict[str, list[Named]] = defaultdict(list)
-    for run in store.runs():
-        for repeat in run.repeats:
-            if repeat.manifest.n_objects:
-                by_data[run.spec.data_digest].append((run, repeat))
-    pairs = [
-        (a, b) for named in by_data.values() for i, a in enumerate(named) for b in named[i + 1 :]
+    digest = folder_digest(data, need_masks=False, need_train=False).digest
+    named = [
+        (run, repeat)
+        for run in store.runs()
+        if run.spec.data_digest == digest
+        for repeat in run.repeats
+        if repeat.manifest.n_objects
     ]
+    pairs = list(itertools.combinations(named, 2))
     if not pairs:
         raise BadInput(
-            f"the store {store.root} holds fewer than two runs with objects over the same images; "
+            f"the store {store.root} holds fewer than two runs over {data} that found objects; "
             "run 01_seeded_training with two profiles or seeds, or `make demo`"
         )
     return min(pairs, key=_how_telling)
