@@ -22,7 +22,7 @@ import cellrepro
 from cellrepro.control import determinism, profiles
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.headless import Job, execute_in_child
-from cellrepro.record.spec import explain
+from cellrepro.record.spec import PARAMETERS, explain
 from cellrepro.record.store import NOTEBOOK, Repeat, Store
 from cellrepro.run import (
     HOLD_VARIABLE,
@@ -314,20 +314,6 @@ def _combinations(
             yield varied
 
 
-_SPEC_PARAMETERS = (
-    "model",
-    "seed",
-    "data_seed",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "images_per_epoch",
-    "profile",
-    "mode",
-    "ledger",
-)
-
-
 def _point(
     notebook: Path,
     known: dict[str, Any],
@@ -338,7 +324,7 @@ def _point(
     """A point with every value of its spec spelt out, so that the notebook's defaults count."""
     defaults = {name: _literal(notebook, entry) for name, entry in known.items()}
     complete = {**defaults, **parameters}
-    chosen = {name: complete[name] for name in _SPEC_PARAMETERS if name in complete}
+    chosen = {name: complete[name] for name in PARAMETERS if name in complete}
     make = plan_training if "epochs" in known else plan_segmentation
     data = str(Path(str(complete["data"])).resolve())
     plan = make(data, store=store, **chosen)
@@ -346,7 +332,7 @@ def _point(
         chosen["model"] = str(Path(str(complete["model"])).resolve())
     if str(chosen.get("profile", "")).endswith((".yaml", ".yml")):
         chosen["profile"] = str(Path(str(chosen["profile"])).resolve())
-    extra = {name: value for name, value in parameters.items() if name not in _SPEC_PARAMETERS}
+    extra = {name: value for name, value in parameters.items() if name not in PARAMETERS}
     complete = {**extra, **chosen, "data": data, "store": str(Path(store).resolve())}
     return Point(complete, varied, plan)
 
@@ -371,7 +357,7 @@ def _check_distinct(path: str | Path, points: Sequence[Point]) -> None:
         if len(labels) > 1:
             raise BadInput(
                 f"{path}: {' and '.join(labels[:2])} are the same spec; vary only what is part of "
-                f"it: data, {', '.join(_SPEC_PARAMETERS)}"
+                f"it: data, {', '.join(PARAMETERS)}"
             )
 
 

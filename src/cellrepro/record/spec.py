@@ -15,6 +15,20 @@ from cellrepro.record.digests import value_digest
 KEY_LENGTH = 16
 """Hex digits of a key: 64 bits, no accidental collision below a billion specs."""
 
+PARAMETERS = (
+    "model",
+    "seed",
+    "data_seed",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "images_per_epoch",
+    "profile",
+    "mode",
+    "ledger",
+)
+"""What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
+
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 

@@ -22,23 +22,10 @@ from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.control.determinism import MODES
 from cellrepro.errors import BadInput
 from cellrepro.record.digests import value_digest
-from cellrepro.record.spec import Spec
+from cellrepro.record.spec import PARAMETERS, Spec
 from cellrepro.record.store import Repeat, Run, Store
 from cellrepro.show.words import amount, ppm_text
 
-FIELDS = (
-    "model",
-    "seed",
-    "data_seed",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "images_per_epoch",
-    "profile",
-    "mode",
-    "ledger",
-)
-"""Fields of a spec that may set one run of a chapter apart from another."""
 _AXIS_NAMES = {
     "repeats": "repeats of one spec",
     "profile": "profiles",
@@ -236,11 +223,11 @@ class Names:
             key: {
                 name: {"profile": profiles, "model": models}.get(name, {}).get(key)
                 or getattr(spec, name)
-                for name in FIELDS
+                for name in PARAMETERS
             }
             for key, spec in specs.items()
         }
-        self.varying = [name for name in FIELDS if len(self.values(name)) > 1]
+        self.varying = [name for name in PARAMETERS if len(self.values(name)) > 1]
         self.row_fields = self._row_fields()
 
     def values(self, name: str) -> list[Any]:

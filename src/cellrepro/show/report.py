@@ -30,7 +30,7 @@ from cellrepro.record.store import Repeat, Store
 from cellrepro.show import plots
 from cellrepro.show.findings import (
     AXES,
-    FIELDS,
+    PARAMETERS,
     Axis,
     Chapter,
     Failure,
@@ -189,7 +189,7 @@ def _said_of_all(chapter: Chapter) -> str:
     """What every spec has in common, in one line."""
     names = chapter.names
     facts = next(iter(names.facts.values()))
-    fields = [f for f in FIELDS if f not in names.varying and f != "ledger"]
+    fields = [f for f in PARAMETERS if f not in names.varying and f != "ledger"]
     if chapter.task == "segment":
         fields = [f for f in fields if f in ("model", "seed", "profile", "mode")]
     labels = {"profile": "profile ", "mode": "mode "}
