@@ -109,7 +109,7 @@ def _execute_notebooks(data: str | Path, store: str | Path, base: Outcome) -> li
     folder = Store(store).root / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_WORKERS) as pool:  # each thread only waits for its process
-        return list(pool.map(lambda item: _execute_one(*item, folder), jobs.items()))
+        return list(pool.map(lambda name: _execute_one(name, jobs[name], folder), jobs))
 
 
 def _execute_one(name: str, parameters: dict[str, str], folder: Path) -> Path:
