@@ -18,7 +18,7 @@ from cellrepro.run import Outcome, train
 from cellrepro.show.report import Report, write_report
 
 BASE_EPOCHS = 12
-BASE_DRAWS = 48
+BASE_DRAWS = 64
 """The network the demo's runs start from: enough steps to find nuclei, half a minute."""
 
 _WORKERS = 2
