@@ -313,7 +313,7 @@ def run_command(*arguments, **popen):
     return Answer(done.returncode, done.stdout, done.stderr, time.monotonic() - started)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def command():
     """Run ``cellrepro ARGUMENTS`` in a process of its own."""
     return run_command

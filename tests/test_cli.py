@@ -11,7 +11,7 @@ import pytest
 import tifffile
 from safetensors.numpy import load_file, save_file
 
-from cellrepro import run as run_module
+from cellrepro import child
 from cellrepro.record.digests import file_digest
 from cellrepro.record.store import Store
 
@@ -27,7 +27,7 @@ def no_worker(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr(run_module.subprocess, "Popen", refuse)
+    monkeypatch.setattr(child.subprocess, "Popen", refuse)
 
 
 # -- train ---------------------------------------------------------------------------------
@@ -110,27 +110,20 @@ def test_one_epoch_is_vacuous(small_data, tmp_path, command):
 
 
 @pytest.fixture(scope="module")
-def store(small_store, tmp_path_factory, command_of_module):
+def store(small_store, tmp_path_factory, command):
     """A copy of the small store with a run of other surroundings and one that segmented."""
     root = tmp_path_factory.mktemp("cli") / "outputs"
     shutil.copytree(small_store.root, root)
-    other = command_of_module(
+    other = command(
         *("train", small_store.data, "--seed", 1, "--profile", "cpu-baseline", *QUICK),
         *("--repeats", 1, "--store", root, "--json"),
     )
     assert other.code == 0, other.err
-    segmented = command_of_module(
+    segmented = command(
         *("segment", small_store.data, "--model", small_store.key, "--repeats", 2),
         *("--store", root, "--json"),
     )
     return SimpleNamespace(root=root, first=small_store.key, other=other, segmented=segmented)
-
-
-@pytest.fixture(scope="module")
-def command_of_module():
-    from conftest import run_command
-
-    return run_command
 
 
 @pytest.mark.slow
@@ -486,7 +479,7 @@ def test_a_disk_that_is_full_elsewhere(given, invoke, no_worker, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "/tmp")
 
-    monkeypatch.setattr(run_module.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(child.tempfile, "TemporaryDirectory", full)
     answer = invoke("train", given.data, "--store", given.tmp / "outputs")
     assert (answer.code, answer.out) == (3, "")
     assert "cellrepro: [Errno 28] No space left on device: '/tmp'" in answer.err
@@ -497,7 +490,7 @@ def test_a_folder_that_was_an_empty_store_stays(given, invoke, no_worker, monkey
     def full(*_, **__):
         raise OSError(28, "No space left on device", "/tmp")
 
-    monkeypatch.setattr(run_module.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(child.tempfile, "TemporaryDirectory", full)
     (given.tmp / "outputs").mkdir()
     invoke("train", given.data, "--store", given.tmp / "outputs")
     assert list((given.tmp / "outputs").iterdir()) == []

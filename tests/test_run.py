@@ -13,15 +13,16 @@ import psutil
 import pytest
 
 import cellrepro
-from cellrepro import run as module
-from cellrepro import worker
+from cellrepro import child, run, worker
 from cellrepro.cells.network import find_model
+from cellrepro.child import Events
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.control.profiles import load
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.record.store import Store
+from cellrepro.record.warned import WarningLog
 from cellrepro.run import carry_out, plan_segmentation, plan_training
-from cellrepro.worker import Events, Request, WarningLog
+from cellrepro.worker import Request
 
 SMALL = {"epochs": 4, "images_per_epoch": 16, "learning_rate": 0.01}
 
@@ -33,7 +34,7 @@ def no_worker(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr(module.subprocess, "Popen", refuse)
+    monkeypatch.setattr(child.subprocess, "Popen", refuse)
 
 
 # -- planned -------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
             workers.extend(child for child in children if "cellrepro.worker" in child.cmdline())
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "progress", lambda *_, **__: Bar())
+    monkeypatch.setattr(run, "progress", lambda *_, **__: Bar())
     with pytest.raises(KeyboardInterrupt):
         cellrepro.train(small_data, store=tmp_path / "outputs", epochs=2)
     assert len(workers) == 1
@@ -280,12 +281,12 @@ def test_how_an_end_is_told(code, event, expected, exit_code):
     if isinstance(event, str):
         event = {"event": "crashed", "message": event}
     with pytest.raises(CellreproError, match=rf"(?s){expected}") as told:
-        module._check_end(code, event, "the end", "train repeat 1/2")
+        child.check_end(code, event, "the end", "train repeat 1/2")
     assert told.value.exit_code == exit_code
 
 
 def test_a_good_end_says_nothing():
-    module._check_end(0, None, "", "train repeat 1/2")
+    child.check_end(0, None, "", "train repeat 1/2")
 
 
 # -- inside the worker ---------------------------------------------------------------------
@@ -359,18 +360,18 @@ def test_a_worker_ends_with_its_caller(tmp_path):
     """Its standard input closes when the caller goes, however it goes."""
     script = (
         "import time\n"
-        "from cellrepro.worker import end_with_caller\n"
+        "from cellrepro.child import end_with_caller\n"
         "end_with_caller()\n"
         "print('on', flush=True)\n"
         "time.sleep(60)"
     )
-    child = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    with child:
-        assert child.stdout.readline() == b"on\n"
-        child.stdin.close()
-        assert child.wait(timeout=10) == 1
+    with process:
+        assert process.stdout.readline() == b"on\n"
+        process.stdin.close()
+        assert process.wait(timeout=10) == 1
 
 
 def test_refusals_are_told_apart():

@@ -8,13 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cellrepro.auditing import audit_training
     from cellrepro.cells.images import read_folder
     from cellrepro.compare.masks import categories, compare_masks
     from cellrepro.compare.verdicts import Verdict
     from cellrepro.compare.weights import compare_weights
+    from cellrepro.control.seeding import seed_everything, seeded
+    from cellrepro.doctor import diagnose
+    from cellrepro.effects import effect
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
     from cellrepro.grid import read_grid, run_grid
+    from cellrepro.record.audit import audit
+    from cellrepro.record.repeatability import check_repeatable
     from cellrepro.record.store import Store
+    from cellrepro.record.warned import determinism_warnings
     from cellrepro.run import segment, train
     from cellrepro.show.explorer import explore
     from cellrepro.show.report import write_report
@@ -27,13 +34,21 @@ __all__ = [
     "NotPossibleHere",
     "Store",
     "Verdict",
+    "audit",
+    "audit_training",
     "categories",
+    "check_repeatable",
     "compare_masks",
     "compare_weights",
+    "determinism_warnings",
+    "diagnose",
+    "effect",
     "explore",
     "read_folder",
     "read_grid",
     "run_grid",
+    "seed_everything",
+    "seeded",
     "segment",
     "train",
     "write_report",
@@ -45,13 +60,21 @@ _HOMES = {
     "NotPossibleHere": "errors",
     "Store": "record.store",
     "Verdict": "compare.verdicts",
+    "audit": "record.audit",
+    "audit_training": "auditing",
     "categories": "compare.masks",
+    "check_repeatable": "record.repeatability",
     "compare_masks": "compare.masks",
     "compare_weights": "compare.weights",
+    "determinism_warnings": "record.warned",
+    "diagnose": "doctor",
+    "effect": "effects",
     "explore": "show.explorer",
     "read_folder": "cells.images",
     "read_grid": "grid",
     "run_grid": "grid",
+    "seed_everything": "control.seeding",
+    "seeded": "control.seeding",
     "segment": "run",
     "train": "run",
     "write_report": "show.report",

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,7 +24,9 @@ _INTERRUPTED = 130  # as shells report Ctrl-C
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 if TYPE_CHECKING:
+    from cellrepro.auditing import TrainingAudit
     from cellrepro.comparison import Comparison
+    from cellrepro.doctor import Diagnosis
     from cellrepro.grid import GridRun
     from cellrepro.run import Outcome
 
@@ -82,6 +84,72 @@ ModeOption = Annotated[str, typer.Option(help="fast, warn or strict")]
 
 
 @_verb()
+def doctor(
+    profile: ProfileOption = "cpu",
+    mode: ModeOption = "strict",
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> int:
+    """Say what of this host, process and profile is not reproducible, and the remedy."""
+    from cellrepro.doctor import diagnose
+
+    found = diagnose(profile=profile, mode=mode, seed=seed)
+    document = asdict(found)
+    del document["exit_code"]
+    _answer(as_json, document, lambda: _diagnosis_lines(found))
+    return found.exit_code
+
+
+@_verb()
+def audit(
+    data: DataArgument,
+    model: ModelOption = "tiny",
+    seed: SeedOption = 0,
+    data_seed: Annotated[
+        str, typer.Option(help="for image order and augmentation; `cellpose` is Cellpose's own")
+    ] = "cellpose",
+    batch_size: Annotated[int, typer.Option(help="images a step")] = 1,
+    profile: ProfileOption = "cpu",
+    mode: ModeOption = "fast",
+    steps: Annotated[int, typer.Option(help="training steps to audit")] = 3,
+    replays: Annotated[int, typer.Option(help="how often each operation is run again")] = 4,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads, instead of the profile's")
+    ] = None,
+    effect: Annotated[
+        int, typer.Option(help="trainings with each flipping operation alone left loose; 2 or more")
+    ] = 0,
+    epochs: Annotated[int, typer.Option(help="of these trainings")] = 12,
+    images_per_epoch: Annotated[
+        int | None, typer.Option(help="draws an epoch of these trainings")
+    ] = None,
+    store: StoreOption = "outputs",
+    as_json: JsonOption = False,
+) -> int:
+    """Replay every operation of training steps on equal inputs; report those that flip."""
+    from cellrepro.auditing import audit_training
+
+    found = audit_training(
+        data,
+        model=model,
+        seed=seed,
+        data_seed=_data_seed(data_seed),
+        batch_size=batch_size,
+        profile=profile,
+        mode=mode,
+        steps=steps,
+        replays=replays,
+        threads=threads,
+        effect_repeats=effect,
+        effect_epochs=epochs,
+        images_per_epoch=images_per_epoch,
+        store=store,
+    )
+    _answer(as_json, _audit_document(found), lambda: _audit_lines(found))
+    return 1 if found.ops or not found.n_replays else 0
+
+
+@_verb()
 def train(
     data: DataArgument,
     model: ModelOption = "tiny",
@@ -101,6 +169,9 @@ def train(
     mode: ModeOption = "strict",
     repeats: Annotated[int, typer.Option(help="how often; 2 or more give a verdict")] = 2,
     ledger: Annotated[str, typer.Option(help="off")] = "off",
+    loose: Annotated[
+        str | None, typer.Option(help="one operation that mode strict leaves as it is: index_put")
+    ] = None,
     store: StoreOption = "outputs",
     as_json: JsonOption = False,
 ) -> int:
@@ -120,6 +191,7 @@ def train(
         mode=mode,
         repeats=repeats,
         ledger=ledger,
+        loose=loose,
         store=store,
     )
     return _report_outcome(outcome, as_json)
@@ -302,6 +374,50 @@ def _repeat_document(repeat: Any) -> dict[str, Any]:
     }
 
 
+def _diagnosis_lines(found: Diagnosis) -> list[str]:
+    lines = [
+        f"{finding.level:8} {finding.what}\n         -> {finding.remedy}"
+        for finding in found.findings
+    ]
+    return [*lines, found.sentence()]
+
+
+def _audit_document(found: TrainingAudit) -> dict[str, Any]:
+    document = {name: value for name, value in vars(found).items() if name != "spec"}
+    document["mode"], document["profile"] = found.spec.mode, found.spec.profile
+    rows = {"ops": found.ops, "warnings": found.warnings}
+    for name, listed in rows.items():
+        document[name] = [
+            {**asdict(row), "effect_sentence": row.effect.sentence() if row.effect else None}
+            for row in listed
+        ]
+    return document
+
+
+def _audit_lines(found: TrainingAudit) -> list[str]:
+    lines = []
+    for row in found.ops:
+        lines.append(f"{row.op}, {row.phase} of {row.module or 'no module'}")
+        lines.append(f"    {row.source or 'no line of Python'}")
+        lines.append(
+            f"    {row.flips} of {row.replays} replays gave other bits, up to {row.n_elements} "
+            f"elements, by {row.max_abs:.2g} at most; PyTorch "
+            + ("warns of it" if row.warned else "does not warn of it")
+        )
+        lines += [f"    {text}" for text in (row.reason, row.remedy) if text]
+        if row.substitute:
+            lines.append(f"    mode strict uses the substitute {row.substitute}")
+        if row.effect:
+            lines.append(f"    effect: {row.effect.sentence()}")
+    flipping = {(row.op, row.module) for row in found.ops}
+    for row in found.warnings:
+        moved = "and flips" if (row.op, row.module) in flipping else "but none of its bits flipped"
+        lines.append(
+            f"PyTorch warns of {row.op}, {row.phase} of {row.module or 'no module'}, {moved}"
+        )
+    return [*lines, found.sentence]
+
+
 def _learning_rates(outcome: Outcome) -> list[float] | None:
     training = outcome.repeats[0].manifest.training
     return training.learning_rates if training is not None else None
@@ -409,9 +525,9 @@ def _plain(value: Any) -> Any:
 # -- options -------------------------------------------------------------------------------
 
 
-def _data_seed(text: str) -> int | str:
+def _data_seed(text: str) -> int | Literal["cellpose"]:
     if text == "cellpose":
-        return text
+        return "cellpose"
     try:
         return int(text)
     except ValueError:

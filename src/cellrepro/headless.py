@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.worker import end_with_caller
+from cellrepro.child import end_with_caller
 
 _TAIL_LINES = 12
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from cellrepro import child
 from cellrepro.cells.images import ImageFolder, read_folder
 from cellrepro.cells.network import (
     LEARNING_RATES,
@@ -23,8 +20,8 @@ from cellrepro.cells.network import (
 )
 from cellrepro.cells.training import trains_nothing
 from cellrepro.compare.runs import Judgement, judge
-from cellrepro.control import determinism, profiles
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.control import profiles, startup
+from cellrepro.errors import BadInput
 from cellrepro.record.spec import Spec, make_spec
 from cellrepro.record.store import Repeat, Store
 from cellrepro.show.progress import progress
@@ -33,14 +30,6 @@ from cellrepro.worker import Request, segmented_part
 HOLD_VARIABLE = "CELLREPRO_HOLD"
 """Names a folder in which to leave the finished repeat instead of storing it; the grid sets it,
 adds the notebook it executed, and stores both together."""
-
-_TAIL_LINES = 12
-
-
-class RunFailed(CellreproError):
-    """A worker ended without finishing, for no reason of the user's."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -104,6 +93,7 @@ def plan_training(
     profile: str = "cpu",
     mode: str = "strict",
     ledger: str = "off",
+    loose: str | None = None,
     store: str | Path = "outputs",
 ) -> Plan:
     """Check everything a training needs and name its spec; writes nothing.
@@ -123,6 +113,7 @@ def plan_training(
         if learning_rate is None
         else learning_rate,
         images_per_epoch=images_per_epoch,
+        loose=None if loose is None else _known_operation(loose),
         **_common(data, folder, source, seed=seed, data_seed=data_seed, profile=profile, mode=mode),
     )
     if spec.epochs < 1:
@@ -197,6 +188,8 @@ def train(data: str | Path, *, repeats: int = 2, quiet: bool = False, **paramete
         ``fast``, ``warn`` or ``strict``.
     ledger : str
         ``off``.
+    loose : str, optional
+        One operation, ``index_put`` for example, that mode ``strict`` leaves as it is.
     store : str or Path
         Where runs are kept.
 
@@ -270,35 +263,10 @@ def _repeat(plan: Plan, store: Store, index: int, *, repeats: int, quiet: bool) 
 
 
 def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool) -> None:
-    """Start a worker with the profile's environment and follow it to its end."""
+    """Have a worker do one repeat, with the profile's environment, and show how it goes."""
     profile = profiles.Profile(**plan.spec.profile_settings)
     request = Request(plan.spec, index, folder, plan.data.resolve(), plan.model)
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as log:
-        request_path = Path(scratch, "request.json")
-        request_path.write_text(request.to_json(), encoding="utf-8")
-        worker = subprocess.Popen(
-            # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
-            [sys.executable, "-P", "-m", "cellrepro.worker", str(request_path)],
-            env=profile.child_environment(determinism.environment(plan.spec.mode)),
-            stdin=subprocess.PIPE,  # held open: the worker ends when this process does
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        with _ended(worker):
-            refusal = _follow(worker, plan, label=label, quiet=quiet)
-        log.seek(0)
-        tail = "".join(log.readlines()[-_TAIL_LINES:])
-    _check_end(worker.returncode, refusal, tail, label)
-
-
-def _follow(
-    worker: subprocess.Popen[str], plan: Plan, *, label: str, quiet: bool
-) -> dict[str, Any] | None:
-    """Show a worker's events; returns the one that says why it gave up, if any."""
-    assert worker.stdout is not None
     total = plan.spec.epochs + len(segmented_part(plan.folder)[1])
-    refusal = None
     with progress(total, label, quiet=quiet) as bar:
         show: dict[str, Callable[[dict[str, Any]], None]] = {
             "phase": lambda event: bar.note(event["name"]),
@@ -308,79 +276,18 @@ def _follow(
             ),
             "image": lambda event: bar.advance(f"{event['name']}: {event['n_objects']} objects"),
         }
-        for line in worker.stdout:
-            event = json.loads(line)
-            if event["event"] in ("refused", "crashed"):
-                refusal = event
-            elif event["event"] in show:
-                show[event["event"]](event)
-    return refusal
-
-
-@contextmanager
-def _ended(worker: subprocess.Popen[str]) -> Iterator[None]:
-    """Wait for a worker; end it if the block is left early (Ctrl-C)."""
-    try:
-        yield
-        worker.wait()
-    finally:
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        worker.stdin.close()
-        worker.kill()
-        worker.wait()
-        worker.stdout.close()
-
-
-def _check_end(code: int, refusal: dict[str, Any] | None, tail: str, label: str) -> None:
-    if code == 0:
-        return
-    if refusal is not None and refusal["event"] == "refused":
-        kinds = {"BadInput": BadInput, "NotPossibleHere": NotPossibleHere}
-        raise kinds.get(refusal["kind"], BadInput)(refusal["message"])
-    if refusal is not None and _out_of_memory(refusal["message"]):
-        raise NotPossibleHere(
-            f"{label}: memory is short ({refusal['message']}); take a smaller --batch-size or "
-            "smaller images, or another profile"
+        child.call(
+            "cellrepro.worker",
+            request.to_json(),
+            environment=profile.child_environment(started_with(plan.spec)),
+            label=label,
+            on_event=lambda event: show[event["event"]](event),
         )
-    if refusal is not None and _disk_full(refusal["message"]):
-        raise NotPossibleHere(
-            f"{label}: no space is left on the disk ({refusal['message']}); free some, or name "
-            "another folder with --store"
-        )
-    if refusal is not None and _no_deterministic_way(refusal["message"]):
-        raise NotPossibleHere(
-            f"{label}: mode strict needs a deterministic implementation of every operation, and "
-            f"on this device PyTorch has none for one of them ({refusal['message']}); run with "
-            "--mode warn to see which differ, or on the CPU"
-        )
-    if code == -9:
-        raise NotPossibleHere(
-            f"{label}: the system killed the process (signal 9), usually because memory ran out; "
-            "take a smaller --batch-size or smaller images"
-        )
-    what = refusal["message"] if refusal is not None else f"exit code {code}"
-    raise RunFailed(f"{label} failed: {what}; its last words:\n{tail}")
 
 
-def _out_of_memory(message: str) -> bool:
-    return message.startswith(("OutOfMemoryError", "MemoryError", "torch.OutOfMemoryError")) or any(
-        sign in message
-        for sign in (
-            "not enough memory",
-            "Cannot allocate memory",
-            "bad_alloc",
-            "failed to map segment",  # a library that found no room when it was loaded
-        )
-    )
-
-
-def _disk_full(message: str) -> bool:
-    return "No space left on device" in message or "Disk quota exceeded" in message
-
-
-def _no_deterministic_way(message: str) -> bool:
-    return "does not have a deterministic implementation" in message
+def started_with(spec: Spec) -> dict[str, str]:
+    """The variables a spec needs beside those of its profile."""
+    return startup.startup_variables(spec.seed, mode=spec.mode)
 
 
 def _common(
@@ -405,6 +312,20 @@ def _common(
         "profile_settings": settings.model_dump(mode="json", exclude={"description"}),
         "mode": mode,
     }
+
+
+def _known_operation(name: str) -> str:
+    from cellrepro.control import knowledge, substitutes
+
+    base = knowledge.base_name(name)
+    held = {knowledge.base_name(op) for entry in knowledge.entries() for op in entry.ops}
+    held |= {op for item in substitutes.SUBSTITUTES for op in item.replaces}
+    if base not in held:
+        raise BadInput(
+            f"loose is {name!r}, an operation that mode strict does not hold; expected one that "
+            f"the audit names, or one of {', '.join(sorted(held))}"
+        )
+    return base
 
 
 def _refuse_ledger(ledger: str) -> None:

@@ -1,9 +1,7 @@
 """One repeat, in a process of its own: ``python -m cellrepro.worker REQUEST.json``.
 
-The caller starts it with the profile's environment, reads one JSON event a line from its
-standard output and keeps its standard input open: when that closes, the caller is gone and the
-worker ends, whatever it is doing. It leaves a finished folder behind or exits with a code other
-than 0; moving the folder into the store is the caller's part.
+It leaves a finished folder behind or exits with a code other than 0; moving the folder into the
+store is the caller's part. `cellrepro.child` says how the two talk.
 """
 
 from __future__ import annotations
@@ -11,23 +9,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from cellrepro.cells.images import ImageFolder, LabelledImage, read_folder
 from cellrepro.cells.network import ModelSource
+from cellrepro.child import Events, serve
 from cellrepro.compare.masks import average_precision, canonical
 from cellrepro.control import determinism
 from cellrepro.control.profiles import NUMERIC_VARIABLES, Profile
 from cellrepro.control.seeding import seed_everything
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import BadInput
 from cellrepro.record import host
 from cellrepro.record.digests import array_digest, file_digest
 from cellrepro.record.manifest import (
@@ -36,11 +33,11 @@ from cellrepro.record.manifest import (
     MaskRecord,
     ModelRecord,
     TrainingRecord,
-    WarningRecord,
     WeightsRecord,
 )
 from cellrepro.record.spec import Spec
 from cellrepro.record.store import MANIFEST, STAGED_DATA, WEIGHTS
+from cellrepro.record.warned import WarningLog
 
 
 @dataclass(frozen=True)
@@ -71,55 +68,6 @@ class Request:
             data=Path(plain["data"]),
             model=ModelSource(**model, path=None if path is None else Path(path)),
         )
-
-
-class Events:
-    """Tells the caller what is going on, one JSON object a line."""
-
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-
-    def tell(self, event: str, **fields: Any) -> None:
-        """Send one event at once."""
-        self._stream.write(json.dumps({"event": event, **fields}) + "\n")
-        self._stream.flush()
-
-
-class WarningLog:
-    """Every warning of a block, counted by message, place and phase."""
-
-    def __init__(self) -> None:
-        self.phase = "start"
-        self._records: dict[tuple, WarningRecord] = {}
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Collect instead of printing; every call counts, not only the first."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.showwarning = self._collect
-            yield
-
-    def _collect(
-        self, message: Any, category: type, filename: str, lineno: int, *args: Any, **kwargs: Any
-    ) -> None:
-        text = str(message)
-        key = (text, category.__name__, filename, lineno, self.phase)
-        if key in self._records:
-            self._records[key].count += 1
-        else:
-            self._records[key] = WarningRecord(
-                message=text,
-                category=category.__name__,
-                file=filename,
-                line=lineno,
-                phase=self.phase,
-                count=1,
-            )
-
-    def records(self) -> list[WarningRecord]:
-        """In the order in which each kind first appeared."""
-        return list(self._records.values())
 
 
 class Stopwatch:
@@ -157,7 +105,9 @@ def carry_out(request: Request, events: Events) -> Manifest:
         device = profile.enter()
     with (
         log.listening(),
-        determinism.mode_in_force(spec.mode, tf32=profile.tf32) as switches,
+        determinism.mode_in_force(
+            spec.mode, tf32=profile.tf32, loose=_without_substitute(spec), device=profile.device
+        ) as switches,
     ):
         with watch.phase("data"):
             folder = _read_data(request)
@@ -166,11 +116,11 @@ def carry_out(request: Request, events: Events) -> Manifest:
         seed_everything(spec.seed)
         training_record = weights_record = None
         if spec.task == "train":
-            with watch.phase("train"):
+            with watch.phase("train"), _watched(spec, log, network):
                 training_record = _train(request, network, folder, events)
             weights_record = _save(request, network, initial)
             network.dtype = getattr(torch, profile.dtype)  # after saving: what was trained is kept
-        with watch.phase("segment"):
+        with watch.phase("segment"), _watched(spec, log, network):
             masks = _segment(request, network, folder, events)
         _check_switches(switches)
     manifest = Manifest(
@@ -337,6 +287,28 @@ def _write_tiff(path: Path, array: Any) -> None:
     )
 
 
+def _without_substitute(spec: Spec) -> list[str]:
+    """The substitutes to leave out: that of the operation left loose, if it has one."""
+    from cellrepro.control.substitutes import SUBSTITUTES
+
+    return [op for item in SUBSTITUTES for op in item.replaces if op == spec.loose]
+
+
+@contextmanager
+def _watched(spec: Spec, log: WarningLog, network: Any) -> Iterator[None]:
+    """What a mode wants to see, or leave alone, of single operations."""
+    if spec.mode == "warn":
+        with log.observing(network):
+            yield
+    elif spec.loose is not None:
+        from cellrepro.control.loose import Loose
+
+        with Loose([spec.loose]):
+            yield
+    else:
+        yield
+
+
 def _check_switches(before: dict[str, Any]) -> None:
     after = determinism.switches()
     moved = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
@@ -356,34 +328,9 @@ def _vacuous(spec: Spec, weights: WeightsRecord | None, masks: dict[str, MaskRec
     return reasons
 
 
-def end_with_caller() -> None:
-    """End this process as soon as the caller's end of standard input is closed."""
-
-    def wait() -> None:
-        while os.read(0, 4096):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def main() -> int:
-    """Carry out the request named on the command line; the exit code of the process."""
-    end_with_caller()
-    events = Events(os.fdopen(os.dup(1), "w", encoding="utf-8"))
-    os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events
-    try:
-        request = Request.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-        carry_out(request, events)
-    except CellreproError as error:
-        events.tell("refused", kind=type(error).__name__, message=str(error))
-        return error.exit_code
-    except Exception as error:
-        events.tell("crashed", message=f"{type(error).__name__}: {error}")
-        raise
-    events.tell("done")
-    return 0
+def _work(request: str, events: Events) -> None:
+    carry_out(Request.from_json(request), events)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_work))

@@ -8,6 +8,7 @@ on the vector instructions, torch 2.15).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import zipfile
@@ -20,21 +21,56 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.control.seeding import generators_kept
+from cellrepro.control.seeding import check_seed, generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record.digests import file_digest
-from cellrepro.record.store import Store
 
 if TYPE_CHECKING:
     import torch
+
+    from cellrepro.record.store import Store
 
 TINY = "tiny"
 CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
 """Pretrained networks of Cellpose 4.2 that need nothing beyond Cellpose. Its DINO networks
 (``cpdino``, ``cpdino-vitb``) need a package that is not on PyPI."""
 
-_TINY_ENCODER = {"embed_dim": 192, "depth": 2, "num_heads": 1, "mlp_ratio": 2.0, "out_chans": 256}
-_TINY_PATCH = 16  # pixels; Cellpose's own is 8: four times the tokens, for no better masks here
+
+@dataclass(frozen=True)
+class Encoder:
+    """Sizes of an image encoder of SAM's class.
+
+    Attributes
+    ----------
+    width, depth, heads : int
+        Numbers in a token, blocks, attention heads.
+    mlp_ratio : float
+        Hidden width of a block's perceptron, in widths.
+    global_blocks : tuple of int
+        The blocks whose tables of relative positions have 127 rows; the others' have 27, as
+        their attention was windowed before Cellpose made every block global.
+    patch : int
+        Pixels along a token's edge: 4, 8 or 16.
+    """
+
+    width: int
+    depth: int
+    heads: int
+    mlp_ratio: float
+    global_blocks: tuple[int, ...]
+    patch: int
+
+
+ENCODERS = {
+    # A patch of 8, Cellpose's own, makes four times the tokens, for no better masks here.
+    TINY: Encoder(192, 2, 1, 2.0, (1,), patch=16),
+    # As segment-anything 1.0 builds them (build_sam.py); Cellpose's own network is the second.
+    "vit-b": Encoder(768, 12, 12, 4.0, (2, 5, 8, 11), patch=8),
+    "vit-l": Encoder(1024, 24, 16, 4.0, (5, 11, 17, 23), patch=8),
+}
+"""The encoders that `seeded_network` builds, by name."""
+
+_PATCHES = (4, 8, 16)
 
 LEARNING_RATES = {TINY: 1e-3, "cellpose": 1e-5}
 """Default learning rates: `tiny` starts from noise, Cellpose fine-tunes with 1e-5."""
@@ -169,7 +205,7 @@ def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -
 
     with generators_kept():
         if source.architecture == TINY:
-            network = _tiny(seed)
+            network = seeded_network(TINY, seed=seed)
             if source.path is not None:
                 _load_into(network, source.path)
         else:
@@ -179,59 +215,115 @@ def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -
     return network
 
 
-def _tiny(seed: int) -> Any:
+def seeded_network(
+    encoder: str, *, seed: int, device: torch.device | str = "cpu", patch: int | None = None
+) -> Any:
+    """Build Cellpose's network around an encoder, with weights that a seed draws.
+
+    The weights are the same bytes on every machine; nothing is downloaded and no generator of
+    the process is moved. `tiny` trained from there finds cells; the large ones are for measuring.
+
+    Parameters
+    ----------
+    encoder : str
+        A name in `ENCODERS`; ``vit-l`` is Cellpose's own size, 300 million parameters.
+    seed : int
+        In [0, 2**32).
+    device : torch.device or str
+        Where the network ends up; the weights are drawn on the CPU.
+    patch : int, optional
+        Pixels along a token's edge, 4, 8 or 16, instead of the encoder's own.
+
+    Returns
+    -------
+    cellpose.vit.CPSAM
+        In float32.
+
+    Raises
+    ------
+    BadInput
+        If there is no such encoder, or the patch or the seed is none.
+    """
+    sizes = _sizes(encoder, patch)
+    check_seed(seed)
     from cellpose.vit import CPSAM
 
-    with _small_encoder():
-        network = CPSAM(ps=_TINY_PATCH)
-    _draw_weights(network, np.random.default_rng(seed))
-    return network
+    with generators_kept():
+        with _encoder_in_place(sizes):
+            network = CPSAM(ps=sizes.patch)
+        _draw_weights(network, np.random.default_rng(seed), sizes)
+    return network.to(device)
+
+
+def _sizes(encoder: str, patch: int | None) -> Encoder:
+    if encoder not in ENCODERS:
+        raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
+    if patch is None:
+        return ENCODERS[encoder]
+    if patch not in _PATCHES:
+        raise BadInput(f"patch is {patch!r} pixels; expected 4, 8 or 16, which divide SAM's 16")
+    return dataclasses.replace(ENCODERS[encoder], patch=patch)
 
 
 @contextmanager
-def _small_encoder() -> Iterator[None]:
-    """Let ``CPSAM()`` find a small encoder where it looks SAM's ViT-L up."""
+def _encoder_in_place(sizes: Encoder) -> Iterator[None]:
+    """Let ``CPSAM()`` find an encoder of these sizes where it looks SAM's ViT-L up."""
     import torch
     from segment_anything import sam_model_registry
     from segment_anything.modeling import ImageEncoderViT
 
-    def build_small(checkpoint: None = None) -> SimpleNamespace:
+    def build_encoder(checkpoint: None = None) -> SimpleNamespace:
         return SimpleNamespace(
             image_encoder=ImageEncoderViT(
                 img_size=1024,
                 patch_size=16,
                 norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6),
                 use_rel_pos=True,
-                window_size=14,  # as SAM: the first block windowed, the last one global
-                global_attn_indexes=(_TINY_ENCODER["depth"] - 1,),
-                **_TINY_ENCODER,
+                window_size=14,
+                global_attn_indexes=sizes.global_blocks,
+                embed_dim=sizes.width,
+                depth=sizes.depth,
+                num_heads=sizes.heads,
+                mlp_ratio=sizes.mlp_ratio,
+                out_chans=256,
             )
         )
 
     builder = sam_model_registry["vit_l"]
-    sam_model_registry["vit_l"] = build_small
+    sam_model_registry["vit_l"] = build_encoder
     try:
         yield
     finally:
         sam_model_registry["vit_l"] = builder
 
 
-def _draw_weights(network: Any, generator: np.random.Generator) -> None:
-    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere."""
+def _draw_weights(network: Any, generator: np.random.Generator, sizes: Encoder) -> None:
+    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere.
+
+    What PyTorch starts at a constant stays there: norms, positions, and the tables of relative
+    positions at zero as in SAM. Zeros hide nothing from a measurement, since the gradients of the
+    tables pass through the same operations whatever they hold.
+    """
     import torch
 
+    # Half the memory and time for 300 million numbers; tiny's draws are pinned in float64.
+    dtype = np.float64 if sizes.width == ENCODERS[TINY].width else np.float32
     for module in network.modules():
         if isinstance(module, torch.nn.Linear | torch.nn.Conv2d):
             fan_in = module.weight[0].numel()
             for parameter in (module.weight, module.bias):
                 if parameter is not None:
-                    uniform = 2 * generator.random(tuple(parameter.shape)) - 1
-                    drawn = (uniform / np.sqrt(fan_in)).astype(np.float32)
-                    parameter.data = torch.from_numpy(drawn)
+                    drawn = generator.random(tuple(parameter.shape), dtype)
+                    drawn *= 2
+                    drawn -= 1
+                    drawn /= dtype(np.sqrt(fan_in))
+                    parameter.data = torch.from_numpy(drawn.astype(np.float32, copy=False))
+    if sizes.patch**2 < sizes.width:
+        return  # fewer patterns than numbers in a token: its patches stay as drawn
     # CPSAM.forward reads the patch embedding's data, so it is never trained (4.2.1.1): noise
     # would stay noise. An orthogonal basis keeps what is in the patch.
     patch = network.encoder.patch_embed.proj
-    patch.weight.data = torch.from_numpy(_walsh_patches(patch.weight.shape[0], _TINY_PATCH))
+    patch.weight.data = torch.from_numpy(_walsh_patches(sizes.width, sizes.patch))
     patch.bias.data.zero_()
 
 

@@ -113,15 +113,27 @@ def train(
     network: Any,
     train_images: Sequence[LabelledImage],
     test_images: Sequence[LabelledImage],
-    *,
-    n_epochs: int,
-    learning_rate: float,
-    batch_size: int = 1,
-    images_per_epoch: int | None = None,
-    data_seed: int | Literal["cellpose"] = "cellpose",
-    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    **options: Any,
 ) -> Training:
-    """Train a network in place.
+    """Train a network in place; the parameters are those of `Loop`.
+
+    Returns
+    -------
+    Training
+
+    Raises
+    ------
+    BadInput
+        If no training image has enough masks.
+    """
+    loop = Loop(network, train_images, test_images, **options)
+    while not loop.finished:
+        loop.step()
+    return loop.training
+
+
+class Loop:
+    """A training that is walked step by step.
 
     Parameters
     ----------
@@ -142,28 +154,116 @@ def train(
     on_epoch : callable
         Called after each epoch with the generators kept.
 
-    Returns
-    -------
-    Training
+    Attributes
+    ----------
+    training : Training
+        What has been done so far.
+    n_steps : int
+        How many steps there are in all.
 
     Raises
     ------
     BadInput
         If no training image has enough masks.
     """
-    import torch
-    from cellpose.train import _get_batch, _loss_fn_seg
-    from cellpose.transforms import random_rotate_and_resize
 
-    device = network.device
-    network.dtype = torch.float32
-    images, labels, test, test_labels, n_removed = _prepare(network, train_images, test_images)
-    n_images = len(images)
-    n_draws = n_images if images_per_epoch is None else images_per_epoch
-    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
-    training = Training(n_removed=n_removed)
+    def __init__(
+        self,
+        network: Any,
+        train_images: Sequence[LabelledImage],
+        test_images: Sequence[LabelledImage],
+        *,
+        n_epochs: int,
+        learning_rate: float,
+        batch_size: int = 1,
+        images_per_epoch: int | None = None,
+        data_seed: int | Literal["cellpose"] = "cellpose",
+        on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    ) -> None:
+        import torch
 
-    def batch_loss(indices: np.ndarray, data: list, targets: list) -> tuple[Any, int]:
+        network.dtype = torch.float32
+        self._network, self._batch_size = network, batch_size
+        self._images, self._labels, self._test, self._test_labels, n_removed = _prepare(
+            network, train_images, test_images
+        )
+        self._n_draws = len(self._images) if images_per_epoch is None else images_per_epoch
+        self._optimizer = torch.optim.AdamW(
+            network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY
+        )
+        self._rates = learning_rates(n_epochs, learning_rate)
+        self._data_seed, self._on_epoch = data_seed, on_epoch
+        self._order, self._position, self._total = np.empty(0, int), 0, 0.0
+        self.training = Training(n_removed=n_removed)
+        self.n_steps = n_epochs * -(-self._n_draws // batch_size)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every epoch is done."""
+        return len(self.training.epochs) == len(self._rates)
+
+    def step(self) -> float:
+        """Do the next step, forward, backward and update, and return its loss.
+
+        Raises
+        ------
+        BadInput
+            If training is finished.
+        """
+        if self.finished:
+            raise BadInput(
+                f"all {self.training.n_steps} steps are done; ask for more epochs or more images "
+                "an epoch"
+            )
+        if self._position == 0:
+            self._start_epoch()
+        indices = self._order[self._position : self._position + self._batch_size]
+        loss, n = self._loss(indices, self._images, self._labels)
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        value = loss.item()
+        self.training.n_steps += 1
+        self._total += value * n
+        self._position += self._batch_size
+        if self._position >= self._n_draws:
+            self._end_epoch()
+        return value
+
+    def _start_epoch(self) -> None:
+        index = len(self.training.epochs)
+        n_images = len(self._images)
+        np.random.seed(_epoch_seed(self._data_seed, index))
+        if self._n_draws == n_images:
+            self._order = np.random.permutation(np.arange(0, n_images))
+        else:
+            probabilities = np.ones(n_images) / n_images
+            self._order = np.random.choice(
+                np.arange(0, n_images), size=(self._n_draws,), p=probabilities
+            )
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rates[index]
+        self._network.train()
+        self._total = 0.0
+
+    def _end_epoch(self) -> None:
+        index = len(self.training.epochs)
+        evaluated = bool(self._test) and (index == 5 or index % 10 == 0)
+        epoch = Epoch(
+            index,
+            float(self._rates[index]),
+            self._total / self._n_draws,
+            self._test_loss() if evaluated else None,
+        )
+        self.training.epochs.append(epoch)
+        self._position = 0
+        with generators_kept():
+            self._on_epoch(epoch)
+
+    def _loss(self, indices: np.ndarray, data: list, targets: list) -> tuple[Any, int]:
+        from cellpose.train import _get_batch, _loss_fn_seg
+        from cellpose.transforms import random_rotate_and_resize
+
         batch, flows = _get_batch(indices, data=data, labels=targets)
         x, y = random_rotate_and_resize(
             batch,
@@ -171,45 +271,24 @@ def train(
             rescale=np.ones(len(indices), "float32"),
             bsize=_CROP,
             scale_range=_SCALE_RANGE,
-            device=device,
+            device=self._network.device,
         )[:2]
-        return _loss_fn_seg(y, network(x)[0], device), len(x)
+        return _loss_fn_seg(y, self._network(x)[0], self._network.device), len(x)
 
-    def test_loss() -> float:
+    def _test_loss(self) -> float:
+        import torch
+
         total = 0.0
         with torch.no_grad(), generators_kept():
             np.random.seed(_TEST_SEED)
-            network.eval()
-            order = np.random.permutation(np.arange(0, len(test)))
-            for start in range(0, len(order), batch_size):
-                loss, n = batch_loss(order[start : start + batch_size], test, test_labels)
+            self._network.eval()
+            order = np.random.permutation(np.arange(0, len(self._test)))
+            for start in range(0, len(order), self._batch_size):
+                loss, n = self._loss(
+                    order[start : start + self._batch_size], self._test, self._test_labels
+                )
                 total += loss.item() * n
-        return total / len(test)
-
-    for index, rate in enumerate(learning_rates(n_epochs, learning_rate)):
-        np.random.seed(_epoch_seed(data_seed, index))
-        if n_draws == n_images:
-            order = np.random.permutation(np.arange(0, n_images))
-        else:
-            probabilities = np.ones(n_images) / n_images
-            order = np.random.choice(np.arange(0, n_images), size=(n_draws,), p=probabilities)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        network.train()
-        total = 0.0
-        for start in range(0, n_draws, batch_size):
-            loss, n = batch_loss(order[start : start + batch_size], images, labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            training.n_steps += 1
-            total += loss.item() * n
-        evaluated = bool(test) and (index == 5 or index % 10 == 0)
-        epoch = Epoch(index, float(rate), total / n_draws, test_loss() if evaluated else None)
-        training.epochs.append(epoch)
-        with generators_kept():
-            on_epoch(epoch)
-    return training
+        return total / len(self._test)
 
 
 def _prepare(

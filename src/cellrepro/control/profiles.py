@@ -7,16 +7,26 @@ child process (`Profile.environment`) and checked inside it (`Profile.enter`).
 from __future__ import annotations
 
 import os
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from cellrepro.errors import BadInput, NotPossibleHere
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+_CPUINFO = Path("/proc/cpuinfo")
 
 _ALWAYS = {
     "PYTHONHASHSEED": "0",
@@ -49,6 +59,9 @@ NUMERIC_VARIABLES = (
 )
 """Variables that change numbers: a profile decides all of them, the caller's shell none."""
 
+_ONEDNN_LIMITS = r"DEFAULT|SSE41|AVX|AVX2(_VNNI(_2)?)?|AVX512_CORE\w*|AVX10_\w+"
+"""What oneDNN 3 understands, in either case; any other value it takes for no limit, silently."""
+
 
 class Profile(BaseModel):
     """The numeric surroundings of one process."""
@@ -63,9 +76,21 @@ class Profile(BaseModel):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the network while it segments; Cellpose always trains in float32."""
     tf32: bool = False
+    onednn: bool = True
+    """Whether PyTorch may use oneDNN on the CPU; without it convolutions are its own."""
     environment: dict[str, str] = Field(default_factory=dict)
     cpu_capability: str | None = None
     """What ``torch.backends.cpu.get_cpu_capability()`` must answer inside the process."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults_added_later(
+        self, serialize: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        """Leave out ``onednn`` where it is true: specs of before it keep their keys."""
+        fields: dict[str, Any] = serialize(self)
+        if fields.get("onednn") is True:
+            del fields["onednn"]
+        return fields
 
     def variables(self) -> dict[str, str]:
         """The environment variables a process of this profile is started with."""
@@ -87,7 +112,8 @@ class Profile(BaseModel):
         Raises
         ------
         NotPossibleHere
-            If the device is missing or the processor lacks the instructions asked for.
+            If the device is missing, the processor lacks the instructions asked for, or oneDNN
+            cannot be turned on or off.
         BadInput
             If the process was started without the profile's variables.
         """
@@ -115,7 +141,45 @@ class Profile(BaseModel):
                 f"PyTorch runs with {actual} on this processor; choose another profile: "
                 f"{', '.join(names())}"
             )
+        onednn: Any = torch.backends.mkldnn
+        onednn.enabled = self.onednn
+        if onednn.enabled != self.onednn:
+            raise NotPossibleHere(
+                f"profile {self.name!r} says onednn: {str(self.onednn).lower()}, but PyTorch "
+                f"{torch.__version__} reads back {onednn.enabled}; choose another "
+                f"profile: {', '.join(names())}"
+            )
         return torch.device(self.device)
+
+    def warnings(self) -> list[str]:
+        """What this profile asks for and would not get on this machine, in sentences.
+
+        Libraries ignore such settings in silence, so nothing else would tell.
+
+        Examples
+        --------
+        >>> Profile(name="mine", environment={"ONEDNN_MAX_CPU_ISA": "AVX3"}).warnings()[0][:60]
+        "ONEDNN_MAX_CPU_ISA is 'AVX3', which oneDNN does not know and"
+        """
+        found = []
+        limit = self.environment.get("ONEDNN_MAX_CPU_ISA")
+        if limit is not None and not re.fullmatch(_ONEDNN_LIMITS, limit, re.IGNORECASE):
+            found.append(
+                f"ONEDNN_MAX_CPU_ISA is {limit!r}, which oneDNN does not know and takes for no "
+                "limit at all; expected for example SSE41, AVX2 or AVX512_CORE"
+            )
+        setting = self.environment.get("MKL_CBWR", "AUTO")
+        branch = setting.upper().removeprefix("BRANCH=").partition(",")[0]
+        vendor = _processor_vendor()
+        if branch not in ("AUTO", "COMPATIBLE", "OFF") and vendor != "GenuineIntel":
+            found.append(
+                f"MKL_CBWR is {setting!r}, which MKL takes for AUTO on this processor "
+                f"({vendor or 'of unknown make'}), as it is not Intel's; COMPATIBLE gives equal "
+                "bits on every x86-64 processor"
+            )
+        if not self.onednn and "ONEDNN_MAX_CPU_ISA" in self.environment:
+            found.append("ONEDNN_MAX_CPU_ISA limits nothing, since the profile turns oneDNN off")
+        return found
 
     def check_device(self) -> None:
         """Raise `NotPossibleHere` if this machine lacks the profile's device."""
@@ -133,6 +197,16 @@ class Profile(BaseModel):
                 f"{torch.__version__} finds none on this machine; choose a profile that runs "
                 f"here: {', '.join(on_cpu)}"
             )
+
+
+def _processor_vendor() -> str:
+    """The maker, as x86-64 processors spell it; empty where Linux does not list it."""
+    if _CPUINFO.exists():
+        for line in _CPUINFO.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "vendor_id":
+                return value.strip()
+    return ""
 
 
 def names() -> list[str]:
@@ -186,7 +260,7 @@ def load(name: str | Path) -> Profile:
         return Profile(name=label, **settings)
     except (yaml.YAMLError, TypeError, ValidationError) as error:
         problems = (
-            "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            "; ".join(_explain(problem) for problem in error.errors())
             if isinstance(error, ValidationError)
             else str(error)
         )
@@ -194,3 +268,14 @@ def load(name: str | Path) -> Profile:
             f"{name} is not a profile: {problems}; expected the fields "
             f"{', '.join(field for field in Profile.model_fields if field != 'name')}"
         ) from error
+
+
+def _explain(problem: Any) -> str:
+    """One field's problem, what was given included."""
+    place = ".".join(map(str, problem["loc"]))
+    text = f"{place}: {problem['msg']}, not {problem['input']!r}"
+    if problem["loc"][:1] == ("environment",) and len(problem["loc"]) > 1:
+        value = str(problem["input"])
+        value = value.lower() if isinstance(problem["input"], bool) else value
+        text += f' (in quotes: {problem["loc"][1]}: "{value}")'
+    return text

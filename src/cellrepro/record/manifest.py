@@ -73,6 +73,16 @@ class MaskRecord(_Record):
     n_true: int | None = None
 
 
+class PlaceRecord(_Record):
+    """The operation that was running, and where it comes from."""
+
+    op: str
+    module: str | None
+    source: str | None
+    phase: str
+    """``forward``, ``backward`` or ``update``."""
+
+
 class WarningRecord(_Record):
     """One kind of warning, as Python printed it."""
 
@@ -82,6 +92,8 @@ class WarningRecord(_Record):
     line: int
     phase: str
     count: int
+    place: PlaceRecord | None = None
+    """Where it comes from; only mode ``warn`` watches operations."""
 
 
 class Manifest(_Record):

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from cellrepro.control.determinism import check_mode
 from cellrepro.control.seeding import check_seed
@@ -59,6 +67,8 @@ class Spec(BaseModel):
     profile_settings: dict[str, Any]
     mode: Annotated[str, AfterValidator(check_mode)] = "strict"
     ledger: Literal["off"] = "off"
+    loose: str | None = None
+    """The one operation left loose in mode ``strict``, to see what it does to the cells."""
 
     @field_validator("data_seed")
     @classmethod
@@ -72,10 +82,23 @@ class Spec(BaseModel):
             raise ValueError(f"learning_rate is {value}; expected a finite number")
         return value
 
+    @field_validator("loose")
+    @classmethod
+    def _loose_in_strict(cls, value: str | None, info: ValidationInfo) -> str | None:
+        mode = info.data.get("mode")
+        if value is not None and mode != "strict":
+            raise ValueError(
+                f"one operation is left loose while all others are fixed: expected mode 'strict', "
+                f"not {mode!r}"
+            )
+        return value
+
     @property
     def key(self) -> str:
         """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
-        return value_digest(self.model_dump(mode="json"))[:KEY_LENGTH]
+        # What came later counts only where it is asked for, so that older keys stay.
+        later = {name for name in ("loose",) if getattr(self, name) is None}
+        return value_digest(self.model_dump(mode="json", exclude=later))[:KEY_LENGTH]
 
 
 def make_spec(**fields: Any) -> Spec:

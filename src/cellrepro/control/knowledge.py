@@ -1,0 +1,181 @@
+"""What is known of operations that may not repeat bit for bit: why, and what to do.
+
+The knowledge is data, ``nondeterministic.yaml`` beside this file, with the source and version of
+every line; `unknown_alerts` says what the installed PyTorch knows beyond it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cellrepro.control.alerts import Documented, Installed, alert_in, installed
+from cellrepro.errors import BadInput
+
+DEVICES = ("cpu", "cuda", "mps")
+
+Device = Literal["cpu", "cuda", "mps"]
+Kind = Literal["error", "switched", "unlisted"]
+
+_ORDER: tuple[Kind, ...] = ("error", "switched", "unlisted")
+
+
+class Entry(BaseModel):
+    """One way in which an operation may not repeat."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    alert: str | None
+    """What PyTorch calls it in its warning or error; none where it says nothing."""
+    ops: tuple[str, ...]
+    """Operations of ``torch.ops.aten`` in the form of `base_name`; empty where none comes here."""
+    devices: tuple[Device, ...] = Field(min_length=1)
+    phase: Literal["forward", "backward", "both"]
+    kind: Kind
+    """``error``: no deterministic implementation; ``switched``: the remedy names the switch that
+    selects one; ``unlisted``: neither an alert nor a line on PyTorch's page."""
+    reason: str = Field(min_length=1)
+    remedy: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    version: str = Field(min_length=1)
+    """Of PyTorch where nothing else is named."""
+    documented: tuple[str, ...] = ()
+    """Its names on PyTorch's page on ``torch.use_deterministic_algorithms``."""
+
+    @model_validator(mode="after")
+    def _kind_fits(self) -> Entry:
+        if self.kind == "unlisted" and (self.alert or self.documented):
+            raise ValueError("an unlisted entry has neither alert nor documented names")
+        if self.kind == "error" and not (self.alert or self.documented):
+            raise ValueError("an error has an alert, or a name on PyTorch's page")
+        return self
+
+
+def base_name(op: str) -> str:
+    """An operation without namespace, overload, and the marks of its variants.
+
+    Raises
+    ------
+    BadInput
+        If nothing is left.
+
+    Examples
+    --------
+    >>> [base_name(op) for op in ("aten.index_put.default", "index_put_", "_index_put_impl_")]
+    ['index_put', 'index_put', 'index_put']
+    """
+    name = op.strip().replace("::", ".") if isinstance(op, str) else ""
+    name = name.removeprefix("torch.ops.").removeprefix("aten.").split(".")[0].strip("_")
+    name = name.removesuffix("_impl")
+    if not name:
+        raise BadInput(
+            f"{op!r} is not the name of an operation; expected one such as "
+            "'aten.index_put.default' or 'index_put_'"
+        )
+    return name
+
+
+def _raw() -> Any:
+    text = resources.files("cellrepro.control") / "nondeterministic.yaml"
+    return yaml.safe_load(text.read_text(encoding="utf-8"))
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """All of it, one entry for every alert and one for what has none, in the file's order."""
+    found = []
+    for fields in _raw()["entries"]:
+        alerts = fields.pop("alerts") or [None]
+        ops = tuple(dict.fromkeys(base_name(op) for op in fields.pop("ops")))
+        found += [Entry(alert=alert, ops=ops, **fields) for alert in alerts]
+    return tuple(found)
+
+
+@cache
+def taken_from() -> dict[str, str]:
+    """Which PyTorch the list was taken from (``torch``), how, with which command, what was run."""
+    return {name: str(value) for name, value in _raw()["taken_from"].items()}
+
+
+def lookup(alert_or_message: str) -> Entry | None:
+    """What is known of an alert.
+
+    Parameters
+    ----------
+    alert_or_message : str
+        The alert's name, or the whole warning or error in which PyTorch names it.
+
+    Returns
+    -------
+    Entry or None
+        None if the message is about something else, or the alert is newer than the data.
+
+    Examples
+    --------
+    >>> lookup("put_ does not have a deterministic implementation, but you set ...").kind
+    'error'
+    """
+    name = alert_in(alert_or_message) or alert_or_message.strip()
+    return next((entry for entry in entries() if entry.alert == name), None)
+
+
+def for_operation(op: str, device: str) -> Entry | None:
+    """What is known of an operation on a device.
+
+    Where several entries fit, a missing implementation goes before a switch, and the file's order
+    decides the rest.
+
+    Parameters
+    ----------
+    op : str
+        In any form that `base_name` takes.
+    device : str
+        ``cpu``, ``cuda`` or ``mps``, with or without an index (``cuda:0``).
+
+    Raises
+    ------
+    BadInput
+        If it is another device, or not the name of an operation.
+    """
+    kind = str(device).split(":")[0]
+    if kind not in DEVICES:
+        raise BadInput(f"device is {str(device)!r}; expected one of {', '.join(DEVICES)}")
+    name = base_name(op)
+    fitting = [entry for entry in entries() if name in entry.ops and kind in entry.devices]
+    return min(fitting, key=lambda entry: _ORDER.index(entry.kind), default=None)
+
+
+def unknown_alerts(found: Installed | None = None) -> list[str]:
+    """What the installed PyTorch knows and the data does not; empty when it is up to date.
+
+    Parameters
+    ----------
+    found : Installed, optional
+        What `cellrepro.control.alerts.installed` read; read now if not given.
+
+    Returns
+    -------
+    list of str
+        Alerts by name, and lines of PyTorch's page as ``torch.nn.AvgPool3d (error, cuda)``.
+    """
+    found = found or installed()
+    known = {entry.alert for entry in entries()}
+    alerts = [alert for alert in found.alerts if alert not in known]
+    lines = [
+        f"{line.name} ({', '.join([line.kind, *sorted(line.devices)])})"
+        for line in found.documented
+        if not _covered(line)
+    ]
+    return [*alerts, *lines]
+
+
+def _covered(line: Documented) -> bool:
+    fitting = [
+        entry for entry in entries() if entry.kind == line.kind and line.name in entry.documented
+    ]
+    devices = {device for entry in fitting for device in entry.devices}
+    return bool(fitting) and line.devices <= devices

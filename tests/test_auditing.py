@@ -1,0 +1,257 @@
+"""The audit of Cellpose's training on a folder: what flips, where, and what it does."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import cellrepro
+from cellrepro import child
+from cellrepro.auditing import Row, TrainingAudit, audit_training
+from cellrepro.cli import _audit_document, _audit_lines
+from cellrepro.effects import Effect, between
+from cellrepro.errors import BadInput
+
+PLACE = "segment_anything/modeling/image_encoder.py"
+ROW = {
+    "op": "aten.index_put.default",
+    "module": "encoder.blocks.0.attn",
+    "source": f"{PLACE}:322 in get_rel_pos",
+    "phase": "backward",
+    "flips": 3,
+    "replays": 24,
+    "warned": False,
+    "substitute": "rel-pos-gather",
+    "max_abs": 1e-11,
+    "n_elements": 12,
+    "calls": 6,
+    "reason": "threads add in any order",
+    "remedy": "mode strict",
+}
+EFFECT = {
+    "op": "index_put",
+    "key": "a" * 16,
+    "fixed_key": "b" * 16,
+    "repeats": 3,
+    "fixed_identical": True,
+    "n_weights": 3,
+    "weights_differing": 0.9,
+    "relative_l2": 1e-4,
+    "n_masks": 2,
+    "ppm": 120.0,
+    "n_objects": 1,
+}
+
+
+@pytest.fixture
+def no_child(monkeypatch):
+    """Fail if a process is started: a refusal must come before."""
+
+    def refuse(*_, **__):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(child.subprocess, "Popen", refuse)
+
+
+# -- the real thing ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fast(small_data, tmp_path_factory, command):
+    """One audit in mode fast, through the front door."""
+    store = tmp_path_factory.mktemp("audit") / "outputs"
+    return command("audit", small_data, "--mode", "fast", "--json", "--store", store), store
+
+
+def test_fast_names_the_gather_of_the_position_table(fast):
+    """PyTorch says nothing about it; two threads race in it."""
+    answer, _ = fast
+    assert answer.code == 1, answer.err
+    document = answer.json
+    assert {row["op"] for row in document["ops"]} == {"aten.index_put.default"}
+    for row in document["ops"]:
+        assert {"op", "module", "source", "phase", "flips", "replays"} <= row.keys()
+        assert row["module"] in ("encoder.blocks.0.attn", "encoder.blocks.1.attn")
+        assert row["source"].startswith(PLACE)
+        assert row["source"].endswith("in get_rel_pos")
+        assert row["phase"] == "backward"
+        assert 0 < row["flips"] <= row["replays"]
+        assert row["warned"] is False
+        assert row["substitute"] == "rel-pos-gather"
+        assert 0 < row["max_abs"] < 1e-3
+        assert row["reason"]
+        assert row["remedy"]
+    assert document["warnings"] == []
+    assert (document["mode"], document["threads"]) == ("fast", 2)
+
+
+def test_an_audit_without_effect_stores_nothing(fast):
+    assert not fast[1].exists()
+
+
+def test_strict_finds_none(small_data, tmp_path, command):
+    answer = command("audit", small_data, "--mode", "strict", "--json", "--store", tmp_path / "o")
+    assert answer.code == 0, answer.err
+    document = answer.json
+    assert document["ops"] == []
+    assert document["n_replays"] > 1000
+    assert len(document["kinds"]) > 30
+    assert "no operation flips" in document["sentence"]
+
+
+def test_one_thread_does_not_race(small_data, tmp_path):
+    found = audit_training(
+        small_data, threads=1, steps=1, replays=2, store=tmp_path / "outputs", quiet=True
+    )
+    assert found.threads == 1
+    assert found.ops == ()
+
+
+# -- wrong input ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"steps": 0}, "steps is 0; expected a whole number, 1 or more"),
+        ({"replays": -1}, "replays is -1"),
+        ({"replays": True}, "replays is True"),
+        ({"threads": 0}, "threads is 0"),
+        ({"steps": 1.5}, "steps is 1.5"),
+        ({"effect_repeats": 1}, "effect_repeats is 1; expected 0 for none, or 2 or more"),
+        ({"effect_repeats": -2}, "effect_repeats is -2"),
+        ({"mode": "slow"}, "unknown mode 'slow'"),
+        ({"profile": "abacus"}, "unknown profile 'abacus'"),
+        ({"model": "brain"}, "unknown model 'brain'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+    ],
+    ids=str,
+)
+def test_refusals(small_data, tmp_path, no_child, parameters, expected):
+    with pytest.raises(BadInput, match=expected):
+        audit_training(small_data, store=tmp_path / "outputs", **parameters)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(no_child, invoke, tmp_path):
+    answer = invoke("audit", tmp_path / "nowhere")
+    assert answer.code == 2
+    assert "nowhere" in answer.err
+
+
+def test_loose_is_an_operation_that_strict_holds(small_data, no_child, tmp_path):
+    with pytest.raises(BadInput, match="'relu', an operation that mode strict does not hold"):
+        cellrepro.train(small_data, mode="strict", loose="relu", store=tmp_path / "outputs")
+
+
+def test_loose_needs_strict(small_data, no_child, tmp_path):
+    with pytest.raises(BadInput, match="expected mode 'strict', not 'fast'"):
+        cellrepro.train(small_data, mode="fast", loose="index_put", store=tmp_path / "outputs")
+
+
+# -- in words ------------------------------------------------------------------------------
+
+
+def audit_of(*rows, warnings=()):
+    return TrainingAudit(
+        spec=SimpleNamespace(mode="fast", profile="cpu"),
+        ops=rows,
+        warnings=warnings,
+        n_steps=3,
+        n_calls=100,
+        n_replayed=50,
+        n_replays=200,
+        threads=2,
+        kinds={"aten.mm.default": 50},
+        not_replayed={"aten.view.default": 50},
+        seconds={"plain": 0.1, "audited": 0.4},
+        sentence="index_put flips",
+    )
+
+
+def test_an_audit_in_words():
+    text = "\n".join(_audit_lines(audit_of(Row(**ROW, effect=Effect(**EFFECT)))))
+    assert "aten.index_put.default, backward of encoder.blocks.0.attn" in text
+    assert f"{PLACE}:322 in get_rel_pos" in text
+    assert "3 of 24 replays gave other bits" in text
+    assert "PyTorch does not warn of it" in text
+    assert "substitute rel-pos-gather" in text
+    assert "effect: index_put: 3 different weights" in text
+    assert text.endswith("index_put flips")
+
+
+def test_a_warning_without_a_flip_is_said_to_be_one():
+    warned = Row(**{**ROW, "flips": 0, "replays": 0, "warned": True})
+    text = "\n".join(_audit_lines(audit_of(warnings=(warned,))))
+    assert "PyTorch warns of aten.index_put.default" in text
+    assert "but none of its bits flipped" in text
+    both = "\n".join(_audit_lines(audit_of(Row(**ROW), warnings=(warned,))))
+    assert "and flips" in both
+
+
+def test_the_document_carries_the_effect():
+    document = _audit_document(audit_of(Row(**ROW, effect=Effect(**EFFECT)), Row(**ROW)))
+    first, second = document["ops"]
+    assert first["effect"]["n_masks"] == 2
+    assert first["effect_sentence"].startswith("index_put: 3 different weights")
+    assert (second["effect"], second["effect_sentence"]) == (None, None)
+
+
+# -- effect --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "up to 120 ppm of the pixels differ, 1 object without a match"),
+        ({"n_masks": 1, "ppm": 0.0, "n_objects": 0}, "but every mask is the same"),
+        ({"n_weights": 1, "n_masks": 1}, "no effect over 3 repeats with it alone loose"),
+        ({"fixed_identical": False}, "cannot be told, because repeats with nothing loose differ"),
+        ({"vacuous": ("no object was found",)}, "cannot be told, no object was found"),
+    ],
+    ids=["cells change", "weights only", "none", "something else moves", "vacuous"],
+)
+def test_an_effect_in_words(changes, expected):
+    assert expected in Effect(**{**EFFECT, **changes}).sentence()
+
+
+def test_an_effect_is_counted_over_the_different_ones(small_store):
+    """Two equal repeats with it loose: no effect, over two repeats."""
+    from cellrepro.record.store import Store
+
+    run = Store(small_store.root).run(small_store.key)
+    outcome = SimpleNamespace(key=run.key, repeats=run.repeats)
+    found = between("index_put", outcome, outcome)
+    assert (found.n_weights, found.n_masks, found.repeats) == (1, 1, 2)
+    assert found.fixed_identical
+    assert found.ppm == found.n_objects == found.relative_l2 == 0
+    assert "no effect" in found.sentence()
+
+
+@pytest.mark.parametrize("repeats", [0, 1, True, 2.0])
+def test_an_effect_needs_two_repeats(small_data, no_child, repeats):
+    with pytest.raises(BadInput, match="an effect is a difference"):
+        cellrepro.effect(small_data, "index_put", repeats=repeats)
+
+
+def test_an_effect_has_its_mode(small_data, no_child):
+    with pytest.raises(BadInput, match="leave the mode out"):
+        cellrepro.effect(small_data, "index_put", mode="fast")
+
+
+@pytest.mark.slow
+def test_one_loose_operation_moves_the_weights(small_data, tmp_path):
+    """With two threads the gather's backward alone makes repeats part; without it none do."""
+    found = cellrepro.effect(
+        small_data,
+        "index_put",
+        repeats=3,
+        epochs=3,
+        images_per_epoch=16,
+        store=tmp_path / "outputs",
+        quiet=True,
+    )
+    assert found.fixed_identical
+    assert found.n_weights > 1
+    assert 0 < found.relative_l2 < 0.1
+    assert found.weights_differing > 0.01
