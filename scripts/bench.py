@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,14 +36,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, default=Path("outputs/bench.json"))
     parser.add_argument("--data", type=Path, help="a folder of real images, for the learning goal")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), help="groups to measure"
+    )
     arguments = parser.parse_args()
     _surroundings()
-    results = [import_time(), *loop(), *learning(arguments.data)]
+    results: list[Benchmark] = []
+    for name in GROUPS:
+        if name in arguments.only:
+            for result in GROUPS[name](arguments.data):
+                results.append(result)
+                mark = {True: "met", False: "MISSED", None: "-"}[result.met]
+                print(
+                    f"{result.name:58} {result.value:8.3f}  {result.target:>10}  {mark:6} "
+                    f"{result.how}",
+                    flush=True,
+                )
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps([asdict(r) for r in results], indent=1), encoding="utf-8")
-    for result in results:
-        mark = {True: "met", False: "MISSED", None: "-"}[result.met]
-        print(f"{result.name:58} {result.value:8.3f}  {result.target:>10}  {mark:6} {result.how}")
     return 0
 
 
@@ -119,6 +129,100 @@ def loop() -> list[Benchmark]:
     ]
 
 
+def cost() -> Iterator[Benchmark]:
+    """What determinism costs a step: every mode beside plain ``train_seg``."""
+    from cellrepro.cost import measure_cost
+
+    for encoder, steps, rounds in (("tiny", 4, 12), ("vit-b", 2, 3)):
+        measured = measure_cost(encoder=encoder, steps=steps, rounds=rounds, quiet=True)
+        over = f"{rounds} alternating rounds of {steps} steps, {measured.threads} threads"
+        yield Benchmark(
+            f"{encoder}: seconds a step, plain cellpose.train.train_seg",
+            measured.row("plain").seconds,
+            "",
+            None,
+            f"median, {over}",
+        )
+        for row in measured.rows[1:]:
+            target = 1.0 if row.name == "strict" else None
+            yield Benchmark(
+                f"{encoder}: {row.name} / plain",
+                row.ratio,
+                f"<= {target:.2f}" if target else "",
+                row.ratio <= target if target else None,
+                f"{row.what}; {row.lowest:.2f} to {row.highest:.2f}, {over}",
+            )
+
+
+def substitutes() -> Iterator[Benchmark]:
+    """The substitutes' speed beside what they replace, forward and backward."""
+    import bench_substitutes
+    import torch
+
+    device = torch.device("cpu")
+    for what, n_rows, k, width in bench_substitutes.CALLS:
+        call = bench_substitutes.rel_pos_call(n_rows, k, width, device)
+        original, *_, both = bench_substitutes.compare(call, rounds=15, inner=20, unit=1e3)
+        yield Benchmark(
+            f"get_rel_pos, {what.replace('`', '')}: substitutes / original",
+            both / original,
+            "",
+            None,
+            f"{original:.3f} ms originally, medians of 15 alternating rounds of 20 calls",
+        )
+
+
+def audit_ratio() -> Iterator[Benchmark]:
+    """What an audited step takes, beside the same steps unaudited."""
+    import numpy as np
+
+    from cellrepro.cells.images import LabelledImage
+    from cellrepro.cells.network import seeded_network
+    from cellrepro.cells.synthetic import nuclei
+    from cellrepro.cells.training import Loop
+    from cellrepro.record.audit import audit
+
+    made = nuclei(0)
+    images = [LabelledImage("synth", made.image, made.masks.astype(np.int32), Path(), None)]
+    for encoder, rounds in (("tiny", 7), ("vit-b", 3)):
+        network = seeded_network(encoder, seed=0)
+        loop = Loop(network, images, (), n_epochs=2 * rounds + 2, learning_rate=1e-5)
+        loop.step()
+        loop.step()
+        ratios = []
+        for _ in range(rounds):
+            started = time.perf_counter()
+            loop.step()
+            plain = time.perf_counter() - started
+            ratios.append(audit(loop.step, replays=2, model=network).seconds / plain)
+        value = statistics.median(ratios)
+        yield Benchmark(
+            f"{encoder}: audited step, 2 replays / plain step",
+            value,
+            "<= 4",
+            value <= 4,
+            f"{rounds} alternating rounds; {min(ratios):.2f} to {max(ratios):.2f}",
+        )
+
+
+def numeric_class_time() -> Benchmark:
+    from cellrepro.record.numeric import numeric_class
+
+    times = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        numeric_class()
+        times.append(time.perf_counter() - started)
+    value = max(times)  # the first one is what a run pays
+    return Benchmark(
+        "numeric class, seconds",
+        value,
+        "<= 2",
+        value <= 2,
+        f"longest of {ROUNDS}, PyTorch imported; median {statistics.median(times):.2f}",
+    )
+
+
 def _network() -> object:
     import torch
 
@@ -174,6 +278,17 @@ def learning(data: Path | None) -> list[Benchmark]:
                 ),
             ]
     return results
+
+
+GROUPS: dict[str, Callable[[Path | None], Iterable[Benchmark]]] = {
+    "import": lambda data: [import_time()],
+    "loop": lambda data: loop(),
+    "cost": lambda data: cost(),
+    "substitutes": lambda data: substitutes(),
+    "audit": lambda data: audit_ratio(),
+    "numeric-class": lambda data: [numeric_class_time()],
+    "learning": learning,
+}
 
 
 if __name__ == "__main__":

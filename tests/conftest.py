@@ -66,14 +66,18 @@ def _generators():
 def _switches():
     if not _torch():
         return {}
-    from cellrepro.control.determinism import switches
+    from cellrepro.control.determinism import MOVED_BY_CELLPOSE, switches
 
     found = {f"torch {name}": value for name, value in switches().items()}
-    if "cellpose.vit" not in sys.modules:  # its import allows TF32; that is no test's fault
-        del found["torch cuda_matmul_allow_tf32"]
+    if "cellpose.vit" not in sys.modules:  # its import moves these; that is no test's fault
+        for name in MOVED_BY_CELLPOSE:
+            del found[f"torch {name}"]
     found["torch threads"] = _torch().get_num_threads()
     found["torch gradients"] = _torch().is_grad_enabled()
     found["torch dtype"] = _torch().get_default_dtype()
+    found["torch oneDNN"] = _torch().backends.mkldnn.enabled
+    found["torch hooks on every module"] = len(_torch().nn.modules.module._global_forward_hooks)
+    found["torch dispatch modes"] = _torch()._C._len_torch_dispatch_stack()
     return found
 
 

@@ -1,5 +1,6 @@
 """Two named things compared: runs, masks, folders, weights; and refusals."""
 
+import json
 import shutil
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tifffile
 from safetensors.numpy import load_file, save_file
 
-from cellrepro.comparison import compare
+from cellrepro.comparison import compare, compare_repeats
 from cellrepro.errors import BadInput
 from cellrepro.record.manifest import Manifest
 from cellrepro.record.store import Store
@@ -236,3 +237,26 @@ def test_runs_over_other_images_are_refused(compare_changed, first):
     (record,) = first.manifest.masks.values()
     with pytest.raises(BadInput, match=r"/0 and .*/1 segmented no image of the same name"):
         compare_changed(masks={"another": record})
+
+
+def test_two_numeric_classes_are_named_and_their_probes_counted(small_store, tmp_path):
+    """The machine's class stands in the environment, and a note says which operations moved."""
+    shutil.copytree(small_store.root, tmp_path / "outputs")
+    store = Store(tmp_path / "outputs")
+    run = store.run(small_store.key)
+    first, second = run.repeats
+    same = compare_repeats((run, first), (run, second))
+    assert "numeric_class" not in same.environment
+    assert first.manifest.numeric_class["probes"]
+    path = second.folder / "manifest.json"
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    plain["numeric_class"]["name"] = "another"
+    probe = sorted(plain["numeric_class"]["probes"])[0]
+    plain["numeric_class"]["probes"][probe] = "0" * 64
+    path.chmod(0o644)
+    path.write_text(json.dumps(plain), encoding="utf-8")
+    again = Store(tmp_path / "outputs").run(small_store.key)
+    found = compare_repeats((again, again.repeats[0]), (again, again.repeats[1]))
+    assert found.environment["numeric_class"][1] == "another"
+    assert "environment" in found.differs
+    assert any(probe in note and "1 of" in note for note in found.notes)

@@ -359,11 +359,26 @@ def go_through(blocks):
 def test_any_modes_from_any_start_end_as_they_began(start, blocks):
     """Also where blocks raise or change switches, and where PyTorch refuses to read some."""
     with as_found():
+        # PyTorch 2.15 tells "tf32" from "tf32 unless a parent says otherwise", the state in which
+        # a process starts; no call leads back there, so that is the one start left out.
+        change("cudnn_tf32", True)
         for name, value in start:
             change(name, value)
         before = readings()
         go_through(blocks)
         assert readings() == before
+
+
+def test_a_new_process_reads_as_it_started():
+    script = (
+        "import torch\n"
+        "from cellrepro.control.determinism import MODES, mode_in_force, switches\n"
+        "before = switches()\n"
+        "for mode in MODES:\n"
+        "    with mode_in_force(mode, tf32=True, device='cpu'): assert switches() != before\n"
+        "    assert switches() == before, mode\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
 
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])

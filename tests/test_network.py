@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import http.server
+import importlib
 import os
 import random
 import shutil
@@ -17,7 +18,13 @@ import pytest
 import safetensors.numpy
 
 from cellrepro.cells import network as module
-from cellrepro.cells.network import ModelSource, build, find_model, save_weights
+from cellrepro.cells.network import (
+    ModelSource,
+    build,
+    find_model,
+    save_weights,
+    seeded_network,
+)
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record.store import Store
 
@@ -134,6 +141,94 @@ def test_dtype(tmp_path):
     half = build(source, seed=0, device=torch.device("cpu"), dtype="bfloat16")
     assert half.dtype == torch.bfloat16
     assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+
+
+# -- other encoders ------------------------------------------------------------------------
+
+# As TINY_DIGEST, of `small` below: of the weights that the large encoders' way of drawing gives.
+SMALL_DIGEST = "3a2a0a6ca3b2c6eeef62b4b56c48619d4d99d9c038a03c64e1a8e19b8453d4d0"
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """An encoder drawn as the large ones are, in a hundredth of their time."""
+    sizes = module.Encoder(96, 3, 2, 2.0, (2,), patch=8)
+    monkeypatch.setitem(module.ENCODERS, "small", sizes)
+    return "small"
+
+
+def test_the_large_encoders_start_is_pinned(small, tmp_path):
+    network = seeded_network(small, seed=0)
+    assert save_weights(network, tmp_path / "w.safetensors", architecture="tiny") == SMALL_DIGEST
+
+
+def test_seeds_of_the_large_encoders(small):
+    a, b, c = (bits(seeded_network(small, seed=seed)) for seed in (5, 5, 6))
+    assert a == b
+    assert a["encoder.blocks.0.attn.qkv.weight"] != c["encoder.blocks.0.attn.qkv.weight"]
+    # 96 numbers in a token are more than the 64 patterns of its patch, so these are drawn too
+    assert a["encoder.patch_embed.proj.weight"] != c["encoder.patch_embed.proj.weight"]
+
+
+def test_weights_are_uniform_by_fan_in(small):
+    weight = seeded_network(small, seed=0).encoder.blocks[0].mlp.lin2.weight.detach()
+    bound = (2.0 * 96) ** -0.5
+    assert weight.shape == (96, 192)
+    assert 0.99 * bound < float(weight.max()) <= bound
+    assert -bound <= float(weight.min()) < -0.99 * bound
+    assert abs(float(weight.mean())) < 0.02 * bound
+
+
+def test_tables_of_positions_are_as_sam_has_them(small):
+    """27 rows where attention was windowed in SAM, 127 where it was global; all of them zero."""
+    blocks = seeded_network(small, seed=0).encoder.blocks
+    assert [block.attn.rel_pos_h.shape[0] for block in blocks] == [27, 27, 127]
+    assert [block.attn.rel_pos_w.shape[1] for block in blocks] == [48, 48, 48]
+    assert all(not block.attn.rel_pos_h.any() for block in blocks)
+    assert [block.window_size for block in blocks] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("name", "build"), [("vit-b", "vit_b"), ("vit-l", "vit_l")])
+def test_sizes_are_sams(name, build, monkeypatch):
+    sam = importlib.import_module("segment_anything.build_sam")  # whose name a function has taken
+    asked = {}
+    monkeypatch.setattr(sam, "_build_sam", lambda **sizes: asked.update(sizes))
+    sam.sam_model_registry[build](None)
+    sizes = module.ENCODERS[name]
+    assert asked == {
+        "encoder_embed_dim": sizes.width,
+        "encoder_depth": sizes.depth,
+        "encoder_num_heads": sizes.heads,
+        "encoder_global_attn_indexes": list(sizes.global_blocks),
+        "checkpoint": None,
+    }
+    assert (sizes.mlp_ratio, sizes.patch) == (4.0, 8)
+
+
+def test_patch(small):
+    import torch
+
+    network = seeded_network("tiny", seed=0, patch=8)
+    assert network.ps == 8
+    assert network.encoder.patch_embed.proj.weight.shape == (192, 3, 8, 8)
+    assert seeded_network(small, seed=0, patch=16).encoder.pos_embed.shape == (1, 16, 16, 96)
+    with torch.no_grad():
+        assert network.eval()(torch.zeros(1, 3, 256, 256))[0].shape == (1, 3, 256, 256)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": "vit_b"}, "encoder is 'vit_b'; expected one of tiny, vit-b, vit-l"),
+        ({"patch": 12}, "patch is 12 pixels; expected 4, 8 or 16"),
+        ({"patch": 2}, "patch is 2 pixels; expected 4, 8 or 16"),
+        ({"seed": -1}, "seed is -1; expected a whole number"),
+    ],
+    ids=["encoder", "patch that does not divide", "patch too small", "seed"],
+)
+def test_a_network_that_there_is_not(changes, message):
+    with pytest.raises(BadInput, match=message):
+        seeded_network(**{"encoder": "tiny", "seed": 0, **changes})
 
 
 # -- saved ---------------------------------------------------------------------------------
@@ -271,7 +366,7 @@ def small_cellpose(monkeypatch, tmp_path):
     from cellpose.vit import CPSAM
     from segment_anything import sam_model_registry
 
-    with module._small_encoder():
+    with module._encoder_in_place(module.ENCODERS["tiny"]):
         small = sam_model_registry["vit_l"]
     monkeypatch.setitem(sam_model_registry, "vit_l", small)
     monkeypatch.setattr("cellpose.models.MODEL_DIR", tmp_path / "models")

@@ -17,6 +17,7 @@ from cellrepro.compare.masks import MaskComparison, compare_masks
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.errors import BadInput
+from cellrepro.record import numeric
 from cellrepro.record.manifest import Manifest
 from cellrepro.record.store import Repeat, Run, Store
 
@@ -192,8 +193,11 @@ def compare_repeats(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> Comparison:
         for name in _SURROUNDINGS
         for key, values in _differing_field(getattr(first, name), getattr(second, name)).items()
     }
+    classes, moved = _numeric_classes(first, second)
+    environment |= classes
     same_data = first.data.digest == second.data.digest
     masks, notes = _masks_of(repeat_a, repeat_b)
+    notes += moved
     weights = None
     if repeat_a.weights is not None and repeat_b.weights is not None:
         weights = compare_weights(repeat_a.weights, repeat_b.weights)
@@ -268,6 +272,21 @@ def _compare_folders(a: Path, b: Path) -> Comparison:
         notes,
         complete=not alone,
     )
+
+
+def _numeric_classes(a: Manifest, b: Manifest) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
+    """The names of two numeric classes where they differ, and in which probes they do."""
+    if a.numeric_class is None or b.numeric_class is None or a.numeric_class == b.numeric_class:
+        return {}, []
+    probes = numeric.differs(
+        numeric.NumericClass(**a.numeric_class), numeric.NumericClass(**b.numeric_class)
+    )
+    n_probes = len(a.numeric_class["probes"].keys() | b.numeric_class["probes"].keys())
+    names = (a.numeric_class["name"], b.numeric_class["name"])
+    return {"numeric_class": names}, [
+        f"the machines compute other bits: {len(probes)} of {n_probes} probe operations differ "
+        f"({', '.join(probes[:6])}{', …' if len(probes) > 6 else ''})"
+    ]
 
 
 def _mask_files(folder: Path) -> dict[str, Path]:

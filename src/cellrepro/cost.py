@@ -290,15 +290,10 @@ def _images(data: str | None) -> Sequence[Any]:
 
     from cellrepro.cells.images import LabelledImage, read_folder
     from cellrepro.cells.synthetic import nuclei
-    from cellrepro.cells.training import MIN_TRAIN_MASKS
+    from cellrepro.cells.timing import trainable
 
     if data is not None:
-        images = [
-            image
-            for image in read_folder(Path(data)).train
-            if image.masks is not None and len(np.unique(image.masks)) > MIN_TRAIN_MASKS
-        ]
-        return images[:_MOST_IMAGES]
+        return [image for image in read_folder(Path(data)).train if trainable(image)][:_MOST_IMAGES]
     drawn = [nuclei(seed) for seed in range(_MOST_IMAGES)]
     return [
         LabelledImage(f"synth_{seed}", made.image, made.masks.astype(np.int32), Path(), None)

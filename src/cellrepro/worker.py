@@ -35,6 +35,7 @@ from cellrepro.record.manifest import (
     TrainingRecord,
     WeightsRecord,
 )
+from cellrepro.record.numeric import numeric_class
 from cellrepro.record.spec import Spec
 from cellrepro.record.store import MANIFEST, STAGED_DATA, WEIGHTS
 from cellrepro.record.warned import WarningLog
@@ -135,6 +136,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
         threads=torch.get_num_threads(),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         numeric_libraries=host.numeric_libraries(),
+        numeric_class=asdict(numeric_class(device=str(device))),
         variables={name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
         switches=switches,
         seeds={"python": spec.seed, "numpy": spec.seed, "torch": spec.seed, "data": spec.data_seed},

@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from cellrepro.cells.images import LabelledImage
 from cellrepro.cells.training import MIN_TRAIN_MASKS, WEIGHT_DECAY, Loop
 from cellrepro.control.determinism import mode_in_force
@@ -213,18 +215,29 @@ def _set_as_others_do(*, only_warn: bool) -> None:
 
 
 def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledImage]:
-    """Images whose masks carry their flows: Cellpose computes none where it is given four planes.
+    """Images with their flows, so that no training computes them again.
 
-    Planes are labels, cell probability, flow along Y and along X, float32.
+    Parameters
+    ----------
+    images : sequence of LabelledImage
+        Those without `MIN_TRAIN_MASKS` masks are left out, as Cellpose leaves them out.
+    device : torch.device
+        Where flows are computed.
+
+    Returns
+    -------
+    list of LabelledImage
+        In the place of masks float32 planes, shape (4, Y, X): labels, cell probability, flow along
+        Y, flow along X. Given four planes, Cellpose 4.2.1.1 computes none (``dynamics.py``).
+
+    Raises
+    ------
+    BadInput
+        If none is left.
     """
-    import numpy as np
     from cellpose.dynamics import labels_to_flows
 
-    usable = [
-        image
-        for image in images
-        if image.masks is not None and len(np.unique(image.masks)) > MIN_TRAIN_MASKS
-    ]
+    usable = [image for image in images if trainable(image)]
     if not usable:
         raise BadInput(
             f"none of the {len(images)} images has {MIN_TRAIN_MASKS} masks or more, the least "
@@ -233,6 +246,12 @@ def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledIma
     masks = [image.masks.copy() for image in usable if image.masks is not None]
     flows = labels_to_flows(masks, device=device)
     return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
+
+
+def trainable(image: LabelledImage) -> bool:
+    """Whether an image has the masks that Cellpose asks for."""
+    masks = image.masks
+    return masks is not None and len(np.unique(masks[masks > 0])) >= MIN_TRAIN_MASKS
 
 
 class _Enough(Exception):

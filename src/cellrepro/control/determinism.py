@@ -278,6 +278,9 @@ class _State:
     PyTorch keeps the precision of float32 products twice: ``matmul`` and ``cudnn_tf32`` behind
     the older interface, ``precisions`` behind the newer one, of which the older sets a part. The
     newer one reads with inheritance followed, the older one not at all where the two disagree.
+
+    One thing cannot be put back: that cuDNN's two precisions were never set (torch 2.15). They
+    read ``tf32`` as before, but a parent set after the first mode no longer reaches them.
     """
 
     flags: dict[str, Any]

@@ -14,10 +14,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.control.knowledge import base_name
+from cellrepro.errors import BadInput
 
 
 class Loose(TorchDispatchMode):
     """Turn determinism off for the calls of some operations, inside a ``with`` block.
+
+    Their calls in the backward pass count, and all else stays as the mode in force has it.
 
     Parameters
     ----------
@@ -29,6 +32,11 @@ class Loose(TorchDispatchMode):
     n_calls : int
         How many calls were left loose; 0 means that the block proved nothing about them.
 
+    Raises
+    ------
+    BadInput
+        If ``operations`` is a single text, is empty, or names no operation.
+
     Examples
     --------
     >>> with Loose(["index_put"]) as loose:
@@ -37,8 +45,16 @@ class Loose(TorchDispatchMode):
     1
     """
 
+    # Operations that take functions, such as flex attention, come here too (torch 2.7).
+    supports_higher_order_operators = True
+
     def __init__(self, operations: Collection[str]) -> None:
         super().__init__()
+        if isinstance(operations, str) or not operations:
+            raise BadInput(
+                f"operations is {operations!r}; expected a collection of names, such as "
+                '["index_put"]'
+            )
         self._names = {base_name(operation) for operation in operations}
         self._loose: dict[Any, bool] = {}
         self.n_calls = 0
@@ -54,9 +70,9 @@ class Loose(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         self.n_calls += 1
         mode, cudnn = torch.get_deterministic_debug_mode(), torch.backends.cudnn.deterministic
-        torch.set_deterministic_debug_mode("default")
-        torch.backends.cudnn.deterministic = False
         try:
+            torch.set_deterministic_debug_mode("default")
+            torch.backends.cudnn.deterministic = False
             return func(*args, **(kwargs or {}))
         finally:
             torch.set_deterministic_debug_mode(mode)

@@ -281,9 +281,12 @@ class Auditor(Observer):
             if before is not None and not before.complete:
                 return call.run()
             returned = call.run()
-            actual = plan.outputs(call.args, call.kwargs, returned)
-            if any(map(_comparable, actual)):
-                self._replay(call, spot, before, actual)
+            expected = [_Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
+            for bits in expected:
+                if bits.comparable:
+                    with _quiet() if plan.guarded or _only_warns() else _AS_IT_IS:
+                        self._replay(call, spot, before, expected)
+                    break
             return returned
 
     def result(self, *, n_steps: int, seconds: float) -> Audit:
@@ -308,38 +311,31 @@ class Auditor(Observer):
             seconds=seconds,
         )
 
-    def _replay(self, call: Call, spot: _Spot, before: _Before | None, actual: list[Any]) -> None:
-        plan = spot.plan
-        expected = [_Bits(value) for value in actual]
-        if plan.guarded or torch.is_deterministic_algorithms_warn_only_enabled():
-            warned: Any = warnings.catch_warnings()  # the operation itself has warned already
-        else:
-            warned = nullcontext()
-        with warned:
-            if plan.guarded or torch.is_deterministic_algorithms_warn_only_enabled():
-                warnings.simplefilter("ignore")
-            try:
-                for index in range(self._replays):
-                    args, kwargs = call.args, call.kwargs
-                    if before is not None:
-                        args, kwargs = before.again(last=index == self._replays - 1)
-                    returned = call.func(*args, **kwargs)
-                    replayed = plan.outputs(args, kwargs, returned)
-                    spot.n_replays += 1
-                    if not _all_same(expected, replayed):
-                        spot.add(expected, replayed)
-                        if spot.warned is None:
-                            if before is not None:
-                                before.generators_back()
-                            spot.warned = _warns(call.func, args, kwargs)  # on the copies
-                spot.n_replayed += 1
-            except Exception as error:
-                # Out of memory, or an operation that cannot be asked twice: the step goes on.
-                spot.n_failed += 1
-                spot.failure = f"replay raised {type(error).__name__}"
-            finally:
+    def _replay(
+        self, call: Call, spot: _Spot, before: _Before | None, expected: list[_Bits]
+    ) -> None:
+        func, args, kwargs, outputs = call.func, call.args, call.kwargs, spot.plan.outputs
+        try:
+            for index in range(self._replays):
                 if before is not None:
-                    before.finish()
+                    args, kwargs = before.again(last=index == self._replays - 1)
+                replayed: Any = outputs(args, kwargs, func(*args, **kwargs))
+                spot.n_replays += 1
+                if not _all_same(expected, replayed):
+                    spot.add(expected, replayed)
+                    if spot.warned is None:
+                        if before is not None:
+                            before.generators_back()
+                        spot.warned = _warns(func, args, kwargs)  # on the copies
+                replayed = None  # so that the next one takes its memory
+            spot.n_replayed += 1
+        except Exception as error:
+            # Out of memory, or an operation that cannot be asked twice: the step goes on.
+            spot.n_failed += 1
+            spot.failure = f"replay raised {type(error).__name__}"
+        finally:
+            if before is not None:
+                before.finish()
 
 
 class _Spot:
@@ -372,9 +368,7 @@ class _Spot:
 
 
 def _all_same(expected: list[_Bits], replayed: list[Any]) -> bool:
-    if len(expected) != len(replayed):
-        return False
-    return all(bits.same(value) for bits, value in zip(expected, replayed, strict=True))
+    return len(expected) == len(replayed) and all(map(_Bits.same, expected, replayed))
 
 
 def _audited(spot: _Spot) -> AuditedOp:
@@ -423,6 +417,8 @@ class _Plan:
     fresh: tuple[int, ...]
     """Returned values to compare: not (views of) arguments, nor memory that nobody wrote."""
     n_returns: int
+    leaves_no_trace: bool = True
+    """Whether running it moves nothing."""
 
     @classmethod
     def of(cls, func: Any) -> _Plan:
@@ -452,6 +448,11 @@ class _Plan:
             for index, returned in enumerate(schema.returns)
             if returned.alias_info is None and index not in _UNUSED_OUTPUTS.get(name, ())
         )
+        draws = (
+            guarded
+            or torch.Tag.nondeterministic_seeded in func.tags
+            or any("Generator" in str(argument.type) for _, argument in arguments)
+        )
         return cls(
             # Nothing is computed by a view or by reading a number out of a tensor.
             replayable=bool(written or fresh)
@@ -459,20 +460,14 @@ class _Plan:
             and name not in ("local_scalar_dense", "item")
             and func.namespace not in _NEVER_AGAIN
             and torch.Tag.inplace_view not in func.tags,
-            draws=guarded
-            or torch.Tag.nondeterministic_seeded in func.tags
-            or any("Generator" in str(argument.type) for _, argument in arguments),
+            draws=draws,
             written=tuple(written),
             guarded=guarded,
             alone=written[0][0] if len(written) == 1 and not lists else -1,
             fresh=fresh,
             n_returns=len(schema.returns),
+            leaves_no_trace=not written and not draws,
         )
-
-    @property
-    def leaves_no_trace(self) -> bool:
-        """Whether running it moves nothing."""
-        return not self.written and not self.draws
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""
@@ -520,7 +515,7 @@ class _Before:
         self._call, self._buffers = call, buffers
         self._taken: list[torch.Tensor] = []
         self._views: dict[int, _View] = {}
-        self._spans: dict[int, torch.Tensor] = {}
+        self._spans: dict[int, _Span] = {}
         self._clones: dict[int, torch.Tensor] = {}
         self._single: torch.Tensor | None = None
         self._kept: torch.Tensor | None = None
@@ -555,34 +550,15 @@ class _Before:
             elif tensor.device.type != "meta":
                 self._clones[id(tensor)] = tensor.clone()
         # An argument that shares memory with a written one has to share the copy too.
-        spans: dict[int, list[int]] = {}
         for tensor in tensors:
             if is_traceable_wrapper_subclass(tensor) or not _spannable(tensor):
                 continue
             storage = tensor.untyped_storage()
-            key = storage._cdata
-            if key in keys:
-                self._views[id(tensor)] = _View(key, tensor)
-                low, high = _extent(tensor)
-                span = spans.setdefault(key, [low, high, 0])
-                span[0], span[1] = min(span[0], low), max(span[1], high)
-                self._views[id(tensor)].storage = storage
-        shifts = {}
-        for view in self._views.values():
-            low, high, _ = spans[view.key]
-            low -= low % _LINE
-            if view.key not in self._spans:
-                storage = view.storage
-                shift = storage.data_ptr() % _LINE if storage.device.type == "cpu" else 0
-                shifts[view.key] = shift if shift % 16 == 0 else 0
-                whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-                kept = torch.empty(
-                    shifts[view.key] + high - low, dtype=torch.uint8, device=storage.device
-                )
-                kept[shifts[view.key] :].copy_(whole[low:high])
-                self._spans[view.key] = kept
-            view.storage = None
-            view.move(shifts[view.key] - low)
+            if storage._cdata in keys:
+                span = self._spans.setdefault(storage._cdata, _Span(storage))
+                self._views[id(tensor)] = _View(span, tensor)
+        for span in self._spans.values():
+            span.keep()
 
     def again(self, *, last: bool) -> tuple[tuple, dict[str, Any]]:
         """The same arguments, with fresh copies of what is written; generators as they were."""
@@ -602,7 +578,8 @@ class _Before:
             )
         if not self._views and not self._clones:
             return call.args, call.kwargs
-        spans = {key: kept if last else kept.clone() for key, kept in self._spans.items()}
+        for span in self._spans.values():
+            span.copy(last=last)
         clones = {key: kept if last else kept.clone() for key, kept in self._clones.items()}
 
         def fresh(value: Any) -> Any:
@@ -611,7 +588,7 @@ class _Before:
             if id(value) in clones:
                 return clones[id(value)]
             view = self._views.get(id(value))
-            return value if view is None else view.of(spans[view.key])
+            return value if view is None else view.of_copy()
 
         kwargs = {name: fresh(value) for name, value in call.kwargs.items()}
         return tuple(fresh(value) for value in call.args), kwargs
@@ -656,26 +633,58 @@ class _Buffers:
         self._free.setdefault(buffer.nbytes, []).append(buffer)
 
 
+class _Span:
+    """The stretch of a storage that an operation's arguments lie in, and a copy of it.
+
+    The copy lies as the storage lies to the lines of memory.
+    """
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self._low, self._high = storage.nbytes(), 0
+        self._kept: Any = None
+        self.moved = 0
+        """Bytes by which the copy starts later in its memory than the storage does."""
+        self.memory: Any = None
+
+    def cover(self, low: int, high: int) -> None:
+        """Be no shorter than from byte ``low`` to before byte ``high``."""
+        self._low, self._high = min(self._low, low), max(self._high, high)
+
+    def keep(self) -> None:
+        """Remember what is in it."""
+        storage = self._storage
+        low = self._low - self._low % _LINE
+        shift = storage.data_ptr() % _LINE if storage.device.type == "cpu" else 0
+        shift -= shift % 16  # the largest item
+        whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        part = whole[low : self._high]
+        self._kept = torch.empty(shift + len(part), dtype=torch.uint8, device=storage.device)
+        self._kept[shift:].copy_(part)
+        self.moved = shift - low
+        self._storage = None
+
+    def copy(self, *, last: bool) -> None:
+        """Give ``memory`` what was kept; the last one may have the original."""
+        self.memory = (self._kept if last else self._kept.clone()).untyped_storage()
+
+
 class _View:
     """How a tensor lies in its storage."""
 
-    def __init__(self, key: int, tensor: torch.Tensor) -> None:
-        self.key = key
-        self.storage: Any = None
+    def __init__(self, span: _Span, tensor: torch.Tensor) -> None:
+        self._span = span
+        span.cover(*_extent(tensor))
         self._dtype, self._device = tensor.dtype, tensor.device
-        self._offset = tensor.storage_offset() * tensor.element_size()
-        self._item = tensor.element_size()
+        self._offset, self._item = int(tensor.storage_offset()), tensor.element_size()
         self._size, self._stride = tensor.size(), tensor.stride()
         self._conj, self._neg = tensor.is_conj(), tensor.is_neg()
 
-    def move(self, n_bytes: int) -> None:
-        """Lie so many bytes further on."""
-        self._offset += n_bytes
-
-    def of(self, memory: torch.Tensor) -> torch.Tensor:
-        """The same view of other memory."""
+    def of_copy(self) -> torch.Tensor:
+        """The same view of the copy."""
+        offset = self._offset + self._span.moved // self._item
         tensor = torch.empty(0, dtype=self._dtype, device=self._device)
-        tensor.set_(memory.untyped_storage(), self._offset // self._item, self._size, self._stride)
+        tensor.set_(self._span.memory, max(0, offset), self._size, self._stride)
         if self._conj:
             tensor = tensor.conj()
         return torch._neg_view(tensor) if self._neg else tensor
@@ -683,8 +692,7 @@ class _View:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """First and last byte (exclusive) of a tensor in its storage."""
-    item = tensor.element_size()
-    low = tensor.storage_offset()
+    item, low = tensor.element_size(), int(tensor.storage_offset())
     if tensor.numel() == 0:
         return low * item, low * item
     steps = zip(tensor.size(), tensor.stride(), strict=True)
@@ -704,18 +712,17 @@ def _spannable(tensor: torch.Tensor) -> bool:
 
 def _alone(call: Call, position: int) -> torch.Tensor | None:
     """The argument written into, if a copy of it alone is an equal input."""
-    written = call.args[position] if position < len(call.args) else None
+    written: Any = call.args[position] if position < len(call.args) else None
     if not _in_one_stretch(written) or written.data_ptr() % _LINE:
         return None
     for value in (*call.args, *call.kwargs.values()) if call.kwargs else call.args:
-        if isinstance(value, torch.Tensor) and value is not written:
-            if value.layout is not torch.strided or _share_memory(value, written):
-                return None
+        if (
+            value is not written
+            and isinstance(value, torch.Tensor)
+            and (value.layout is not torch.strided or _is_alias(value, written))
+        ):
+            return None
     return written
-
-
-def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch._C._is_alias_of(a, b)  # type: ignore[attr-defined]
 
 
 class _GeneratorState:
@@ -757,6 +764,18 @@ def _default_generators(device: torch.device) -> list[torch.Generator]:
     return [module.default_generators[index]]
 
 
+_AS_IT_IS = nullcontext()
+_only_warns = torch.is_deterministic_algorithms_warn_only_enabled
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warning of a replay: the operation itself has warned already."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _warns(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     """Whether PyTorch, asked for determinism, warns of this operation."""
     mode = torch.get_deterministic_debug_mode()
@@ -788,10 +807,13 @@ def _threads(number: int | None) -> Iterator[None]:
 class _Bits:
     """A result, ready to be compared with several others."""
 
-    __slots__ = ("_dtype", "_n_bytes", "_pointer", "_shape", "_stride", "value")
+    __slots__ = ("_dtype", "_n_bytes", "_pointer", "_shape", "_stride", "comparable", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self.comparable = not isinstance(value, torch.Tensor) or (
+            value.numel() > 0 and not value.is_meta
+        )
         self._pointer = 0
         if _in_one_stretch(value):
             self._pointer, self._n_bytes = value.data_ptr(), value.nbytes
@@ -801,19 +823,16 @@ class _Bits:
         """Whether another value holds the `same_bits`."""
         if (
             self._pointer
-            and _in_one_stretch(other)
+            and type(other) in _PLAIN
             and other.dtype is self._dtype
+            and other.layout is torch.strided
             and other.shape == self._shape
             and other.stride() == self._stride
+            and other.is_cpu
+            and not other.is_neg()
         ):
             return _memcmp(self._pointer, other.data_ptr(), self._n_bytes) == 0
         return same_bits(self.value, other)
-
-
-def _comparable(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or (
-        value.device.type != "meta" and value.numel() > 0
-    )
 
 
 def _in_one_stretch(value: Any) -> bool:
@@ -831,6 +850,7 @@ def _in_one_stretch(value: Any) -> bool:
     )
 
 
+_is_alias = torch._C._is_alias_of  # type: ignore[attr-defined]
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _REAL = frozenset(
     {
@@ -860,10 +880,10 @@ def same_bits(a: Any, b: Any) -> bool:
         return type(a) is type(b) and _plain_bits(a) == _plain_bits(b)
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
         return False
-    parts = _parts(a), _parts(b)
-    if parts[0] is None or parts[1] is None:
+    x, y = _parts(a), _parts(b)
+    if x is None or y is None:
         return torch.equal(_as_integers(a), _as_integers(b))
-    return len(parts[0]) == len(parts[1]) and all(map(same_bits, *parts))
+    return len(x) == len(y) and all(map(same_bits, x, y))
 
 
 def _plain_bits(value: Any) -> Any:
@@ -927,11 +947,11 @@ def difference(a: Any, b: Any) -> tuple[int, float]:
         return (0, 0.0) if same_bits(a, b) else (1, _distance(a, b))
     if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
         return max(a.numel(), b.numel()), float("inf")
-    parts = _parts(a), _parts(b)
-    if parts[0] is not None and parts[1] is not None:
-        if len(parts[0]) != len(parts[1]):
+    one, other = _parts(a), _parts(b)
+    if one is not None and other is not None:
+        if len(one) != len(other):
             return max(a.numel(), b.numel()), float("inf")
-        both = [difference(x, y) for x, y in zip(*parts, strict=True)]
+        both = [difference(x, y) for x, y in zip(one, other, strict=True)]
         return sum(n for n, _ in both), max((largest for _, largest in both), default=0.0)
     moved = _as_integers(a).cpu() != _as_integers(b).cpu()
     real = [torch.view_as_real(t) if t.is_complex() else t for t in map(_resolved, (a, b))]

@@ -112,6 +112,8 @@ class Manifest(_Record):
     threads: int
     cpu_capability: str
     numeric_libraries: list[dict[str, Any]]
+    numeric_class: dict[str, Any] | None = None
+    """``name`` and ``probes`` of `cellrepro.record.numeric.numeric_class`; null in old stores."""
     variables: dict[str, str]
     """Environment variables in force that change numbers."""
     switches: dict[str, Any]

@@ -357,7 +357,7 @@ _NOWHERE = (None, None)
 
 # -- Python's side of it -------------------------------------------------------------------
 
-_next_node: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+_next_node: Callable[[], int] = torch.autograd._get_sequence_nr
 _ENGINE = torch_graph._engine_run_backward.__code__
 """The frame in which a backward pass runs when it is asked for in Python."""
 

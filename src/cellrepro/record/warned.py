@@ -7,7 +7,6 @@ its own, so each warning comes while its operation is known.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,16 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.control import knowledge, substitutes
+from cellrepro.control.alerts import alert_in
 from cellrepro.control.determinism import mode_in_force
+from cellrepro.errors import BadInput
 from cellrepro.record.manifest import PlaceRecord, WarningRecord
 
 if TYPE_CHECKING:
     import torch
 
     from cellrepro.record.operations import Observer, Step
-
-ABOUT_DETERMINISM = "does not have a deterministic implementation"
-"""What PyTorch says of an operation that it cannot repeat."""
 
 
 class WarningLog:
@@ -62,11 +60,12 @@ class WarningLog:
         """
         from cellrepro.record.operations import Observer
 
+        outer = self.observer
         with Observer(model) as self.observer:
             try:
                 yield
             finally:
-                self.observer = None
+                self.observer = outer
 
     def _collect(
         self, message: Any, category: type, filename: str, lineno: int, *args: Any, **kwargs: Any
@@ -135,14 +134,15 @@ def about_determinism(records: list[WarningRecord]) -> tuple[DeterminismWarning,
     """
     found = []
     for record in records:
-        if ABOUT_DETERMINISM not in record.message:
+        alert = alert_in(record.message)
+        if alert is None:
             continue
         known = knowledge.lookup(record.message)
         place = record.place
         substitute = None if place is None else substitutes.for_operation(place.op, place.source)
         found.append(
             DeterminismWarning(
-                alert=re.split(rf"\s+{ABOUT_DETERMINISM}", record.message)[0].split()[-1],
+                alert=alert,
                 op=None if place is None else place.op,
                 module=None if place is None else place.module,
                 source=None if place is None else place.source,
@@ -174,6 +174,15 @@ def determinism_warnings(
         In the order in which they came; empty is no proof that the step repeats, see
         `cellrepro.audit`.
 
+    Raises
+    ------
+    BadInput
+        If ``step`` cannot be called.
+
+    Notes
+    -----
+    The step's other warnings are not shown.
+
     Examples
     --------
     >>> import torch
@@ -182,6 +191,8 @@ def determinism_warnings(
     >>> [(w.alert, w.op, w.phase, w.count) for w in determinism_warnings(step)]
     [('put_', 'aten.put_.default', 'forward', 1)]
     """
+    if not callable(step):
+        raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
     log = WarningLog()
     with mode_in_force("warn"), log.listening(), log.observing(model):
         step()

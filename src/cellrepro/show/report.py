@@ -752,6 +752,7 @@ def _surroundings(manifest: Manifest) -> dict[str, str]:
         "device": manifest.device,
         "threads": manifest.threads,
         "instruction set in use": manifest.cpu_capability,
+        "numeric class": (manifest.numeric_class or {}).get("name"),
         **{f"host: {name}": value for name, value in host.items()},
         **{f"switch: {name}": value for name, value in manifest.switches.items()},
         **{f"variable: {name}": value for name, value in manifest.variables.items()},
