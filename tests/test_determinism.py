@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cellrepro.control import determinism, substitutes
@@ -349,6 +349,7 @@ def go_through(blocks):
         assert readings() == before
 
 
+@settings(deadline=None)  # other processes may be busy
 @given(start=st.lists(_changes, max_size=6), blocks=_blocks)
 @example(start=[("matmul", "medium")], blocks=[("strict", False, False, [], [])])
 @example(start=[("cuda_matmul", "tf32")], blocks=[("fast", False, True, [], [])])

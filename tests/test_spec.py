@@ -56,7 +56,20 @@ def test_everything_asked_for_changes_the_key(field, value):
 
 
 def test_every_field_is_among_those():
-    assert set(Spec.model_fields) == set(FIELDS) | {"ledger"}
+    assert set(Spec.model_fields) == set(FIELDS) | {"ledger", "loose"}
+
+
+def test_an_operation_left_loose_is_another_spec_and_none_is_the_old_one():
+    """Keys of stores made before there was such a field stay."""
+    strict = {**FIELDS, "mode": "strict"}
+    assert make_spec(**strict, loose=None).key == make_spec(**strict).key
+    assert make_spec(**strict, loose="index_put").key != make_spec(**strict).key
+
+
+@pytest.mark.parametrize("mode", ["fast", "warn"])
+def test_loose_means_all_others_are_fixed(mode):
+    with pytest.raises(BadInput, match=f"expected mode 'strict', not '{mode}'"):
+        make_spec(**{**FIELDS, "mode": mode}, loose="index_put")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from pydantic import (
     model_serializer,
 )
 
+from cellrepro.control.startup import require_at_startup
 from cellrepro.errors import BadInput, NotPossibleHere
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -119,18 +120,7 @@ class Profile(BaseModel):
         """
         import torch
 
-        late = {
-            name: os.environ.get(name)
-            for name, value in self.variables().items()
-            if os.environ.get(name) != value
-        }
-        if late:
-            raise BadInput(
-                f"profile {self.name!r} must be set before the process starts, but here "
-                f"{', '.join(f'{name} is {value!r}' for name, value in late.items())}; start it "
-                "through `cellrepro train`, `cellrepro grid` or a notebook's call of "
-                "cellrepro.train, which start a process of their own"
-            )
+        require_at_startup(self.variables(), what=f"profile {self.name!r}")
         self.check_device()
         if self.threads is not None:
             torch.set_num_threads(self.threads)

@@ -31,12 +31,18 @@ from cellrepro.errors import BadInput
 from cellrepro.record.operations import Call, Observer, Place, Step
 
 _UNINITIALISED = frozenset(
-    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+    {
+        *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty"),
+        *("new_empty_strided", "empty_quantized", "_empty_affine_quantized"),
+        *("_empty_per_channel_affine_quantized",),
+    }
 )
 """Operations that hand out memory nobody has written: equal bits are not promised."""
 
 _UNUSED_OUTPUTS = {
-    # Outputs that hold a reserve or a random state nobody wrote when dropout is off (torch 2.15).
+    # Outputs that hold a reserve, a random state nobody wrote when dropout is off, or are larger
+    # than what is written (torch 2.15).
+    "_ctc_loss": {1},
     "cudnn_batch_norm": {3},
     "_cudnn_rnn": {3, 4},
     "_scaled_dot_product_flash_attention": {6, 7, 8},
@@ -425,13 +431,13 @@ class _Plan:
         schema = getattr(func, "_schema", None)
         if schema is None:  # an operation that takes functions
             return cls(False, False, (), True, -1, (), 0)
-        name = knowledge.base_name(str(func)) if func.namespace == "aten" else ""
+        name = schema.name.removeprefix("aten::")
         arguments = list(enumerate(schema.arguments))
         written = [
             (position, argument.name)
             for position, argument in arguments
             if (argument.alias_info is not None and argument.alias_info.is_write)
-            or (argument.name in _WRITES_UNSAID and not func._schema.name.endswith("backward"))
+            or (argument.name in _WRITES_UNSAID and not name.endswith("backward"))
         ]
         guarded = func.namespace not in _TRUSTED
         if guarded:
@@ -457,7 +463,7 @@ class _Plan:
             # Nothing is computed by a view or by reading a number out of a tensor.
             replayable=bool(written or fresh)
             and name not in _UNINITIALISED
-            and name not in ("local_scalar_dense", "item")
+            and name not in ("_local_scalar_dense", "item")
             and func.namespace not in _NEVER_AGAIN
             and torch.Tag.inplace_view not in func.tags,
             draws=draws,

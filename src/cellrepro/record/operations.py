@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
 import threading
@@ -120,6 +121,8 @@ class Observer(TorchDispatchMode):
     # Operations that take functions, such as flex attention, come here too (torch 2.7).
     supports_higher_order_operators = True
 
+    _n_watching = 0
+
     def __init__(self, model: torch.nn.Module | None = None) -> None:
         super().__init__()
         if model is not None and not isinstance(model, torch.nn.Module):
@@ -164,6 +167,7 @@ class Observer(TorchDispatchMode):
             super().__enter__()
             self._hooks = hooks.pop_all()
         self._watching = True
+        Observer._n_watching += 1
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -172,6 +176,7 @@ class Observer(TorchDispatchMode):
             super().__exit__(*exception)
         finally:
             self._watching = False
+            Observer._n_watching -= 1
             self._hooks.close()
             self._forget()
 
@@ -275,7 +280,12 @@ class Observer(TorchDispatchMode):
                 updating = True
             elif not _is_plumbing(code.co_filename):
                 source = _line(code.co_filename, frame.f_lineno, code.co_name)
-                break
+                outer = frame if Observer._n_watching > 1 else None
+                while outer is not None and outer.f_code is not _DISPATCH:
+                    outer = outer.f_back
+                if outer is None:
+                    break
+                frame = outer  # what it passed was another observer at work
             frame = frame.f_back
         if here.n_updates and not updating:
             while frame is not None and frame.f_code is not self._update_code:
@@ -360,6 +370,7 @@ _NOWHERE = (None, None)
 _next_node: Callable[[], int] = torch.autograd._get_sequence_nr
 _ENGINE = torch_graph._engine_run_backward.__code__
 """The frame in which a backward pass runs when it is asked for in Python."""
+_DISPATCH = inspect.unwrap(Observer.__torch_dispatch__).__code__
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _RECORD, _CONTROL = Path(__file__).parent, Path(__file__).parent.with_name("control")

@@ -167,7 +167,7 @@ class _State:
 
     def __init__(self, model: torch.nn.Module, held: list[Any]) -> None:
         # By the module that holds it: a step may put another tensor in a buffer's place.
-        self._tensors = [
+        self._tensors: list[tuple[dict[str, Any], str, torch.Tensor, torch.Tensor]] = [
             (registered, name, tensor, tensor.detach().clone())
             for module in model.modules()
             for registered in (module._parameters, module._buffers)
@@ -200,8 +200,7 @@ class _State:
     def left_by(self, model: torch.nn.Module) -> bool:
         """Whether anything of the model has changed since."""
         moved = (
-            not same_bits(registered[name].detach(), kept)
-            for registered, name, _, kept in self._tensors
+            not same_bits(registered[name], kept) for registered, name, _, kept in self._tensors
         )
         return any(moved) or any(
             not same_bits(parameter.grad, kept) for parameter, _, kept in self._gradients

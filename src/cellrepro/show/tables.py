@@ -61,7 +61,7 @@ def switch_table() -> pd.DataFrame:
     """Every switch in every mode, as PyTorch reads it back in this process."""
     in_force = {}
     for mode in determinism.MODES:
-        with determinism.mode_in_force(mode) as switches:
+        with determinism.mode_in_force(mode, device="cpu") as switches:
             in_force[mode] = switches | determinism.environment(mode)
     names = [name for name in in_force["strict"] if name != "CUBLAS_WORKSPACE_CONFIG"]
     rows = [
