@@ -562,7 +562,7 @@ def fast_repeats(lab: Lab) -> dict[str, Any]:
     return {
         "status": "seen",
         "sentence": f"two trainings of {lab.steps} fast steps: {n} of {total} weights differ, by "
-        f"{largest:.2g} at most; losses part at step {first}",
+        f"{largest:.2g} at most; losses {'agree' if first is None else f'part at step {first}'}",
         "n_steps": lab.steps,
         "n_differing": n,
         "n_parameters": total,

@@ -1,5 +1,6 @@
 """The price of determinism: the same steps in every way, timed alike, and summed up rightly."""
 
+import sys
 import warnings
 from pathlib import Path
 
@@ -124,6 +125,7 @@ def some_bench(**changes):
 def steps_seen(monkeypatch):
     """What was in force at each training step, and its loss."""
     import cellpose.train
+    import torch
 
     from cellrepro.control.determinism import switches
 
@@ -131,7 +133,8 @@ def steps_seen(monkeypatch):
 
     def loss(*arguments):
         value = original(*arguments)
-        seen.append({**switches(), "loss": value.item()})
+        by = sys._getframe(1).f_code.co_name
+        seen.append({**switches(), "loss": value.item(), "seed": torch.initial_seed(), "by": by})
         return value
 
     monkeypatch.setattr(cellpose.train, "_loss_fn_seg", loss)
@@ -151,7 +154,7 @@ def test_every_variant_takes_the_same_steps_under_its_own_switches(steps_seen):
     import cellpose.train
 
     fetch = cellpose.train._get_batch
-    bench, network = some_bench()
+    bench, network = some_bench(seed=3)
     start = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     seconds = bench.round()
     assert list(seconds) == ["plain", "fast", "warn", "strict", "others"]
@@ -164,21 +167,23 @@ def test_every_variant_takes_the_same_steps_under_its_own_switches(steps_seen):
     runs = dict(
         zip(["warm-up", *seconds], zip(steps_seen[::2], steps_seen[1::2], strict=True), strict=True)
     )
-    expected = {  # deterministic, only warning, memory filled, substitutes
-        "plain": (False, False, True, False),
-        "fast": (False, False, True, False),
-        "warn": (True, True, False, False),
-        "strict": (True, False, False, True),
-        "others": (True, False, True, False),
+    expected = {  # whose loop, deterministic, only warning, memory filled, substitutes
+        "plain": ("train_seg", False, False, True, False),
+        "fast": ("_loss", False, False, True, False),
+        "warn": ("_loss", True, True, False, False),
+        "strict": ("_loss", True, False, False, True),
+        "others": ("train_seg", True, False, True, False),
     }
     for name, values in expected.items():
         for step in runs[name]:
             assert values == (
+                step["by"],
                 step["deterministic_algorithms"],
                 step["deterministic_warn_only"],
                 step["fill_uninitialized_memory"],
                 bool(step["substitutes"]),
             ), name
+    assert {step["seed"] for step in steps_seen} == {3}
     losses = {name: [step["loss"] for step in run] for name, run in runs.items()}
     assert losses["fast"] == losses["plain"] == losses["warm-up"] == losses["others"]
     assert losses["strict"] == pytest.approx(losses["plain"])

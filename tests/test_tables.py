@@ -4,9 +4,10 @@ import pytest
 
 from cellrepro import comparison
 from cellrepro.control import profiles
+from cellrepro.record.manifest import PlaceRecord, WarningRecord
 from cellrepro.record.store import Store
 from cellrepro.show import tables
-from stores import planted
+from stores import add_run, planted, three
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,40 @@ def test_warnings_are_told_apart(runs):
     listed = tables.warning_table(repeats)
     assert (listed["about determinism"] == "yes").all()
     assert listed["raised at"].str.contains("functional.py:7").all()
-    assert len(tables.warning_table(runs["identical"].repeats[:0])) == 0
+    assert (listed["operation"] == "-").all()  # only mode warn watches operations
+    assert tables.warning_table(runs["identical"].repeats[:0]).columns.equals(listed.columns)
+
+
+def test_a_warning_has_its_place(tmp_path):
+    place = PlaceRecord(
+        op="aten.put_.default", module=None, source="mine.py:3 in f", phase="forward"
+    )
+    warned = WarningRecord(
+        message="put_ does not have a deterministic implementation, but. And more.",
+        category="UserWarning",
+        file="/home/me/mine.py",
+        line=3,
+        phase="train",
+        count=4,
+        place=place,
+    )
+    run = add_run(Store(tmp_path), [(1.0, three())], mode="warn", manifest={"warnings": [warned]})
+    row = tables.warning_table(run.repeats).iloc[0]
+    assert (row["operation"], row["pass"], row["module"]) == ("aten.put_.default", "forward", "-")
+    assert (row["source line"], row["times"], row["phase"]) == ("mine.py:3 in f", 4, "train")
+    assert row["message"].endswith("implementation, but")
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Memory Efficient attention defaults to a non-deterministic algorithm", True),
+        ("Deterministic behavior was enabled with either ...", True),
+        ("Sparse invariant checks are implicitly disabled", False),
+    ],
+)
+def test_what_is_about_determinism(message, expected):
+    assert tables.is_about_determinism(message) is expected
 
 
 def test_masks_of_two_repeats(runs):

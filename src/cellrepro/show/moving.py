@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -243,29 +244,44 @@ def _with_effect(one: Culprit, effect: Any) -> Culprit:
 
 
 def culprit_table(found: Sequence[Culprit]) -> pd.DataFrame:
-    """One row an operation: where, flips, warning, effect, substitute."""
+    """A column for each operation, a row for each question: where, flips, effect, substitute."""
     import pandas as pd
 
-    columns = [
-        *("operation", "module", "source line", "pass", "other bits", "largest difference"),
-        *("PyTorch warns", "weights that differ", "pixels", "objects", "substitute", "so it is"),
-    ]
-    rows = [
-        [
-            one.op,
-            _modules(one.modules),
-            one.source or "-",
-            one.phase,
-            _flips(one),
-            f"{one.max_abs:.1e}" if one.flips else "-",
-            "yes" if one.warned else "no",
-            *_effect_words(one),
-            one.substitute or "none",
-            one.verdict,
-        ]
-        for one in found
-    ]
-    return pd.DataFrame(rows, columns=columns).set_index("operation")
+    columns = {}
+    for one in found:
+        file, line = _file_and_line(one.source)
+        weights, pixels, objects = _effect_words(one)
+        name = one.op if one.op not in columns else f"{one.op} at {line}"
+        columns[name] = {
+            "module": _modules(one.modules),
+            "file": file,
+            "line": line,
+            "pass": one.phase,
+            "replays that gave other bits": _flips(one),
+            "largest difference": f"{one.max_abs:.1e}" if one.flips else "-",
+            "PyTorch warns": "yes" if one.warned else "no",
+            "weights that differ": weights,
+            "pixels that differ": pixels,
+            "objects without a match": objects,
+            "substitute": one.substitute or "none",
+            "so it is": one.verdict,
+        }
+    return pd.DataFrame(columns)
+
+
+def _file_and_line(source: str | None) -> tuple[str, str]:
+    """Two parts of ``FILE:LINE in FUNCTION``.
+
+    Examples
+    --------
+    >>> _file_and_line("segment_anything/modeling/image_encoder.py:322 in get_rel_pos")
+    ('segment_anything/modeling/image_encoder.py', '322 in get_rel_pos')
+    """
+    if source is None:
+        return "-", "-"
+    place, _, function = source.partition(" in ")
+    file, _, line = place.partition(":")
+    return file, " in ".join(filter(None, (line, function)))
 
 
 def _modules(modules: Sequence[str]) -> str:
@@ -292,7 +308,7 @@ def _effect_words(one: Culprit) -> tuple[str, str, str]:
     if not one.effect.fixed_identical:
         return "cannot be told", "-", "-"
     weights = f"{100 * one.effect.weights_differing:.0f} %" if one.effect.n_weights > 1 else "none"
-    if any("no object" in why for why in one.effect.vacuous):
+    if one.effect.n_masks == 1 and any("no object" in why for why in one.effect.vacuous):
         return weights, "no object found", "-"
     return weights, ppm_text(one.effect.ppm), str(one.effect.n_objects)
 
@@ -461,9 +477,11 @@ def masks_moved(store: Store, effect: Any) -> Told:
     )
     one = compared[name]
     if one.n_differing:
-        told = f"{ppm_text(one.ppm)} of the pixels of {name} differ"
+        told = (
+            f"{ppm_text(one.ppm)} of its pixels differ, the most of {amount(len(names), 'image')}"
+        )
     elif one.n_objects_a:
-        told = f"not one pixel of {amount(len(names), 'image')} differs: weights moved, cells not"
+        told = f"not one pixel of {amount(len(names), 'image')} differs"
     else:
         told = "no object was found, so this says nothing about cells; train longer"
     caption = (
@@ -523,7 +541,7 @@ def cost_bars(cost: Any) -> Told:
             hatch="" if plain else "..",
         )
         axes.plot([row.lowest, row.highest], [i, i], color="black", linewidth=1.6)
-        spread = "" if plain else f" ({row.lowest:.2f} to {row.highest:.2f})"
+        spread = "" if plain else f" {_spread(row)}"
         axes.annotate(
             f"{row.ratio:.2f}{spread}, {row.seconds:.2g} s",
             (max(row.ratio, row.highest), i),
@@ -548,15 +566,18 @@ def cost_bars(cost: Any) -> Told:
 
 
 def _cost_heading(cost: Any) -> str:
-    price = _price(cost)
-    return (
-        "Time of a training step" if price is None else f"Held (mode strict), a step takes {price}"
-    )
+    row = _strict(cost)
+    if row is None:
+        return "Time of a training step"
+    return f"Held (mode strict), a step takes {row.ratio:.2f} times as long {_spread(row)}"
 
 
-def _price(cost: Any) -> str | None:
-    row = next((row for row in cost.rows if row.name == "strict"), None)
-    return None if row is None else f"{row.ratio:.2f} times as long"
+def _strict(cost: Any) -> Any:
+    return next((row for row in cost.rows if row.name == "strict"), None)
+
+
+def _spread(row: Any) -> str:
+    return f"({row.lowest:.2f} to {row.highest:.2f})"
 
 
 # -- all in one ----------------------------------------------------------------------------
@@ -584,7 +605,7 @@ def summary(found: Sequence[Culprit], cost: Any = None) -> Told:
     cost : Cost, optional
         From `cellrepro.cost.measure_cost`.
     """
-    price = None if cost is None else _price(cost)
+    price = None if cost is None else _strict(cost)
     n_rows = max(1, len(found))
     caption = (
         "Bars: share of the replays that gave other bits, and of the weights that differ between "
@@ -592,7 +613,8 @@ def summary(found: Sequence[Culprit], cost: Any = None) -> Told:
         "The price is that of mode strict as a whole."
     )
     figure = Picture(width=_SUMMARY_WIDTH, height=_HEAD + n_rows * _ROW + 0.1)
-    axes = figure.add_axes((0, 0, 1, 1))  # in inches, so that nothing shifts
+    figure.set_layout_engine("none")  # everything stands where the columns say, in inches
+    axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, _SUMMARY_WIDTH), ylim=(figure.get_figheight(), 0))
     axes.set_axis_off()
     for text, left, _ in _COLUMNS:
@@ -606,7 +628,7 @@ def summary(found: Sequence[Culprit], cost: Any = None) -> Told:
     return Told(figure, caption, f"Table as a picture. {alt}")
 
 
-def _summary_row(axes: Axes, top: float, one: Culprit, price: str | None) -> None:
+def _summary_row(axes: Axes, top: float, one: Culprit, price: Any) -> None:
     def write(column: int, y: float, text: str, **style: Any) -> None:
         left = _COLUMNS[column][1]
         axes.text(left, top + y, text, va="center", parse_math=False, **{"fontsize": 9, **style})
@@ -635,11 +657,15 @@ def _summary_row(axes: Axes, top: float, one: Culprit, price: str | None) -> Non
         write(3, 0.98, f"over {amount(one.effect.repeats, 'repeat')}", fontsize=8, color="#444444")
     else:
         axes.text(_COLUMNS[3][1], top + 0.12, textwrap.fill(weights, 40), va="top", fontsize=9)
-    lines = textwrap.wrap(one.substitute or one.remedy or "nothing known", 22)[:3]
-    for i, line in enumerate(lines):
-        write(6, 0.22 + 0.2 * i, line, fontsize=9)
-    if price is not None and one.substitute:
-        write(6, 0.98, f"price: {price}", fontsize=8, color="#444444")
+    if one.substitute:
+        write(6, 0.22, one.substitute, fontsize=10)
+        write(6, 0.47, "a tested substitute", fontsize=8, color="#444444")
+        if price is not None:
+            write(6, 0.79, f"price: {price.ratio:.2f} times the time", fontsize=8)
+            write(6, 0.98, f"of a step {_spread(price)}", fontsize=8)
+    else:
+        for i, line in enumerate(textwrap.wrap(one.remedy or "nothing known", 26)[:5]):
+            write(6, 0.22 + 0.19 * i, line, fontsize=8)
 
 
 def _short_source(source: str | None) -> str:
@@ -650,10 +676,7 @@ def _short_source(source: str | None) -> str:
     >>> _short_source("segment_anything/modeling/image_encoder.py:322 in get_rel_pos")
     'image_encoder.py:322 in get_rel_pos'
     """
-    if source is None:
-        return "no line of Python"
-    path, _, function = source.partition(" in ")
-    return " in ".join(filter(None, (path.rpartition("/")[2], function)))
+    return "no line of Python" if source is None else re.sub(r"^\S*/", "", source)
 
 
 def _bar(axes: Axes, column: int, top: float, share: float, colour: str) -> None:
@@ -739,12 +762,12 @@ def learning_rate_start(rates: Sequence[float]) -> Told:
     rates : sequence of float
         From `cellrepro.cells.training.learning_rates`; the largest counts as the whole.
     """
-    rates = np.asarray(rates, float)
-    if not rates.size or not rates.max() > 0:
+    asked = np.asarray(rates, float)
+    if not asked.size or not asked.max() > 0:
         raise BadInput(
-            f"the learning rates are {rates.tolist()}; expected those of 2 epochs or more"
+            f"the learning rates are {asked.tolist()}; expected those of 2 epochs or more"
         )
-    shares = 100 * rates / rates.max()
+    shares = 100 * asked / asked.max()
     epochs = np.arange(1, len(rates) + 1)
     figure = Picture(height=3.5)
     axes = figure.subplots()

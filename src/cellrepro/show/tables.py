@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cellrepro.compare.masks import MaskComparison
+    from cellrepro.record.manifest import PlaceRecord
 
 
 def host_table() -> pd.DataFrame:
@@ -125,21 +126,41 @@ def run_table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
-    """Every kind of warning of some repeats: what, where, when, how often."""
+    """Every kind of warning of some repeats: what, where, when, how often.
+
+    Operation, pass, module and line are known of repeats in mode ``warn``, which watches every
+    operation; elsewhere they are dashes.
+    """
     rows = [
         {
             "run": repeat.name,
             "phase": record.phase,
             "times": record.count,
             "about determinism": "yes" if is_about_determinism(record.message) else "no",
+            **_place(record.place),
             "message": record.message.split(". ")[0],
             "raised at": f"{'/'.join(record.file.split('/')[-2:])}:{record.line}",
         }
         for repeat in repeats
         for record in repeat.manifest.warnings
     ]
-    columns = ("run", "phase", "times", "about determinism", "message", "raised at")
+    columns = (
+        *("run", "phase", "times", "about determinism", *_place(None)),
+        *("message", "raised at"),
+    )
     return _frame(rows, "run", columns=columns)
+
+
+def _place(place: PlaceRecord | None) -> dict[str, str]:
+    """The columns that say which operation warned."""
+    if place is None:
+        return dict.fromkeys(("operation", "pass", "module", "source line"), "-")
+    return {
+        "operation": place.op,
+        "pass": place.phase,
+        "module": place.module or "-",
+        "source line": place.source or "-",
+    }
 
 
 def is_about_determinism(message: str) -> bool:
@@ -149,8 +170,10 @@ def is_about_determinism(message: str) -> bool:
     --------
     >>> is_about_determinism("put_ does not have a deterministic implementation, but you set ...")
     True
+    >>> is_about_determinism("Deterministic behavior was enabled, but this operation uses CuBLAS")
+    True
     """
-    return "deterministic" in message
+    return "determinis" in message.lower()
 
 
 def mask_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
