@@ -255,3 +255,13 @@ def test_one_loose_operation_moves_the_weights(small_data, tmp_path):
     assert found.n_weights > 1
     assert 0 < found.relative_l2 < 0.1
     assert found.weights_differing > 0.01
+
+
+def test_cells_in_one_repeat_and_none_in_another_are_an_effect():
+    """Only what makes every repeat prove nothing makes the effect vacuous."""
+    from cellrepro.effects import _in_all
+
+    none = "no object was found in any of the 1 images"
+    assert _in_all([[none], []]) == ()
+    assert _in_all([[], [none]]) == ()
+    assert _in_all([[none, "unchanged"], ["unchanged", none]]) == (none, "unchanged")

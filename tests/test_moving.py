@@ -462,7 +462,8 @@ def probe(n=4):
         shown = np.random.default_rng(order).integers(0, 256, (n, 64, 64), np.uint8)
         names = tuple(f"img_{i}" for i in range(n))
         batches = tuple(f"{order}{i}" for i in range(n))
-        return Trial(what, seed, names, batches, shown, (0,) * (n // 2) + (5,) * (n // 2), weights)
+        n_changed = (0,) * (n // 2) + (5,) * (n // 2)
+        return Trial(what, seed, "g", names, batches, shown, n_changed, weights)
 
     usual, torch, data = SEEDS
     trials = (

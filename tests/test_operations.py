@@ -278,6 +278,10 @@ def test_a_write_into_a_view_keeps_its_line_in_the_backward():
     clone = log.of("clone", "backward")[0]  # of the part that was written
     assert line_of(clone) == "y[:2].mul_(5)"
     assert "z = y.exp()" in {line_of(place) for place in log.of("mul", "backward")}
+    # the nodes of the views that it read were made together with its own
+    assert {place.op for place in log.places if place.phase == "backward" and not place.source} == {
+        "aten.detach.default"  # of the gradient, for its parameter
+    }
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

@@ -51,6 +51,16 @@ def test_the_data_seed_moves_images_and_weights(probe):
     assert not probe.same_weights(DATA)
 
 
+def test_the_seeds_were_really_set(probe):
+    """Else it would be no news that they change nothing."""
+    for what in (USUAL, TORCH):
+        a, b = probe.pair(what)
+        assert a.generators != b.generators
+    a, b = probe.pair(DATA)
+    assert a.generators == b.generators
+    assert len({trial.generators for trial in probe.trials}) == 5
+
+
 def test_one_epoch_changes_no_weight(probe):
     first, second = probe.changed_after_epochs()
     assert first == 0
@@ -86,6 +96,7 @@ def test_every_process_starts_with_another_seed_of_pytorchs(probe):
         check=True,
     )
     assert int(done.stdout) != probe.start_seed
+    assert probe.start_seed > 2**32  # 64 random bits, not a number that somebody chose
 
 
 def test_in_words(probe):

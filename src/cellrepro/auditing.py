@@ -107,6 +107,7 @@ def audit_training(
     mode: str = "fast",
     steps: int = 3,
     replays: int = 4,
+    suspects: int = 50,
     threads: int | None = None,
     effect_repeats: int = 0,
     effect_epochs: int = 12,
@@ -128,6 +129,8 @@ def audit_training(
         Training steps to audit.
     replays : int
         How often each operation is run again on equal inputs.
+    suspects : int
+        How often, if more, those that have a substitute or are documented to race.
     threads : int, optional
         CPU threads, instead of the profile's.
     effect_repeats : int
@@ -151,11 +154,12 @@ def audit_training(
     NotPossibleHere
         If this machine lacks the device or the memory.
     """
-    numbers = {"steps": steps, "replays": replays, "threads": threads}
+    numbers = {"steps": steps, "replays": replays, "suspects": suspects, "threads": threads}
     for name, number in numbers.items():
-        whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+        least = 0 if name == "suspects" else 1
+        whole = isinstance(number, int) and not isinstance(number, bool) and number >= least
         if not whole and not (name == "threads" and number is None):
-            raise BadInput(f"{name} is {number!r}; expected a whole number, 1 or more")
+            raise BadInput(f"{name} is {number!r}; expected a whole number, {least} or more")
     if isinstance(effect_repeats, bool) or effect_repeats < 0 or effect_repeats == 1:
         raise BadInput(
             f"effect_repeats is {effect_repeats!r}; expected 0 for none, or 2 or more to compare"
@@ -263,6 +267,7 @@ def _work(text: str, events: Events) -> dict[str, Any]:
             step,
             steps=options["steps"],
             replays=options["replays"],
+            suspects=options["suspects"],
             threads=options["threads"],
             model=network,
         )

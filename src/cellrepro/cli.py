@@ -113,6 +113,9 @@ def audit(
     mode: ModeOption = "fast",
     steps: Annotated[int, typer.Option(help="training steps to audit")] = 3,
     replays: Annotated[int, typer.Option(help="how often each operation is run again")] = 4,
+    suspects: Annotated[
+        int, typer.Option(help="how often those documented to race are run again, if more")
+    ] = 50,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads, instead of the profile's")
     ] = None,
@@ -139,6 +142,7 @@ def audit(
         mode=mode,
         steps=steps,
         replays=replays,
+        suspects=suspects,
         threads=threads,
         effect_repeats=effect,
         effect_epochs=epochs,

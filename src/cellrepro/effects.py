@@ -153,8 +153,13 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
         n_masks=len(masks),
         ppm=float(agreed.ppm.max(initial=0)),
         n_objects=int(agreed.n_unmatched.max(initial=0)),
-        vacuous=tuple(dict.fromkeys(why for r in loose.repeats for why in r.manifest.vacuous)),
+        vacuous=_in_all([repeat.manifest.vacuous for repeat in loose.repeats]),
     )
+
+
+def _in_all(reasons: list[list[str]]) -> tuple[str, ...]:
+    """The reasons that hold for every repeat: cells in one and none in another are an effect."""
+    return tuple(why for why in reasons[0] if all(why in others for others in reasons))
 
 
 def _different_weights(repeats: tuple[Repeat, ...]) -> list[Repeat]:

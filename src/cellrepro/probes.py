@@ -52,6 +52,8 @@ class Trial:
     what : str
         Which seed, a key of `SEEDS`.
     seed : int
+    generators : str
+        Digest of the state of every generator once the seed was set.
     drawn : tuple of str
         Name of the first image of every step.
     batches : tuple of str
@@ -66,6 +68,7 @@ class Trial:
 
     what: str
     seed: int
+    generators: str
     drawn: tuple[str, ...]
     batches: tuple[str, ...]
     thumbnails: np.ndarray
@@ -325,6 +328,7 @@ def _walk(
 ) -> dict[str, Any]:
     """Two short epochs with one seed set; what was shown, and what became of the weights."""
     from cellrepro.cells.training import Loop
+    from cellrepro.control.seeding import capture
     from cellrepro.record.digests import array_digest, value_digest
 
     drawn: list[str] = []
@@ -335,6 +339,7 @@ def _walk(
             return super()._loss(indices, data, targets)
 
     _set(what, seed)
+    generators = value_digest(capture())
     loop = Watched(
         network,
         images,
@@ -362,6 +367,7 @@ def _walk(
     return {
         "what": what,
         "seed": seed,
+        "generators": generators,
         "drawn": drawn,
         "batches": [array_digest(batch) for batch in shown],
         "thumbnails": base64.b64encode(thumbnails.tobytes()).decode("ascii"),

@@ -105,7 +105,7 @@ def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
         return "a learning rate of 0 trains nothing"
     return (
         f"{n_epochs} epoch trains nothing: Cellpose's learning rate rises from 0 at the first "
-        "epoch, so the weights stay as they were; ask for 2 epochs or more (11 reach the full rate)"
+        "epoch, so the weights stay as they were; ask for 2 epochs or more (10 reach the full rate)"
     )
 
 

@@ -182,6 +182,7 @@ def audit(
     *,
     steps: int = 1,
     replays: int = 2,
+    suspects: int = 0,
     threads: int | None = None,
     model: torch.nn.Module | None = None,
 ) -> Audit:
@@ -198,6 +199,9 @@ def audit(
     replays : int
         How often each operation is run again. A flip that comes once in a hundred calls needs
         many replays or many steps to be seen; no flip is no proof.
+    suspects : int
+        How often, if more, those operations that have a substitute or are documented to race on
+        their device. A race shows when threads collide, on a busy machine in few replays.
     threads : int, optional
         CPU threads of PyTorch while auditing; put back afterwards.
     model : torch.nn.Module, optional
@@ -210,8 +214,8 @@ def audit(
     Raises
     ------
     BadInput
-        If ``steps``, ``replays`` or ``threads`` is not a whole number above 0, or ``step`` cannot
-        be called.
+        If ``steps``, ``replays`` or ``threads`` is not a whole number above 0, ``suspects`` is
+        none from 0, or ``step`` cannot be called.
 
     Examples
     --------
@@ -223,7 +227,7 @@ def audit(
     if not callable(step):
         raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
     _checked("steps", steps)
-    auditor = Auditor(replays=replays, model=model)
+    auditor = Auditor(replays=replays, suspects=suspects, model=model)
     if threads is not None:
         _checked("threads", threads, most=_MOST_THREADS)
     started = time.perf_counter()
@@ -237,10 +241,10 @@ def audit(
 _MOST_THREADS = 1024
 
 
-def _checked(name: str, number: Any, *, most: int | None = None) -> int:
-    whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+def _checked(name: str, number: Any, *, least: int = 1, most: int | None = None) -> int:
+    whole = isinstance(number, int) and not isinstance(number, bool) and number >= least
     if not whole or (most is not None and number > most):
-        limits = "1 or more" if most is None else f"from 1 to {most}"
+        limits = f"{least} or more" if most is None else f"from {least} to {most}"
         raise BadInput(f"{name} is {number!r}; expected a whole number, {limits}")
     return number
 
@@ -252,18 +256,23 @@ class Auditor(Observer):
     ----------
     replays : int
         How often each operation is run again.
+    suspects : int
+        How often, if more, the suspected ones; see `audit`.
     model : torch.nn.Module, optional
         See `Observer`.
 
     Raises
     ------
     BadInput
-        If ``replays`` is not a whole number above 0.
+        If ``replays`` is not a whole number above 0, or ``suspects`` none from 0.
     """
 
-    def __init__(self, *, replays: int = 2, model: torch.nn.Module | None = None) -> None:
+    def __init__(
+        self, *, replays: int = 2, suspects: int = 0, model: torch.nn.Module | None = None
+    ) -> None:
         super().__init__(model)
         self._replays = _checked("replays", replays)
+        self._suspects = max(replays, _checked("suspects", suspects, least=0))
         self._spots: dict[int, _Spot] = {}
         self._buffers = _Buffers()
         # The backward passes of several GPUs run at once, and share the processor's generator.
@@ -284,6 +293,8 @@ class Auditor(Observer):
             spot.n_calls += 1
             if not plan.replayable:
                 return call.run()
+            if plan.non_blocking >= 0:
+                _wait(call, plan)
             before = None if plan.leaves_no_trace else _Before(call, plan, self._buffers)
             if before is not None and not before.complete:
                 return call.run()
@@ -323,10 +334,15 @@ class Auditor(Observer):
     ) -> None:
         func, args, kwargs, outputs = call.func, call.args, call.kwargs, spot.plan.outputs
         try:
-            for index in range(self._replays):
+            if spot.suspected is None:
+                spot.suspected = _suspected(call.place, expected)
+            n_replays = self._suspects if spot.suspected else self._replays
+            for index in range(n_replays):
                 if before is not None:
-                    args, kwargs = before.again(last=index == self._replays - 1)
+                    args, kwargs = before.again(last=index == n_replays - 1)
                 replayed: Any = outputs(args, kwargs, func(*args, **kwargs))
+                if spot.plan.non_blocking >= 0:
+                    _wait(call, spot.plan)
                 spot.n_replays += 1
                 if not _all_same(expected, replayed):
                     spot.add(expected, replayed)
@@ -357,6 +373,7 @@ class _Spot:
         self.n_elements = 0
         self.max_abs = 0.0
         self.warned: bool | None = None
+        self.suspected: bool | None = None
         self.device = "cpu"
 
     def add(self, expected: list[_Bits], replayed: list[Any]) -> None:
@@ -372,6 +389,17 @@ class _Spot:
             self.max_abs = max(self.max_abs, largest)
             if isinstance(a, torch.Tensor):
                 self.device = a.device.type
+
+
+def _suspected(place: Place, outputs: list[_Bits]) -> bool:
+    """Whether an operation is known to race: it has a substitute, or is documented to."""
+    if substitutes.for_operation(place.op, place.source) is not None:
+        return True
+    tensors = (bits.value for bits in outputs if isinstance(bits.value, torch.Tensor))
+    device = next((tensor.device.type for tensor in tensors), "cpu")
+    known = knowledge.for_operation(place.op, device) if device in knowledge.DEVICES else None
+    # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
+    return known is not None and (known.kind == "error" or device == "cpu")
 
 
 def _all_same(expected: list[_Bits], replayed: list[Any]) -> bool:
@@ -426,6 +454,8 @@ class _Plan:
     n_returns: int
     leaves_no_trace: bool = True
     """Whether running it moves nothing."""
+    non_blocking: int = -1
+    """Position of the argument that lets it return before it is done; -1 if there is none."""
 
     @classmethod
     def of(cls, func: Any) -> _Plan:
@@ -474,6 +504,9 @@ class _Plan:
             fresh=fresh,
             n_returns=len(schema.returns),
             leaves_no_trace=not written and not draws,
+            non_blocking=next(
+                (i for i, argument in arguments if argument.name == "non_blocking"), -1
+            ),
         )
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
@@ -771,6 +804,19 @@ def _default_generators(device: torch.device) -> list[torch.Generator]:
     return [module.default_generators[index]]
 
 
+def _wait(call: Call, plan: _Plan) -> None:
+    """Until copies between devices are done, if this one need not be."""
+    position = plan.non_blocking
+    given = call.args[position] if position < len(call.args) else call.kwargs.get("non_blocking")
+    if not given:
+        return
+    leaves = [*call.args, *call.kwargs.values()]
+    devices = {leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)}
+    devices |= {leaf for leaf in leaves if isinstance(leaf, torch.device)}
+    for kind in {device.type for device in devices} - {"cpu", "meta"}:
+        torch.get_device_module(kind).synchronize()
+
+
 _AS_IT_IS = nullcontext()
 _only_warns = torch.is_deterministic_algorithms_warn_only_enabled
 
@@ -971,7 +1017,6 @@ def difference(a: Any, b: Any) -> tuple[int, float]:
     x, y = (t.cpu()[moved].to(torch.float64) for t in real)
     largest = torch.nan_to_num((x - y).abs(), nan=float("inf"), posinf=float("inf"))
     largest[torch.isnan(x) & torch.isnan(y)] = 0.0
-    largest[x == y] = 0.0  # two infinities, or 0 and -0
     return int(moved.sum()), float(largest.max()) if largest.numel() else 0.0
 
 
