@@ -24,8 +24,9 @@ from cellrepro.control import profiles
 from cellrepro.control.determinism import mode_in_force
 from cellrepro.control.seeding import seeded
 from cellrepro.errors import BadInput
-from cellrepro.record import audit as audits
-from cellrepro.record.audit import Audit, AuditedOp, Auditor, audit, difference, same_bits
+from cellrepro.record import replay
+from cellrepro.record.audit import Audit, AuditedOp, Auditor, audit
+from cellrepro.record.bits import Bits, difference, same_bits
 from cellrepro.record.operations import Call, Observer
 
 pytestmark = [
@@ -578,14 +579,14 @@ def test_copies_that_need_not_be_done_are_waited_for(monkeypatch):
 
     monkeypatch.setattr(torch, "get_device_module", lambda kind: Module)
     call = Call(torch.ops.aten.copy_.default, (x(), x().as_subclass(Elsewhere), True), {}, None)
-    plan = audits._Plan.of(call.func)
-    audits._wait(call, plan)
+    plan = replay.Plan.of(call.func)
+    replay.wait(call, plan)
     assert waited == [1]
     for arguments in ((*call.args[:2], False), call.args[:2], (x(), x(), True)):
-        audits._wait(Call(call.func, arguments, {}, None), plan)
+        replay.wait(Call(call.func, arguments, {}, None), plan)
     assert waited == [1]
     call = Call(torch.ops.aten._to_copy.default, call.args[1:2], {"non_blocking": True}, None)
-    audits._wait(call, audits._Plan.of(call.func))
+    replay.wait(call, replay.Plan.of(call.func))
     assert waited == [1, 1]
     value = x()
     found = audit(lambda: value.double().copy_(value, non_blocking=True))
@@ -860,8 +861,8 @@ def test_any_single_bit_is_seen(values, index, bit, dense):
     if not dense:
         a, b = (torch.stack([t, t], 1)[:, 0] for t in (a, b))
     assert not same_bits(a, b)
-    assert audits._Bits(a).same(a.clone())
-    assert not audits._Bits(a).same(b)
+    assert Bits(a).same(a.clone())
+    assert not Bits(a).same(b)
     assert difference(a, b)[0] == 1
 
 

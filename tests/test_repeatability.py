@@ -11,7 +11,7 @@ from torch import nn
 
 import cellrepro
 from cellrepro.errors import BadInput
-from cellrepro.record.audit import same_bits
+from cellrepro.record.bits import same_bits
 from cellrepro.record.repeatability import Moved, Repeatability, check_repeatable
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")

@@ -377,7 +377,7 @@ _RECORD, _CONTROL = Path(__file__).parent, Path(__file__).parent.with_name("cont
 _PLUMBING = {
     *(
         str(_RECORD / name)
-        for name in ("operations.py", "audit.py", "warned.py", "repeatability.py")
+        for name in ("operations.py", "audit.py", "replay.py", "warned.py", "repeatability.py")
     ),
     str(_CONTROL / "loose.py"),
     str(Path(functools.__file__)),

@@ -11,7 +11,7 @@ import torch
 
 from cellrepro.control.seeding import capture, restore
 from cellrepro.errors import BadInput
-from cellrepro.record.audit import difference, same_bits
+from cellrepro.record.bits import difference, same_bits
 from cellrepro.record.operations import Step
 
 

@@ -1,0 +1,202 @@
+"""Bits of results: are they the same, and if not, by how much do they differ."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Bits:
+    """A result, ready to be compared with several others."""
+
+    __slots__ = ("_dtype", "_n_bytes", "_pointer", "_shape", "_stride", "comparable", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.comparable = not isinstance(value, torch.Tensor) or (
+            value.numel() > 0 and not value.is_meta
+        )
+        self._pointer = 0
+        if in_one_stretch(value):
+            self._pointer, self._n_bytes = value.data_ptr(), value.nbytes
+            self._dtype, self._shape, self._stride = value.dtype, value.shape, value.stride()
+
+    def same(self, other: Any) -> bool:
+        """Whether another value holds the `same_bits`."""
+        if (
+            self._pointer
+            and type(other) in _PLAIN
+            and other.dtype is self._dtype
+            and other.layout is torch.strided
+            and other.shape == self._shape
+            and other.stride() == self._stride
+            and other.is_cpu
+            and not other.is_neg()
+        ):
+            return _memcmp(self._pointer, other.data_ptr(), self._n_bytes) == 0
+        return same_bits(self.value, other)
+
+
+def in_one_stretch(value: Any) -> bool:
+    """Whether a value is a tensor whose elements fill one stretch of the processor's memory."""
+    return (
+        _memcmp is not None
+        and type(value) in _PLAIN
+        and value.is_cpu
+        and value.dtype in _REAL
+        and value.layout is torch.strided
+        and (value.is_contiguous() or is_dense(value))
+        and not value.is_neg()
+        and not value.is_nested
+        and value.data_ptr() != 0
+    )
+
+
+is_alias = torch._C._is_alias_of  # type: ignore[attr-defined]
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_REAL = frozenset(
+    {
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
+        *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    }
+)
+is_dense = torch.ops.aten.is_non_overlapping_and_dense.default
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two values hold the same bits: NaN equals itself, 0 and -0 differ.
+
+    Parameters
+    ----------
+    a, b : Tensor or plain value
+        Of any dtype, device and layout.
+
+    Examples
+    --------
+    >>> same_bits(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
+    True
+    >>> same_bits(torch.tensor(0.0), torch.tensor(-0.0))
+    False
+    """
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return type(a) is type(b) and _plain_bits(a) == _plain_bits(b)
+    if not _same_kind(a, b) or a.device != b.device:
+        return False
+    x, y = _parts(a), _parts(b)
+    if x is None or y is None:
+        return torch.equal(_as_integers(a), _as_integers(b))
+    return len(x) == len(y) and all(map(same_bits, x, y))
+
+
+def _same_kind(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.dtype != b.dtype or a.layout != b.layout or a.is_nested != b.is_nested:
+        return False
+    return a.is_nested or a.shape == b.shape  # a nested tensor has no shape of its own
+
+
+def _plain_bits(value: Any) -> Any:
+    """A number's bits, anything else as it is."""
+    if isinstance(value, float):
+        return struct.pack("d", value)
+    if isinstance(value, complex):
+        return struct.pack("dd", value.real, value.imag)
+    return value
+
+
+def _parts(tensor: torch.Tensor) -> list[Any] | None:
+    """What a tensor is made of that is not itself a plain view of memory; None if it is one."""
+    if is_traceable_wrapper_subclass(tensor):
+        names, context = tensor.__tensor_flatten__()
+        return [repr(context), *(getattr(tensor, name) for name in names)]
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values(), tensor.is_coalesced()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.layout != torch.strided:
+        return [tensor.to_dense()]
+    if tensor.is_nested:
+        return list(tensor.unbind())
+    if tensor.is_quantized:
+        return [tensor.int_repr(), repr(tensor.qscheme())]
+    if tensor._is_zerotensor():
+        return []
+    return None
+
+
+def _as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.view(_INTEGERS[tensor.element_size()])
+
+
+def difference(a: Any, b: Any) -> tuple[int, float]:
+    """How many elements differ in their bits, and by how much at most.
+
+    Parameters
+    ----------
+    a, b : Tensor or plain value
+        Two results that do not hold the `same_bits`.
+
+    Returns
+    -------
+    n_elements : int
+    max_abs : float
+        Infinite where no difference can be given: other shapes, a number beside NaN.
+
+    Examples
+    --------
+    >>> difference(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))
+    (1, 0.5)
+    """
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return (0, 0.0) if same_bits(a, b) else (1, _distance(a, b))
+    if not _same_kind(a, b):
+        return max(a.numel(), b.numel()), float("inf")
+    one, other = _parts(a), _parts(b)
+    if one is not None and other is not None:
+        if len(one) != len(other):
+            return max(a.numel(), b.numel()), float("inf")
+        both = [difference(x, y) for x, y in zip(one, other, strict=True)]
+        return sum(n for n, _ in both), max((largest for _, largest in both), default=0.0)
+    moved = _as_integers(a).cpu() != _as_integers(b).cpu()
+    real = [torch.view_as_real(t) if t.is_complex() else t for t in map(_resolved, (a, b))]
+    x, y = (t.cpu()[moved].to(torch.float64) for t in real)
+    largest = torch.nan_to_num((x - y).abs(), nan=float("inf"), posinf=float("inf"))
+    largest[torch.isnan(x) & torch.isnan(y)] = 0.0
+    return int(moved.sum()), float(largest.max()) if largest.numel() else 0.0
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def _distance(a: Any, b: Any) -> float:
+    numbers = isinstance(a, int | float | complex) and isinstance(b, int | float | complex)
+    if not numbers:
+        return float("inf")
+    if a != a and b != b:
+        return 0.0
+    return float(abs(a - b)) if a == a and b == b else float("inf")
+
+
+def _load_memcmp() -> Any:
+    """The C library's comparison, several times as fast as a comparison of tensors."""
+    if os.name != "posix":
+        return None
+    function = ctypes.CDLL(None).memcmp
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    function.restype = ctypes.c_int
+    return function
+
+
+_memcmp = _load_memcmp()
