@@ -29,9 +29,13 @@ data: setup
 demo: setup data
 	$(BIN)/cellrepro demo "$(DATA)" --store "$(STORE)"
 
+# The notebooks run beside the other tests, on the second core; what they said comes last.
 test: setup data
-	$(BIN)/python -m pytest
-	$(BIN)/python scripts/check_notebooks.py
+	@log=$$(mktemp); $(BIN)/python scripts/check_notebooks.py >"$$log" 2>&1 & notebooks=$$!; \
+	trap 'kill $$notebooks 2>/dev/null; rm -f "$$log"' EXIT INT TERM; \
+	$(BIN)/python -m pytest; tests=$$?; \
+	wait $$notebooks; checked=$$?; cat "$$log"; \
+	[ $$tests -eq 0 ] && [ $$checked -eq 0 ]
 
 lab: setup data
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_setup.ipynb

@@ -245,7 +245,7 @@ def test_one_loose_operation_moves_the_weights(small_data, tmp_path):
     found = cellrepro.effect(
         small_data,
         "index_put",
-        repeats=3,
+        repeats=2,
         epochs=3,
         images_per_epoch=16,
         store=tmp_path / "outputs",
