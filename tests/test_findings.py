@@ -60,3 +60,16 @@ def test_equal_names_of_different_profiles_are_told_apart():
 )
 def test_scores_have_as_few_digits_as_tell_them_apart(values, expected):
     assert findings._distinct(values) == expected
+
+
+def test_a_run_with_one_operation_loose_is_not_called_strict(made_up):
+    """Its repeats may differ; under the name of strict they would say that strict does not hold."""
+    from cellrepro.show.findings import Names, sort_key
+
+    specs = [made_up.spec(mode="strict"), made_up.spec(mode="strict", loose="index_put")]
+    names = Names({spec.key: spec for spec in specs})
+    modes = [names.facts[spec.key]["mode"] for spec in specs]
+    assert modes == ["strict", "strict, index_put loose"]
+    assert names.varying == ["mode"]
+    assert sort_key("mode", "fast") < sort_key("mode", modes[0]) < sort_key("mode", modes[1])
+    assert len({names.order(spec.key) for spec in specs}) == 2

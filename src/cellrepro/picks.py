@@ -63,12 +63,13 @@ def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
 def asked(store: Store, repeat: Repeat) -> str:
     """What a repeat was asked for, in a few words."""
     spec = store.find(repeat.name)[0].spec
-    return f"seed {spec.seed}, {spec.profile}, {spec.mode} ({spec.epochs} epochs)"
+    return f"seed {spec.seed}, {spec.profile}, {spec.held} ({spec.epochs} epochs)"
 
 
 def short_names(store: Store, repeats: Sequence[Repeat]) -> list[str]:
     """A name for each repeat: what tells it apart from the others, and which repeat it is."""
-    specs = [store.find(repeat.name)[0].spec.model_dump() for repeat in repeats]
+    found = [store.find(repeat.name)[0].spec for repeat in repeats]
+    specs = [{**spec.model_dump(), "mode": spec.held} for spec in found]
     told = [
         name
         for name in ("data", "model", "seed", "data_seed", "epochs", "profile", "mode")

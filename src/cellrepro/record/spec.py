@@ -94,6 +94,11 @@ class Spec(BaseModel):
         return value
 
     @property
+    def held(self) -> str:
+        """The mode in words: ``strict``, or ``strict, index_put loose``."""
+        return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
+
+    @property
     def key(self) -> str:
         """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
         # What came later counts only where it is asked for, so that older keys stay.

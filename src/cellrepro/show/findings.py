@@ -222,7 +222,7 @@ class Names:
         self.facts: dict[str, dict[str, Any]] = {
             key: {
                 name: {"profile": profiles, "model": models}.get(name, {}).get(key)
-                or getattr(spec, name)
+                or getattr(spec, "held" if name == "mode" else name)
                 for name in PARAMETERS
             }
             for key, spec in specs.items()
@@ -311,7 +311,7 @@ def _short_model(model: str) -> str:
 def sort_key(name: str, value: Any) -> tuple:
     """Sorts the values of a field as people expect them."""
     if name == "mode":
-        return (MODES.index(value),)
+        return MODES.index(value.partition(",")[0]), value
     return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
 
 

@@ -263,7 +263,7 @@ def _failure_rows(chapters: Sequence[Chapter], failures: Sequence[Failure]) -> l
         name = names.get(failure.key)
         if name is None and failure.spec is not None:
             spec = failure.spec
-            name = f"{spec.task} {spec.data}, {spec.profile}, {spec.mode}, seed {spec.seed}"
+            name = f"{spec.task} {spec.data}, {spec.profile}, {spec.held}, seed {spec.seed}"
         rows.append(
             {
                 "key": failure.key,

@@ -114,7 +114,7 @@ def run_table(runs: Sequence[Run]) -> pd.DataFrame:
                     "model": spec.model,
                     "seed": spec.seed,
                     "profile": spec.profile,
-                    "mode": spec.mode,
+                    "mode": spec.held,
                     "weights": manifest.weights.digest[:8] if manifest.weights else "-",
                     "masks": manifest.masks_digest[:8],
                     "objects": manifest.n_objects,
