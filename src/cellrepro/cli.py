@@ -81,6 +81,10 @@ ModelOption = Annotated[
 SeedOption = Annotated[int, typer.Option(help="for Python, NumPy, PyTorch and initial weights")]
 ProfileOption = Annotated[str, typer.Option(help="a profile's name, or a .yaml file")]
 ModeOption = Annotated[str, typer.Option(help="fast, warn or strict")]
+DataSeedOption = Annotated[
+    str, typer.Option(help="for image order and augmentation; `cellpose` is Cellpose's own")
+]
+BatchSizeOption = Annotated[int, typer.Option(help="images a step")]
 
 
 @_verb()
@@ -105,10 +109,8 @@ def audit(
     data: DataArgument,
     model: ModelOption = "tiny",
     seed: SeedOption = 0,
-    data_seed: Annotated[
-        str, typer.Option(help="for image order and augmentation; `cellpose` is Cellpose's own")
-    ] = "cellpose",
-    batch_size: Annotated[int, typer.Option(help="images a step")] = 1,
+    data_seed: DataSeedOption = "cellpose",
+    batch_size: BatchSizeOption = 1,
     profile: ProfileOption = "cpu",
     mode: ModeOption = "fast",
     steps: Annotated[int, typer.Option(help="training steps to audit")] = 3,
@@ -158,11 +160,9 @@ def train(
     data: DataArgument,
     model: ModelOption = "tiny",
     seed: SeedOption = 0,
-    data_seed: Annotated[
-        str, typer.Option(help="for image order and augmentation; `cellpose` is Cellpose's own")
-    ] = "cellpose",
+    data_seed: DataSeedOption = "cellpose",
     epochs: Annotated[int, typer.Option(help="2 or more; 1 trains nothing")] = 12,
-    batch_size: Annotated[int, typer.Option(help="images a step")] = 1,
+    batch_size: BatchSizeOption = 1,
     learning_rate: Annotated[
         float | None, typer.Option(help="peak; default 1e-3 for tiny, 1e-5 otherwise")
     ] = None,
