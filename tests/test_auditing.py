@@ -10,6 +10,7 @@ from cellrepro.auditing import Row, TrainingAudit, audit_training
 from cellrepro.cli import _audit_document, _audit_lines
 from cellrepro.effects import Effect, between
 from cellrepro.errors import BadInput
+from cellrepro.record.store import Store
 
 PLACE = "segment_anything/modeling/image_encoder.py"
 ROW = {
@@ -40,6 +41,7 @@ EFFECT = {
     "ppm": 120.0,
     "n_objects": 1,
 }
+NO_CELLS = "no object was found in any of the 3 images"
 
 
 @pytest.fixture
@@ -207,9 +209,14 @@ def test_the_document_carries_the_effect():
         ({"n_masks": 1, "ppm": 0.0, "n_objects": 0}, "but every mask is the same"),
         ({"n_weights": 1, "n_masks": 1}, "no effect over 3 repeats with it alone loose"),
         ({"fixed_identical": False}, "cannot be told, because repeats with nothing loose differ"),
-        ({"vacuous": ("no object was found",)}, "cannot be told, no object was found"),
+        ({"vacuous": (NO_CELLS,)}, f"of cells nothing can be told, {NO_CELLS}"),
+        ({"vacuous": (NO_CELLS,), "n_weights": 1}, "no effect over 3 repeats"),
+        ({"vacuous": ("put was never called",), "n_weights": 1}, "cannot be told, put was never"),
     ],
-    ids=["cells change", "weights only", "none", "something else moves", "vacuous"],
+    ids=[
+        *("cells change", "weights only", "none", "something else moves"),
+        *("no cells", "equal weights without cells", "vacuous"),
+    ],
 )
 def test_an_effect_in_words(changes, expected):
     assert expected in Effect(**{**EFFECT, **changes}).sentence()
@@ -217,8 +224,6 @@ def test_an_effect_in_words(changes, expected):
 
 def test_an_effect_is_counted_over_the_different_ones(small_store):
     """Two equal repeats with it loose: no effect, over two repeats."""
-    from cellrepro.record.store import Store
-
     run = Store(small_store.root).run(small_store.key)
     outcome = SimpleNamespace(key=run.key, repeats=run.repeats)
     found = between("index_put", outcome, outcome)
@@ -240,21 +245,44 @@ def test_an_effect_has_its_mode(small_data, no_child):
 
 
 @pytest.mark.slow
-def test_one_loose_operation_moves_the_weights(small_data, tmp_path):
-    """With two threads the gather's backward alone makes repeats part; without it none do."""
+def test_an_effect_comes_from_trainings_in_which_one_operation_was_loose(small_data, tmp_path):
+    """Real trainings. Whether two of them part is chance: seen to happen, and on a busy machine,
+    where the threads rarely meet, seen not to. That the operation itself races when it is left
+    loose is asked in test_audit, where it can be asked until it does."""
     found = cellrepro.effect(
         small_data,
-        "index_put",
+        "aten.index_put.default",
         repeats=2,
-        epochs=3,
-        images_per_epoch=16,
+        epochs=2,
+        images_per_epoch=4,
         store=tmp_path / "outputs",
         quiet=True,
     )
+    store = Store(tmp_path / "outputs")
+    loose, fixed = store.run(found.key), store.run(found.fixed_key)
+    assert (loose.spec.loose, fixed.spec.loose) == ("index_put", None)
+    in_place = [
+        [repeat.manifest.switches["substitutes"] for repeat in run.repeats]
+        for run in (loose, fixed)
+    ]
+    assert in_place[0] == [["rel-pos-interpolation"]] * 2
+    assert in_place[1] == [["rel-pos-gather", "rel-pos-interpolation"]] * 2
+    for repeat in loose.repeats:
+        assert not any("never called" in why for why in repeat.manifest.vacuous)
+        assert repeat.manifest.weights.n_changed > 1000
     assert found.fixed_identical
-    assert found.n_weights > 1
-    assert 0 < found.relative_l2 < 0.1
-    assert found.weights_differing > 0.01
+    assert (found.relative_l2 > 0) == (found.weights_differing > 0) == (found.n_weights > 1)
+    assert found.relative_l2 < 0.1
+
+
+def test_an_operation_that_is_never_called_proves_nothing(small_data, tmp_path, command):
+    """CPSAM puts nothing; that no repeat differs says nothing of put."""
+    answer = command(
+        *("train", small_data, "--loose", "put", "--epochs", 2, "--images-per-epoch", 1),
+        *("--repeats", 1, "--store", tmp_path / "outputs", "--json"),
+    )
+    (repeat,) = Store(tmp_path / "outputs").run(answer.json["key"]).repeats
+    assert "put was never called, so leaving it loose changed nothing" in repeat.manifest.vacuous
 
 
 def test_cells_in_one_repeat_and_none_in_another_are_an_effect():

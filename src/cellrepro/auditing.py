@@ -107,7 +107,7 @@ def audit_training(
     mode: str = "fast",
     steps: int = 3,
     replays: int = 4,
-    suspects: int = 50,
+    suspects: int = 200,
     threads: int | None = None,
     effect_repeats: int = 0,
     effect_epochs: int = 12,

@@ -117,7 +117,7 @@ def audit(
     replays: Annotated[int, typer.Option(help="how often each operation is run again")] = 4,
     suspects: Annotated[
         int, typer.Option(help="how often those documented to race are run again, if more")
-    ] = 50,
+    ] = 200,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads, instead of the profile's")
     ] = None,

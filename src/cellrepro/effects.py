@@ -19,6 +19,8 @@ from cellrepro.record.store import Repeat
 from cellrepro.run import Outcome, train
 from cellrepro.show.words import amount, ppm_text
 
+_NO_OBJECT = "no object was found"
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -71,14 +73,20 @@ class Effect:
                 f"{self.op}: cannot be told, because repeats with nothing loose differ too: "
                 "something else moves; audit in mode strict"
             )
-        if self.vacuous:
-            return f"{self.op}: cannot be told, {'; '.join(self.vacuous)}"
+        no_cells = [why for why in self.vacuous if why.startswith(_NO_OBJECT)]
         if self.n_weights == 1:
-            return f"{self.op}: no effect {over}: weights and masks are bit-identical"
+            if len(no_cells) < len(self.vacuous):
+                return f"{self.op}: cannot be told, {'; '.join(self.vacuous)}"
+            return (
+                f"{self.op}: no effect {over}: weights and masks are bit-identical; a race may "
+                "need more steps or more repeats to show"
+            )
         weights = (
             f"{self.n_weights} different weights, up to {100 * self.weights_differing:.0f} % of "
             f"them moved (relative distance {self.relative_l2:.1e})"
         )
+        if no_cells:
+            return f"{self.op}: {weights} {over}; of cells nothing can be told, {no_cells[0]}"
         if self.n_masks == 1:
             return f"{self.op}: {weights} {over}, but every mask is the same"
         return (

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +101,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
         import torch
 
         from cellrepro.cells.network import import_cellpose
+        from cellrepro.control.loose import Loose
 
         import_cellpose()
         device = profile.enter()
@@ -110,6 +111,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
             spec.mode, tf32=profile.tf32, loose=_without_substitute(spec), device=profile.device
         ) as switches,
     ):
+        loose = None if spec.loose is None else Loose([spec.loose])
         with watch.phase("data"):
             folder = _read_data(request)
         with watch.phase("model"):
@@ -117,17 +119,17 @@ def carry_out(request: Request, events: Events) -> Manifest:
         seed_everything(spec.seed)
         training_record = weights_record = None
         if spec.task == "train":
-            with watch.phase("train"), _watched(spec, log, network):
+            with watch.phase("train"), _watched(spec, log, network, loose):
                 training_record = _train(request, network, folder, events)
             weights_record = _save(request, network, initial)
             network.dtype = getattr(torch, profile.dtype)  # after saving: what was trained is kept
-        with watch.phase("segment"), _watched(spec, log, network):
+        with watch.phase("segment"), _watched(spec, log, network, loose):
             masks = _segment(request, network, folder, events)
         _check_switches(switches)
     manifest = Manifest(
         key=spec.key,
         repeat=request.repeat,
-        vacuous=_vacuous(spec, weights_record, masks),
+        vacuous=[*_vacuous(spec, weights_record, masks), *_never_called(loose, spec)],
         started=started,
         seconds=watch.seconds,
         host=host.host(),
@@ -297,18 +299,20 @@ def _without_substitute(spec: Spec) -> list[str]:
 
 
 @contextmanager
-def _watched(spec: Spec, log: WarningLog, network: Any) -> Iterator[None]:
+def _watched(spec: Spec, log: WarningLog, network: Any, loose: Any) -> Iterator[None]:
     """What a mode wants to see, or leave alone, of single operations."""
     if spec.mode == "warn":
         with log.observing(network):
             yield
-    elif spec.loose is not None:
-        from cellrepro.control.loose import Loose
-
-        with Loose([spec.loose]):
-            yield
     else:
-        yield
+        with loose or nullcontext():
+            yield
+
+
+def _never_called(loose: Any, spec: Spec) -> list[str]:
+    if loose is None or loose.n_calls:
+        return []
+    return [f"{spec.loose} was never called, so leaving it loose changed nothing"]
 
 
 def _check_switches(before: dict[str, Any]) -> None:
