@@ -26,6 +26,7 @@ _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 if TYPE_CHECKING:
     from cellrepro.auditing import TrainingAudit
     from cellrepro.comparison import Comparison
+    from cellrepro.diverging import Divergence
     from cellrepro.doctor import Diagnosis
     from cellrepro.grid import GridRun
     from cellrepro.run import Outcome
@@ -83,6 +84,9 @@ ProfileOption = Annotated[str, typer.Option(help="a profile's name, or a .yaml f
 ModeOption = Annotated[str, typer.Option(help="fast, warn or strict")]
 DataSeedOption = Annotated[
     str, typer.Option(help="for image order and augmentation; `cellpose` is Cellpose's own")
+]
+LedgerOption = Annotated[
+    str, typer.Option(help="steps: digests of every step; ops: of every operation too; off")
 ]
 BatchSizeOption = Annotated[int, typer.Option(help="images a step")]
 
@@ -172,10 +176,25 @@ def train(
     profile: ProfileOption = "cpu",
     mode: ModeOption = "strict",
     repeats: Annotated[int, typer.Option(help="how often; 2 or more give a verdict")] = 2,
-    ledger: Annotated[str, typer.Option(help="off")] = "off",
+    ledger: LedgerOption = "steps",
     loose: Annotated[
         str | None, typer.Option(help="one operation that mode strict leaves as it is: index_put")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on with this training where it was killed")
+    ] = False,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(help="epochs between checkpoints, 0 for none; default 1 for tiny")
+    ] = None,
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="store all of them with the run")
+    ] = False,
+    operation_steps: Annotated[
+        str | None, typer.Option(help="steps of --ledger ops: 0,17 or 0-9; default all")
+    ] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="train again unwatched and store whether bits agree")
+    ] = False,
     store: StoreOption = "outputs",
     as_json: JsonOption = False,
 ) -> int:
@@ -196,6 +215,11 @@ def train(
         repeats=repeats,
         ledger=ledger,
         loose=loose,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        keep_checkpoints=keep_checkpoints,
+        operation_steps=_steps(operation_steps),
+        certify=certify,
         store=store,
     )
     return _report_outcome(outcome, as_json)
@@ -209,7 +233,7 @@ def segment(
     profile: ProfileOption = "cpu",
     mode: ModeOption = "strict",
     repeats: Annotated[int, typer.Option(help="how often; 2 or more give a verdict")] = 3,
-    ledger: Annotated[str, typer.Option(help="off")] = "off",
+    ledger: LedgerOption = "steps",
     store: StoreOption = "outputs",
     as_json: JsonOption = False,
 ) -> int:
@@ -245,6 +269,41 @@ def compare(
     result = compare_two(a, b, store=store)
     _answer(as_json, _comparison_document(result), lambda: _comparison_lines(result))
     return 0 if result.verdict == Verdict.IDENTICAL and not result.differs else 1
+
+
+@_verb()
+def diverge(
+    a: Annotated[str, typer.Argument(help="KEY or KEY/REPEAT of the store")],
+    b: Annotated[str, typer.Argument(help="the other one; the same KEY means its two repeats")],
+    data: Annotated[
+        str | None, typer.Option(help="folder of the images, if it is no longer where it was")
+    ] = None,
+    operations: Annotated[
+        bool, typer.Option(help="go through the parting step again to name the operation")
+    ] = True,
+    repetitions: Annotated[
+        int, typer.Option(help="how often to repeat that step until it parts from itself")
+    ] = 6,
+    suspects: Annotated[
+        int, typer.Option(help="how often operations known to race are asked again then")
+    ] = 200,
+    store: StoreOption = "outputs",
+    as_json: JsonOption = False,
+) -> int:
+    """Name the first place where two runs part: stage, step, operation and line."""
+    from cellrepro.diverging import diverge as diverge_two
+
+    found = diverge_two(
+        a,
+        b,
+        data=data,
+        operations=operations,
+        repetitions=repetitions,
+        suspects=suspects,
+        store=store,
+    )
+    _answer(as_json, _divergence_document(found), lambda: _divergence_lines(found))
+    return 0 if found.first is None else 1
 
 
 @_verb()
@@ -486,6 +545,40 @@ def _comparison_lines(result: Comparison) -> list[str]:
     return lines + [f"  note: {note}" for note in result.notes]
 
 
+def _divergence_document(found: Divergence) -> dict[str, Any]:
+    names = ("a", "b", "first", "computed", "stages", "judgement", "verdict", "evidence", "notes")
+    document = {name: getattr(found, name) for name in names}
+    document["compared"] = found.n_compared
+    document["objects"] = found.comparison.n_objects
+    document["ppm"] = found.comparison.ppm
+    document["sentence"] = found.sentence()
+    return document
+
+
+def _divergence_lines(found: Divergence) -> list[str]:
+    lines = [found.sentence()]
+    for stage, names in found.stages.items():
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        lines.append(f"  {stage:12} {', '.join(names[:4])}{more}")
+    if found.evidence is not None:
+        told = {
+            "how": found.evidence.how,
+            "repeated": f"{found.evidence.n_repetitions} times the step, "
+            f"{found.evidence.n_replays} times single operations",
+            "flips": None
+            if found.evidence.flips is None
+            else f"{found.evidence.flips} of {found.evidence.n_asked} replays",
+            "ends as": found.evidence.ends_as,
+            "parting": found.evidence.parting,
+            "aligned": found.evidence.alignment,
+            "round-off": found.evidence.round_off,
+            "draws": found.evidence.draws,
+        }
+        lines += [f"  {name:12} {text}" for name, text in told.items() if text]
+        lines += [f"  {'state':12} {text}" for text in found.evidence.arrival]
+    return lines + [f"  note: {note}" for note in found.notes]
+
+
 def _grid_line(run: GridRun) -> str:
     varied = ", ".join(f"{name} {value}" for name, value in run.varied.items())
     return f"{run.status:8} {run.key}  {varied}" + (f"  ({run.reason})" if run.reason else "")
@@ -537,6 +630,19 @@ def _data_seed(text: str) -> int | Literal["cellpose"]:
         return int(text)
     except ValueError:
         raise BadInput(f"--data-seed is {text!r}; expected `cellpose` or a whole number") from None
+
+
+def _steps(text: str | None) -> list[int] | None:
+    """Numbers and ranges: ``0,17`` or ``0-9``."""
+    if text is None:
+        return None
+    steps: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise BadInput(f"--operation-steps is {text!r}; expected numbers of steps: 0,17 or 0-9")
+        steps += range(int(first), int(last if dash else first) + 1)
+    return steps
 
 
 def _overrides(pairs: list[str]) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ from cellrepro.cells.training import trains_nothing
 from cellrepro.compare.runs import Judgement, judge
 from cellrepro.control import profiles, startup
 from cellrepro.errors import BadInput
+from cellrepro.keeping import Keeping
+from cellrepro.record.checkpoints import folders
 from cellrepro.record.spec import Spec, make_spec
 from cellrepro.record.store import Repeat, Store
 from cellrepro.show.progress import progress
@@ -92,7 +95,7 @@ def plan_training(
     images_per_epoch: int | None = None,
     profile: str = "cpu",
     mode: str = "strict",
-    ledger: str = "off",
+    ledger: str = "steps",
     loose: str | None = None,
     store: str | Path = "outputs",
 ) -> Plan:
@@ -100,7 +103,6 @@ def plan_training(
 
     The parameters are those of `train`.
     """
-    _refuse_ledger(ledger)
     folder = read_folder(data)
     source = find_model(model, Store(store))
     if images_per_epoch is None and source.architecture == TINY:
@@ -114,6 +116,7 @@ def plan_training(
         else learning_rate,
         images_per_epoch=images_per_epoch,
         loose=None if loose is None else _known_operation(loose),
+        ledger=ledger,
         **_common(data, folder, source, seed=seed, data_seed=data_seed, profile=profile, mode=mode),
     )
     if spec.epochs < 1:
@@ -132,18 +135,18 @@ def plan_segmentation(
     seed: int = 0,
     profile: str = "cpu",
     mode: str = "strict",
-    ledger: str = "off",
+    ledger: str = "steps",
     store: str | Path = "outputs",
 ) -> Plan:
     """Check everything a segmentation needs and name its spec; writes nothing.
 
     The parameters are those of `segment`.
     """
-    _refuse_ledger(ledger)
     folder = read_folder(data, need_masks=False, need_train=False)
     source = find_model(model, Store(store))
     spec = make_spec(
         task="segment",
+        ledger=ledger,
         **_common(
             data, folder, source, seed=seed, data_seed="cellpose", profile=profile, mode=mode
         ),
@@ -157,7 +160,18 @@ def plan_segmentation(
     return Plan(spec, Path(data), folder, source, tuple(notices))
 
 
-def train(data: str | Path, *, repeats: int = 2, quiet: bool = False, **parameters: Any) -> Outcome:
+def train(
+    data: str | Path,
+    *,
+    repeats: int = 2,
+    quiet: bool = False,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    keep_checkpoints: bool = False,
+    operation_steps: Sequence[int] | None = None,
+    certify: bool = False,
+    **parameters: Any,
+) -> Outcome:
     """Train one spec ``repeats`` times, each in a process of its own, and compare the repeats.
 
     Repeats that are stored already are not run again.
@@ -187,11 +201,25 @@ def train(data: str | Path, *, repeats: int = 2, quiet: bool = False, **paramete
     mode : str
         ``fast``, ``warn`` or ``strict``.
     ledger : str
-        ``off``.
+        ``steps`` digests everything that goes into each step and comes out of it, ``ops`` every
+        operation too, ``off`` nothing.
     loose : str, optional
         One operation, ``index_put`` for example, that mode ``strict`` leaves as it is.
     store : str or Path
         Where runs are kept.
+    resume : bool
+        Go on with a training of this spec that was killed, from its last checkpoint; the result
+        is that of the uninterrupted one.
+    checkpoint_every : int, optional
+        Epochs between checkpoints, 0 for none; by default 1 for `tiny`, 10 otherwise. Only the
+        last is kept, until the repeat is finished.
+    keep_checkpoints : bool
+        Store every checkpoint with the finished repeat.
+    operation_steps : sequence of int, optional
+        The steps whose operations ``ledger="ops"`` writes down; all by default.
+    certify : bool
+        Train again without any ledger, and with every kind of watching, and store with the repeat
+        whether all ended in the same bits.
 
     Returns
     -------
@@ -204,11 +232,20 @@ def train(data: str | Path, *, repeats: int = 2, quiet: bool = False, **paramete
     NotPossibleHere
         If this machine lacks the device, memory or disk.
     """
+    plan = plan_training(data, **parameters)
+    keeping = Keeping(
+        resume=resume,
+        checkpoint_every=_checkpoint_every(checkpoint_every, plan),
+        keep_checkpoints=keep_checkpoints,
+        operation_steps=_operation_steps(operation_steps, plan.spec),
+        certify=certify,
+    )
     return carry_out(
-        plan_training(data, **parameters),
+        plan,
         store=Store(parameters.get("store", "outputs")),
         repeats=repeats,
         quiet=quiet,
+        keeping=keeping,
     )
 
 
@@ -227,14 +264,27 @@ def segment(
     )
 
 
-def carry_out(plan: Plan, *, store: Store, repeats: int, quiet: bool = False) -> Outcome:
+def carry_out(
+    plan: Plan,
+    *,
+    store: Store,
+    repeats: int,
+    quiet: bool = False,
+    keeping: Keeping | None = None,
+) -> Outcome:
     """Run the repeats of a plan that the store lacks, and judge all of them."""
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise BadInput(f"repeats is {repeats!r}; expected a whole number, 1 or more")
     if not quiet:
         for notice in plan.notices:
             print(f"note: {notice}", file=sys.stderr)
-    done = [_repeat(plan, store, index, repeats=repeats, quiet=quiet) for index in range(repeats)]
+    keeping = keeping or Keeping()
+    if keeping.resume:
+        _refuse_nothing_to_resume(plan.spec, store)
+    done = [
+        _repeat(plan, store, index, keeping, repeats=repeats, quiet=quiet)
+        for index in range(repeats)
+    ]
     return Outcome(plan, store, tuple(done), judge([repeat.manifest for repeat in done]))
 
 
@@ -244,28 +294,111 @@ def stored(store: Store, spec: Spec, index: int) -> Repeat | None:
     return Repeat(folder) if folder.exists() else None
 
 
-def _repeat(plan: Plan, store: Store, index: int, *, repeats: int, quiet: bool) -> Repeat:
+def _repeat(
+    plan: Plan, store: Store, index: int, keeping: Keeping, *, repeats: int, quiet: bool
+) -> Repeat:
     present = stored(store, plan.spec, index)
     if present is not None:
         return present
     label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
     held = os.environ.get(HOLD_VARIABLE)
-    if held:
-        folder = Path(held)
-        folder.mkdir()
-        _work(plan, index, folder, label=label, quiet=quiet)
-        return Repeat(folder)
-    with store.staging() as area:
-        folder = area / "repeat"
-        folder.mkdir()
-        _work(plan, index, folder, label=label, quiet=quiet)
-        return store.commit(folder, plan.spec)
+    with _unfinished(plan.spec, store, index, keeping, quiet=quiet) as kept:
+        if held:
+            folder = Path(held)
+            folder.mkdir()
+            _work(plan, index, folder, kept, label=label, quiet=quiet)
+            return Repeat(folder)
+        with store.staging() as area:
+            folder = area / "repeat"
+            folder.mkdir()
+            _work(plan, index, folder, kept, label=label, quiet=quiet)
+            return store.commit(folder, plan.spec)
 
 
-def _work(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool) -> None:
+@contextmanager
+def _unfinished(
+    spec: Spec, store: Store, index: int, keeping: Keeping, *, quiet: bool
+) -> Iterator[Keeping]:
+    """Where this repeat leaves its checkpoints, if it makes any."""
+    if spec.task != "train" or not (keeping.checkpoint_every or keeping.resume):
+        yield keeping
+        return
+    with store.unfinished(spec, index) as folder:
+        if folder is None:
+            print(
+                f"note: another process is at repeat {index} of {spec.key}; this one leaves no "
+                "checkpoints",
+                file=sys.stderr,
+            )
+            yield replace(keeping, resume=False, checkpoint_every=0, keep_checkpoints=False)
+            return
+        last = folders(folder)[-1:]
+        if last and not quiet:
+            done = int(last[0].name.rpartition("-")[2])
+            print(f"note: {_about_unfinished(done, spec, keeping)}", file=sys.stderr)
+        yield replace(keeping, unfinished=str(folder.resolve()))
+
+
+def _about_unfinished(n_epochs: int, spec: Spec, keeping: Keeping) -> str:
+    done = f"{n_epochs} of {spec.epochs} epochs were done when this training was killed"
+    if not keeping.resume:
+        return f"{done}; it starts anew (--resume would have gone on)"
+    if spec.mode == "fast" and spec.profile_settings.get("threads") != 1:
+        return f"{done}; it goes on, but mode fast does not promise the same bits"
+    return f"{done}; it goes on"
+
+
+def _refuse_nothing_to_resume(spec: Spec, store: Store) -> None:
+    """Refuse to resume where only trainings of other specs are unfinished."""
+    unfinished = store.unfinished_specs()
+    begun = any(name.partition("/")[0] == spec.key for name in unfinished)
+    if not unfinished or begun or store.run(spec.key) is not None:
+        return
+    asked = spec.model_dump(mode="json")
+    differing = {
+        name: [field for field in asked if asked[field] != other.get(field)]
+        for name, other in unfinished.items()
+    }
+    nearest = min(differing, key=lambda name: len(differing[name]))
+    there = unfinished[nearest]
+    raise BadInput(
+        f"nothing of {spec.key} is there to be resumed; the unfinished training {nearest} differs "
+        "from what is asked for: "
+        + "; ".join(
+            f"{n} is {there.get(n)!r} there and {asked[n]!r} here" for n in differing[nearest]
+        )
+        + "; ask for that, or train without --resume"
+    )
+
+
+def _checkpoint_every(asked: int | None, plan: Plan) -> int:
+    if asked is None:
+        return 1 if plan.model.architecture == TINY else 10
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 0:
+        raise BadInput(f"checkpoint_every is {asked!r}; expected a number of epochs, 0 for none")
+    return asked
+
+
+def _operation_steps(asked: Sequence[int] | None, spec: Spec) -> tuple[int, ...] | None:
+    if asked is None:
+        return None
+    if spec.ledger != "ops":
+        raise BadInput(
+            f"operation_steps is {list(asked)}, but ledger is {spec.ledger!r}; operations are "
+            "written down with ledger 'ops'"
+        )
+    for step in asked:
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise BadInput(f"operation_steps holds {step!r}; expected numbers of steps, from 0")
+    return tuple(asked)
+
+
+def _work(
+    plan: Plan, index: int, folder: Path, keeping: Keeping, *, label: str, quiet: bool
+) -> None:
     """Have a worker do one repeat, with the profile's environment, and show how it goes."""
     profile = profiles.Profile(**plan.spec.profile_settings)
-    request = Request(plan.spec, index, folder, plan.data.resolve(), plan.model)
+    request = Request(plan.spec, index, folder, plan.data.resolve(), plan.model, keeping)
     total = plan.spec.epochs + len(segmented_part(plan.folder)[1])
     with progress(total, label, quiet=quiet) as bar:
         show: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -326,8 +459,3 @@ def _known_operation(name: str) -> str:
             f"the audit names, or one of {', '.join(sorted(held))}"
         )
     return base
-
-
-def _refuse_ledger(ledger: str) -> None:
-    if ledger != "off":
-        raise BadInput(f"ledger is {ledger!r}; this version records none, the only choice is 'off'")

@@ -12,20 +12,24 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cellrepro.cells.chain import write_beginning, write_prepared, write_segmented
 from cellrepro.cells.images import ImageFolder, LabelledImage, read_folder
 from cellrepro.cells.network import ModelSource
+from cellrepro.cells.training import Epoch, Loop
 from cellrepro.child import Events, serve
 from cellrepro.compare.masks import average_precision, canonical
 from cellrepro.control import determinism
 from cellrepro.control.profiles import NUMERIC_VARIABLES, Profile
 from cellrepro.control.seeding import seed_everything
 from cellrepro.errors import BadInput
+from cellrepro.keeping import Keeper, Keeping
 from cellrepro.record import host
+from cellrepro.record.checkpoints import Origin
 from cellrepro.record.digests import array_digest, file_digest
 from cellrepro.record.manifest import (
     DataRecord,
@@ -50,6 +54,7 @@ class Request:
     folder: Path
     data: Path
     model: ModelSource
+    keeping: Keeping = field(default_factory=Keeping)
 
     def to_json(self) -> str:
         """As `from_json` reads it."""
@@ -68,6 +73,7 @@ class Request:
             folder=Path(plain["folder"]),
             data=Path(plain["data"]),
             model=ModelSource(**model, path=None if path is None else Path(path)),
+            keeping=Keeping.from_plain(plain["keeping"]),
         )
 
 
@@ -108,23 +114,41 @@ def carry_out(request: Request, events: Events) -> Manifest:
     with (
         log.listening(),
         determinism.mode_in_force(
-            spec.mode, tf32=profile.tf32, loose=_without_substitute(spec), device=profile.device
+            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.device
         ) as switches,
     ):
+        surroundings = _surroundings(device, switches)
         loose = None if spec.loose is None else Loose([spec.loose])
         with watch.phase("data"):
             folder = _read_data(request)
         with watch.phase("model"):
             network, model_record, initial = _build(request, profile, device)
+        keeper = Keeper(request.keeping, request.folder, level=spec.ledger, seed=spec.seed)
         seed_everything(spec.seed)
+        if spec.ledger != "off":
+            write_beginning(
+                keeper.ledger,
+                spec=spec,
+                surroundings=surroundings,
+                folder=folder,
+                network=network,
+            )
         training_record = weights_record = None
         if spec.task == "train":
             with watch.phase("train"), _watched(spec, log, network, loose):
-                training_record = _train(request, network, folder, events)
+                training_record = _train(
+                    request,
+                    network,
+                    folder,
+                    events,
+                    keeper,
+                    _origin(request, surroundings, model_record),
+                )
             weights_record = _save(request, network, initial)
             network.dtype = getattr(torch, profile.dtype)  # after saving: what was trained is kept
         with watch.phase("segment"), _watched(spec, log, network, loose):
-            masks = _segment(request, network, folder, events)
+            masks = _segment(request, network, folder, events, keeper)
+        keeper.finish()
         _check_switches(switches)
     manifest = Manifest(
         key=spec.key,
@@ -132,15 +156,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
         vacuous=[*_vacuous(spec, weights_record, masks), *_never_called(loose, spec)],
         started=started,
         seconds=watch.seconds,
-        host=host.host(),
-        versions=host.versions(),
-        device=torch.cuda.get_device_name() if device.type == "cuda" else device.type,
-        threads=torch.get_num_threads(),
-        cpu_capability=torch.backends.cpu.get_cpu_capability(),
-        numeric_libraries=host.numeric_libraries(),
-        numeric_class=asdict(numeric_class(device=str(device))),
-        variables={name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
-        switches=switches,
+        **surroundings,
         seeds={"python": spec.seed, "numpy": spec.seed, "torch": spec.seed, "data": spec.data_seed},
         data=DataRecord(
             path=str(request.data.resolve()),
@@ -159,6 +175,32 @@ def carry_out(request: Request, events: Events) -> Manifest:
     )
     (request.folder / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
     return manifest
+
+
+def _surroundings(device: Any, switches: dict[str, Any]) -> dict[str, Any]:
+    """What the numbers depend on beside what was asked for, as the manifest names it."""
+    import torch
+
+    return {
+        "host": host.host(),
+        "versions": host.versions(),
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "numeric_libraries": host.numeric_libraries(),
+        "numeric_class": asdict(numeric_class(device=str(device))),
+        "variables": {name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
+        "switches": switches,
+    }
+
+
+def _origin(request: Request, surroundings: dict[str, Any], model: ModelRecord) -> Origin:
+    return Origin(
+        spec=request.spec.model_dump(mode="json"),
+        repeat=request.repeat,
+        numeric_class=surroundings["numeric_class"],
+        initial_weights=model.initial_weights,
+    )
 
 
 def segmented_part(folder: ImageFolder) -> tuple[str, tuple[LabelledImage, ...]]:
@@ -199,11 +241,41 @@ def _build(
     return network, record, {name: p.detach().clone() for name, p in network.named_parameters()}
 
 
-def _train(request: Request, network: Any, folder: ImageFolder, events: Events) -> TrainingRecord:
-    from cellrepro.cells.training import train
+def _train(
+    request: Request,
+    network: Any,
+    folder: ImageFolder,
+    events: Events,
+    keeper: Keeper,
+    origin: Origin,
+) -> TrainingRecord:
+    def ended(epoch: Epoch) -> None:
+        keeper.epoch_ended(network, loop)
+        events.tell("epoch", **asdict(epoch))
 
-    spec = request.spec
-    training = train(
+    loop = training_loop(request.spec, network, folder, on_epoch=ended, watch=keeper.watch(network))
+    if request.spec.ledger != "off":
+        write_prepared(keeper.ledger, loop)
+    keeper.begin(origin, network, loop)
+    for epoch in loop.training.epochs:
+        events.tell("epoch", **asdict(epoch))
+    while not loop.finished:
+        loop.step()
+    training = loop.training
+    keeper.ledger.step = training.n_steps
+    return TrainingRecord(
+        learning_rates=[epoch.learning_rate for epoch in training.epochs],
+        train_losses=[epoch.train_loss for epoch in training.epochs],
+        test_losses=[epoch.test_loss for epoch in training.epochs],
+        n_steps=training.n_steps,
+        n_removed=training.n_removed,
+        resumed_at=keeper.resumed,
+    )
+
+
+def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any) -> Loop:
+    """The training that a spec asks for, about to begin."""
+    return Loop(
         network,
         folder.train,
         folder.test,
@@ -212,14 +284,7 @@ def _train(request: Request, network: Any, folder: ImageFolder, events: Events) 
         batch_size=spec.batch_size,
         images_per_epoch=spec.images_per_epoch,
         data_seed=spec.data_seed,
-        on_epoch=lambda epoch: events.tell("epoch", **asdict(epoch)),
-    )
-    return TrainingRecord(
-        learning_rates=[epoch.learning_rate for epoch in training.epochs],
-        train_losses=[epoch.train_loss for epoch in training.epochs],
-        test_losses=[epoch.test_loss for epoch in training.epochs],
-        n_steps=training.n_steps,
-        n_removed=training.n_removed,
+        **options,
     )
 
 
@@ -238,7 +303,7 @@ def _save(request: Request, network: Any, initial: dict[str, Any]) -> WeightsRec
 
 
 def _segment(
-    request: Request, network: Any, folder: ImageFolder, events: Events
+    request: Request, network: Any, folder: ImageFolder, events: Events, keeper: Keeper
 ) -> dict[str, MaskRecord]:
     import numpy as np
 
@@ -266,6 +331,8 @@ def _segment(
             ap50=None if score is None or np.isnan(score) else score,
             n_true=None if truth is None else int(np.unique(truth[truth > 0]).size),
         )
+        if request.spec.ledger != "off":
+            write_segmented(keeper.ledger, image.name, result.flows, records[image.name])
         events.tell("image", name=image.name, n_objects=records[image.name].n_objects)
     return records
 
@@ -291,7 +358,7 @@ def _write_tiff(path: Path, array: Any) -> None:
     )
 
 
-def _without_substitute(spec: Spec) -> list[str]:
+def without_substitute(spec: Spec) -> list[str]:
     """The substitutes to leave out: that of the operation left loose, if it has one."""
     from cellrepro.control.substitutes import SUBSTITUTES
 

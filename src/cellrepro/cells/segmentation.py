@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,15 @@ class Segmentation:
         0 is background, 1..N are objects, as numbered by Cellpose.
     seconds : float
         Wall time of ``eval`` alone.
+    flows : dict of str to ndarray
+        What the network gave for the whole image, float32: ``flows``, shape (2, Y, X), in y and
+        x, and ``probability``, shape (Y, X), of being cell, as a logit.
     """
 
     name: str
     masks: np.ndarray
     seconds: float
+    flows: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segmentation]:
@@ -52,11 +56,12 @@ def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segment
     for image in images:
         with generators_kept():
             started = time.perf_counter()
-            masks, _, _ = model.eval(
+            masks, given, _ = model.eval(
                 image.image, channel_axis=None if image.image.ndim == 2 else -1
             )
             seconds = time.perf_counter() - started
-        yield Segmentation(image.name, np.asarray(masks).astype(np.uint32), seconds)
+        flows = {"flows": np.asarray(given[1]), "probability": np.asarray(given[2])}
+        yield Segmentation(image.name, np.asarray(masks).astype(np.uint32), seconds, flows)
 
 
 def _as_cellpose_model(network: Any) -> Any:

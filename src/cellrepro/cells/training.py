@@ -8,15 +8,18 @@ test holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cellrepro.cells.images import LabelledImage
 from cellrepro.control.seeding import generators_kept
 from cellrepro.errors import BadInput
+
+if TYPE_CHECKING:
+    from cellrepro.record.watching import Watch
 
 WEIGHT_DECAY = 0.1
 MIN_TRAIN_MASKS = 5
@@ -153,6 +156,8 @@ class Loop:
         epoch number, so that no seed of the user's changes them.
     on_epoch : callable
         Called after each epoch with the generators kept.
+    watch : Watch, optional
+        Told of every step as it goes, see `cellrepro.record.watching`.
 
     Attributes
     ----------
@@ -160,6 +165,10 @@ class Loop:
         What has been done so far.
     n_steps : int
         How many steps there are in all.
+    prepared : dict of str to ndarray
+        ``NAME normalised``: float32, shape (C, Y, X), as it is augmented; ``NAME flows``:
+        float32, shape (4, Y, X), labels, cell or not, and flows in y and x.
+    optimizer : torch.optim.AdamW
 
     Raises
     ------
@@ -179,16 +188,21 @@ class Loop:
         images_per_epoch: int | None = None,
         data_seed: int | Literal["cellpose"] = "cellpose",
         on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+        watch: Watch | None = None,
     ) -> None:
         import torch
+
+        from cellrepro.record.watching import Watch
 
         network.dtype = torch.float32
         self._network, self._batch_size = network, batch_size
         self._images, self._labels, self._test, self._test_labels, n_removed = _prepare(
             network, train_images, test_images
         )
+        self._names = [image.name for image in train_images if _kept_by_cellpose(image)]
         self._n_draws = len(self._images) if images_per_epoch is None else images_per_epoch
-        self._optimizer = torch.optim.AdamW(
+        self._watch = Watch() if watch is None else watch
+        self.optimizer = torch.optim.AdamW(
             network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY
         )
         self._rates = learning_rates(n_epochs, learning_rate)
@@ -196,6 +210,16 @@ class Loop:
         self._order, self._position, self._total = np.empty(0, int), 0, 0.0
         self.training = Training(n_removed=n_removed)
         self.n_steps = n_epochs * -(-self._n_draws // batch_size)
+
+    @property
+    def prepared(self) -> dict[str, np.ndarray]:
+        """The training images as they are augmented, and their flows."""
+        both = zip(self._names, self._images, self._labels, strict=True)
+        return {
+            name: array
+            for image, pixels, flows in both
+            for name, array in ((f"{image} normalised", pixels), (f"{image} flows", flows))
+        }
 
     @property
     def finished(self) -> bool:
@@ -215,20 +239,52 @@ class Loop:
                 f"all {self.training.n_steps} steps are done; ask for more epochs or more images "
                 "an epoch"
             )
-        if self._position == 0:
-            self._start_epoch()
-        indices = self._order[self._position : self._position + self._batch_size]
-        loss, n = self._loss(indices, self._images, self._labels)
-        self._optimizer.zero_grad()
-        loss.backward()
-        self._optimizer.step()
-        value = loss.item()
+        with self._watch.step(self.training.n_steps, len(self.training.epochs)):
+            if self._position == 0:
+                self._start_epoch()
+            indices = self._order[self._position : self._position + self._batch_size]
+            loss, n = self._loss(indices, self._images, self._labels, watch=self._watch)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self._watch.backward(self._network)
+            self.optimizer.step()
+            self._watch.updated(self._network, self.optimizer)
+            value = loss.item()
         self.training.n_steps += 1
         self._total += value * n
         self._position += self._batch_size
         if self._position >= self._n_draws:
             self._end_epoch()
         return value
+
+    def state(self) -> dict[str, Any]:
+        """Where the training stands, apart from the network's weights and the generators.
+
+        Returns
+        -------
+        dict
+            ``loop``, plain values, and ``optimizer``, its ``state_dict``.
+        """
+        return {
+            "loop": {
+                "epochs": [asdict(epoch) for epoch in self.training.epochs],
+                "n_steps": self.training.n_steps,
+                "order": [int(index) for index in self._order],
+                "position": self._position,
+                "total": self._total,
+            },
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state` was taken; weights and generators are restored by others."""
+        loop = state["loop"]
+        self.training.epochs = [Epoch(**epoch) for epoch in loop["epochs"]]
+        self.training.n_steps = loop["n_steps"]
+        self._order = np.array(loop["order"], int)
+        self._position, self._total = loop["position"], loop["total"]
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._network.train()
 
     def _start_epoch(self) -> None:
         index = len(self.training.epochs)
@@ -241,7 +297,7 @@ class Loop:
             self._order = np.random.choice(
                 np.arange(0, n_images), size=(self._n_draws,), p=probabilities
             )
-        for group in self._optimizer.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = self._rates[index]
         self._network.train()
         self._total = 0.0
@@ -260,11 +316,14 @@ class Loop:
         with generators_kept():
             self._on_epoch(epoch)
 
-    def _loss(self, indices: np.ndarray, data: list, targets: list) -> tuple[Any, int]:
+    def _loss(
+        self, indices: np.ndarray, data: list, targets: list, *, watch: Watch | None = None
+    ) -> tuple[Any, int]:
         from cellpose.train import _get_batch, _loss_fn_seg
         from cellpose.transforms import random_rotate_and_resize
 
         batch, flows = _get_batch(indices, data=data, labels=targets)
+        crops = None if watch is None else _crops(batch)
         x, y = random_rotate_and_resize(
             batch,
             lbls=flows,
@@ -273,7 +332,14 @@ class Loop:
             scale_range=_SCALE_RANGE,
             device=self._network.device,
         )[:2]
-        return _loss_fn_seg(y, self._network(x)[0], self._network.device), len(x)
+        if watch is not None and crops is not None:
+            watch.batch([self._names[index] for index in indices], crops, x, y)
+        output = self._network(x)[0]
+        loss = _loss_fn_seg(y, output, self._network.device)
+        if watch is not None:
+            watch.forward(output)
+            watch.loss(loss)
+        return loss, len(x)
 
     def _test_loss(self) -> float:
         import torch
@@ -289,6 +355,25 @@ class Loop:
                 )
                 total += loss.item() * n
         return total / len(self._test)
+
+
+def _crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """What Cellpose's augmentation is about to draw for each image, without drawing it.
+
+    ``random_rotate_and_resize`` (4.2.1.1) takes five numbers an image from NumPy's global
+    generator: scale, angle, flip, and where the crop lies in y and x.
+    """
+    ahead = np.random.RandomState()
+    ahead.set_state(np.random.get_state())
+    crops = []
+    for image in batch:
+        scale = (1 - _SCALE_RANGE / 2) + _SCALE_RANGE * ahead.rand()
+        angle = 360 * ahead.rand() - 180
+        flipped = bool(ahead.rand() > 0.5)
+        room = [max(0.0, n * scale - _CROP) for n in image.shape[-2:]]
+        y, x = (float(size * (part - 0.5)) for size, part in zip(room, ahead.rand(2), strict=True))
+        crops.append({"scale": scale, "degrees": angle, "flipped": flipped, "y": y, "x": x})
+    return crops
 
 
 def _prepare(
@@ -327,6 +412,11 @@ def _copies_of_masks(images: Sequence[LabelledImage]) -> list[np.ndarray]:
 
 def _n_masks(image: LabelledImage) -> int:
     return 0 if image.masks is None else len(np.unique(image.masks[image.masks > 0]))
+
+
+def _kept_by_cellpose(image: LabelledImage) -> bool:
+    """Whether Cellpose trains on an image: it takes the lowest label for the background."""
+    return image.masks is not None and len(np.unique(image.masks)) - 1 >= MIN_TRAIN_MASKS
 
 
 def _epoch_seed(data_seed: int | Literal["cellpose"], epoch: int) -> int:

@@ -48,6 +48,8 @@ class TrainingRecord(_Record):
     n_steps: int
     n_removed: int
     """Training images left out because they hold fewer masks than Cellpose's minimum."""
+    resumed_at: list[int] = Field(default_factory=list)
+    """Epochs that were done when another process took over after a kill."""
 
 
 class WeightsRecord(_Record):

@@ -66,7 +66,8 @@ class Spec(BaseModel):
     profile: str
     profile_settings: dict[str, Any]
     mode: Annotated[str, AfterValidator(check_mode)] = "strict"
-    ledger: Literal["off"] = "off"
+    ledger: Literal["off", "steps", "ops"] = "off"
+    """What is written down as it goes: nothing, every step, every operation too."""
     loose: str | None = None
     """The one operation left loose in mode ``strict``, to see what it does to the cells."""
 

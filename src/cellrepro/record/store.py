@@ -6,6 +6,7 @@
     runs/KEY/REPEAT/        manifest.json, weights.safetensors, masks/*.tif, notebook.ipynb
     data/DIGEST/            the segmented images and their ground truth, once per data set
     failed/KEY/REPEAT/      why a repeat of a grid failed, with its notebook
+    unfinished/KEY/REPEAT/  checkpoints of a training that goes on, or was killed
     .staging/               work in progress; what a killed process left is swept away
 
 Equal files are stored once, as hard links. Nothing outside the folder is needed to read it, so
@@ -45,6 +46,7 @@ WEIGHTS = "weights.safetensors"
 NOTEBOOK = "notebook.ipynb"
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
+_UNFINISHED = "unfinished"
 _LOCK = ".lock"
 _UNLOCKED = "new-"
 _MAKING_SECONDS = 600
@@ -309,6 +311,52 @@ class Store:
                 empty.rmdir()
 
     @contextmanager
+    def unfinished(self, spec: Spec, repeat: int) -> Iterator[Path | None]:
+        """Where a repeat leaves what is needed to go on with it after a kill.
+
+        What lies there stays if the block is left by an error or a kill, and is removed after a
+        block that ends well.
+
+        Yields
+        ------
+        Path or None
+            None if another process is at this very repeat.
+
+        Raises
+        ------
+        BadInput
+            If the store cannot be written.
+        NotPossibleHere
+            If the disk is full.
+        """
+        folder = self.root / _UNFINISHED / spec.key / str(repeat)
+        with self._writing():
+            missing = [path for path in (self.root, *self.root.parents) if not path.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = _try_lock(folder)
+            if lock is not None:
+                _write_whole(folder / "spec.json", json.dumps(spec.model_dump(mode="json")))
+        if lock is None:
+            yield None
+            return
+        done = False
+        try:
+            yield folder
+            done = True
+        finally:
+            if done or not any(item.is_dir() for item in folder.iterdir()):
+                shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+            _remove_empty([folder.parent, folder.parent.parent, *missing])
+
+    def unfinished_specs(self) -> dict[str, dict]:
+        """What was asked of every training that was not finished, by ``KEY/REPEAT``."""
+        return {
+            f"{path.parent.parent.name}/{path.parent.name}": json.loads(path.read_bytes())
+            for path in sorted(self.root.glob(f"{_UNFINISHED}/*/*/spec.json"))
+        }
+
+    @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
@@ -415,6 +463,18 @@ def _lock(folder: Path) -> int | None:
         return None
     descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def _try_lock(folder: Path) -> int | None:
+    """Hold a folder's lock as `_lock` does, or none if another process holds it."""
+    descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+    if fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
     return descriptor
 
 

@@ -1,0 +1,200 @@
+"""What a training writes down and keeps as it goes: ledger, operations, checkpoints.
+
+`worker` tells a `Keeper` of every epoch; the keeper saves what is needed to go on after a kill,
+and hands everything over to the finished repeat.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cellrepro.cells.training import Loop
+from cellrepro.control import seeding
+from cellrepro.errors import BadInput
+from cellrepro.record import checkpoints
+from cellrepro.record.checkpoints import Checkpoint, Origin
+from cellrepro.record.ledger import LEDGER, OPERATIONS, Entry, Ledger
+from cellrepro.record.pieces import Pieces
+from cellrepro.record.seeds import seed_check
+
+CHECKPOINTS = "checkpoints"
+_LEDGER_PIECES, _OPERATION_PIECES = "ledger", "ops"
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What to keep of a training beside its result; none of it changes the result.
+
+    Attributes
+    ----------
+    unfinished : str or None
+        Folder in which the training leaves what is needed to go on after a kill; none for no
+        checkpoints.
+    resume : bool
+        Go on from what lies there.
+    checkpoint_every : int
+        Epochs between checkpoints; 0 for none.
+    keep_checkpoints : bool
+        Store all of them with the finished repeat, not only the last until it is finished.
+    operation_steps : tuple of int or None
+        Steps whose operations are written down with ``ledger="ops"``; none for all.
+    certify : bool
+        Train once more for each way of watching and store that all end in the same bits.
+    """
+
+    unfinished: str | None = None
+    resume: bool = False
+    checkpoint_every: int = 0
+    keep_checkpoints: bool = False
+    operation_steps: tuple[int, ...] | None = None
+    certify: bool = False
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Keeping:
+        """Read what ``dataclasses.asdict`` gave, also after a round trip through JSON."""
+        steps = plain["operation_steps"]
+        return cls(**{**plain, "operation_steps": None if steps is None else tuple(steps)})
+
+
+class Keeper:
+    """Keeps what a training leaves as it goes.
+
+    Parameters
+    ----------
+    keeping : Keeping
+    staged : Path
+        The folder of the repeat that is being made.
+    level : str
+        ``off``, ``steps`` or ``ops``.
+    seed : int
+        Of the training; a checkpoint's generators must follow from it.
+
+    Attributes
+    ----------
+    ledger : Ledger
+        Entries not yet written.
+    resumed : list of int
+        Epochs that were done when this process took over; empty where it began itself.
+    """
+
+    def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int) -> None:
+        self._keeping, self._staged, self._level, self._seed = keeping, staged, level, seed
+        self._unfinished = None if keeping.unfinished is None else Path(keeping.unfinished)
+        place = (self._unfinished or staged / ".unfinished") / "rows"
+        self.ledger = Ledger()
+        self._pieces = Pieces(place / _LEDGER_PIECES, Entry)
+        self._operations: Any = None
+        self._operation_pieces: Pieces | None = None
+        if level == "ops":
+            from cellrepro.record.operation_ledger import OperationRow
+
+            self._operation_pieces = Pieces(place / _OPERATION_PIECES, OperationRow)
+        self.resumed: list[int] = []
+
+    def watch(self, network: Any) -> Any:
+        """Who listens to the training, or none."""
+        if self._level == "off":
+            return None
+        from cellrepro.record.watching import StepWatch, Watches
+
+        listeners: list[Any] = [StepWatch(self.ledger)]
+        if self._level == "ops":
+            from cellrepro.record.operation_ledger import OperationWatch
+
+            steps = self._keeping.operation_steps
+            self._operations = OperationWatch(network, steps=steps)
+            listeners.append(self._operations)
+        return Watches(listeners)
+
+    def begin(self, origin: Origin, network: Any, loop: Loop) -> None:
+        """Take up an unfinished training if there is one and it is asked for.
+
+        Raises
+        ------
+        BadInput
+            If what lies there belongs to another training, or its generators do not follow from
+            the seed; the message says what differs.
+        """
+        self._origin = origin
+        found = self._last() if self._keeping.resume else None
+        if found is None:
+            self._pieces.go_back(0)
+            if self._operation_pieces is not None:
+                self._operation_pieces.go_back(0)
+            self._forget_checkpoints()
+            return
+        checkpoints.refuse_other(found, origin)
+        checked = seed_check(found, seed=self._seed)
+        if checked.problems:
+            raise BadInput(
+                f"the checkpoint {found.folder} does not follow from seed {self._seed}: "
+                f"{'; '.join(checked.problems)}; train without --resume to start anew"
+            )
+        self._go_on(found, network, loop)
+
+    def _last(self) -> Checkpoint | None:
+        return None if self._unfinished is None else checkpoints.nearest(self._unfinished)
+
+    def _go_on(self, found: Checkpoint, network: Any, loop: Loop) -> None:
+        weights, optimizer = found.tensors()
+        network.load_state_dict(weights)
+        loop.restore({"loop": found.loop, "optimizer": optimizer})
+        if self._level != "off":
+            self._pieces.go_back(found.n_entries["ledger"])
+            self.ledger.entries.clear()  # what comes before the first step is written already
+        if self._operation_pieces is not None:
+            self._operation_pieces.go_back(found.n_entries["ops"])
+        self.resumed = [*found.loop.get("resumed", []), found.epoch]
+        seeding.restore(found.generators)  # last: nothing may draw between it and the first step
+
+    def epoch_ended(self, network: Any, loop: Loop) -> None:
+        """Write down what is new, and a checkpoint if it is time."""
+        every = self._keeping.checkpoint_every
+        if self._unfinished is None or not every:
+            self._flush()
+            return
+        if len(loop.training.epochs) % every:
+            return
+        self._flush()
+        state = loop.state()
+        state["loop"]["resumed"] = self.resumed
+        checkpoints.save(
+            self._unfinished,
+            origin=self._origin,
+            network=network,
+            loop_state=state,
+            n_entries={
+                "ledger": self._pieces.n_rows,
+                "ops": self._operation_pieces.n_rows if self._operation_pieces else 0,
+            },
+        )
+        if not self._keeping.keep_checkpoints:
+            checkpoints.keep_last(self._unfinished)
+
+    def finish(self) -> None:
+        """Hand ledger and checkpoints over to the repeat."""
+        self._flush()
+        if self._level != "off":
+            self._pieces.finish(self._staged / LEDGER)
+        if self._operation_pieces is not None:
+            self._operation_pieces.finish(self._staged / OPERATIONS)
+        shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
+        if self._keeping.keep_checkpoints and self._unfinished is not None:
+            (self._staged / CHECKPOINTS).mkdir()
+            for folder in checkpoints.folders(self._unfinished):
+                shutil.copytree(folder, self._staged / CHECKPOINTS / folder.name)
+
+    def _flush(self) -> None:
+        self._pieces.append(self.ledger.entries)
+        self.ledger.entries.clear()
+        if self._operation_pieces is not None and self._operations is not None:
+            self._operation_pieces.append(self._operations.rows)
+            self._operations.rows.clear()
+
+    def _forget_checkpoints(self) -> None:
+        if self._unfinished is not None:
+            for folder in checkpoints.folders(self._unfinished):
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,355 @@
+"""One step of a stored training, gone through again in a process of its own.
+
+The state before the step is restored from the nearest checkpoint, or from the very beginning, and
+every step on the way is held against the run's ledger. Where a race gave other bits on the way, the
+step is taken back and tried again.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cellrepro import child
+from cellrepro.child import Events
+from cellrepro.control import profiles
+from cellrepro.keeping import CHECKPOINTS
+from cellrepro.record.ledger import (
+    LEDGER,
+    Entry,
+    Ledger,
+    by_place,
+    read_rows,
+    write_rows,
+)
+from cellrepro.record.store import Repeat, Run
+from cellrepro.run import started_with
+from cellrepro.worker import Request, training_loop
+
+_ROWS, _KEPT = "operations.parquet", "kept.safetensors"
+_TRIES = 12
+"""How often a step on the way is tried again until it ends in the bits of the stored run."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """How a replay came to the state before its step.
+
+    Attributes
+    ----------
+    start : int
+        The step of the checkpoint it started from; 0 for the initial weights.
+    n_verified : int
+        Steps on the way that ended in the bits of the stored run.
+    n_retries : int
+        How often a step had to be taken back because it ended in others.
+    parted_at : int or None
+        A step on the way whose bits could not be reached again; the replay went on with its own.
+    """
+
+    start: int
+    n_verified: int
+    n_retries: int
+    parted_at: int | None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay of one step saw.
+
+    Attributes
+    ----------
+    arrival : Arrival
+    step : int
+    entries : list of Entry
+        The step's ledger.
+    rows : list of OperationRow
+    again : list of OperationRow or None
+        Of the repetition that parted from the first, when one did.
+    n_repetitions : int
+        How often the step was repeated from the same state, until it parted.
+    audited : list of dict
+        Operations that gave other bits when asked again, as `cellrepro.record.audit.AuditedOp`.
+    n_replays : int
+        Replays of single operations made by the audit.
+    draws : list of dict
+        Rows of `cellrepro.record.draws`.
+    kept : dict
+        ``inputs/0``, ``outputs/0``, …: tensors of the operation that was asked for.
+    """
+
+    arrival: Arrival
+    step: int
+    entries: list[Entry]
+    rows: list[Any]
+    again: list[Any] | None
+    n_repetitions: int
+    audited: list[dict[str, Any]]
+    n_replays: int
+    draws: list[dict[str, Any]]
+    kept: dict[str, Any]
+
+
+def replay(
+    request: Request,
+    repeat: Repeat,
+    *,
+    step: int,
+    scratch: Path,
+    reference: bool = False,
+    wanted: int | None = None,
+    repetitions: int = 0,
+    suspects: int = 0,
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+) -> Replay:
+    """Go through one step of a stored training again, with every operation written down.
+
+    Parameters
+    ----------
+    request : Request
+        Of the run: its spec, data and model.
+    repeat : Repeat
+        The stored repeat, with its ledger.
+    step : int
+        From 0.
+    scratch : Path
+        An empty folder for what the child writes.
+    reference : bool
+        Measure each operation's error against float64.
+    wanted : int, optional
+        The operation whose tensors to keep, by its order in the step.
+    repetitions : int
+        How often to go through the step again from the same state, until it parts from itself.
+    suspects : int
+        Replays of each operation known to race by the audit, after the repetitions; 0 for none.
+
+    Returns
+    -------
+    Replay
+    """
+    from cellrepro.record.operation_ledger import OperationRow
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    profile = profiles.Profile(**request.spec.profile_settings)
+    order = {
+        "request": request.to_json(),
+        "ledger": str((repeat.folder / LEDGER).resolve()),
+        "checkpoints": str((repeat.folder / CHECKPOINTS).resolve()),
+        "step": step,
+        "scratch": str(scratch.resolve()),
+        "reference": reference,
+        "wanted": wanted,
+        "repetitions": repetitions,
+        "suspects": suspects,
+    }
+    answer = child.call(
+        "cellrepro.replaying",
+        json.dumps(order),
+        environment=profile.child_environment(started_with(request.spec)),
+        label=f"replay of step {step} of {repeat.name}",
+        on_event=on_event,
+    )
+    kept: dict[str, Any] = {}
+    if (scratch / _KEPT).exists():
+        from safetensors.torch import load_file
+
+        kept = load_file(scratch / _KEPT)
+    again = scratch / f"again-{_ROWS}"
+    return Replay(
+        arrival=Arrival(**answer["arrival"]),
+        step=step,
+        entries=Ledger.read(scratch / LEDGER).entries,
+        rows=read_rows(scratch / _ROWS, OperationRow),
+        again=read_rows(again, OperationRow) if again.exists() else None,
+        n_repetitions=answer["n_repetitions"],
+        audited=answer["audited"],
+        n_replays=answer["n_replays"],
+        draws=answer["draws"],
+        kept=kept,
+    )
+
+
+def request_of(run: Run, repeat: Repeat, *, data: Path, model: Any) -> Request:
+    """What a worker needs to go through a stored run again."""
+    return Request(run.spec, repeat.index, Path(), data.resolve(), model)
+
+
+# -- inside the child ----------------------------------------------------------------------
+
+
+class Stepper:
+    """A training that can be taken back.
+
+    Attributes
+    ----------
+    network, loop
+    ledger : Ledger
+        Of the steps made so far.
+    """
+
+    def __init__(self, request: Request, device: Any) -> None:
+        from cellrepro.cells.images import read_folder
+        from cellrepro.cells.network import build
+        from cellrepro.control.seeding import seed_everything
+        from cellrepro.record.watching import StepWatch, Watches
+
+        spec = request.spec
+        folder = read_folder(request.data)
+        self.network = build(request.model, seed=spec.seed, device=device, dtype="float32")
+        seed_everything(spec.seed)
+        self.ledger = Ledger()
+        self._listeners: list[Any] = [StepWatch(self.ledger)]
+        self._watch = Watches(())
+        self.loop = training_loop(spec, self.network, folder, watch=self._watch)
+        self.listen()
+
+    def listen(self, *others: Any) -> None:
+        """Have others listen to the next steps, beside the ledger."""
+        self._watch.watches = (*self._listeners, *others)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything the next step depends on."""
+        from cellrepro.control import seeding
+
+        return {
+            "network": copy.deepcopy(self.network.state_dict()),
+            "loop": copy.deepcopy(self.loop.state()),
+            "generators": seeding.capture(),
+        }
+
+    def go_back(self, snapshot: dict[str, Any]) -> None:
+        """Be where a snapshot was taken."""
+        from cellrepro.control import seeding
+
+        self.network.load_state_dict(snapshot["network"])
+        self.loop.restore(copy.deepcopy(snapshot["loop"]))
+        seeding.restore(snapshot["generators"])
+
+    def walk(self, stored: Sequence[Entry], *, to: int, told: Callable[[int], None]) -> Arrival:
+        """Go to the state before a step, each step held against the stored ledger."""
+        expected = by_place(stored)
+        start, n_verified, n_retries, parted = self.loop.training.n_steps, 0, 0, None
+        while self.loop.training.n_steps < to:
+            here = self.loop.training.n_steps
+            before = self.snapshot() if parted is None else None
+            for attempt in range(_TRIES):
+                self.ledger.entries.clear()
+                self.loop.step()
+                if before is None or _agree(self.ledger.entries, expected):
+                    n_verified += before is not None
+                    break
+                if attempt + 1 < _TRIES:
+                    n_retries += 1
+                    self.go_back(before)
+            else:
+                parted = here
+            told(here)
+        self.ledger.entries.clear()
+        return Arrival(start, n_verified, n_retries, parted)
+
+
+def _agree(entries: Sequence[Entry], expected: Any) -> bool:
+    """Whether a step ended where the stored one ended: weights, optimizer and generators."""
+    for entry in entries:
+        if entry.stage in ("update", "weights", "rng"):
+            other = expected.get((entry.step, entry.stage, entry.name))
+            if other is not None and other.digest != entry.digest:
+                return False
+    return True
+
+
+def _work(text: str, events: Events) -> dict[str, Any]:
+    from cellrepro.cells.network import import_cellpose
+    from cellrepro.control import determinism
+    from cellrepro.control.loose import Loose
+    from cellrepro.record import checkpoints
+    from cellrepro.worker import without_substitute
+
+    order = json.loads(text)
+    request = Request.from_json(order["request"])
+    spec, step = request.spec, order["step"]
+    profile = profiles.Profile(**spec.profile_settings)
+    events.tell("phase", name="import")
+    import_cellpose()
+    device = profile.enter()
+    stored = Ledger.read(Path(order["ledger"])).entries
+    with (
+        determinism.mode_in_force(
+            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.device
+        ),
+        nullcontext() if spec.loose is None else Loose([spec.loose]),
+    ):
+        events.tell("phase", name="images and flows")
+        stepper = Stepper(request, device)
+        nearest = checkpoints.nearest(Path(order["checkpoints"]), step=step)
+        if nearest is not None:
+            weights, optimizer = nearest.tensors()
+            stepper.go_back(
+                {
+                    "network": weights,
+                    "loop": {"loop": nearest.loop, "optimizer": optimizer},
+                    "generators": nearest.generators,
+                }
+            )
+        arrival = stepper.walk(
+            stored, to=step, told=lambda n: events.tell("phase", name=f"step {n}")
+        )
+        events.tell("phase", name=f"operations of step {step}")
+        seen = _seen(stepper, order)
+    return {"arrival": asdict(arrival), **seen}
+
+
+def _seen(stepper: Stepper, order: dict[str, Any]) -> dict[str, Any]:
+    """Go through the step, again and again as asked, and write down what was seen."""
+    from safetensors.torch import save_file
+
+    from cellrepro.record.audit import Auditor
+    from cellrepro.record.draws import DrawLog, to_rows
+    from cellrepro.record.operation_ledger import OperationLedger, OperationRow
+
+    scratch, step = Path(order["scratch"]), order["step"]
+    before = stepper.snapshot()
+    options = {"step": step, "reference": order["reference"], "wanted": order["wanted"]}
+    with OperationLedger(stepper.network, **options) as first:
+        stepper.loop.step()
+    stepper.ledger.write(scratch / LEDGER)
+    write_rows(scratch / _ROWS, first.rows, OperationRow)
+    if first.kept:
+        named = {f"{side}/{i}": t for side in first.kept for i, t in enumerate(first.kept[side])}
+        save_file({name: t.cpu().contiguous() for name, t in named.items()}, scratch / _KEPT)
+    n_repetitions = 0
+    for _ in range(order["repetitions"]):
+        stepper.go_back(before)
+        with OperationLedger(stepper.network, step=step, norms=False) as other:
+            stepper.loop.step()
+        n_repetitions += 1
+        if [row.outputs for row in other.rows] != [row.outputs for row in first.rows]:
+            write_rows(scratch / f"again-{_ROWS}", other.rows, OperationRow)
+            break
+    stepper.go_back(before)
+    with DrawLog(stepper.network) as log:
+        stepper.loop.step()
+    audited, n_replays = [], 0
+    if order["suspects"]:
+        stepper.go_back(before)
+        with Auditor(suspects=order["suspects"], model=stepper.network) as auditor:
+            stepper.loop.step()
+        found = auditor.result(n_steps=1, seconds=0.0)
+        audited = [asdict(op) for op in found.ops]
+        n_replays = found.n_replays
+    return {
+        "n_repetitions": n_repetitions,
+        "audited": audited,
+        "n_replays": n_replays,
+        "draws": to_rows(log.draws),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(child.serve(_work))
