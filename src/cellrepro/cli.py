@@ -278,7 +278,7 @@ def diverge(
     data: Annotated[
         str | None, typer.Option(help="folder of the images, if it is no longer where it was")
     ] = None,
-    operations: Annotated[
+    again: Annotated[
         bool, typer.Option(help="go through the parting step again to name the operation")
     ] = True,
     repetitions: Annotated[
@@ -297,7 +297,7 @@ def diverge(
         a,
         b,
         data=data,
-        operations=operations,
+        again=again,
         repetitions=repetitions,
         suspects=suspects,
         store=store,

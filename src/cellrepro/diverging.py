@@ -17,7 +17,6 @@ from cellrepro.cells.chain import flattened
 from cellrepro.cells.images import folder_digest
 from cellrepro.cells.network import ModelSource, find_model
 from cellrepro.compare.alignment import (
-    Alignment,
     Parting,
     RoundOff,
     align,
@@ -31,6 +30,7 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record.digests import array_digest, file_digest, value_digest
 from cellrepro.record.draws import first_extra_draw, from_rows
 from cellrepro.record.ledger import (
+    DRAWS,
     LEDGER,
     OPERATIONS,
     STAGES,
@@ -98,7 +98,7 @@ class Evidence:
     Attributes
     ----------
     how : str
-        ``stored operations``, ``repetition``, ``audit`` or ``two replays``.
+        ``stored operations``, ``stored draws``, ``repetition``, ``audit`` or ``two replays``.
     n_repetitions, n_replays : int
         How often the step was repeated, and single operations were asked again.
     flips : int or None
@@ -177,7 +177,7 @@ class Divergence:
     def sentence(self) -> str:
         """The answer in one sentence."""
         if self.first is None:
-            return f"no difference: {amount(self.n_compared, 'entry').replace('entrys', 'entries')}"
+            return f"no difference in {self.n_compared} entries of their ledgers and files"
         parts = [_place_said(self.first)]
         if self.computed is not None and self.computed is not self.first:
             parts.append(f"it first shows in {_place_said(self.computed)}")
@@ -214,6 +214,7 @@ _JUDGEMENTS = {
     "asked for": "the two were asked for otherwise",
     "surroundings": "the surroundings differ, the results do not",
     "data": "what went in differs",
+    "draws": "other random numbers were drawn",
     "unexplained": "what made it part was not found",
 }
 
@@ -240,7 +241,7 @@ def diverge(
     b: str,
     *,
     data: str | Path | None = None,
-    operations: bool = True,
+    again: bool = True,
     repetitions: int = _REPETITIONS,
     suspects: int = _SUSPECTS,
     store: str | Path = "outputs",
@@ -254,8 +255,9 @@ def diverge(
         ``KEY`` (its first repeat; for both of one key the first two) or ``KEY/REPEAT``.
     data : str or Path, optional
         The folder of images, to go through a step again; by default where the runs had it.
-    operations : bool
-        Go through the step in which they part again, to name the operation.
+    again : bool
+        Go through the step in which they part again, to name the operation; without it an
+        operation is named only where both runs wrote theirs down (``ledger="ops"``).
     repetitions : int
         How often, from one state, until it parts from itself.
     suspects : int
@@ -294,9 +296,10 @@ def diverge(
     shown = found.first_computed
     computed = None if shown is None else _place(shown, _of_step(found, shown))
     judgement, evidence = _without_operations(found, comparison), None
-    if shown is not None and operations and _worth_operations(found, notes):
+    if shown is not None and _worth_operations(found, notes):
+        options = _Effort(repetitions, suspects, again, quiet)
         try:
-            look = _Look(sides, shown, place, data, repetitions, suspects, quiet=quiet)
+            look = _Look(sides, shown, place, data, options)
             computed, judgement, evidence = look.closer(computed)
         except _CannotLook as error:
             notes.append(f"the operation could not be named: {error}")
@@ -304,6 +307,7 @@ def diverge(
         first = computed
     elif computed is not None and computed.op is not None and first.stage == "environment":
         first = replace(computed, stage=first.stage, names=first.names, said=first.said)
+        computed = first
     return _result(sides, first, computed, stages, judgement, comparison, evidence, found, notes)
 
 
@@ -402,8 +406,9 @@ def _from_manifest(run: Run, repeat: Repeat) -> list[Entry]:
 
 def _of_profile(run: Run) -> list[Entry]:
     ledger = Ledger()
-    settings = {name: value for name, value in run.spec.profile_settings.items() if name != "name"}
-    for name, value in flattened(settings, "profile"):
+    for name, value in flattened(run.spec.profile_settings, "profile"):
+        if name in ("profile.name", "profile.environment"):  # an empty one has no fields
+            continue
         ledger.add("environment", name, value_digest(value), detail=value)
     return ledger.entries
 
@@ -452,6 +457,8 @@ def _without_operations(found: LedgerComparison, comparison: Comparison) -> str 
         return "asked for"
     if stage in ("data", "weights-init"):
         return "data"
+    if stage == "rng":
+        return "draws"
     computed = [d for d in found.differences if d.stage not in ("environment", "spec")]
     if stage == "environment" and not computed:
         return "surroundings"
@@ -500,6 +507,16 @@ class _CannotLook(Exception):
     """The step cannot be gone through again here; the message says why."""
 
 
+@dataclass(frozen=True)
+class _Effort:
+    """How hard to look: the options of `diverge`."""
+
+    repetitions: int
+    suspects: int
+    again: bool
+    quiet: bool
+
+
 class _Look:
     """A closer look at the step in which two runs part."""
 
@@ -509,15 +526,11 @@ class _Look:
         shown: Difference,
         store: Store,
         data: str | Path | None,
-        repetitions: int,
-        suspects: int,
-        *,
-        quiet: bool,
+        effort: _Effort,
     ) -> None:
         assert shown.step is not None
-        self._sides, self._shown, self._step = sides, shown, shown.step
-        self._store, self._data = store, data
-        self._repetitions, self._suspects, self._quiet = repetitions, suspects, quiet
+        self._sides, self._step = sides, shown.step
+        self._store, self._data, self._effort = store, data, effort
         run_a, run_b = sides[0][0], sides[1][0]
         self._alike = (
             run_a.spec.profile_settings == run_b.spec.profile_settings
@@ -528,37 +541,66 @@ class _Look:
     def closer(self, place: Place | None) -> tuple[Place, str, Evidence]:
         """The place with its operation, what it was, and the evidence."""
         assert place is not None
-        stored = [_stored_rows(side[1], self._step) for side in self._sides]
+        if place.stage == "rng":
+            drawn = self._drawn_otherwise(place)
+            if drawn is not None:
+                return drawn
+        stored = [_stored(side[1], OPERATIONS, self._step) for side in self._sides]
+        found = None
         if all(stored):
             alignment = align(*stored)
-            parting = first_parting(*stored, alignment)
+            parting = first_parting(stored[0], stored[1], alignment)
             if parting is not None:
-                return self._from_stored(place, parting, alignment)
-        with tempfile.TemporaryDirectory() as scratch:
-            if self._alike:
-                return self._repeated(place, Path(scratch))
-            return self._side_by_side(place, Path(scratch))
-
-    # -- both runs wrote their operations down
-
-    def _from_stored(
-        self, place: Place, parting: Parting, alignment: Alignment
-    ) -> tuple[Place, str, Evidence]:
-        named = _named(place, parting)
-        evidence = Evidence(
-            "stored operations", alignment=alignment.sentence(), parting=parting.sentence()
-        )
-        if not self._alike:
-            try:
-                with tempfile.TemporaryDirectory() as scratch:
-                    return self._side_by_side(place, Path(scratch))
-            except (_CannotLook, BadInput, NotPossibleHere):
-                return named, "unexplained", evidence
+                evidence = Evidence(
+                    "stored operations",
+                    alignment=alignment.sentence(),
+                    parting=parting.sentence(),
+                    draws=self._draws_sentence(),
+                )
+                found = _named(place, parting), "unexplained", evidence
+        if found is not None and not self._effort.again:
+            return found
+        if not self._effort.again:
+            raise _CannotLook(
+                "neither run wrote down the operations of that step; look without --no-again, or "
+                "train with --ledger ops"
+            )
         try:
             with tempfile.TemporaryDirectory() as scratch:
+                if not self._alike:
+                    return self._side_by_side(place, Path(scratch))
                 seen = self._replay(self._sides[0], Path(scratch), race=True)
         except (_CannotLook, BadInput, NotPossibleHere):
-            return named, "unexplained", evidence
+            if found is None:
+                raise
+            return found
+        return self._repeated(place, seen) if found is None else self._held_against(found, seen)
+
+    def _drawn_otherwise(self, place: Place) -> tuple[Place, str, Evidence] | None:
+        """Who drew other numbers, if both runs wrote their draws down."""
+        step = self._step
+        for at in (step, step - 1):  # what moved before a step moved after the one before it
+            rows = [_stored(side[1], DRAWS, at) for side in self._sides]
+            extra = first_extra_draw(*([row.draw() for row in side] for side in rows))
+            if extra is not None:
+                draw = extra.draw
+                named = replace(
+                    place, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
+                )
+                evidence = Evidence("stored draws", draws=extra.sentence())
+                return named, "draws", evidence
+        return None
+
+    def _draws_sentence(self) -> str | None:
+        rows = [_stored(side[1], DRAWS, self._step) for side in self._sides]
+        extra = first_extra_draw(*([row.draw() for row in side] for side in rows))
+        return None if extra is None else extra.sentence()
+
+    def _held_against(
+        self, found: tuple[Place, str, Evidence], seen: Replay
+    ) -> tuple[Place, str, Evidence]:
+        """What both runs wrote down, beside repetitions of that step: a race, or a fault."""
+        named, _, evidence = found
         flipped = _audit_of(seen, named)
         evidence = replace(
             evidence,
@@ -571,19 +613,18 @@ class _Look:
         )
         if flipped is None:
             return named, "fault", evidence
-        return replace(named, max_abs=flipped["max_abs"]), "race", evidence
+        sizes = {"max_abs": flipped["max_abs"], "n_elements": flipped["n_elements"]}
+        return replace(named, **sizes), "race", evidence
 
     # -- one process, the same step again and again
 
-    def _repeated(self, place: Place, scratch: Path) -> tuple[Place, str, Evidence]:
-        seen = self._replay(self._sides[0], scratch, race=True)
+    def _repeated(self, place: Place, seen: Replay) -> tuple[Place, str, Evidence]:
         evidence = Evidence(
             "repetition" if seen.again is not None else "audit",
             n_repetitions=seen.n_repetitions,
             n_replays=seen.n_replays,
             ends_as=self._ends_as(seen),
             arrival=(_arrived(seen),),
-            draws=self._draws(seen),
         )
         if seen.again is not None:
             alignment = align(seen.rows, seen.again)
@@ -662,7 +703,7 @@ class _Look:
     ) -> Replay:
         run, repeat = side
         request = Request(run.spec, repeat.index, Path(), self._images(side), self._model(run))
-        with progress(self._step + 3, f"replay of {repeat.name}", quiet=self._quiet) as bar:
+        with progress(self._step + 3, f"replay of {repeat.name}", quiet=self._effort.quiet) as bar:
             return replay(
                 request,
                 repeat,
@@ -670,8 +711,8 @@ class _Look:
                 scratch=scratch,
                 reference=not race and wanted is None,
                 wanted=wanted,
-                repetitions=self._repetitions if race else 0,
-                suspects=self._suspects if race else 0,
+                repetitions=self._effort.repetitions if race else 0,
+                suspects=self._effort.suspects if race else 0,
                 on_event=lambda event: bar.advance(event["name"]),
             )
 
@@ -714,17 +755,16 @@ class _Look:
             return "both"
         return next((letter for letter, same in ends.items() if same), "neither")
 
-    def _draws(self, seen: Replay) -> str | None:
-        return None
 
+def _stored(repeat: Repeat, name: str, step: int) -> list[Any]:
+    """Operations or draws of one step that a run wrote down; none where it did not."""
+    from cellrepro.record.operation_ledger import DrawRow, OperationRow
 
-def _stored_rows(repeat: Repeat, step: int) -> list[Any]:
-    from cellrepro.record.operation_ledger import OperationRow
-
-    path = repeat.folder / OPERATIONS
+    path = repeat.folder / name
     if not path.exists():
         return []
-    return [row for row in read_rows(path, OperationRow) if row.step == step]
+    kind = OperationRow if name == OPERATIONS else DrawRow
+    return [row for row in read_rows(path, kind) if row.step == step]
 
 
 def _named(place: Place, parting: Parting) -> Place:

@@ -16,12 +16,11 @@ from cellrepro.control import seeding
 from cellrepro.errors import BadInput
 from cellrepro.record import checkpoints
 from cellrepro.record.checkpoints import Checkpoint, Origin
-from cellrepro.record.ledger import LEDGER, OPERATIONS, Entry, Ledger
+from cellrepro.record.ledger import DRAWS, LEDGER, OPERATIONS, Entry, Ledger
 from cellrepro.record.pieces import Pieces
 from cellrepro.record.seeds import seed_check
 
 CHECKPOINTS = "checkpoints"
-_LEDGER_PIECES, _OPERATION_PIECES = "ledger", "ops"
 
 
 @dataclass(frozen=True)
@@ -85,13 +84,13 @@ class Keeper:
         self._unfinished = None if keeping.unfinished is None else Path(keeping.unfinished)
         place = (self._unfinished or staged / ".unfinished") / "rows"
         self.ledger = Ledger()
-        self._pieces = Pieces(place / _LEDGER_PIECES, Entry)
+        self._pieces = {LEDGER: Pieces(place / "steps", Entry)}
         self._operations: Any = None
-        self._operation_pieces: Pieces | None = None
         if level == "ops":
-            from cellrepro.record.operation_ledger import OperationRow
+            from cellrepro.record.operation_ledger import DrawRow, OperationRow
 
-            self._operation_pieces = Pieces(place / _OPERATION_PIECES, OperationRow)
+            self._pieces[OPERATIONS] = Pieces(place / "operations", OperationRow)
+            self._pieces[DRAWS] = Pieces(place / "draws", DrawRow)
         self.resumed: list[int] = []
 
     def watch(self, network: Any) -> Any:
@@ -121,9 +120,8 @@ class Keeper:
         self._origin = origin
         found = self._last() if self._keeping.resume else None
         if found is None:
-            self._pieces.go_back(0)
-            if self._operation_pieces is not None:
-                self._operation_pieces.go_back(0)
+            for pieces in self._pieces.values():
+                pieces.go_back(0)
             self._forget_checkpoints()
             return
         checkpoints.refuse_other(found, origin)
@@ -142,11 +140,9 @@ class Keeper:
         weights, optimizer = found.tensors()
         network.load_state_dict(weights)
         loop.restore({"loop": found.loop, "optimizer": optimizer})
-        if self._level != "off":
-            self._pieces.go_back(found.n_entries["ledger"])
-            self.ledger.entries.clear()  # what comes before the first step is written already
-        if self._operation_pieces is not None:
-            self._operation_pieces.go_back(found.n_entries["ops"])
+        for name, pieces in self._pieces.items():
+            pieces.go_back(found.n_rows.get(name, 0))
+        self.ledger.entries.clear()  # what comes before the first step is written already
         self.resumed = [*found.loop.get("resumed", []), found.epoch]
         seeding.restore(found.generators)  # last: nothing may draw between it and the first step
 
@@ -166,10 +162,7 @@ class Keeper:
             origin=self._origin,
             network=network,
             loop_state=state,
-            n_entries={
-                "ledger": self._pieces.n_rows,
-                "ops": self._operation_pieces.n_rows if self._operation_pieces else 0,
-            },
+            n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},
         )
         if not self._keeping.keep_checkpoints:
             checkpoints.keep_last(self._unfinished)
@@ -177,10 +170,9 @@ class Keeper:
     def finish(self) -> None:
         """Hand ledger and checkpoints over to the repeat."""
         self._flush()
-        if self._level != "off":
-            self._pieces.finish(self._staged / LEDGER)
-        if self._operation_pieces is not None:
-            self._operation_pieces.finish(self._staged / OPERATIONS)
+        for name, pieces in self._pieces.items():
+            if self._level != "off":
+                pieces.finish(self._staged / name)
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
         if self._keeping.keep_checkpoints and self._unfinished is not None:
             (self._staged / CHECKPOINTS).mkdir()
@@ -188,11 +180,13 @@ class Keeper:
                 shutil.copytree(folder, self._staged / CHECKPOINTS / folder.name)
 
     def _flush(self) -> None:
-        self._pieces.append(self.ledger.entries)
+        self._pieces[LEDGER].append(self.ledger.entries)
         self.ledger.entries.clear()
-        if self._operation_pieces is not None and self._operations is not None:
-            self._operation_pieces.append(self._operations.rows)
+        if self._operations is not None:
+            self._pieces[OPERATIONS].append(self._operations.rows)
             self._operations.rows.clear()
+            self._pieces[DRAWS].append(self._operations.draws)
+            self._operations.draws.clear()
 
     def _forget_checkpoints(self) -> None:
         if self._unfinished is not None:

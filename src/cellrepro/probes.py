@@ -334,9 +334,11 @@ def _walk(
     drawn: list[str] = []
 
     class Watched(Loop):
-        def _loss(self, indices: np.ndarray, data: list, targets: list) -> tuple[Any, int]:
+        def _loss(
+            self, indices: np.ndarray, data: list, targets: list, **options: Any
+        ) -> tuple[Any, int]:
             drawn.append(images[indices[0]].name)
-            return super()._loss(indices, data, targets)
+            return super()._loss(indices, data, targets, **options)
 
     _set(what, seed)
     generators = value_digest(capture())

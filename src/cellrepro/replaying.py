@@ -310,7 +310,7 @@ def _seen(stepper: Stepper, order: dict[str, Any]) -> dict[str, Any]:
     from safetensors.torch import save_file
 
     from cellrepro.record.audit import Auditor
-    from cellrepro.record.draws import DrawLog, to_rows
+    from cellrepro.record.draws import to_rows
     from cellrepro.record.operation_ledger import OperationLedger, OperationRow
 
     scratch, step = Path(order["scratch"]), order["step"]
@@ -332,9 +332,6 @@ def _seen(stepper: Stepper, order: dict[str, Any]) -> dict[str, Any]:
         if [row.outputs for row in other.rows] != [row.outputs for row in first.rows]:
             write_rows(scratch / f"again-{_ROWS}", other.rows, OperationRow)
             break
-    stepper.go_back(before)
-    with DrawLog(stepper.network) as log:
-        stepper.loop.step()
     audited, n_replays = [], 0
     if order["suspects"]:
         stepper.go_back(before)
@@ -347,7 +344,7 @@ def _seen(stepper: Stepper, order: dict[str, Any]) -> dict[str, Any]:
         "n_repetitions": n_repetitions,
         "audited": audited,
         "n_replays": n_replays,
-        "draws": to_rows(log.draws),
+        "draws": to_rows(first.draws),
     }
 
 

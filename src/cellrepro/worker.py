@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -149,6 +149,9 @@ def carry_out(request: Request, events: Events) -> Manifest:
         with watch.phase("segment"), _watched(spec, log, network, loose):
             masks = _segment(request, network, folder, events, keeper)
         keeper.finish()
+        if request.keeping.certify and spec.task == "train":
+            with watch.phase("certify"):
+                _certify(request, folder, device, loose, events)
         _check_switches(switches)
     manifest = Manifest(
         key=spec.key,
@@ -285,6 +288,38 @@ def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any)
         images_per_epoch=spec.images_per_epoch,
         data_seed=spec.data_seed,
         **options,
+    )
+
+
+def _certify(
+    request: Request, folder: ImageFolder, device: Any, loose: Any, events: Events
+) -> None:
+    """Train again with every kind of watching, and store whether all ended in the same bits."""
+    from cellrepro.cells.network import build
+    from cellrepro.certifying import CERTIFICATE, certify, segmenting
+
+    spec = request.spec
+
+    def begin(*, watch: Callable[[Any], Any], on_epoch: Callable[[Any], None]) -> tuple[Any, Loop]:
+        network = build(request.model, seed=spec.seed, device=device, dtype="float32")
+        seed_everything(spec.seed)
+        loop = training_loop(
+            spec,
+            network,
+            folder,
+            on_epoch=lambda epoch: on_epoch(network),
+            watch=watch(network),
+        )
+        return network, loop
+
+    with loose or nullcontext():
+        certificate = certify(
+            begin,
+            make_masks=segmenting(segmented_part(folder)[1][:2]),
+            told=lambda level: events.tell("phase", name=f"certificate: {level}"),
+        )
+    (request.folder / CERTIFICATE).write_text(
+        json.dumps(certificate.to_plain(), indent=1), encoding="utf-8"
     )
 
 

@@ -306,8 +306,7 @@ def _located(row: Operation) -> Hashable:
 
 
 def _digested(row: Operation) -> Hashable:
-    # Without a digest it is like no other here, and a coarser key decides.
-    return (_exact(row), row.inputs, row.outputs) if row.outputs else object()
+    return _exact(row), row.inputs, row.outputs
 
 
 def _digested_located(row: Operation) -> Hashable:
@@ -316,7 +315,6 @@ def _digested_located(row: Operation) -> Hashable:
 
 _FINER: tuple[tuple[_Key, ...], ...] = (
     (_digested_located, _digested, _located),
-    (_digested, _located),
     (_located,),
 )
 _LOOSE: tuple[_Key, ...] = (
@@ -582,8 +580,7 @@ def _strain(row: Operation) -> float:
         return math.inf
     if row.ulp <= row.limit:
         return row.ulp / row.limit if 0 < row.limit < math.inf else 0.0
-    # Just above the limit the quotient may round to 1, and it is a fault all the same.
-    return max(row.ulp / row.limit if row.limit else math.inf, math.nextafter(1, 2))
+    return row.ulp / row.limit if row.limit else math.inf
 
 
 def growth(alignment: Alignment) -> list[tuple[int, float]]:
@@ -614,7 +611,7 @@ def growth(alignment: Alignment) -> list[tuple[int, float]]:
 
 def _outputs_differ(a: Operation, b: Operation) -> bool:
     answer = _compared(a.outputs, b.outputs)
-    return answer == "differ" or (answer == "unknown" )
+    return answer == "differ" or (answer == "unknown" and a.norm != b.norm)
 
 
 # -- words ---------------------------------------------------------------------------------

@@ -89,9 +89,9 @@ def same_bits(a: Any, b: Any) -> bool:
         return type(a) is type(b) and _plain_bits(a) == _plain_bits(b)
     if not _same_kind(a, b) or a.device != b.device:
         return False
-    x, y = _parts(a), _parts(b)
+    x, y = parts(a), parts(b)
     if x is None or y is None:
-        return torch.equal(_as_integers(a), _as_integers(b))
+        return torch.equal(as_integers(a), as_integers(b))
     return len(x) == len(y) and all(map(same_bits, x, y))
 
 
@@ -110,8 +110,10 @@ def _plain_bits(value: Any) -> Any:
     return value
 
 
-def _parts(tensor: torch.Tensor) -> list[Any] | None:
+def parts(tensor: torch.Tensor) -> list[Any] | None:
     """What a tensor is made of that is not itself a plain view of memory; None if it is one."""
+    if tensor.is_nested:  # before the wrappers: a jagged one carries caches that may be absent
+        return list(tensor.unbind())
     if is_traceable_wrapper_subclass(tensor):
         names, context = tensor.__tensor_flatten__()
         return [repr(context), *(getattr(tensor, name) for name in names)]
@@ -123,8 +125,6 @@ def _parts(tensor: torch.Tensor) -> list[Any] | None:
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
     if tensor.layout != torch.strided:
         return [tensor.to_dense()]
-    if tensor.is_nested:
-        return list(tensor.unbind())
     if tensor.is_quantized:
         return [tensor.int_repr(), repr(tensor.qscheme())]
     if tensor._is_zerotensor():
@@ -132,7 +132,8 @@ def _parts(tensor: torch.Tensor) -> list[Any] | None:
     return None
 
 
-def _as_integers(tensor: torch.Tensor) -> torch.Tensor:
+def as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of a plain tensor as integers of its width; a view where that is possible."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
@@ -162,13 +163,13 @@ def difference(a: Any, b: Any) -> tuple[int, float]:
         return (0, 0.0) if same_bits(a, b) else (1, _distance(a, b))
     if not _same_kind(a, b):
         return max(a.numel(), b.numel()), float("inf")
-    one, other = _parts(a), _parts(b)
+    one, other = parts(a), parts(b)
     if one is not None and other is not None:
         if len(one) != len(other):
             return max(a.numel(), b.numel()), float("inf")
         both = [difference(x, y) for x, y in zip(one, other, strict=True)]
         return sum(n for n, _ in both), max((largest for _, largest in both), default=0.0)
-    moved = _as_integers(a).cpu() != _as_integers(b).cpu()
+    moved = as_integers(a).cpu() != as_integers(b).cpu()
     real = [torch.view_as_real(t) if t.is_complex() else t for t in map(_resolved, (a, b))]
     x, y = (t.cpu()[moved].to(torch.float64) for t in real)
     largest = torch.nan_to_num((x - y).abs(), nan=float("inf"), posinf=float("inf"))

@@ -61,8 +61,8 @@ class Checkpoint:
         The loop's own position, plain values.
     generators : dict
         As `cellrepro.control.seeding.capture` gives them.
-    n_entries : dict of str to int
-        Rows of ``ledger`` and of ``ops`` up to here.
+    n_rows : dict of str to int
+        Rows of each of the run's ledgers up to here, by file name.
     """
 
     folder: Path
@@ -72,7 +72,7 @@ class Checkpoint:
     loop: dict[str, Any]
     groups: list[dict[str, Any]]
     generators: dict[str, Any]
-    n_entries: dict[str, int]
+    n_rows: dict[str, int]
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The network's state dict and the optimizer's, on the processor.
@@ -116,7 +116,7 @@ def save(
     origin: Origin,
     network: Any,
     loop_state: Mapping[str, Any],
-    n_entries: Mapping[str, int],
+    n_rows: Mapping[str, int],
 ) -> Path:
     """Write a checkpoint below a folder and return its own, ``epoch-0003``.
 
@@ -128,8 +128,8 @@ def save(
     network : torch.nn.Module
     loop_state : mapping
         ``loop``, plain values with ``epochs`` and ``n_steps``, and ``optimizer``, a state dict.
-    n_entries : mapping of str to int
-        Rows of ``ledger`` and of ``ops`` so far.
+    n_rows : mapping of str to int
+        Rows of each of the run's ledgers so far, by file name.
     """
     from safetensors.torch import save_file
 
@@ -158,7 +158,7 @@ def save(
             for group in optimizer["param_groups"]
         ],
         "generators": seeding.capture(),
-        "n_entries": dict(n_entries),
+        "n_rows": dict(n_rows),
         "state": file_digest(scratch / STATE),
     }
     (scratch / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
@@ -202,7 +202,7 @@ def read(folder: Path) -> Checkpoint:
             Path(folder),
             Origin(**plain["origin"]),
             *(plain[name] for name in ("epoch", "step", "loop", "groups", "generators")),
-            plain["n_entries"],
+            plain["n_rows"],
         )
         digest = file_digest(Path(folder) / STATE)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -265,10 +265,8 @@ def _add(tokens: list[Any], value: Any, where: str) -> None:
         for index, item in enumerate(value):
             _add(tokens, item, f"{where}[{index}]")
         tokens.append(b"]")
-    elif isinstance(value, set | frozenset) and None not in (
-        items := [_plain_token(item) for item in value]
-    ):
-        tokens.extend([b"<", *sorted(items), b">"])
+    elif isinstance(value, set | frozenset) and all(_plain_token(item) for item in value):
+        tokens.extend([b"<", *sorted(_plain_token(item) or b"" for item in value), b">"])
     else:
         raise BadInput(
             f"{where} is of type {type(value).__qualname__}; expected a tensor, an array, a "
@@ -355,6 +353,7 @@ def _add_tensor(tokens: list[Any], value: Any, where: str) -> bool:
         if pieces is None:
             tokens.append(_without_class(torch, value))
             return True
+        pieces += _scales(torch, value) if value.is_quantized else []
         tokens.append(_kind(torch, value).encode())
         for index, piece in enumerate(pieces):
             _add(tokens, piece, f"part {index} of {where}")
@@ -365,6 +364,17 @@ def _add_tensor(tokens: list[Any], value: Any, where: str) -> bool:
 def _without_class(torch: Any, value: Any) -> Any:
     with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
         return value.as_subclass(torch.Tensor)
+
+
+def _scales(torch: Any, value: Any) -> list[Any]:
+    """What the integers of a quantized tensor stand for."""
+    if value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return [value.q_scale(), value.q_zero_point()]
+    return [
+        value.q_per_channel_scales(),
+        value.q_per_channel_zero_points(),
+        value.q_per_channel_axis(),
+    ]
 
 
 def _kind(torch: Any, value: Any) -> str:
@@ -418,30 +428,32 @@ def _xxh3_token(value: Any) -> bytes:
     """Header and digest of a plain tensor or array."""
     if isinstance(value, np.ndarray):
         header = _header(_dtype_name(value.dtype), value.shape)
-        return header + xxhash.xxh3_128_digest(_array_bytes(value))
+        return header + xxhash.xxh3_128_digest(_array_bytes(value).data)
     if not value.is_cpu:
         raise BadInput(
             f"algorithm is 'xxh3', but a tensor is on {value.device}; leave the algorithm out or "
             "ask for 'lanes', which is computed there, or move the tensor with .cpu()"
         )
-    stretch = value
+    stretch, address, n_bytes = value, _address(value), value.nbytes
     if not value.is_contiguous() or value.is_neg() or value.is_conj():
         stretch = _in_order(value)
-    address, n_bytes = _address(stretch), stretch.nbytes
-    if n_bytes and not address:
-        raise BadInput("a tensor has no memory (released, or fake); expected one with values")
+        address = stretch.data_ptr()
     content = _memory(address, n_bytes, _READ_ONLY) if n_bytes else b""
     return _header(_dtype_name(value.dtype), value.shape) + xxhash.xxh3_128_digest(content)
 
 
 def _address(tensor: Any) -> int:
+    """Where a tensor begins. Reading one that is nowhere would end the process."""
     try:
-        return tensor.data_ptr()
-    except RuntimeError as error:
+        address = tensor.data_ptr()
+    except RuntimeError:  # also the answer inside torch.func and torch.compile
+        address = 0
+    if not address and tensor.numel():
         raise BadInput(
-            "a tensor's memory cannot be read: it is released, fake, or inside torch.func or "
-            "torch.compile; expected one with values"
-        ) from error
+            "a tensor has no memory that could be read: it is released, fake, or inside "
+            "torch.func or torch.compile; expected one with values"
+        )
+    return address
 
 
 def _in_order(tensor: Any) -> Any:
@@ -454,9 +466,9 @@ def _in_order(tensor: Any) -> Any:
         return as_integers(tensor).contiguous()
 
 
-def _array_bytes(array: np.ndarray) -> Any:
+def _array_bytes(array: np.ndarray) -> np.ndarray:
     if not array.nbytes:
-        return b""
+        return np.empty(0, np.uint8)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
@@ -500,6 +512,7 @@ def _lane_sums(torch: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         content = _array_bytes(value)  # PyTorch takes what may not be written to with a warning
         value = torch.from_numpy(content if content.flags.writeable else content.copy())
+    _address(value)
     sums = torch.zeros(3, dtype=torch.int64, device=value.device)
     _add_lanes(torch, sums, _steps(value.device), value)
     return sums

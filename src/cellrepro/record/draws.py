@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -331,7 +331,8 @@ class DrawLog(Observer):
 
     Notes
     -----
-    With an `Audit` around it, not in it: an audit asks operations again.
+    An `Auditor` goes around it, not into it: what it asks again would be written down, too. Code
+    that compares functions by identity, as `torch.compile` does, sees the replaced ones.
 
     Examples
     --------
@@ -356,7 +357,7 @@ class DrawLog(Observer):
         self._may_draw: dict[Any, bool] = {}
         self._replaced: list[tuple[ModuleType, str, Any, Any]] = []
 
-    def __enter__(self) -> DrawLog:
+    def __enter__(self) -> Self:
         """Start watching, with an empty list.
 
         Raises

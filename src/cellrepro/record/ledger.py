@@ -16,6 +16,7 @@ from cellrepro.errors import BadInput
 
 LEDGER = "ledger.parquet"
 OPERATIONS = "ledger-ops.parquet"
+DRAWS = "ledger-draws.parquet"
 
 STAGES = (
     "environment",
@@ -120,6 +121,7 @@ class Ledger:
 _TYPES = {
     "int": "int32",
     "str": "string",
+    "int | None": "int64",
     "float | None": "float64",
     "str | None": "string",
     "bool": "bool_",

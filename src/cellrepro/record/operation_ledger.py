@@ -19,7 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.record.bits import in_one_stretch
 from cellrepro.record.digests import tensor_digest
-from cellrepro.record.operations import Call, Observer, Place
+from cellrepro.record.draws import Draw, DrawLog, to_rows
+from cellrepro.record.operations import Call, Place
 from cellrepro.record.reference import Judged, Reference, judge
 from cellrepro.record.replay import Plan, leaves_of
 from cellrepro.record.watching import Watch
@@ -38,7 +39,7 @@ class OperationRow:
     op, module, source, phase
         As in `cellrepro.record.operations.Place`.
     inputs : str
-        Digest of all inputs, 32 hex digits.
+        Digest of all inputs but devices, 32 hex digits.
     outputs : str
         Digest of all that it computed and wrote, 32 hex digits; empty for views and where nothing
         came out.
@@ -69,8 +70,29 @@ class OperationRow:
     limit: float | None = None
 
 
-class OperationLedger(Observer):
-    """Writes down every operation of a ``with`` block.
+@dataclass(frozen=True, slots=True)
+class DrawRow:
+    """One use of a global generator in a step; the fields of `cellrepro.record.draws.Draw`."""
+
+    step: int
+    index: int
+    generator: str
+    n: int | None
+    what: str
+    source: str | None
+    module: str | None
+    phase: str | None
+
+    def draw(self) -> Draw:
+        """Without its step."""
+        return Draw(
+            *(self.index, self.generator, self.n, self.what),
+            *(self.source, self.module, self.phase),
+        )
+
+
+class OperationLedger(DrawLog):
+    """Writes down every operation of a ``with`` block, and every draw of random numbers.
 
     Parameters
     ----------
@@ -88,6 +110,7 @@ class OperationLedger(Observer):
     Attributes
     ----------
     rows : list of OperationRow
+    draws : list of Draw
     kept : dict
         ``inputs`` and ``outputs`` of the wanted operation, lists of tensors (copies).
     """
@@ -125,7 +148,7 @@ class OperationLedger(Observer):
         wanted = index == self._wanted
         if wanted:
             self.kept["inputs"] = _copies(given)
-        returned = call.run()
+        returned = super().observe(call) if plan.draws else call.run()
         computed = bool(plan.fresh or plan.written) and not _uninitialised(plan, place)
         outputs = plan.outputs(call.args, call.kwargs, returned) if computed else []
         known.forget(outputs)
@@ -182,6 +205,8 @@ class OperationWatch(Watch):
     ----------
     rows : list of OperationRow
         Of all watched steps so far.
+    draws : list of DrawRow
+        Of the same steps.
     """
 
     def __init__(
@@ -190,7 +215,7 @@ class OperationWatch(Watch):
         self._network, self._options = network, options
         self._steps = None if steps is None else frozenset(steps)
         self.rows: list[OperationRow] = []
-        self.kept: dict[str, list[torch.Tensor]] = {}
+        self.draws: list[DrawRow] = []
 
     @contextmanager
     def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
@@ -201,7 +226,7 @@ class OperationWatch(Watch):
         with ledger:
             yield
         self.rows += ledger.rows
-        self.kept = ledger.kept
+        self.draws += [DrawRow(step, **row) for row in to_rows(ledger.draws)]
 
 
 class _Known:
@@ -227,6 +252,8 @@ class _Known:
         """One digest of several values, in order: 32 hex digits."""
         whole = xxhash.xxh3_128()
         for value in values:
+            if isinstance(value, torch.device):
+                continue  # where it runs is no part of what it is asked
             if not isinstance(value, torch.Tensor):
                 whole.update(repr(value).encode() + b";")
             elif in_one_stretch(value):

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.autograd import graph as torch_graph
@@ -144,7 +144,7 @@ class Observer(TorchDispatchMode):
         """Of the operation running right now in this thread; none between operations."""
         return self._here.current
 
-    def __enter__(self) -> Observer:
+    def __enter__(self) -> Self:
         """Start watching.
 
         Raises
@@ -373,13 +373,9 @@ _ENGINE = torch_graph._engine_run_backward.__code__
 _DISPATCH = inspect.unwrap(Observer.__torch_dispatch__).__code__
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
-_RECORD, _CONTROL = Path(__file__).parent, Path(__file__).parent.with_name("control")
+_RECORD = str(Path(__file__).parent) + os.sep
 _PLUMBING = {
-    *(
-        str(_RECORD / name)
-        for name in ("operations.py", "audit.py", "replay.py", "warned.py", "repeatability.py")
-    ),
-    str(_CONTROL / "loose.py"),
+    str(Path(__file__).parent.with_name("control") / "loose.py"),
     str(Path(functools.__file__)),
     str(Path(contextlib.__file__)),
 }
@@ -387,7 +383,7 @@ _PLUMBING = {
 
 @functools.cache
 def _is_plumbing(file: str) -> bool:
-    return file.startswith((_TORCH, "<frozen")) or file in _PLUMBING
+    return file.startswith((_TORCH, _RECORD, "<frozen")) or file in _PLUMBING
 
 
 @functools.lru_cache(maxsize=4096)

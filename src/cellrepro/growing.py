@@ -1,0 +1,262 @@
+"""How a difference grows: from a last bit in one operation to pixels and cells.
+
+Two runs that kept their checkpoints are compared epoch by epoch: the distance of their weights,
+and the masks that each would have given had training ended there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellrepro import child
+from cellrepro.child import Events
+from cellrepro.compare.masks import compare_masks
+from cellrepro.control import profiles
+from cellrepro.control.startup import startup_variables
+from cellrepro.errors import BadInput
+from cellrepro.keeping import CHECKPOINTS
+from cellrepro.record import checkpoints
+from cellrepro.record.store import Repeat, Store
+from cellrepro.show.progress import progress
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Two runs after one epoch.
+
+    Attributes
+    ----------
+    epoch, step : int
+        Epochs and steps done.
+    n_differing : int
+        Parameters (scalars) whose bits differ.
+    n_parameters : int
+    relative_l2 : float
+        Distance of the weights, relative to their length.
+    max_ulp : int
+        Largest distance of two parameters in units in the last place.
+    ppm : float or None
+        Differing pixels per million of the masks; None where no masks were made.
+    lost, gained : int or None
+        Objects of A without a match in B at IoU 0.5, and the other way round.
+    objects : tuple of int or None
+        In A and in B.
+    """
+
+    epoch: int
+    step: int
+    n_differing: int
+    n_parameters: int
+    relative_l2: float
+    max_ulp: int
+    ppm: float | None = None
+    lost: int | None = None
+    gained: int | None = None
+    objects: tuple[int, int] | None = None
+
+
+def growth(
+    a: str,
+    b: str,
+    *,
+    n_masks: int = 6,
+    store: str | Path = "outputs",
+    quiet: bool = False,
+) -> list[Moment]:
+    """Follow the difference of two runs through their checkpoints.
+
+    Parameters
+    ----------
+    a, b : str
+        ``KEY/REPEAT`` of two runs with kept checkpoints of the same network over the same images.
+    n_masks : int
+        At how many epochs, spread over the training, masks are made of both; 0 for none.
+    store : str or Path
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    list of Moment
+        One for every epoch of which both have a checkpoint.
+
+    Raises
+    ------
+    BadInput
+        If one of them kept no checkpoints, or they share no epoch.
+    """
+    place = Store(store)
+    repeats = [_named(reference, place) for reference in (a, b)]
+    held = [_by_epoch(repeat) for repeat in repeats]
+    epochs = sorted(held[0].keys() & held[1].keys())
+    if not epochs:
+        raise BadInput(
+            f"{a} and {b} have no checkpoint of the same epoch; train both with "
+            "--keep-checkpoints and the same --checkpoint-every"
+        )
+    looked = _spread(epochs, n_masks)
+    with tempfile.TemporaryDirectory() as scratch:
+        masks = _masks(place, repeats, held, looked, Path(scratch), quiet=quiet) if looked else {}
+        return [_moment(held[0][epoch], held[1][epoch], masks.get(epoch)) for epoch in epochs]
+
+
+def _named(reference: str, store: Store) -> Repeat:
+    run, repeat = store.find(reference)
+    return repeat or run.repeats[0]
+
+
+def _by_epoch(repeat: Repeat) -> dict[int, checkpoints.Checkpoint]:
+    folders = checkpoints.folders(repeat.folder / CHECKPOINTS)
+    if not folders:
+        raise BadInput(
+            f"{repeat.name} kept no checkpoints; train it with --keep-checkpoints into another "
+            "--store, or remove its folder first"
+        )
+    return {found.epoch: found for found in map(checkpoints.read, folders)}
+
+
+def _spread(epochs: Sequence[int], n: int) -> list[int]:
+    """At most n of the epochs, the first and the last among them."""
+    if n <= 0:
+        return []
+    positions = np.unique(np.linspace(0, len(epochs) - 1, min(n, len(epochs))).round().astype(int))
+    return [epochs[position] for position in positions]
+
+
+def _moment(a: checkpoints.Checkpoint, b: checkpoints.Checkpoint, masks: Any) -> Moment:
+    import torch
+
+    weights_a, weights_b = a.tensors()[0], b.tensors()[0]
+    n_differing = n_parameters = max_ulp = 0
+    distance = length = 0.0
+    for name, one in weights_a.items():
+        if not one.is_floating_point():
+            continue
+        x, y = one.to(torch.float64), weights_b[name].to(torch.float64)
+        distance += float(((x - y) ** 2).sum())
+        length += float((x**2).sum())
+        n_parameters += one.numel()
+        apart = _ulp_apart(one.numpy(), weights_b[name].numpy())
+        n_differing += int((apart != 0).sum())
+        max_ulp = max(max_ulp, int(apart.max(initial=0)))
+    return Moment(
+        epoch=a.epoch,
+        step=a.step,
+        n_differing=n_differing,
+        n_parameters=n_parameters,
+        relative_l2=(distance / length) ** 0.5 if length else 0.0,
+        max_ulp=max_ulp,
+        **(masks or {}),
+    )
+
+
+def _ulp_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """How many float32 numbers lie between two, element by element: int64."""
+
+    def ordered(array: np.ndarray) -> np.ndarray:
+        bits = array.astype(np.float32).view(np.int32).astype(np.int64)
+        return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+    return np.abs(ordered(a) - ordered(b))
+
+
+def _masks(
+    store: Store,
+    repeats: Sequence[Repeat],
+    held: Sequence[dict[int, checkpoints.Checkpoint]],
+    epochs: Sequence[int],
+    scratch: Path,
+    *,
+    quiet: bool,
+) -> dict[int, dict[str, Any]]:
+    """What the masks of both would have been after these epochs, made in one child process."""
+    run, _ = store.find(repeats[0].name)
+    images = [
+        str((store.root / "data" / run.spec.data_digest[:16] / f"{name}.tif").resolve())
+        for name in repeats[0].manifest.masks
+    ]
+    order = {
+        "images": images,
+        "architecture": repeats[0].manifest.model.architecture,
+        "weights": {
+            f"{side}-{epoch}": str((found[epoch].folder / checkpoints.STATE).resolve())
+            for side, found in zip("ab", held, strict=True)
+            for epoch in epochs
+        },
+        "scratch": str(scratch.resolve()),
+    }
+    profile = profiles.load("cpu")
+    with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
+        child.call(
+            "cellrepro.growing",
+            json.dumps(order),
+            environment=profile.child_environment(startup_variables(0, mode="strict")),
+            label="masks of checkpoints",
+            on_event=lambda event: bar.advance(event["name"]),
+        )
+    return {epoch: _compared(scratch, epoch, len(images)) for epoch in epochs}
+
+
+def _compared(scratch: Path, epoch: int, n_images: int) -> dict[str, Any]:
+    found = [
+        compare_masks(*(np.load(scratch / f"{side}-{epoch}-{index}.npy") for side in "ab"))
+        for index in range(n_images)
+    ]
+    n_pixels = sum(result.n_pixels for result in found)
+    return {
+        "ppm": 1e6 * sum(result.n_differing for result in found) / n_pixels,
+        "lost": sum(len(result.lost) for result in found),
+        "gained": sum(len(result.gained) for result in found),
+        "objects": (
+            sum(result.n_objects_a for result in found),
+            sum(result.n_objects_b for result in found),
+        ),
+    }
+
+
+# -- inside the child ----------------------------------------------------------------------
+
+
+def _work(text: str, events: Events) -> None:
+    import tifffile
+    from safetensors.torch import load_file
+
+    from cellrepro.cells.images import LabelledImage
+    from cellrepro.cells.network import TINY, import_cellpose, seeded_network
+    from cellrepro.cells.segmentation import segment
+    from cellrepro.control import determinism
+
+    order = json.loads(text)
+    import_cellpose()
+    device = profiles.load("cpu").enter()
+    images = tuple(
+        LabelledImage(Path(path).stem, tifffile.imread(path), None, Path(path), None)
+        for path in order["images"]
+    )
+    with determinism.mode_in_force("strict", tf32=False, device="cpu"):
+        encoder = TINY if order["architecture"] == TINY else "vit-l"
+        network = seeded_network(encoder, seed=0, device=device)
+        for name, path in order["weights"].items():
+            weights = load_file(path)
+            network.load_state_dict(
+                {
+                    key.removeprefix("network/"): tensor
+                    for key, tensor in weights.items()
+                    if key.startswith("network/")
+                }
+            )
+            for index, result in enumerate(segment(network, images)):
+                np.save(Path(order["scratch"], f"{name}-{index}.npy"), result.masks)
+            events.tell("phase", name=name)
+
+
+if __name__ == "__main__":
+    sys.exit(child.serve(_work))
