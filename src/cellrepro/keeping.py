@@ -18,7 +18,6 @@ from cellrepro.record import checkpoints
 from cellrepro.record.checkpoints import Checkpoint, Origin
 from cellrepro.record.ledger import DRAWS, LEDGER, OPERATIONS, Entry, Ledger
 from cellrepro.record.pieces import Pieces
-from cellrepro.record.seeds import seed_check
 
 CHECKPOINTS = "checkpoints"
 
@@ -124,6 +123,8 @@ class Keeper:
                 pieces.go_back(0)
             self._forget_checkpoints()
             return
+        from cellrepro.record.seeds import seed_check
+
         checkpoints.refuse_other(found, origin)
         checked = seed_check(found, seed=self._seed)
         if checked.problems:

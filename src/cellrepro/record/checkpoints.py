@@ -199,10 +199,14 @@ def read(folder: Path) -> Checkpoint:
                 f"{_START_ANEW}"
             )
         found = Checkpoint(
-            Path(folder),
-            Origin(**plain["origin"]),
-            *(plain[name] for name in ("epoch", "step", "loop", "groups", "generators")),
-            plain["n_rows"],
+            folder=Path(folder),
+            origin=Origin(**plain["origin"]),
+            epoch=plain["epoch"],
+            step=plain["step"],
+            loop=plain["loop"],
+            groups=plain["groups"],
+            generators=plain["generators"],
+            n_rows=plain["n_rows"],
         )
         digest = file_digest(Path(folder) / STATE)
     except (OSError, ValueError, KeyError, TypeError) as error:

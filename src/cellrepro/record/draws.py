@@ -754,8 +754,6 @@ def _matched_lines(
     if a.keys() <= b.keys() or b.keys() <= a.keys():
         return {line: line for line in a.keys() & b.keys()}
     in_a, in_b = sorted(a), sorted(b)
-    if len(in_a) == len(in_b):
-        return dict(zip(in_b, in_a, strict=True))
 
     def apart(x: int, y: int) -> float:
         one, two = a[x], b[y]
