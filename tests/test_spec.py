@@ -92,7 +92,7 @@ def test_loose_means_all_others_are_fixed(mode):
         ("images_per_epoch", 0),
         ("mode", "Strict"),
         ("mode", True),
-        ("ledger", "ops"),
+        ("ledger", "everything"),
         ("data_digest", "abc"),
         ("task", "draw"),
         ("colour", "red"),
