@@ -17,11 +17,10 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.record.bits import in_one_stretch
 from cellrepro.record.digests import tensor_digest
 from cellrepro.record.draws import Draw, DrawLog, to_rows
-from cellrepro.record.operations import Call, Place
-from cellrepro.record.reference import Judged, Reference, judge
+from cellrepro.record.operations import Call
+from cellrepro.record.reference import Reference, judge
 from cellrepro.record.replay import Plan, leaves_of
 from cellrepro.record.watching import Watch
 
@@ -125,69 +124,61 @@ class OperationLedger(DrawLog):
         wanted: int | None = None,
     ) -> None:
         super().__init__(model)
-        self.rows: list[OperationRow] = []
         self.kept: dict[str, list[torch.Tensor]] = {}
         self._step, self._norms, self._reference, self._wanted = step, norms, reference, wanted
+        self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
         self._known = _Known()
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[Any, tuple[Plan, bool]] = {}
 
     def __exit__(self, *exception: Any) -> None:
         """Stop watching and hold no memory of the step."""
         super().__exit__(*exception)
         self._known = _Known()
 
+    @property
+    def rows(self) -> list[OperationRow]:
+        """Every operation so far, in order."""
+        return [OperationRow(*fields) for fields in self._seen]
+
     def observe(self, call: Call) -> Any:
         """Run one operation and write it down."""
-        plan = self._plans.get(call.func)
-        if plan is None:
-            plan = self._plans[call.func] = Plan.of(call.func)
-        known, place, index = self._known, call.place, len(self.rows)
-        given = leaves_of([*call.args, *call.kwargs.values()])
-        inputs = known.digest(given, unwritten=_untouched(plan, call))
+        func = call.func
+        planned = self._plans.get(func)
+        if planned is None:
+            plan = Plan.of(func)
+            # Uninitialised memory is not digested; what is only viewed was digested before.
+            planned = self._plans[func] = plan, bool(plan.written) or plan.replayable
+        plan, computes = planned
+        known, place, index = self._known, call.place, len(self._seen)
+        given = leaves_of(call.args)
+        if call.kwargs:
+            given += leaves_of([*call.kwargs.values()])
+        inputs, shapes, dtypes = known.digest(given, remember=not plan.written)
         reference = Reference.of(call, plan) if self._reference else None
         wanted = index == self._wanted
         if wanted:
             self.kept["inputs"] = _copies(given)
         returned = super().observe(call) if plan.draws else call.run()
-        computed = bool(plan.fresh or plan.written) and not _uninitialised(plan, place)
-        outputs = plan.outputs(call.args, call.kwargs, returned) if computed else []
-        known.forget(outputs)
-        if wanted:
-            self.kept["outputs"] = _copies(outputs)
-        judged = judge(call, reference, outputs) if reference is not None else None
-        self.rows.append(
-            self._row(place, index, given, inputs, outputs, draws=plan.draws, judged=judged)
+        outputs, norm, judged = "", None, None
+        if computes:
+            values = plan.outputs(call.args, call.kwargs, returned)
+            if plan.written:
+                known.forget(values)
+            outputs, shapes_out, dtypes_out = known.digest(values)
+            shapes, dtypes = f"{shapes} -> {shapes_out}", f"{dtypes} -> {dtypes_out}"
+            norm = _norm(values) if self._norms else None
+            if wanted:
+                self.kept["outputs"] = _copies(values)
+            if reference is not None:
+                judged = judge(call, reference, values)
+        self._seen.append(
+            (
+                *(self._step, index, place.op, place.module, place.source, place.phase),
+                *(inputs, outputs, shapes, dtypes, norm, plan.draws),
+                *((None, None) if judged is None else (judged.ulp, judged.limit)),
+            )
         )
         return returned
-
-    def _row(
-        self,
-        place: Place,
-        index: int,
-        given: list[Any],
-        inputs: str,
-        outputs: list[Any],
-        *,
-        draws: bool,
-        judged: Judged | None,
-    ) -> OperationRow:
-        shapes, dtypes = zip(_described(given), _described(outputs), strict=True)
-        return OperationRow(
-            step=self._step,
-            index=index,
-            op=place.op,
-            module=place.module,
-            source=place.source,
-            phase=place.phase,
-            inputs=inputs,
-            outputs=self._known.digest(outputs) if outputs else "",
-            shapes=" -> ".join(shapes),
-            dtypes=" -> ".join(dtypes),
-            norm=_norm(outputs) if self._norms else None,
-            draws=draws,
-            ulp=None if judged is None else judged.ulp,
-            limit=None if judged is None else judged.limit,
-        )
 
 
 class OperationWatch(Watch):
@@ -238,36 +229,50 @@ class _Known:
         # By storage: a weak reference, which keeps its number from being given again, and the
         # digests of stretches of it, by first byte and length.
         self._held: dict[int, tuple[StorageWeakRef, dict[tuple[int, int], bytes]]] = {}
+        # What a kind of tensor adds to a digest, and how it is described.
+        self._kinds: dict[tuple[Any, ...], tuple[bytes, str, str, int]] = {}
 
-    def forget(self, outputs: Iterable[Any]) -> None:
-        """What an operation wrote is not what it was."""
-        for value in outputs:
+    def forget(self, written: Iterable[Any]) -> None:
+        """What an operation wrote into is not what it was."""
+        for value in written:
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 try:
                     self._held.pop(value.untyped_storage()._cdata, None)
                 except (NotImplementedError, RuntimeError):  # a wrapper without memory of its own
                     continue
 
-    def digest(self, values: list[Any], *, unwritten: bool = True) -> str:
-        """One digest of several values, in order: 32 hex digits."""
-        whole = xxhash.xxh3_128()
+    def digest(self, values: list[Any], *, remember: bool = True) -> tuple[str, str, str]:
+        """One digest of several values, in order, and the shapes and dtypes of the tensors."""
+        parts: list[bytes] = []
+        shapes: list[str] = []
+        dtypes: list[str] = []
         for value in values:
-            if isinstance(value, torch.device):
-                continue  # where it runs is no part of what it is asked
             if not isinstance(value, torch.Tensor):
-                whole.update(repr(value).encode() + b";")
-            elif in_one_stretch(value):
-                meta = f"{value.dtype}{tuple(value.shape)}{value.stride()};"
-                whole.update(meta.encode())
-                whole.update(self._memory(value, remember=unwritten))
-            elif value.is_meta:
-                whole.update(f"{value.dtype}{tuple(value.shape)}meta;".encode())
-            else:
-                whole.update(tensor_digest(value).encode())
-        return whole.hexdigest()
+                if not isinstance(value, torch.device):  # where it runs is not what it is asked
+                    parts.append(repr(value).encode())
+                continue
+            plain = type(value) in _PLAIN and value.layout is torch.strided and value.is_cpu
+            plain = plain and value.numel() > 0 and not (value.is_neg() or value.is_conj() or value.is_quantized)
+            kind = (value.dtype, value.shape, value.stride() if plain else None)
+            described = self._kinds.get(kind)
+            if described is None:
+                described = self._kinds[kind] = _described(*kind)
+            header, shape, dtype, n_bytes = described
+            shapes.append(shape)
+            dtypes.append(dtype)
+            parts.append(header)
+            if plain:
+                parts.append(self._memory(value, n_bytes, remember=remember))
+            elif not value.is_meta:
+                parts.append(tensor_digest(value).encode())
+        return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
 
-    def _memory(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
-        n_bytes = tensor.nbytes
+    def _memory(self, tensor: torch.Tensor, n_bytes: int, *, remember: bool) -> bytes:
+        """Digest of the stretch of memory that a tensor lies in.
+
+        Of a part with gaps, as of one head of an attention, the gaps count too: what stands in
+        them was computed with it.
+        """
         if n_bytes <= _SMALL:
             return _bytes_digest(tensor.data_ptr(), n_bytes)
         storage = tensor.untyped_storage()
@@ -288,37 +293,37 @@ class _Known:
         self._held = {key: held for key, held in self._held.items() if not held[0].expired()}
 
 
-_SMALL = 1 << 12  # bytes, up to which a digest is cheaper than remembering it
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
 
 
 def _bytes_digest(address: int, n_bytes: int) -> bytes:
     return xxhash.xxh3_128_digest((ctypes.c_char * n_bytes).from_address(address))
 
 
-def _untouched(plan: Plan, call: Call) -> bool:
-    """Whether an operation leaves its inputs as they are, so that their digests stay true."""
-    return not plan.written
-
-
-def _uninitialised(plan: Plan, place: Place) -> bool:
-    return not plan.replayable and not plan.written
-
-
 def _copies(values: Iterable[Any]) -> list[torch.Tensor]:
     return [value.detach().clone() for value in values if isinstance(value, torch.Tensor)]
 
 
-def _described(values: list[Any]) -> tuple[str, str]:
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    shapes = ", ".join("x".join(map(str, tensor.shape)) or "1" for tensor in tensors)
-    dtypes = ", ".join(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
-    return shapes, dtypes
+def _described(dtype: Any, shape: Any, stride: Any) -> tuple[bytes, str, str, int]:
+    """What a kind of tensor adds to a digest, its shape and dtype in words, and its extent."""
+    name = str(dtype).removeprefix("torch.")
+    n = 0 if stride is None else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    header = f"{name}{tuple(shape)}{stride}".encode()
+    return header, "x".join(map(str, shape)) or "1", name, n * dtype.itemsize
 
 
 def _norm(outputs: list[Any]) -> float | None:
+    """Euclidean norm of all floating outputs together: float32 sums are enough for a size."""
     total, seen = 0.0, False
     for value in outputs:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.is_meta:
-            total += float(torch.linalg.vector_norm(value.detach(), dtype=torch.float64)) ** 2
+            flat = value.detach()
+            if flat.dtype in _HALVES:
+                flat = flat.float()
+            total += float(torch.linalg.vector_norm(flat)) ** 2
             seen = True
     return total**0.5 if seen else None
+
+
+_HALVES = (torch.float16, torch.bfloat16)

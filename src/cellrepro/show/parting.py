@@ -53,8 +53,9 @@ _BEFORE_STEPS, _IN_STEP, _AFTER_STEPS = STAGES[:4], STAGES[4:11], STAGES[11:]
 _EQUAL, _DIFFERENT, _FIRST = "#D9EEF9", SERIES[0], SERIES[1]
 _HATCH = "////"
 _GREY = "#555555"
-_MOST_COLUMNS = 80  # steps that get a column each
+_MOST_COLUMNS = 100  # steps that get a column each
 _MOST_TICKS = 10
+_MOST_BARS = 40  # that are hatched each
 _MOST_NUMBERS = 12  # points that get their number written beside them
 
 _JUDGED = {
@@ -115,7 +116,7 @@ def chain(divergence: Any) -> Told:
     lines = [
         (line, style)
         for text, style in story
-        for line in textwrap.wrap(text, 112 if style else 140)[:3]
+        for line in textwrap.wrap(text, 112 if style else 132, break_on_hyphens=False)[:3]
     ]
     pitch, side, left = 0.83, 0.62, 0.12
     width = 2 * left + pitch * len(STAGES)
@@ -188,13 +189,12 @@ def _not_compared(divergence: Any) -> set[str]:
     found: set[str] = set()
     said = " ".join(divergence.notes)
     if "kept no ledger" in said:
-        found |= {*_IN_STEP, "flows"} - {"weights"}  # the files of the weights tell
+        found |= {*_IN_STEP, "flows"} - {"weights"}  # of the weights there are the files
     if "which say nothing about each other" in said:
-        found |= {*_IN_STEP, "weights-init", "data", "flows", "masks"}
+        found |= {*_IN_STEP, "weights-init", "flows"}
     comparison = divergence.comparison
-    if comparison.weights is None and not found & {*divergence.stages} & {*_IN_STEP}:
-        # Nothing was trained, unless a step shows that something was.
-        found |= {*_IN_STEP} if not {*_IN_STEP} & {*divergence.stages} else set()
+    if comparison.weights is None and not {*_IN_STEP} & {*divergence.stages}:
+        found |= {*_IN_STEP}  # nothing was trained
     if not comparison.masks:
         found |= {*_AFTER_STEPS}
     return found
@@ -203,9 +203,8 @@ def _not_compared(divergence: Any) -> set[str]:
 def _chain_heading(divergence: Any) -> str:
     first = divergence.first
     if first is None:
-        return f"No difference in {amount(divergence.n_compared, 'entry')}".replace(
-            "entrys", "entries"
-        )
+        n = divergence.n_compared
+        return f"No difference in {grouped(n)} {'entry' if n == 1 else 'entries'}"
     name = _NAMES[_stage(first.stage)][0]
     if first.step is None or first.stage in _BEFORE_STEPS:
         when = "before training" if first.stage not in (*_AFTER_STEPS, "weights") else "at the end"
@@ -224,13 +223,16 @@ def _story(divergence: Any) -> list[tuple[str, dict[str, Any]]]:
         lines.append((f"It first shows at step {computed.step} in: {_differs(computed)}", {}))
     named = next((one for one in (computed, first) if one is not None and one.op), None)
     if named is not None:
-        lines.append((f"Operation: {_operation(named)}", strong))
-        how = _INPUTS.get(named.inputs or "", "")
-        how = ", ".join(filter(None, (how, _size(named))))
-        source = f" ({named.source})" if named.source else ""
-        lines.append((f"{how or 'called'}{source}", {}))
+        early = named.stage in _BEFORE_STEPS and named.step is not None
+        at = f" at step {grouped(named.step)}" if early else ""
+        lines.append((f"Operation{at}: {_operation(named)}", strong))
+        how = ", ".join(filter(None, (_INPUTS.get(named.inputs or ""), _size(named))))
+        if how:
+            lines.append((_sentence(how), {}))
+        if named.source:
+            lines.append((f"Line: {named.source}", {}))
     if divergence.judgement is not None:
-        lines.append((f"So it is {_judged(divergence.judgement)}", {}))
+        lines.append((f"Judgement: {_judged(divergence.judgement)}", {}))
     return lines
 
 
@@ -278,7 +280,7 @@ def _size(place: Any) -> str:
         return ""
     text = f"largest difference {place.max_abs:.2g}"
     if place.n_elements:
-        text += f" over {amount(place.n_elements, 'number')} that differ"
+        text += f" over {_many(place.n_elements, 'number')} that differ"
         if place.n_elements == 1:
             text += "s"
     return text
@@ -325,7 +327,7 @@ def step_map(comparison: LedgerComparison, *, first: Any = None) -> Told:
     Returns
     -------
     Told
-        Where there are more than 80 steps, a field stands for several, and differs if any does.
+        Where there are more than 100 steps, a field stands for several, and differs if any does.
 
     Raises
     ------
@@ -360,7 +362,7 @@ def step_map(comparison: LedgerComparison, *, first: Any = None) -> Told:
             _sign(axes, x + narrow / 2, top + (i + 0.5) * height, f"{sign} {text}", state)
     differing = {(stage, at // size) for stage, at in fields if isinstance(at, int)}
     ring = (ringed[0], ringed[1] // size) if ringed and isinstance(ringed[1], int) else ringed
-    for i, stage in enumerate(_IN_STEP):
+    for i, stage in enumerate(_IN_STEP if n_steps else ()):
         y = top + i * row
         name, plain = _NAMES[stage]
         _write(axes, grid_left - 0.1, y + 0.13, name, fontsize=9, ha="right")
@@ -374,19 +376,20 @@ def step_map(comparison: LedgerComparison, *, first: Any = None) -> Told:
     if not n_steps:
         middle = (grid_left + grid_right) / 2, (top + bottom) / 2
         _write(axes, *middle, "no training step that both made", fontsize=9, ha="center")
+    each = "" if size == 1 else f" (each field: {size} steps)"
     _step_ticks(axes, n_steps, size, grid_left, column, bottom)
     for x, text in (
-        (0.1 + narrow / 2, "before the first step"),
-        ((grid_left + grid_right) / 2, "training step"),
-        (grid_right + 0.22 + narrow / 2, "after the last step"),
+        (0.1 + narrow / 2, "before training"),
+        ((grid_left + grid_right) / 2, f"training step{each}" if n_steps else ""),
+        (grid_right + 0.22 + narrow / 2, "after training"),
     ):
         _write(axes, x, bottom + 0.42, text, fontsize=9, ha="center", color="#444444")
     if ring is not None:
-        _ring(axes, boxes[ring], _ring_text(ringed, first or comparison.first))
+        gutter = {"before": 0.1 + narrow + 0.12, "after": grid_right + 0.11}.get(ring[1])
+        _ring(axes, boxes[ring], _ring_text(ringed, first or comparison.first), gutter)
     heading = _map_heading(comparison, ringed)
     _write(axes, 0.1, 0.22, heading, fontsize=12, fontweight="bold")
-    each = "" if size == 1 else f", each field {size} steps"
-    swatches = [("equal", f"no difference{each}"), ("different", "differs"), ("first", "first")]
+    swatches = [("equal", "no difference"), ("different", "differs"), ("first", "first")]
     _swatches(axes, 0.1, bottom + 0.8, swatches[: 3 if ring is not None else 2])
     caption, alt = _map_words(comparison, fields, size, heading)
     return Told(figure, caption, alt)
@@ -473,7 +476,10 @@ def _ring_text(ringed: Any, place: Any) -> str:
     return f"first: {where}\n{said}"
 
 
-def _ring(axes: Axes, box: tuple[float, float, float, float], text: str) -> None:
+def _ring(
+    axes: Axes, box: tuple[float, float, float, float], text: str, gutter: float | None
+) -> None:
+    """A black frame, and words above that point at it, through the gutter beside a column."""
     from matplotlib.patches import Rectangle
 
     x, y, width, height = box
@@ -484,15 +490,17 @@ def _ring(axes: Axes, box: tuple[float, float, float, float], text: str) -> None
             edgecolor="black", linewidth=2.2, zorder=5, gid="ring",
         )
     )  # fmt: skip
-    middle = x + width / 2
-    half = 0.035 * max(len(line) for line in text.splitlines()) + 0.1
-    at = min(max(middle, 0.05 + half), plots.WIDTH - 0.05 - half)
-    axes.annotate(
-        text, (middle, y - 0.04), (at, 0.58), fontsize=9, ha="center", va="center",
-        parse_math=False, zorder=6, linespacing=1.15,
-        arrowprops={"arrowstyle": "-|>", "color": "black", "lw": 1.3, "shrinkA": 1, "shrinkB": 0},
-        bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"},
-    )  # fmt: skip
+    start = x + width / 2 if gutter is None else gutter
+    half = 0.036 * max(len(line) for line in text.splitlines()) + 0.05
+    at = min(max(start, 0.05 + half), plots.WIDTH - 0.05 - half)
+    _write(axes, at, 0.58, text, fontsize=9, ha="center", zorder=6, linespacing=1.15)
+    middle = y + height / 2
+    end = (start, y - 0.04)
+    if gutter is not None:
+        axes.plot([gutter, gutter], [0.76, middle], color="black", lw=1.3, zorder=6)
+        end = (x + width + grown if gutter > x else x - grown, middle)
+    style = {"arrowstyle": "-|>", "color": "black", "lw": 1.3, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, (start, 0.76 if gutter is None else middle), arrowprops=style, zorder=6)
 
 
 def _map_heading(comparison: LedgerComparison, ringed: Any) -> str:
@@ -510,14 +518,15 @@ def _map_words(
     n_steps = min(comparison.n_steps)
     parts = [
         f"Rows are the stages of a training step in the order in which a run passes them, columns "
-        f"are the steps, counted from 0: {amount(n_steps, 'step')}, "
-        f"{grouped(comparison.n_compared)} entries compared."
+        f"are the steps, counted from 0: {_many(n_steps, 'step')}, "
+        f"{grouped(comparison.n_compared)} entries compared. "
+        "Pale is where no difference was recorded."
     ]
     if size > 1:
         parts.append(f"A field stands for {size} steps and is dark if any of them differs.")
     if comparison.n_steps[0] != comparison.n_steps[1]:
         a, b = comparison.n_steps
-        parts.append(f"A made {amount(a, 'step')} and B {b}; what both made is shown.")
+        parts.append(f"A made {_many(a, 'step')} and B {grouped(b)}; what both made is shown.")
     if comparison.n_not_comparable:
         parts.append(
             f"{grouped(comparison.n_not_comparable)} entries could not be compared, since one "
@@ -532,7 +541,7 @@ def _map_words(
         f"{_NAMES[stage][0]} {at} training" for stage, at in fields if not isinstance(at, int)
     ]
     told = "; ".join([*counts, *outside]) or "nothing"
-    alt = f"Map of stages by {amount(n_steps, 'training step')}. {heading}. What differs: {told}."
+    alt = f"Map of stages by {_many(n_steps, 'training step')}. {heading}. What differs: {told}."
     return " ".join(parts), alt
 
 
@@ -555,7 +564,7 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
     -------
     Told
         Up is the difference of the norms, relative to the larger one. Outputs of equal bits stand
-        on the lowest line; other bits of equal norm, or without a norm, on the one above it.
+        on a line at the foot; other bits of equal norm, or without a norm, on the one above it.
 
     Raises
     ------
@@ -579,18 +588,18 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
         )
     named = _pair_named(alignment, parting, differing)
     scale = _Decades(differing.values())
-    figure = Picture(height=4.9)
+    figure = Picture(height=4.9 if any(grown.values()) else 3.4)
     axes = figure.subplots()
-    floor, same_norm, alone = scale.low - 2.2, scale.low - 1.0, scale.low - 3.4
-    unit = (scale.high - floor) / 12
-    # Lines at the foot keep their distance, however many decades there are above.
-    floor, same_norm, alone = scale.low - 2 * unit, scale.low - unit, scale.low - 3 * unit
+    # The lines at the foot keep their distance, however many decades there are above.
+    unit = (scale.high - scale.low) / 10
+    same_norm, floor, alone = (scale.low - n * unit for n in (1.1, 2.2, 3.3))
     top = scale.high + 4.4 * unit
     lowest = (alone if any(only.values()) else floor) - 0.7 * unit
 
     xs = [a.index for a, _ in alignment.pairs]
     xs += [round(x) for found in only.values() for x in found]
-    start, stop = min(xs) - 0.5, max(xs) + 0.5
+    edge = max(0.5, 0.015 * (max(xs) - min(xs)))
+    start, stop = min(xs) - edge, max(xs) + edge
     _bands(axes, alignment, (start, stop))
     axes.axhline(floor, color="#999999", lw=0.8, zorder=1)
     axes.plot(
@@ -625,7 +634,9 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
             arrowprops={"arrowstyle": "-|>", "color": "black", "lw": 1.3, "shrinkB": 8},
             bbox={"boxstyle": "square,pad=0.2", "facecolor": "white", "edgecolor": "black"},
         )  # fmt: skip
-    ticks = {floor: "equal bits", same_norm: "other bits,\nnorm equal or unknown"}
+    ticks = {floor: "equal bits"}
+    if differing:
+        ticks[same_norm] = "other bits, same norm"
     if any(only.values()):
         ticks[alone] = "only in one run"
     axes.set(xlim=(start, stop), ylim=(lowest, top))
@@ -633,7 +644,7 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
     axes.set_yticks([*ticks, *positions], [*ticks.values(), *labels])
     plots._label_axes(axes, x="operation of A, in the order of execution")
     axes.set_ylabel("relative difference of the norms (logarithmic)", fontsize=9)
-    plots._whole_numbers(axes)
+    _whole_numbers(axes, xs)
     _operations_legend(figure, named is not None, only)
     heading, caption, alt = _operations_words(
         alignment, parting, len(equal), differing, grown, named
@@ -685,6 +696,8 @@ def _bands(axes: Axes, alignment: Alignment, span: tuple[float, float]) -> None:
         else:
             begin = segments[-1][2] if segments else span[0]
             segments.append((row.phase, begin, row.index + 0.5))
+    if segments:
+        segments[-1] = (*segments[-1][:2], span[1])
     for phase, begin, end in segments:
         axes.axvspan(begin, end, color=_PHASES.get(phase, "#FFFFFF"), lw=0, zorder=0, gid="band")
         if begin > span[0]:
@@ -732,20 +745,18 @@ def _operations_words(
     step = next((a.step for a, _ in alignment.pairs), None)
     at = "" if step is None else f" of step {grouped(step)}"
     if not differing:
-        heading = f"All {amount(n, 'operation')}{at} that can be compared have equal outputs"
+        heading = f"All {_many(n, 'operation')}{at} that can be compared have equal outputs"
     else:
-        heading = f"{len(differing)} of {amount(n, 'operation')}{at} have other outputs"
+        heading = f"Other outputs in {grouped(len(differing))} of {_many(n, 'operation')}{at}"
         if named is not None:
-            heading += (
-                f", the first of them at {_short(named.op)}"
-                if (named.index == min(differing))
-                else f"; {_short(named.op)} is where they part"
-            )
+            order = "first in" if named.index == min(differing) else "they part at"
+            heading += f", {order} {_short(named.op)}"
     largest = max(grown.values(), default=0.0)
     caption = (
         f"Every operation{at} that computed something, left to right as it ran; "
-        f"{alignment.sentence()}. Equal norms do not make equal outputs, so a point may lie too "
-        "low, never too high."
+        f"{alignment.sentence()}. Up is how far the lengths (norms) of the outputs lie apart; "
+        "outputs of the same norm, or without one, may differ all the same and have a line of "
+        "their own."
     )
     alt = f"Points over the operations of a training step. {heading}."
     if named is not None:
@@ -798,9 +809,10 @@ def growth_curve(moments: Sequence[Any], *, at_operation: float | None = None) -
         _pixels_panel(panels[1], masked)
     if counted:
         _objects_panel(panels[2], counted, width=_bar_width([one.epoch for one in counted]))
-    edge = max(0.6, 0.04 * (epochs[-1] - epochs[0]))
+    widest = _bar_width([moment.epoch for moment in counted or moments])
+    edge = max(0.6 * widest, 0.03 * (epochs[-1] - epochs[0])) if len(epochs) > 1 else 2.0
     panels[-1].set_xlim(epochs[0] - edge, epochs[-1] + edge)
-    plots._whole_numbers(panels[-1])
+    _whole_numbers(panels[-1], epochs)
     panels[-1].set_xlabel("epochs trained", fontsize=9)
     heading = _growth_heading(moments, masked)
     plots._heading(figure, heading)
@@ -812,11 +824,13 @@ def _distance_panel(panel: Axes, moments: Sequence[Any]) -> None:
     shares = [100 * one.n_differing / max(1, one.n_parameters) for one in moments]
     scale = _Decades(moment.relative_l2 for moment in moments)
     beside = panel.twinx()
+    many = len(moments) > _MOST_BARS  # then bars stand edge to edge
     beside.bar(
-        epochs, shares, width=_bar_width(epochs), color="#DDDDDD", edgecolor="#999999",
-        hatch="..", linewidth=0.6, gid="share",
+        epochs, shares, width=_bar_width(epochs) / (0.6 if many else 1), color="#DDDDDD",
+        edgecolor="#DDDDDD" if many else "#999999", hatch="" if many else "..", linewidth=0.6,
+        gid="share",
     )  # fmt: skip
-    beside.set_ylim(0, 100)
+    beside.set_ylim(0, 104)
     plots._label_axes(beside, y="weights that differ (%)")
     beside.spines["right"].set_visible(True)
     panel.set_zorder(beside.get_zorder() + 1)
@@ -883,8 +897,8 @@ def _curve(
         chosen = [i for i, value in enumerate(values) if (value == 0) != filled]
         panel.plot(
             [epochs[i] for i in chosen], [places[i] for i in chosen], marker, gid=kind,
-            markersize=7, markerfacecolor=colour if filled else "white", markeredgecolor="black",
-            zorder=4,
+            markersize=7 if len(values) <= _MOST_BARS else 4, markeredgecolor="black",
+            markerfacecolor=colour if filled else "white", markeredgewidth=0.8, zorder=4,
         )  # fmt: skip
     panel.axhline(scale.zero, color="#999999", lw=0.8, ls=(0, (3, 3)), zorder=1)
     positions, labels = scale.ticks()
@@ -892,7 +906,14 @@ def _curve(
     if any(not math.isfinite(value) for value in values):
         ticks, names = [*ticks, scale.endless], [*names, "not finite"]
     panel.set_yticks(ticks, names)
-    panel.set_ylim(scale.zero - 0.5, max(ticks[-1], scale.high) + 0.12 * (scale.high - scale.zero))
+    panel.set_ylim(scale.zero - 0.5, max(ticks[-1], scale.high) + 0.2 * (scale.high - scale.zero))
+
+
+def _whole_numbers(axes: Axes, numbers: Sequence[int]) -> None:
+    if min(numbers) == max(numbers):
+        axes.set_xticks([numbers[0]])
+    else:
+        plots._whole_numbers(axes)
 
 
 def _bar_width(epochs: Sequence[int]) -> float:
@@ -900,13 +921,26 @@ def _bar_width(epochs: Sequence[int]) -> float:
     return 0.6 * float(gaps.min(initial=gaps.max(initial=1.0) if len(gaps) else 1.0))
 
 
+def _small(value: float) -> str:
+    """A small number to read.
+
+    Examples
+    --------
+    >>> _small(0.0), _small(4.4e-11), _small(float("nan"))
+    ('0', '4.4e-11', 'what is no number')
+    """
+    if not math.isfinite(value):
+        return "what is no number"
+    return f"{value:.1e}" if value else "0"
+
+
 def _growth_heading(moments: Sequence[Any], masked: Sequence[Any]) -> str:
     start, end = moments[0], moments[-1]
     if not any(moment.n_differing for moment in moments):
         return f"The weights stay equal, bit for bit, in {amount(len(moments), 'checkpoint')}"
-    text = f"The weights drift apart: {start.relative_l2:.1e} to {end.relative_l2:.1e}"
+    text = f"The weights drift apart: {_small(start.relative_l2)} to {_small(end.relative_l2)}"
     if len(moments) == 1:
-        text = f"The weights lie {end.relative_l2:.1e} of their length apart"
+        text = f"The weights lie {_small(end.relative_l2)} of their length apart"
     if not masked:
         return text
     return f"{text}; {ppm_text(masked[-1].ppm)} of the pixels"
@@ -920,9 +954,9 @@ def _growth_caption(
         reached = (
             f"{ppm_text(masked[-1].ppm)} of the pixels"
             if masked
-            else f"{moments[-1].relative_l2:.1e} of the length of the weights"
+            else f"{_small(moments[-1].relative_l2)} of the length of the weights"
         )
-        parts.append(f"From {at_operation:.1e} at one operation to {reached}.")
+        parts.append(f"From {_small(at_operation)} at one operation to {reached}.")
     parts.append(
         f"Two runs after the same epochs, {amount(len(moments), 'checkpoint')}. Axes of lines are "
         "logarithmic; 0 has a line of its own at the foot, with hollow points."
@@ -943,12 +977,12 @@ def _growth_alt(moments: Sequence[Any]) -> str:
     for one in moments:
         text = (
             f"epoch {one.epoch}: {100 * one.n_differing / max(1, one.n_parameters):.0f} % of the "
-            f"weights differ, distance {one.relative_l2:.1e}"
+            f"weights differ, distance {_small(one.relative_l2)}"
         )
         if one.ppm is not None:
             text += f", {ppm_text(one.ppm)} of the pixels"
         if one.lost is not None:
-            text += f", {one.lost} cells lost, {one.gained} gained"
+            text += f", {amount(one.lost, 'cell')} lost, {one.gained} gained"
         told.append(text)
     if len(told) > _MOST_NUMBERS:
         half = _MOST_NUMBERS // 2
@@ -1066,7 +1100,7 @@ class _Decades:
         logs = [math.log10(value) for value in values if 0 < value < math.inf]
         self.low = float(math.floor(min(logs, default=-1.0)))
         self.high = float(max(math.ceil(max(logs, default=0.0)), self.low + 1))
-        self._decimal = decimal
+        self._decimal, self._any = decimal, bool(logs)
         self.zero = self.low - max(0.7, 0.15 * (self.high - self.low))
         self.endless = self.high + max(0.7, 0.15 * (self.high - self.low))
 
@@ -1077,12 +1111,25 @@ class _Decades:
         return math.log10(value) if value > 0 else self.zero
 
     def ticks(self) -> tuple[list[float], list[str]]:
-        """Whole decades, six at most, and what is written beside them."""
+        """Whole decades, six at most, and what is written beside them; none without a number."""
+        if not self._any:
+            return [], []
         every = -(-round(self.high - self.low) // 5)
         places = [self.low + i for i in range(0, round(self.high - self.low) + 1, every)]
-        if self._decimal and 0 <= self.low and self.high <= 6:
+        if self._decimal and self.low >= -2 and self.high <= 6:
             return places, [grouped(10 ** round(place)) for place in places]
         return places, [f"$10^{{{place:.0f}}}$" for place in places]
+
+
+def _many(n: int, noun: str) -> str:
+    """A number of things, its digits in threes.
+
+    Examples
+    --------
+    >>> _many(1, "step"), _many(5000, "step")
+    ('1 step', '5 000 steps')
+    """
+    return f"{grouped(n)} {noun}{'' if n == 1 else 's'}"
 
 
 def _need(value: Any, function: str, expected: str, *attributes: str) -> None:
