@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROUNDS = 5
 
@@ -205,6 +206,122 @@ def audit_ratio() -> Iterator[Benchmark]:
         )
 
 
+def digest_speed() -> Iterator[Benchmark]:
+    """Digesting memory beside reading it."""
+    import numpy as np
+    import torch
+
+    from cellrepro.record.digests import tensor_digest
+
+    tensor = torch.from_numpy(np.random.default_rng(0).standard_normal(2**26, np.float32))
+    words = tensor.numpy().view(np.uint64)
+    seconds = _alternate(
+        {"digest": lambda: tensor_digest(tensor), "read": lambda: np.bitwise_xor.reduce(words)}
+    )
+    ratios = [r / d for r, d in zip(seconds["read"], seconds["digest"], strict=True)]
+    value = statistics.median(ratios)
+    speed = tensor.nbytes / statistics.median(seconds["digest"]) / 1e9
+    yield Benchmark(
+        "digest of 256 MB: speed / speed of reading it",
+        value,
+        ">= 0.5",
+        value >= 0.5,
+        f"{speed:.1f} GB/s; NumPy's xor over the same words; {ROUNDS} rounds",
+    )
+
+
+STEPS_OF_LEDGER = (("tiny", None, 1, 25), ("tiny", 8, 2, 9), ("vit-b", None, 1, 3))
+"""Encoder, patch (pixels), images a step, rounds."""
+
+
+def ledger_ratio() -> Iterator[Benchmark]:
+    """What a step costs with its ledger, beside the same steps without."""
+    from cellrepro.record.ledger import Ledger
+    from cellrepro.record.watching import StepWatch, Watches
+
+    for encoder, patch, batch_size, rounds in STEPS_OF_LEDGER:
+        watch = Watches(())
+        _, loop = _ledger_loop(encoder, patch, batch_size, 2 * rounds + 2, watch)
+        ratios = []
+        for _ in range(rounds):
+            watch.watches = ()
+            plain = _seconds(loop.step)
+            watch.watches = (StepWatch(Ledger()),)
+            ratios.append(_seconds(loop.step) / plain)
+        value = statistics.median(ratios)
+        yield Benchmark(
+            f"{_called(encoder, patch, batch_size)}: step with its ledger / plain step",
+            value,
+            "<= 1.03",
+            value <= 1.03,
+            f"{rounds} alternating rounds; {min(ratios):.2f} to {max(ratios):.2f}",
+        )
+
+
+def operation_ratio() -> Iterator[Benchmark]:
+    """What a step costs with every operation written down, beside DebugMode with hashes."""
+    from torch.utils._debug_mode import DebugMode
+
+    from cellrepro.record.operation_ledger import OperationLedger
+
+    for encoder, patch, batch_size, rounds in STEPS_OF_LEDGER:
+        n_steps = 4 * rounds + 2
+        network, loop = _ledger_loop(encoder, patch, batch_size, n_steps, None)
+        seconds: dict[str, list[float]] = {"plain": [], "ours": [], "no norms": [], "theirs": []}
+        for _ in range(rounds):
+            seconds["plain"].append(_seconds(loop.step))
+            for name, norms in (("ours", True), ("no norms", False)):
+                with OperationLedger(network, norms=norms):
+                    seconds[name].append(_seconds(loop.step))
+            with DebugMode(record_nn_module=True), DebugMode.log_tensor_hashes("hash_tensor"):
+                seconds["theirs"].append(_seconds(loop.step))
+        called = _called(encoder, patch, batch_size)
+        how = f"{rounds} alternating rounds"
+        for name, said in (("ours", "operation ledger"), ("no norms", "the same without norms")):
+            yield _ratio(f"{called}: {said} / plain step", seconds, name, "plain", 1.5, how)
+        yield _ratio(
+            f"{called}: operation ledger / DebugMode", seconds, "ours", "theirs", 0.333, how
+        )
+
+
+def _called(encoder: str, patch: int | None, batch_size: int) -> str:
+    return f"{encoder}{'' if patch is None else f', patch {patch}'}, batch {batch_size}"
+
+
+def _ledger_loop(
+    encoder: str, patch: int | None, batch_size: int, n_steps: int, watch: object
+) -> tuple[Any, Any]:
+    import numpy as np
+
+    from cellrepro.cells.images import LabelledImage
+    from cellrepro.cells.network import seeded_network
+    from cellrepro.cells.synthetic import nuclei
+    from cellrepro.cells.training import Loop
+
+    made = nuclei(0)
+    image = LabelledImage("synth", made.image, made.masks.astype(np.int32), Path(), None)
+    network = seeded_network(encoder, seed=0, patch=patch)
+    loop = Loop(
+        network,
+        [image],
+        (),
+        n_epochs=n_steps,
+        learning_rate=1e-5,
+        batch_size=batch_size,
+        images_per_epoch=batch_size,
+        watch=watch,
+    )
+    loop.step()
+    loop.step()
+    return network, loop
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
 def numeric_class_time() -> Benchmark:
     from cellrepro.record.numeric import numeric_class
 
@@ -286,6 +403,9 @@ GROUPS: dict[str, Callable[[Path | None], Iterable[Benchmark]]] = {
     "cost": lambda data: cost(),
     "substitutes": lambda data: substitutes(),
     "audit": lambda data: audit_ratio(),
+    "digests": lambda data: digest_speed(),
+    "ledger": lambda data: ledger_ratio(),
+    "operations": lambda data: operation_ratio(),
     "numeric-class": lambda data: [numeric_class_time()],
     "learning": learning,
 }

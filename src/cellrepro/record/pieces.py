@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ class Pieces:
         self.n_rows = n_rows
 
     def finish(self, path: Path) -> None:
-        """Join the pieces into one file and remove them."""
+        """Join the pieces into one file; they stay, for a run that is killed before it is stored."""
         import pyarrow
         from pyarrow import parquet
 
@@ -70,7 +69,6 @@ class Pieces:
             parquet.write_table(pyarrow.concat_tables(tables), path, compression="zstd")
         else:
             write_rows(path, [], self._kind)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("*.parquet"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,13 +116,33 @@ def chain(divergence: Any) -> Told:
     lines = [
         (line, style)
         for text, style in story
-        for line in textwrap.wrap(text, 112 if style else 132, break_on_hyphens=False)[:3]
+        for line in textwrap.wrap(
+            plots._clipped(text, 300), 112 if style else 132, break_on_hyphens=False
+        )
     ]
     pitch, side, left = 0.83, 0.62, 0.12
     width = 2 * left + pitch * len(STAGES)
     top, bottom = 1.62, 2.62  # of the boxes, and of the story
     figure, axes = _canvas(width, bottom + 0.2 * len(lines) + 0.62)
     _write(axes, left, 0.22, _chain_heading(divergence), fontsize=12, fontweight="bold")
+    first_x = _boxes(axes, states, left, pitch, side, top)
+    _braces(axes, left, pitch)
+    if first_x is not None:
+        axes.plot([first_x, first_x], [top + side + 0.03, bottom - 0.1], color="black", lw=1.4)
+        axes.plot([left, width - left], [bottom - 0.1] * 2, color="black", lw=1.4)
+    y = bottom + 0.08
+    for text, style in lines:
+        _write(axes, left, y, text, **{"fontsize": 9.5, **style})
+        y += 0.2
+    swatches = [("equal", "= agrees"), ("first", "≠ differs first"), ("different", "≠ differs too")]
+    _swatches(axes, left, y + 0.2, [*swatches, ("unknown", "? not compared, or not all of it")])
+    return Told(figure, _chain_caption(divergence), _chain_alt(divergence, states, story))
+
+
+def _boxes(
+    axes: Axes, states: Mapping[str, str], left: float, pitch: float, side: float, top: float
+) -> float | None:
+    """The boxes, and where the middle of the first that differs is."""
     first_x = None
     for i, stage in enumerate(STAGES):
         x = left + pitch * i + (pitch - side) / 2
@@ -145,6 +165,10 @@ def chain(divergence: Any) -> Told:
         _sign(axes, middle, top + side - 0.14, word, state, fontsize=8)
         if is_first:
             first_x = middle
+    return first_x
+
+
+def _braces(axes: Axes, left: float, pitch: float) -> None:
     for stages, text in (
         (_BEFORE_STEPS, "before training"),
         (_IN_STEP, "in every training step"),
@@ -154,16 +178,6 @@ def chain(divergence: Any) -> Told:
         stop = left + pitch * (STAGES.index(stages[-1]) + 1) - 0.06
         _write(axes, (start + stop) / 2, 0.62, text, fontsize=9, ha="center", color="#444444")
         axes.plot([start, start, stop, stop], [0.84, 0.76, 0.76, 0.84], color="#444444", lw=1)
-    if first_x is not None:
-        axes.plot([first_x, first_x], [top + side + 0.03, bottom - 0.1], color="black", lw=1.4)
-        axes.plot([left, width - left], [bottom - 0.1] * 2, color="black", lw=1.4)
-    y = bottom + 0.08
-    for text, style in lines:
-        _write(axes, left, y, text, **{"fontsize": 9.5, **style})
-        y += 0.2
-    swatches = [("equal", "= agrees"), ("first", "≠ differs first"), ("different", "≠ differs too")]
-    _swatches(axes, left, y + 0.2, [*swatches, ("unknown", "? not compared, or not all of it")])
-    return Told(figure, _chain_caption(divergence), _chain_alt(divergence, states, story))
 
 
 def _states(divergence: Any) -> dict[str, str]:
@@ -215,6 +229,8 @@ def _chain_heading(divergence: Any) -> str:
 def _story(divergence: Any) -> list[tuple[str, dict[str, Any]]]:
     """What stands beneath the boxes: lines, and how they are written."""
     first, computed = divergence.first, divergence.computed
+    if first is None and not divergence.n_compared:
+        return [("Nothing was there to be compared.", {})]
     if first is None:
         return [("Everything that was compared has the same bits.", {})]
     strong = {"fontweight": "bold"}
@@ -346,47 +362,39 @@ def step_map(comparison: LedgerComparison, *, first: Any = None) -> Told:
     grid_left, grid_right = 0.1 + narrow + 1.3, plots.WIDTH - 0.1 - narrow - 0.22
     column = (grid_right - grid_left) / max(1, n_columns)
 
+    right = grid_right + 0.22
     early = [(stage, "before") for stage in (*_BEFORE_STEPS, "rng")]
     late = [(stage, "after") for stage in (*(("weights",) if n_steps else ()), *_AFTER_STEPS)]
-    boxes: dict[tuple[str, Any], tuple[float, float, float, float]] = {}
-    for keys, x in ((early, 0.1), (late, grid_right + 0.22)):
-        height = (bottom - top) / len(keys)
-        for i, key in enumerate(keys):
-            boxes[key] = (x, top + i * height, narrow, height)
-            state = _state_of(key, fields, ringed)
-            _field(axes, *boxes[key], state)
-            text = {("rng", "before"): "generators", ("weights", "after"): "final weights"}.get(
-                key, _NAMES[key[0]][0]
-            )
-            sign = "=" if state == "equal" else "≠"
-            _sign(axes, x + narrow / 2, top + (i + 0.5) * height, f"{sign} {text}", state)
-    differing = {(stage, at // size) for stage, at in fields if isinstance(at, int)}
-    ring = (ringed[0], ringed[1] // size) if ringed and isinstance(ringed[1], int) else ringed
+    binned = {(stage, at // size if isinstance(at, int) else at) for stage, at in fields}
+    ring: _Field | None = None
+    if ringed is not None:
+        ring = (ringed[0], ringed[1] // size if isinstance(ringed[1], int) else ringed[1])
+
+    def state(key: _Field) -> str:
+        return "first" if key == ring else "different" if key in binned else "equal"
+
+    places = _beside(axes, early, state, (0.1, top, narrow, bottom - top))
+    places |= _beside(axes, late, state, (right, top, narrow, bottom - top))
     for i, stage in enumerate(_IN_STEP if n_steps else ()):
-        y = top + i * row
-        name, plain = _NAMES[stage]
-        _write(axes, grid_left - 0.1, y + 0.13, name, fontsize=9, ha="right")
-        plain = plain.replace("\n", " ")
-        _write(axes, grid_left - 0.1, y + 0.28, plain, fontsize=7, ha="right", color=_GREY)
+        _row_name(axes, grid_left - 0.1, top + i * row, stage)
         for at in range(n_columns):
-            key = stage, at
-            state = "first" if key == ring else "different" if key in differing else "equal"
-            box = boxes[key] = (grid_left + at * column, y, column, row)
-            _field(axes, *box, state, edge="white", dense=column < 0.12)
+            place = places[stage, at] = (grid_left + at * column, top + i * row, column, row)
+            _field(axes, *place, state((stage, at)), edge="white", dense=column < 0.12)
+    middle = (grid_left + grid_right) / 2
     if not n_steps:
-        middle = (grid_left + grid_right) / 2, (top + bottom) / 2
-        _write(axes, *middle, "no training step that both made", fontsize=9, ha="center")
-    each = "" if size == 1 else f" (each field: {size} steps)"
+        said = "no training step that both made"
+        _write(axes, middle, (top + bottom) / 2, said, fontsize=9, ha="center")
     _step_ticks(axes, n_steps, size, grid_left, column, bottom)
+    each = "" if size == 1 else f" (each field: {size} steps)"
     for x, text in (
         (0.1 + narrow / 2, "before training"),
-        ((grid_left + grid_right) / 2, f"training step{each}" if n_steps else ""),
-        (grid_right + 0.22 + narrow / 2, "after training"),
+        (middle, f"training step{each}" if n_steps else ""),
+        (right + narrow / 2, "after training"),
     ):
         _write(axes, x, bottom + 0.42, text, fontsize=9, ha="center", color="#444444")
     if ring is not None:
-        gutter = {"before": 0.1 + narrow + 0.12, "after": grid_right + 0.11}.get(ring[1])
-        _ring(axes, boxes[ring], _ring_text(ringed, first or comparison.first), gutter)
+        gutter = {"before": 0.1 + narrow + 0.12, "after": grid_right + 0.11}.get(str(ring[1]))
+        _ring(axes, places[ring], _ring_text(ringed, first or comparison.first), gutter)
     heading = _map_heading(comparison, ringed)
     _write(axes, 0.1, 0.22, heading, fontsize=12, fontweight="bold")
     swatches = [("equal", "no difference"), ("different", "differs"), ("first", "first")]
@@ -395,15 +403,43 @@ def step_map(comparison: LedgerComparison, *, first: Any = None) -> Told:
     return Told(figure, caption, alt)
 
 
-def _fields(differences: Iterable[Difference]) -> dict[tuple[str, Any], Difference]:
+_Field = tuple[str, int | str]
+"""A stage, and a step (or a number of steps), ``before`` or ``after``."""
+_Box = tuple[float, float, float, float]  # left, top, width, height
+
+
+def _beside(
+    axes: Axes, keys: Sequence[_Field], state: Callable[[_Field], str], box: _Box
+) -> dict[_Field, _Box]:
+    """A column of named fields, for what comes before the steps or after them."""
+    x, top, width, height = box
+    places: dict[_Field, _Box] = {}
+    for i, key in enumerate(keys):
+        stage, when = key
+        place = places[key] = (x, top + i * height / len(keys), width, height / len(keys))
+        _field(axes, *place, state(key))
+        name = "final weights" if (stage, when) == ("weights", "after") else _NAMES[stage][0]
+        text = f"{'=' if state(key) == 'equal' else '≠'} {name}"
+        _sign(axes, x + width / 2, place[1] + place[3] / 2, text, state(key))
+    return places
+
+
+def _row_name(axes: Axes, x: float, y: float, stage: str) -> None:
+    name, plain = _NAMES[stage]
+    _write(axes, x, y + 0.13, name, fontsize=9, ha="right")
+    plain = plain.replace("\n", " ")
+    _write(axes, x, y + 0.28, plain, fontsize=7, ha="right", color=_GREY)
+
+
+def _fields(differences: Iterable[Difference]) -> dict[_Field, Difference]:
     """The first difference of each field: stage, and a step, ``before`` or ``after``."""
-    found: dict[tuple[str, Any], Difference] = {}
+    found: dict[_Field, Difference] = {}
     for one in differences:
         found.setdefault((_stage(one.stage), _when(one)), one)
     return found
 
 
-def _when(place: Any) -> Any:
+def _when(place: Any) -> int | str:
     """The step; ``before`` the first or ``after`` the last."""
     if place.stage in _BEFORE_STEPS:
         return "before"
@@ -417,9 +453,7 @@ def _when(place: Any) -> Any:
     return "after" if place.stage == "weights" else "before"
 
 
-def _ringed(
-    first: Any, fallback: Difference | None, fields: Mapping[tuple[str, Any], Any]
-) -> tuple[str, Any] | None:
+def _ringed(first: Any, fallback: Difference | None, fields: Mapping[_Field, Any]) -> _Field | None:
     chosen = first or fallback
     if chosen is None:
         return None
@@ -431,10 +465,6 @@ def _ringed(
             "`first` of the divergence of the same two runs"
         )
     return key
-
-
-def _state_of(key: Any, fields: Mapping[Any, Any], ringed: Any) -> str:
-    return "first" if key == ringed else "different" if key in fields else "equal"
 
 
 def _bin_size(n: int) -> int:
@@ -476,9 +506,7 @@ def _ring_text(ringed: Any, place: Any) -> str:
     return f"first: {where}\n{said}"
 
 
-def _ring(
-    axes: Axes, box: tuple[float, float, float, float], text: str, gutter: float | None
-) -> None:
+def _ring(axes: Axes, box: _Box, text: str, gutter: float | None) -> None:
     """A black frame, and words above that point at it, through the gutter beside a column."""
     from matplotlib.patches import Rectangle
 
@@ -513,7 +541,7 @@ def _map_heading(comparison: LedgerComparison, ringed: Any) -> str:
 
 
 def _map_words(
-    comparison: LedgerComparison, fields: Mapping[tuple[str, Any], Any], size: int, heading: str
+    comparison: LedgerComparison, fields: Mapping[_Field, Any], size: int, heading: str
 ) -> tuple[str, str]:
     n_steps = min(comparison.n_steps)
     parts = [
@@ -594,6 +622,8 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
     unit = (scale.high - scale.low) / 10
     same_norm, floor, alone = (scale.low - n * unit for n in (1.1, 2.2, 3.3))
     top = scale.high + 4.4 * unit
+    # Over all points, or in the room that they leave where no norm differs.
+    label = scale.high + (2.3 if any(grown.values()) else -1.5) * unit
     lowest = (alone if any(only.values()) else floor) - 0.7 * unit
 
     xs = [a.index for a, _ in alignment.pairs]
@@ -626,9 +656,9 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
         )  # fmt: skip
         share = (named.index - start) / (stop - start)
         axes.annotate(
-            f"{_short(named.op)}\n{plots._clipped(named.module or 'outside any module', 48)}",
+            f"{_short(named.op)}\n{plots._clipped(named.module or 'outside any module', 44)}",
             (named.index, y),
-            (min(max(share, 0.22), 0.70), (scale.high + 2.3 * unit - lowest) / (top - lowest)),
+            (min(max(share, 0.26), 0.70), (label - lowest) / (top - lowest)),
             textcoords="axes fraction",
             fontsize=10, ha="center", va="center", parse_math=False, zorder=6,
             arrowprops={"arrowstyle": "-|>", "color": "black", "lw": 1.3, "shrinkB": 8},
@@ -643,9 +673,9 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
     positions, labels = scale.ticks()
     axes.set_yticks([*ticks, *positions], [*ticks.values(), *labels])
     plots._label_axes(axes, x="operation of A, in the order of execution")
-    axes.set_ylabel("relative difference of the norms (logarithmic)", fontsize=9)
+    axes.set_ylabel("relative difference\nof the norms (logarithmic)", fontsize=9)
     _whole_numbers(axes, xs)
-    _operations_legend(figure, named is not None, only)
+    _operations_legend(figure, bool(differing), named is not None, only)
     heading, caption, alt = _operations_words(
         alignment, parting, len(equal), differing, grown, named
     )
@@ -714,16 +744,17 @@ def _bands(axes: Axes, alignment: Alignment, span: tuple[float, float]) -> None:
         )  # fmt: skip
 
 
-def _operations_legend(figure: Picture, named: bool, only: Mapping[str, Sequence[float]]) -> None:
+def _operations_legend(
+    figure: Picture, differing: bool, named: bool, only: Mapping[str, Sequence[float]]
+) -> None:
     from matplotlib.lines import Line2D
 
     def entry(marker: str, label: str, **style: Any) -> Line2D:
         return Line2D([], [], linestyle="none", marker=marker, label=label, **style)
 
-    handles = [
-        entry("|", "equal bits", color=_DIFFERENT, markersize=8),
-        entry("o", "other bits", color=_DIFFERENT, markersize=5),
-    ]
+    handles = [entry("|", "equal bits", color=_DIFFERENT, markersize=8)]
+    if differing:
+        handles.append(entry("o", "other bits", color=_DIFFERENT, markersize=5))
     if named:
         black = {"markeredgecolor": "black", "markeredgewidth": 2}
         handles.append(entry("D", "where they part", color=_FIRST, markersize=9, **black))
@@ -762,7 +793,8 @@ def _operations_words(
     if named is not None:
         alt += f" Where they part: {_operation(parting)}."
     if differing:
-        alt += f" The largest relative difference of norms is {largest:.1e}."
+        size = f"The largest relative difference of norms is {largest:.1e}."
+        alt += f" {size if largest else 'No norm differs.'}"
     return heading, caption, alt
 
 
@@ -790,19 +822,19 @@ def growth_curve(moments: Sequence[Any], *, at_operation: float | None = None) -
     BadInput
         If there is no moment, or `at_operation` is no number of 0 or more.
     """
-    moments = sorted(moments, key=lambda moment: moment.epoch)
     if not moments:
         raise BadInput("no moment was given to draw; give what `cellrepro.growing.growth` returns")
     for moment in moments:
         _need(moment, "growth_curve", "Moments, from cellrepro.growing.growth", "relative_l2")
-    if at_operation is not None and not (math.isfinite(at_operation) and at_operation >= 0):
+    moments = sorted(moments, key=lambda moment: moment.epoch)
+    if at_operation is not None and not 0 <= at_operation < math.inf:
         raise BadInput(f"at_operation is {at_operation!r}; expected a number, 0 or more")
     masked = [moment for moment in moments if moment.ppm is not None]
     counted = [moment for moment in masked if moment.lost is not None]
     ratios = [1.5, *([1.1] if masked else []), *([0.9] if counted else [])]
     figure = Picture(height=1.2 + 1.6 * sum(ratios))
-    panels = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios, squeeze=False)
-    panels = list(panels[:, 0])
+    grid = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios, squeeze=False)
+    panels = list(grid[:, 0])
     epochs = [moment.epoch for moment in moments]
     _distance_panel(panels[0], moments)
     if masked:
