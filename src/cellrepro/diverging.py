@@ -8,7 +8,7 @@ every operation written down.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from cellrepro.cells.chain import flattened
 from cellrepro.cells.images import folder_digest
 from cellrepro.cells.network import ModelSource, find_model
 from cellrepro.compare.alignment import (
+    Alignment,
     Parting,
     RoundOff,
     align,
@@ -160,6 +161,10 @@ class Divergence:
         Entries of the ledgers that could be compared.
     notes : tuple of str
         What was not looked at, and why.
+    ledgers : LedgerComparison
+        Every entry in which the ledgers differ.
+    operations : Alignment or None
+        The operations of the parting step on both sides, where they were seen.
     """
 
     a: str
@@ -173,6 +178,8 @@ class Divergence:
     evidence: Evidence | None
     n_compared: int
     notes: tuple[str, ...] = field(default=())
+    ledgers: LedgerComparison | None = field(default=None, repr=False)
+    operations: Alignment | None = field(default=None, repr=False)
 
     def sentence(self) -> str:
         """The answer in one sentence."""
@@ -284,60 +291,62 @@ def diverge(
     sides = _sides(a, b, place)
     found = _ledgers_compared(*sides)
     comparison = compare_repeats(*sides)
-    notes = list(_notes(found, *sides))
-    stages = {
-        stage: tuple(dict.fromkeys(difference.name for difference in found.of_stage(stage)))
-        for stage in STAGES
-        if found.of_stage(stage)
-    }
+    told = Divergence(
+        a=sides[0][1].name,
+        b=sides[1][1].name,
+        first=None,
+        computed=None,
+        stages={
+            stage: tuple(dict.fromkeys(difference.name for difference in found.of_stage(stage)))
+            for stage in STAGES
+            if found.of_stage(stage)
+        },
+        judgement=None,
+        verdict=comparison.verdict,
+        comparison=comparison,
+        evidence=None,
+        n_compared=found.n_compared,
+        notes=_notes(found, *sides),
+        ledgers=found,
+    )
     if found.first is None:
-        return _result(sides, None, None, stages, None, comparison, None, found, notes)
-    first = _place(found.first, stages)
-    shown = found.first_computed
-    computed = None if shown is None else _place(shown, _of_step(found, shown))
-    judgement, evidence = _without_operations(found, comparison), None
-    if shown is not None and _worth_operations(found, notes):
-        options = _Effort(repetitions, suspects, again, quiet)
-        try:
-            look = _Look(sides, shown, place, data, options)
-            computed, judgement, evidence = look.closer(computed)
-        except _CannotLook as error:
-            notes.append(f"the operation could not be named: {error}")
-    if computed is not None and shown is found.first:
-        first = computed
-    elif computed is not None and computed.op is not None and first.stage == "environment":
-        first = replace(computed, stage=first.stage, names=first.names, said=first.said)
-        computed = first
-    return _result(sides, first, computed, stages, judgement, comparison, evidence, found, notes)
+        return told
+    effort = _Effort(repetitions, suspects, again, quiet)
+    return _explained(told, found, lambda shown: _Look(sides, shown, place, data, effort))
 
 
 _Side = tuple[Run, Repeat]
 
 
-def _result(
-    sides: tuple[_Side, _Side],
-    first: Place | None,
-    computed: Place | None,
-    stages: Mapping[str, tuple[str, ...]],
-    judgement: str | None,
-    comparison: Comparison,
-    evidence: Evidence | None,
-    found: LedgerComparison,
-    notes: Sequence[str],
+def _explained(
+    told: Divergence, found: LedgerComparison, look_at: Callable[[Difference], _Look]
 ) -> Divergence:
-    return Divergence(
-        a=sides[0][1].name,
-        b=sides[1][1].name,
-        first=first,
-        computed=computed,
-        stages=stages,
-        judgement=judgement,
-        verdict=comparison.verdict,
-        comparison=comparison,
-        evidence=evidence,
-        n_compared=found.n_compared,
-        notes=tuple(notes),
-    )
+    """What is told of two runs that differ: the first place, its operation, and what it was."""
+    assert found.first is not None
+    first, shown = _place(found.first, told.stages), found.first_computed
+    told = replace(told, first=first, judgement=_without_operations(found))
+    if shown is None:
+        return told
+    computed = _place(shown, _of_step(found, shown))
+    came_in = _came_in_otherwise(found)
+    if came_in:
+        told = replace(
+            told, notes=(*told.notes, f"operations were not compared: the two differ in {came_in}")
+        )
+    else:
+        look = look_at(shown)
+        try:
+            computed, judgement, evidence = look.closer(computed)
+            told = replace(told, judgement=judgement, evidence=evidence, operations=look.alignment)
+        except _CannotLook as error:
+            told = replace(told, notes=(*told.notes, f"the operation could not be named: {error}"))
+    if shown is found.first:
+        return replace(told, first=computed, computed=computed)
+    if computed.op is not None and first.stage == "environment":
+        # The surroundings differ, and this is the operation in which that shows.
+        computed = replace(computed, stage=first.stage, names=first.names, said=first.said)
+        return replace(told, first=computed, computed=computed)
+    return replace(told, computed=computed)
 
 
 def _sides(a: str, b: str, store: Store) -> tuple[_Side, _Side]:
@@ -449,7 +458,7 @@ def _of_step(found: LedgerComparison, shown: Difference) -> dict[str, tuple[str,
     }
 
 
-def _without_operations(found: LedgerComparison, comparison: Comparison) -> str | None:
+def _without_operations(found: LedgerComparison) -> str:
     """What can be said from the ledgers alone."""
     assert found.first is not None
     stage = found.first.stage
@@ -465,21 +474,15 @@ def _without_operations(found: LedgerComparison, comparison: Comparison) -> str 
     return "unexplained"
 
 
-def _worth_operations(found: LedgerComparison, notes: list[str]) -> bool:
-    """Whether the step that parts got what it got from equal beginnings."""
+def _came_in_otherwise(found: LedgerComparison) -> str:
+    """In what the first step got other things on the two sides; empty where it got the same."""
     before = [difference for difference in found.differences if difference.step is None]
     asked = {d.name for d in before if d.stage == "spec"} - _ASKED_OF_OPERATIONS
-    came_in = {d.stage for d in before if d.stage in ("data", "weights-init", "rng")}
-    shown = found.first_computed
-    assert shown is not None
-    if asked or came_in:
-        reasons = [*sorted(asked), *sorted(came_in)]
-        notes.append(f"operations were not compared: the two differ in {', '.join(reasons)}")
-        return False
-    return True
+    stages = {d.stage for d in before if d.stage in ("data", "weights-init", "rng")}
+    return ", ".join([*sorted(asked), *sorted(stages)])
 
 
-def _notes(found: LedgerComparison, a: _Side, b: _Side) -> list[str]:
+def _notes(found: LedgerComparison, a: _Side, b: _Side) -> tuple[str, ...]:
     notes = []
     without = [side[1].name for side in (a, b) if not (side[1].folder / LEDGER).exists()]
     if without:
@@ -497,7 +500,7 @@ def _notes(found: LedgerComparison, a: _Side, b: _Side) -> list[str]:
             f"A made {found.n_steps[0]} steps and B {found.n_steps[1]}; only the first "
             f"{min(found.n_steps)} were compared"
         )
-    return notes
+    return tuple(notes)
 
 
 # -- operation by operation ----------------------------------------------------------------
@@ -531,6 +534,7 @@ class _Look:
         assert shown.step is not None
         self._sides, self._step = sides, shown.step
         self._store, self._data, self._effort = store, data, effort
+        self.alignment: Alignment | None = None
         run_a, run_b = sides[0][0], sides[1][0]
         self._alike = (
             run_a.spec.profile_settings == run_b.spec.profile_settings
@@ -548,7 +552,7 @@ class _Look:
         stored = [_stored(side[1], OPERATIONS, self._step) for side in self._sides]
         found = None
         if all(stored):
-            alignment = align(*stored)
+            alignment = self.alignment = align(*stored)
             parting = first_parting(stored[0], stored[1], alignment)
             if parting is not None:
                 evidence = Evidence(
@@ -627,7 +631,7 @@ class _Look:
             arrival=(_arrived(seen),),
         )
         if seen.again is not None:
-            alignment = align(seen.rows, seen.again)
+            alignment = self.alignment = align(seen.rows, seen.again)
             parting = first_parting(seen.rows, seen.again, alignment)
             if parting is not None:
                 named = _named(place, parting)
@@ -673,7 +677,7 @@ class _Look:
             self._replay(side, scratch / name, race=False)
             for side, name in zip(self._sides, "ab", strict=True)
         ]
-        alignment = align(seen[0].rows, seen[1].rows)
+        alignment = self.alignment = align(seen[0].rows, seen[1].rows)
         parting = first_parting(seen[0].rows, seen[1].rows, alignment)
         judged = judge_round_off(seen[0].rows, seen[1].rows)
         draws = first_extra_draw(*(from_rows(side.draws) for side in seen))

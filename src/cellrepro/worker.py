@@ -265,7 +265,7 @@ def _train(
     while not loop.finished:
         loop.step()
     training = loop.training
-    keeper.ledger.step = training.n_steps
+    keeper.ledger.step, keeper.ledger.epoch = training.n_steps, len(training.epochs)
     return TrainingRecord(
         learning_rates=[epoch.learning_rate for epoch in training.epochs],
         train_losses=[epoch.train_loss for epoch in training.epochs],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import MISSING, asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +134,7 @@ def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
     from pyarrow import parquet
 
     columns = list(zip(*map(astuple, rows), strict=True)) or [()] * len(fields(kind))
-    schema = pyarrow.schema(
-        [(field.name, getattr(pyarrow, _TYPES[str(field.type)])()) for field in fields(kind)]
-    )
+    schema = _schema(kind)
     arrays = [
         pyarrow.array(column, type=field.type)
         for column, field in zip(columns, schema, strict=True)
@@ -150,26 +148,50 @@ def read_rows(path: Path, kind: type) -> list[Any]:
     Raises
     ------
     BadInput
-        If the file is missing, damaged, or lacks a column without a default.
+        If the file is missing, damaged, lacks a column without a default, or holds something
+        else in one.
     """
     import pyarrow
     from pyarrow import parquet
 
     try:
-        table = parquet.read_table(path, partitioning=None)
+        with parquet.ParquetFile(path) as file:
+            table = file.read()
     except (OSError, pyarrow.ArrowException) as error:
         raise BadInput(
             f"{path} is no ledger that can be read ({error}); copy the run again, or run it again"
         ) from error
-    names = [field.name for field in fields(kind) if field.name in table.column_names]
-    try:
-        columns = [table.column(name).to_pylist() for name in names]
-        return [kind(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
-    except TypeError as error:
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    if not needed <= set(table.column_names):
         raise BadInput(
             f"{path} has the columns {table.column_names}, not those of a ledger "
             f"({', '.join(field.name for field in fields(kind))})"
-        ) from error
+        )
+    columns = {}
+    for field in fields(kind):
+        if field.name not in table.column_names:
+            continue
+        try:
+            column = table.column(field.name).cast(_schema(kind).field(field.name).type)
+        except (KeyError, pyarrow.ArrowException) as error:  # twice there, or of another type
+            raise BadInput(
+                f"the column {field.name} of {path} is not that of a ledger ({error})"
+            ) from error
+        if column.null_count and not str(field.type).endswith("None"):
+            raise BadInput(f"the column {field.name} of {path} has gaps; that of a ledger has none")
+        columns[field.name] = column.to_pylist()
+    return [
+        kind(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)
+    ]
+
+
+def _schema(kind: type) -> Any:
+    """The columns of a table of dataclass instances."""
+    import pyarrow
+
+    return pyarrow.schema(
+        [(field.name, getattr(pyarrow, _TYPES[str(field.type)])()) for field in fields(kind)]
+    )
 
 
 def plain_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:

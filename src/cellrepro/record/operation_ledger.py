@@ -17,6 +17,7 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from cellrepro.record.bits import in_one_stretch
 from cellrepro.record.digests import tensor_digest
 from cellrepro.record.draws import Draw, DrawLog, to_rows
 from cellrepro.record.operations import Call
@@ -230,7 +231,7 @@ class _Known:
         # digests of stretches of it, by first byte and length.
         self._held: dict[int, tuple[StorageWeakRef, dict[tuple[int, int], bytes]]] = {}
         # What a kind of tensor adds to a digest, and how it is described.
-        self._kinds: dict[tuple[Any, ...], tuple[bytes, str, str, int]] = {}
+        self._kinds: dict[tuple[Any, ...], tuple[bytes, str, str]] = {}
 
     def forget(self, written: Iterable[Any]) -> None:
         """What an operation wrote into is not what it was."""
@@ -251,28 +252,24 @@ class _Known:
                 if not isinstance(value, torch.device):  # where it runs is not what it is asked
                     parts.append(repr(value).encode())
                 continue
-            plain = type(value) in _PLAIN and value.layout is torch.strided and value.is_cpu
-            plain = plain and value.numel() > 0 and not (value.is_neg() or value.is_conj() or value.is_quantized)
-            kind = (value.dtype, value.shape, value.stride() if plain else None)
+            dense = in_one_stretch(value)
+            kind = (value.dtype, value.shape, value.stride() if dense else None)
             described = self._kinds.get(kind)
             if described is None:
                 described = self._kinds[kind] = _described(*kind)
-            header, shape, dtype, n_bytes = described
+            header, shape, dtype = described
             shapes.append(shape)
             dtypes.append(dtype)
             parts.append(header)
-            if plain:
-                parts.append(self._memory(value, n_bytes, remember=remember))
+            if dense:
+                parts.append(self._memory(value, remember=remember))
             elif not value.is_meta:
-                parts.append(tensor_digest(value).encode())
+                parts.append(self._part_of(value) or tensor_digest(value).encode())
         return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
 
-    def _memory(self, tensor: torch.Tensor, n_bytes: int, *, remember: bool) -> bytes:
-        """Digest of the stretch of memory that a tensor lies in.
-
-        Of a part with gaps, as of one head of an attention, the gaps count too: what stands in
-        them was computed with it.
-        """
+    def _memory(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
+        """Digest of the memory of a tensor without gaps."""
+        n_bytes = tensor.nbytes
         if n_bytes <= _SMALL:
             return _bytes_digest(tensor.data_ptr(), n_bytes)
         storage = tensor.untyped_storage()
@@ -288,6 +285,25 @@ class _Known:
                 held = self._held[storage._cdata] = (StorageWeakRef(storage), {})
             held[1][stretch] = digest
         return digest
+
+    def _part_of(self, tensor: torch.Tensor) -> bytes | None:
+        """A tensor with gaps told by the known memory that it is a view of; none if it is of none.
+
+        So the heads of an attention need no copy.
+        """
+        if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or not self._held:
+            return None
+        held = self._held.get(tensor.untyped_storage()._cdata)
+        if held is None:
+            return None
+        view = f"{tensor.storage_offset()}{tensor.stride()}{tensor.is_neg()}{tensor.is_conj()}"
+        first = tensor.storage_offset() * tensor.element_size()
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        last = first + (1 + sum((n - 1) * step for n, step in steps)) * tensor.element_size()
+        for (start, n_bytes), digest in held[1].items():
+            if start <= first and last <= start + n_bytes:
+                return digest + f"{start}:{view}".encode()
+        return None
 
     def _sweep(self) -> None:
         self._held = {key: held for key, held in self._held.items() if not held[0].expired()}
@@ -305,12 +321,11 @@ def _copies(values: Iterable[Any]) -> list[torch.Tensor]:
     return [value.detach().clone() for value in values if isinstance(value, torch.Tensor)]
 
 
-def _described(dtype: Any, shape: Any, stride: Any) -> tuple[bytes, str, str, int]:
-    """What a kind of tensor adds to a digest, its shape and dtype in words, and its extent."""
+def _described(dtype: Any, shape: Any, stride: Any) -> tuple[bytes, str, str]:
+    """What a kind of tensor adds to a digest, and its shape and dtype in words."""
     name = str(dtype).removeprefix("torch.")
-    n = 0 if stride is None else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     header = f"{name}{tuple(shape)}{stride}".encode()
-    return header, "x".join(map(str, shape)) or "1", name, n * dtype.itemsize
+    return header, "x".join(map(str, shape)) or "1", name
 
 
 def _norm(outputs: list[Any]) -> float | None:

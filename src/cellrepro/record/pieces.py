@@ -60,7 +60,7 @@ class Pieces:
         self.n_rows = n_rows
 
     def finish(self, path: Path) -> None:
-        """Join the pieces into one file; they stay, for a run that is killed before it is stored."""
+        """Join the pieces into one file; they stay until the run is stored, in case it is killed."""
         import pyarrow
         from pyarrow import parquet
 
