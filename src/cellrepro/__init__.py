@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from cellrepro.compare.verdicts import Verdict
     from cellrepro.compare.weights import compare_weights
     from cellrepro.control.seeding import seed_everything, seeded
+    from cellrepro.diverging import diverge
     from cellrepro.doctor import diagnose
     from cellrepro.effects import effect
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
     from cellrepro.grid import read_grid, run_grid
+    from cellrepro.growing import growth
     from cellrepro.record.audit import audit
     from cellrepro.record.repeatability import check_repeatable
+    from cellrepro.record.seeds import seed_check
     from cellrepro.record.store import Store
     from cellrepro.record.warned import determinism_warnings
     from cellrepro.run import segment, train
@@ -42,11 +45,14 @@ __all__ = [
     "compare_weights",
     "determinism_warnings",
     "diagnose",
+    "diverge",
     "effect",
     "explore",
+    "growth",
     "read_folder",
     "read_grid",
     "run_grid",
+    "seed_check",
     "seed_everything",
     "seeded",
     "segment",
@@ -68,11 +74,14 @@ _HOMES = {
     "compare_weights": "compare.weights",
     "determinism_warnings": "record.warned",
     "diagnose": "doctor",
+    "diverge": "diverging",
     "effect": "effects",
     "explore": "show.explorer",
+    "growth": "growing",
     "read_folder": "cells.images",
     "read_grid": "grid",
     "run_grid": "grid",
+    "seed_check": "record.seeds",
     "seed_everything": "control.seeding",
     "seeded": "control.seeding",
     "segment": "run",

@@ -123,3 +123,32 @@ def _how_telling(pair: tuple[Named, Named]) -> tuple[bool, bool, int, str]:
 
 def _outlines(repeat: Repeat) -> dict[str, str]:
     return {name: record.canonical_digest for name, record in repeat.manifest.masks.items()}
+
+
+def parted_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
+    """Two repeats of one training over a folder that came out differently, or none.
+
+    Preferred are those whose step in which they part can be gone through quickest: few steps.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        The folder of images they were trained on.
+
+    Returns
+    -------
+    tuple of str or None
+        Two ``KEY/REPEAT``.
+    """
+    found = [
+        (a.manifest.training.n_steps, a.name, b.name)
+        for run in trained_on(store, data)
+        if run.spec.ledger != "off"
+        for a, b in itertools.combinations(run.repeats, 2)
+        if a.manifest.weights is not None
+        and b.manifest.weights is not None
+        and a.manifest.training is not None
+        and a.manifest.weights.digest != b.manifest.weights.digest
+    ]
+    return min(found)[1:] if found else None

@@ -1,0 +1,332 @@
+"""Pairs of trainings that are equal but for one thing, and an own look at where they part.
+
+The trainings are real: the worker's own code carries them out and the store takes them in. Only
+the process is not one of their own, so a profile's check of how it was started is left out.
+What is changed is changed inside the run, in the images, or in the files afterwards.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tifffile
+
+from cellrepro.cells.synthetic import write_folder
+from cellrepro.cells.training import Loop
+from cellrepro.child import Events
+from cellrepro.control.profiles import Profile
+from cellrepro.control.seeding import generators_kept
+from cellrepro.diverging import Divergence, diverge
+from cellrepro.record.operations import Call
+from cellrepro.record.store import Repeat, Store
+from cellrepro.run import plan_training
+from cellrepro.worker import Request, carry_out
+
+ASKED = {
+    "epochs": 3,
+    "images_per_epoch": 2,
+    "learning_rate": 0.01,
+    "profile": "cpu-1thread",
+    "ledger": "ops",
+}
+N_STEPS = 6
+_PRETRAINING = {**ASKED, "epochs": 4, "images_per_epoch": 16, "ledger": "off"}
+
+# -- runs ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Bench:
+    """A folder of images, weights that find cells in them, and a store of trainings from there."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.root / "outputs")
+        self.data = self.root / "cells"
+        self.model = self.root / "begin.safetensors"
+        self._clean: dict[str, Repeat] = {}
+        write_folder(self.data, n_train=2, n_test=2, shape=(160, 160))
+        large = self.root / "large"
+        write_folder(large, n_train=3, n_test=1)
+        begun = self.run(data=large, model="tiny", **_PRETRAINING)
+        assert begun.weights is not None
+        shutil.copyfile(begun.weights, self.model)
+
+    def run(self, *plants: Any, data: Path | None = None, keeping: Any = None, **asked: Any):
+        """Train with the plants in force; the result is the next repeat of what was asked for."""
+        import torch
+
+        given = {**ASKED, "model": str(self.model), "store": self.store.root, **asked}
+        plan = plan_training(data or self.data, **given)
+        done = self.store.run(plan.spec.key)
+        with ExitStack() as stack:
+            area = stack.enter_context(self.store.staging())
+            stack.enter_context(generators_kept())
+            stack.enter_context(
+                mock.patch.object(Profile, "enter", lambda profile: torch.device("cpu"))
+            )
+            for plant in plants:
+                stack.enter_context(plant)
+            folder = area / "repeat"
+            folder.mkdir()
+            index = len(done.repeats) if done else 0
+            request = Request(plan.spec, index, folder, plan.data.resolve(), plan.model)
+            if keeping is not None:
+                request = replace(request, keeping=keeping)
+            carry_out(request, Events(io.StringIO()))
+            return self.store.commit(folder, plan.spec)
+
+    def clean(self, **asked: Any) -> Repeat:
+        """A training with nothing planted, made once."""
+        name = json.dumps(asked, sort_keys=True, default=str)
+        if name not in self._clean:
+            self._clean[name] = self.run(**asked)
+        return self._clean[name]
+
+    def copy(self, repeat: Repeat) -> Repeat:
+        """The same files as another repeat of the same run, to be changed."""
+        run = self.store.run(repeat.manifest.key)
+        assert run is not None
+        index = len(run.repeats)
+        folder = repeat.folder.with_name(str(index))
+        shutil.copytree(repeat.folder, folder)
+        for path in folder.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        rewrite_manifest(folder, lambda manifest: manifest.update(repeat=index))
+        return Repeat(folder)
+
+    def diverge(self, a: Repeat, b: Repeat) -> Divergence:
+        """What `cellrepro.diverge` says from what both wrote down."""
+        return diverge(a.name, b.name, again=False, store=self.store.root, quiet=True)
+
+    def folder(self, name: str, change: Callable[[Path], None]) -> Path:
+        """A changed copy of the images, under the same name."""
+        target = self.root / name / self.data.name
+        shutil.copytree(self.data, target)
+        change(target)
+        return target
+
+
+def rewrite_manifest(folder: Path, change: Callable[[dict], None]) -> None:
+    """Change a stored manifest."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest, indent=1))
+
+
+# -- an own look at what two runs wrote down -----------------------------------------------
+
+
+def rows(repeat: Repeat, name: str = "ledger") -> list[dict]:
+    """A stored table as it lies there."""
+    from pyarrow import parquet
+
+    path = repeat.folder / f"{name}.parquet"
+    return parquet.read_table(path, partitioning=None).to_pylist()
+
+
+def parting_entry(a: Repeat, b: Repeat) -> tuple[int, str, tuple[str, ...]] | None:
+    """The first step and stage whose digests differ, row by row, and the names that differ."""
+    there = {(row["step"], row["stage"], row["name"]): row["digest"] for row in rows(b)}
+    differing = [
+        row
+        for row in rows(a)
+        if 0 <= row["step"] < N_STEPS
+        and there.get((row["step"], row["stage"], row["name"])) != row["digest"]
+    ]
+    if not differing:
+        return None
+    step, stage = differing[0]["step"], differing[0]["stage"]
+    at = [row["name"] for row in differing if (row["step"], row["stage"]) == (step, stage)]
+    return step, stage, tuple(at)
+
+
+def operations(repeat: Repeat, step: int) -> list[dict]:
+    """The operations of one step in their order."""
+    found = [row for row in rows(repeat, "ledger-ops") if row["step"] == step]
+    assert [row["index"] for row in found] == list(range(len(found)))
+    return found
+
+
+def parting_operation(a: Repeat, b: Repeat, step: int) -> tuple[dict, dict]:
+    """The first operation whose outputs differ, position by position, on both sides."""
+    both = list(zip(operations(a, step), operations(b, step), strict=True))
+    assert all(one["op"] == other["op"] for one, other in both)
+    return next(pair for pair in both if pair[0]["outputs"] != pair[1]["outputs"])
+
+
+# -- plants that work at one step ----------------------------------------------------------
+
+
+@contextmanager
+def at_step(step: int, *plants: Callable[[Loop], Any]) -> Iterator[None]:
+    """Enter what the plants give for the loop while it does one step."""
+    original = Loop.step
+
+    def planted(loop: Loop) -> float:
+        with ExitStack() as stack:
+            if loop.training.n_steps == step:
+                for plant in plants:
+                    stack.enter_context(plant(loop))
+            return original(loop)
+
+    with mock.patch.object(Loop, "step", planted):
+        yield
+
+
+def before_step(step: int, act: Callable[[Loop], Any]) -> Any:
+    """Act between two steps."""
+
+    @contextmanager
+    def acted(loop: Loop) -> Iterator[None]:
+        act(loop)
+        yield
+
+    return at_step(step, acted)
+
+
+def wrapped(target: Any, name: str, around: Callable[..., Any]) -> Any:
+    """Have ``around(original, *arguments)`` called in a function's place."""
+    original = getattr(target, name)
+
+    def planted(*arguments: Any, **options: Any) -> Any:
+        return around(original, *arguments, **options)
+
+    return mock.patch.object(target, name, planted)
+
+
+def one_operation(step: int, index: int, change: Callable[[Any], None]) -> Any:
+    """Change what one operation of one step gives, by its order, before anybody sees it."""
+
+    def counted(loop: Loop) -> Any:
+        n_run = iter(range(10**9))
+
+        def around(run: Callable[[Call], Any], call: Call) -> Any:
+            returned = run(call)
+            if next(n_run) == index:
+                change(returned if not isinstance(returned, tuple) else returned[0])
+            return returned
+
+        original = Call.run
+        return mock.patch.object(Call, "run", lambda call: around(original, call))
+
+    return at_step(step, counted)
+
+
+def hooked(step: int, module: str, act: Callable[[], Any]) -> Any:
+    """Act when a module is called in one step."""
+
+    @contextmanager
+    def hook(loop: Loop) -> Iterator[None]:
+        place = loop._network.get_submodule(module)
+        handle = place.register_forward_pre_hook(lambda *arguments: act() and None)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    return at_step(step, hook)
+
+
+# -- changes -------------------------------------------------------------------------------
+
+
+def memory(tensor: Any) -> np.ndarray:
+    """A tensor's own memory, unseen by who watches operations."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        assert torch.ops.aten.is_non_overlapping_and_dense(tensor)
+        return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
+
+
+def one_ulp(tensor: Any, at: int | None = None) -> None:
+    """Move the largest element, or the one named, to the next number further from zero."""
+    values = memory(tensor)
+    at = int(np.abs(values).argmax()) if at is None else at % values.size
+    values[at] = np.nextafter(values[at], np.copysign(values.dtype.type(np.inf), values[at]))
+
+
+def every_ulp(tensor: Any) -> None:
+    """Move every element by one unit in its last place."""
+    values = memory(tensor)
+    values[:] = np.nextafter(values, np.copysign(values.dtype.type(np.inf), values))
+
+
+def scaled(tensor: Any) -> None:
+    """Make every element a millionth larger."""
+    values = memory(tensor)
+    values *= values.dtype.type(1 + 1e-6)
+
+
+def largest_scaled(tensor: Any) -> None:
+    """Make the largest element a thousandth larger."""
+    values = memory(tensor)
+    values[np.abs(values).argmax()] *= values.dtype.type(1.001)
+
+
+def draw_python() -> float:
+    """One number more from Python's generator."""
+    return random.random()
+
+
+def draw_numpy() -> float:
+    """One number more from NumPy's generator."""
+    return np.random.rand()
+
+
+def draw_torch() -> Any:
+    """One number more from PyTorch's generator."""
+    import torch
+
+    return torch.rand(1)
+
+
+DRAWS = {"python": draw_python, "numpy": draw_numpy, "torch": draw_torch}
+
+
+# -- changes of files ----------------------------------------------------------------------
+
+
+def rewrite_image(path: Path, change: Callable[[np.ndarray], Any]) -> None:
+    """Change pixels of an image or a mask; a given result takes the array's place."""
+    pixels = tifffile.imread(path)
+    result = change(pixels)
+    path.unlink()
+    tifffile.imwrite(path, pixels if result is None else result)
+
+
+def rewrite_weights(path: Path, change: Callable[[dict], Any], target: Path | None = None) -> None:
+    """Change tensors of a weights file, its header kept."""
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    change(tensors)
+    target = target or path
+    target.unlink(missing_ok=True)
+    save_file(tensors, target, metadata)
+
+
+def swapped(labels: np.ndarray) -> np.ndarray:
+    """The same objects, the first and the last with each other's number."""
+    numbers = np.unique(labels[labels > 0])
+    first, last = labels == numbers[0], labels == numbers[-1]
+    other = labels.copy()
+    other[first], other[last] = numbers[-1], numbers[0]
+    return other
