@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="for the moments")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--images-per-epoch", type=int, default=4)
+    parser.add_argument("--keep", type=Path, help="where to copy stores that differ")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     moments = random.Random(arguments.seed)
@@ -67,13 +68,18 @@ def main() -> int:
             _finish([*command, "--store", str(store), *resume])
             found = _results(store)
             n_kills += len(killed_at)
-            same = found == expected
+            other = sorted(
+                name for name in {**expected, **found} if expected.get(name) != found.get(name)
+            )
+            same = not other
             rounds.append({"killed after": killed_at, "checkpoint": epochs, "same": same})
             print(
                 f"{n_kills:3} kills: after {killed_at} s, {epochs or 'no checkpoint'}: "
-                f"{'same bits' if same else f'OTHER BITS {found}'}",
+                f"{'same bits' if same else 'OTHER BITS in ' + ', '.join(other)}",
                 flush=True,
             )
+            if not same and arguments.keep:
+                shutil.copytree(scratch, arguments.keep, dirs_exist_ok=True)
             shutil.rmtree(store)
     if arguments.json:
         record = {"kills": n_kills, "seconds": seconds, "expected": expected, "rounds": rounds}

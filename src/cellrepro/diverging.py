@@ -369,7 +369,7 @@ def _ledgers_compared(a: _Side, b: _Side) -> LedgerComparison:
     """All that two runs left, compared in the order in which they passed it."""
     both = all((repeat.folder / LEDGER).exists() for _, repeat in (a, b))
     entries = [_from_ledger(*side) if both else _from_manifest(*side) for side in (a, b)]
-    same_mode = a[0].spec.mode == b[0].spec.mode
+    same_mode = a[0].spec.held == b[0].spec.held
     same_files = a[0].spec.model_digest is not None and b[0].spec.model_digest is not None
 
     def ignored(entry: Entry) -> bool:
@@ -377,7 +377,7 @@ def _ledgers_compared(a: _Side, b: _Side) -> LedgerComparison:
             # Data, model files and profile are told by their own stages; a ledger only looks.
             return entry.name in _TOLD_ELSEWHERE or (entry.name == "model" and same_files)
         if entry.stage == "environment" and not same_mode:
-            # These follow from the mode that was asked for.
+            # These follow from the mode that was asked for, and from what it leaves loose.
             return entry.name.startswith("switches.") or entry.name.endswith("WORKSPACE_CONFIG")
         return False
 
@@ -549,12 +549,17 @@ class _Look:
             drawn = self._drawn_otherwise(place)
             if drawn is not None:
                 return drawn
+            if self._draws_were_written():
+                raise _CannotLook(
+                    "both drew alike in the steps around it; a generator was moved outside them, "
+                    "where nobody writes down who draws"
+                )
         stored = [_stored(side[1], OPERATIONS, self._step) for side in self._sides]
         found = None
         if all(stored):
             alignment = self.alignment = align(*stored)
             parting = first_parting(stored[0], stored[1], alignment)
-            if parting is not None:
+            if parting is not None and _may_explain(parting, place):
                 evidence = Evidence(
                     "stored operations",
                     alignment=alignment.sentence(),
@@ -594,6 +599,11 @@ class _Look:
                 evidence = Evidence("stored draws", draws=extra.sentence())
                 return named, "draws", evidence
         return None
+
+    def _draws_were_written(self) -> bool:
+        """Whether both runs wrote down who drew in the step and in the one before it."""
+        steps = {self._step, max(0, self._step - 1)}
+        return all(_stored(side[1], OPERATIONS, at) for side in self._sides for at in steps)
 
     def _draws_sentence(self) -> str | None:
         rows = [_stored(side[1], DRAWS, self._step) for side in self._sides]
@@ -769,6 +779,16 @@ def _stored(repeat: Repeat, name: str, step: int) -> list[Any]:
         return []
     kind = OperationRow if name == OPERATIONS else DrawRow
     return [row for row in read_rows(path, kind) if row.step == step]
+
+
+def _may_explain(parting: Parting, place: Place) -> bool:
+    """Whether an operation can be why a stage differs: one that runs after the stage cannot.
+
+    The difference then came in between two operations, by a write that was none of them.
+    """
+    last = {"backward": "backward", "update": "update", "weights": "update"}
+    phases = ("forward", "backward", "update")
+    return phases.index(parting.a.phase) <= phases.index(last.get(place.stage, "forward"))
 
 
 def _named(place: Place, parting: Parting) -> Place:

@@ -268,7 +268,8 @@ class Loop:
         Returns
         -------
         dict
-            ``loop``, plain values, and ``optimizer``, its ``state_dict``.
+            ``loop``, plain values, and ``optimizer``, its ``state_dict``: the next step writes
+            into its tensors, so who wants to come back to it in memory keeps a copy.
         """
         return {
             "loop": {

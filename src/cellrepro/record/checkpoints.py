@@ -240,6 +240,7 @@ def nearest(parent: Path, *, step: int | None = None) -> Checkpoint | None:
             continue
         if step is None or found.step <= step:
             return found
+        problem = None  # what comes after this one is past the step, too
     if problem is not None:
         raise problem
     return None

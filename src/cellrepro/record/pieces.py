@@ -42,16 +42,24 @@ class Pieces:
         Raises
         ------
         BadInput
-            If rows are missing.
+            If rows are missing or a piece is damaged.
         """
-        from pyarrow import parquet
+        from pyarrow import ArrowException, parquet
 
+        for half_written in self._folder.glob("*.part"):
+            half_written.unlink()
         held = 0
         for piece in self._files():
             if held != int(piece.stem) or held >= n_rows:
                 piece.unlink()
-            else:
+                continue
+            try:
                 held += parquet.read_metadata(piece).num_rows
+            except (OSError, ArrowException) as error:
+                raise BadInput(
+                    f"{piece} cannot be read ({error}); remove the unfinished run and train "
+                    "without --resume"
+                ) from error
         if held != n_rows:
             raise BadInput(
                 f"{self._folder} holds {held} rows of the ledger, the checkpoint says {n_rows}; "
@@ -66,7 +74,9 @@ class Pieces:
 
         tables = [parquet.read_table(piece, partitioning=None) for piece in self._files()]
         if tables:
-            parquet.write_table(pyarrow.concat_tables(tables), path, compression="zstd")
+            # In one stretch: the file's bytes depend on where a column is cut.
+            whole = pyarrow.concat_tables(tables).combine_chunks()
+            parquet.write_table(whole, path, compression="zstd")
         else:
             write_rows(path, [], self._kind)
 
