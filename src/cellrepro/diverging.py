@@ -8,7 +8,9 @@ every operation written down.
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -546,14 +548,14 @@ class _Look:
         """The place with its operation, what it was, and the evidence."""
         assert place is not None
         if place.stage == "rng":
+            if place.names[0].endswith(" before"):
+                raise _CannotLook(
+                    "a generator was moved before the step began and after the one before it had "
+                    "ended, where nobody writes down who draws"
+                )
             drawn = self._drawn_otherwise(place)
             if drawn is not None:
                 return drawn
-            if self._draws_were_written():
-                raise _CannotLook(
-                    "both drew alike in the steps around it; a generator was moved outside them, "
-                    "where nobody writes down who draws"
-                )
         stored = [_stored(side[1], OPERATIONS, self._step) for side in self._sides]
         found = None
         if all(stored):
@@ -569,6 +571,11 @@ class _Look:
                 found = _named(place, parting), "unexplained", evidence
         if found is not None and not self._effort.again:
             return found
+        if not self._effort.again and all(stored):
+            raise _CannotLook(
+                "every operation that ran before it and that both wrote down gave equal outputs; "
+                "something was changed in between"
+            )
         if not self._effort.again:
             raise _CannotLook(
                 "neither run wrote down the operations of that step; look without --no-again, or "
@@ -578,7 +585,7 @@ class _Look:
             with tempfile.TemporaryDirectory() as scratch:
                 if not self._alike:
                     return self._side_by_side(place, Path(scratch))
-                seen = self._replay(self._sides[0], Path(scratch), race=True)
+                seen = self._replay(self._sides[0], Path(scratch))
         except (_CannotLook, BadInput, NotPossibleHere):
             if found is None:
                 raise
@@ -587,23 +594,15 @@ class _Look:
 
     def _drawn_otherwise(self, place: Place) -> tuple[Place, str, Evidence] | None:
         """Who drew other numbers, if both runs wrote their draws down."""
-        step = self._step
-        for at in (step, step - 1):  # what moved before a step moved after the one before it
-            rows = [_stored(side[1], DRAWS, at) for side in self._sides]
-            extra = first_extra_draw(*([row.draw() for row in side] for side in rows))
-            if extra is not None:
-                draw = extra.draw
-                named = replace(
-                    place, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
-                )
-                evidence = Evidence("stored draws", draws=extra.sentence())
-                return named, "draws", evidence
-        return None
-
-    def _draws_were_written(self) -> bool:
-        """Whether both runs wrote down who drew in the step and in the one before it."""
-        steps = {self._step, max(0, self._step - 1)}
-        return all(_stored(side[1], OPERATIONS, at) for side in self._sides for at in steps)
+        rows = [_stored(side[1], DRAWS, self._step) for side in self._sides]
+        extra = first_extra_draw(*([row.draw() for row in side] for side in rows))
+        if extra is None:
+            return None
+        draw = extra.draw
+        named = replace(
+            place, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
+        )
+        return named, "draws", Evidence("stored draws", draws=extra.sentence())
 
     def _draws_sentence(self) -> str | None:
         rows = [_stored(side[1], DRAWS, self._step) for side in self._sides]
@@ -683,12 +682,8 @@ class _Look:
     # -- two processes, each in its own surroundings
 
     def _side_by_side(self, place: Place, scratch: Path) -> tuple[Place, str, Evidence]:
-        seen = [
-            self._replay(side, scratch / name, race=False)
-            for side, name in zip(self._sides, "ab", strict=True)
-        ]
+        seen, parting = self._both(scratch)
         alignment = self.alignment = align(seen[0].rows, seen[1].rows)
-        parting = first_parting(seen[0].rows, seen[1].rows, alignment)
         judged = judge_round_off(seen[0].rows, seen[1].rows)
         draws = first_extra_draw(*(from_rows(side.draws) for side in seen))
         evidence = Evidence(
@@ -699,36 +694,72 @@ class _Look:
             draws=None if draws is None else draws.sentence(),
         )
         if parting is None:
-            return place, _judged(judged, "unexplained"), evidence
-        named = _named(place, parting)
-        evidence = replace(evidence, parting=parting.sentence())
-        kept = [
-            self._replay(side, scratch / f"{name}-kept", race=False, wanted=row.index).kept
-            for side, name, row in zip(self._sides, "ab", (parting.a, parting.b), strict=True)
-        ]
-        n_elements, largest = _difference(*kept)
-        named = replace(named, max_abs=largest, n_elements=n_elements)
-        return named, _judged(judged, "unexplained"), evidence
+            return place, _judged(judged), evidence
+        n_elements, largest = _difference(seen[0].kept, seen[1].kept)
+        named = replace(_named(place, parting), max_abs=largest, n_elements=n_elements)
+        return named, _judged(judged), replace(evidence, parting=parting.sentence())
 
     # -- replays
 
-    def _replay(
-        self, side: _Side, scratch: Path, *, race: bool, wanted: int | None = None
-    ) -> Replay:
-        run, repeat = side
-        request = Request(run.spec, repeat.index, Path(), self._images(side), self._model(run))
-        with progress(self._step + 3, f"replay of {repeat.name}", quiet=self._effort.quiet) as bar:
+    def _replay(self, side: _Side, scratch: Path) -> Replay:
+        """The step again and again in one process, then its operations one by one."""
+        with progress(self._step + 3, f"replay of {side[1].name}", quiet=self._effort.quiet) as bar:
             return replay(
-                request,
-                repeat,
+                self._request(side),
+                side[1],
                 step=self._step,
                 scratch=scratch,
-                reference=not race and wanted is None,
-                wanted=wanted,
-                repetitions=self._effort.repetitions if race else 0,
-                suspects=self._effort.suspects if race else 0,
+                repetitions=self._effort.repetitions,
+                suspects=self._effort.suspects,
                 on_event=lambda event: bar.advance(event["name"]),
             )
+
+    def _both(self, scratch: Path) -> tuple[list[Replay], Parting | None]:
+        """Both runs' steps at the same time, and the operation in which they part."""
+        rows: list[list[Any] | None] = [None, None]
+        both_there = threading.Barrier(2)
+        parting: list[Parting | None] = [None]
+
+        def choose(index: int, own: list[Any]) -> int | None:
+            rows[index] = own
+            both_there.wait()
+            if index == 0:
+                parting[0] = first_parting(rows[0] or [], rows[1] or [])
+            both_there.wait()
+            if parting[0] is None:
+                return None
+            return (parting[0].a, parting[0].b)[index].index
+
+        def one(index: int) -> Replay:
+            side = self._sides[index]
+            try:
+                return replay(
+                    requests[index],
+                    side[1],
+                    step=self._step,
+                    scratch=scratch / "ab"[index],
+                    choose=lambda own: choose(index, own),
+                    on_event=lambda event: bar.advance(event["name"]),
+                )
+            except BaseException:
+                both_there.abort()  # the other one must not wait for ever
+                raise
+
+        requests = [self._request(side) for side in self._sides]
+        names = " and ".join(repeat.name for _, repeat in self._sides)
+        with (
+            progress(2 * (self._step + 3), f"replays of {names}", quiet=self._effort.quiet) as bar,
+            ThreadPoolExecutor(2) as pool,  # each thread only waits for its process
+        ):
+            futures = [pool.submit(one, index) for index in (0, 1)]
+        problems = [future.exception() for future in futures]
+        for problem in sorted(filter(None, problems), key=_is_consequence):
+            raise problem
+        return [future.result() for future in futures], parting[0]
+
+    def _request(self, side: _Side) -> Request:
+        run, repeat = side
+        return Request(run.spec, repeat.index, Path(), self._images(side), self._model(run))
 
     def _images(self, side: _Side) -> Path:
         run, repeat = side
@@ -826,8 +857,13 @@ def _arrived(seen: Replay) -> str:
     return text
 
 
-def _judged(judged: RoundOff, otherwise: str) -> str:
-    return judged.verdict if judged.verdict in ("round-off", "fault") else otherwise
+def _is_consequence(problem: BaseException) -> bool:
+    """Whether a thread ended only because the other one had."""
+    return isinstance(problem, threading.BrokenBarrierError)
+
+
+def _judged(judged: RoundOff) -> str:
+    return judged.verdict if judged.verdict in ("round-off", "fault") else "unexplained"
 
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int, float | None]:

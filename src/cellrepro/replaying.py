@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -33,6 +34,7 @@ from cellrepro.run import started_with
 from cellrepro.worker import Request, training_loop
 
 _ROWS, _KEPT = "operations.parquet", "kept.safetensors"
+_CHOSEN = "chosen.json"
 _TRIES = 12
 """How often a step on the way is tried again until it ends in the bits of the stored run."""
 
@@ -102,10 +104,9 @@ def replay(
     *,
     step: int,
     scratch: Path,
-    reference: bool = False,
-    wanted: int | None = None,
     repetitions: int = 0,
     suspects: int = 0,
+    choose: Callable[[list[Any]], int | None] | None = None,
     on_event: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> Replay:
     """Go through one step of a stored training again, with every operation written down.
@@ -120,14 +121,13 @@ def replay(
         From 0.
     scratch : Path
         An empty folder for what the child writes.
-    reference : bool
-        Measure each operation's error against float64.
-    wanted : int, optional
-        The operation whose tensors to keep, by its order in the step.
     repetitions : int
         How often to go through the step again from the same state, until it parts from itself.
     suspects : int
         Replays of each operation known to race by the audit, after the repetitions; 0 for none.
+    choose : callable, optional
+        Given the operations of the step, each with its error against float64, it says whose
+        tensors to keep, by its order, or none; the step is then gone through once more.
 
     Returns
     -------
@@ -143,17 +143,26 @@ def replay(
         "checkpoints": str((repeat.folder / CHECKPOINTS).resolve()),
         "step": step,
         "scratch": str(scratch.resolve()),
-        "reference": reference,
-        "wanted": wanted,
+        "choose": choose is not None,
         "repetitions": repetitions,
         "suspects": suspects,
     }
+
+    def heard(event: dict[str, Any]) -> None:
+        if event["event"] == "rows" and choose is not None:
+            chosen = choose(read_rows(scratch / _ROWS, OperationRow))
+            part = scratch / f"{_CHOSEN}.part"
+            part.write_text(json.dumps(chosen), encoding="utf-8")
+            part.rename(scratch / _CHOSEN)
+        else:
+            on_event(event)
+
     answer = child.call(
         "cellrepro.replaying",
         json.dumps(order),
         environment=profile.child_environment(started_with(request.spec)),
         label=f"replay of step {step} of {repeat.name}",
-        on_event=on_event,
+        on_event=heard,
     )
     kept: dict[str, Any] = {}
     if (scratch / _KEPT).exists():
@@ -301,11 +310,11 @@ def _work(text: str, events: Events) -> dict[str, Any]:
             stored, to=step, told=lambda n: events.tell("phase", name=f"step {n}")
         )
         events.tell("phase", name=f"operations of step {step}")
-        seen = _seen(stepper, order)
+        seen = _seen(stepper, order, events)
     return {"arrival": asdict(arrival), **seen}
 
 
-def _seen(stepper: Stepper, order: dict[str, Any]) -> dict[str, Any]:
+def _seen(stepper: Stepper, order: dict[str, Any], events: Events) -> dict[str, Any]:
     """Go through the step, again and again as asked, and write down what was seen."""
     from safetensors.torch import save_file
 
@@ -315,18 +324,27 @@ def _seen(stepper: Stepper, order: dict[str, Any]) -> dict[str, Any]:
 
     scratch, step = Path(order["scratch"]), order["step"]
     before = stepper.snapshot()
-    options = {"step": step, "reference": order["reference"], "wanted": order["wanted"]}
-    with OperationLedger(stepper.network, **options) as first:
+    with OperationLedger(stepper.network, step=step, reference=order["choose"]) as first:
         stepper.loop.step()
     stepper.ledger.write(scratch / LEDGER)
     write_rows(scratch / _ROWS, first.rows, OperationRow)
-    if first.kept:
-        named = {f"{side}/{i}": t for side in first.kept for i, t in enumerate(first.kept[side])}
-        save_file({name: t.cpu().contiguous() for name, t in named.items()}, scratch / _KEPT)
+    if order["choose"]:
+        events.tell("rows")
+        wanted = _chosen(scratch / _CHOSEN)
+        if wanted is not None:
+            stepper.go_back(before)
+            with OperationLedger(stepper.network, step=step, wanted=wanted) as chosen:
+                stepper.loop.step()
+            kept = {
+                f"{side}/{index}": tensor.cpu().contiguous()
+                for side, tensors in chosen.kept.items()
+                for index, tensor in enumerate(tensors)
+            }
+            save_file(kept, scratch / _KEPT)
     n_repetitions = 0
     for _ in range(order["repetitions"]):
         stepper.go_back(before)
-        with OperationLedger(stepper.network, step=step, norms=False) as other:
+        with OperationLedger(stepper.network, step=step) as other:
             stepper.loop.step()
         n_repetitions += 1
         if [row.outputs for row in other.rows] != [row.outputs for row in first.rows]:
@@ -346,6 +364,13 @@ def _seen(stepper: Stepper, order: dict[str, Any]) -> dict[str, Any]:
         "n_replays": n_replays,
         "draws": to_rows(first.draws),
     }
+
+
+def _chosen(path: Path) -> int | None:
+    """Wait for the caller's choice; if the caller ends, so does this process."""
+    while not path.exists():
+        time.sleep(0.02)
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

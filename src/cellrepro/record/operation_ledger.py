@@ -129,7 +129,7 @@ class OperationLedger(DrawLog):
         self._step, self._norms, self._reference, self._wanted = step, norms, reference, wanted
         self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
         self._known = _Known()
-        self._plans: dict[Any, tuple[Plan, bool]] = {}
+        self._plans: dict[Any, tuple[Plan, bool, bool]] = {}
 
     def __exit__(self, *exception: Any) -> None:
         """Stop watching and hold no memory of the step."""
@@ -147,9 +147,10 @@ class OperationLedger(DrawLog):
         planned = self._plans.get(func)
         if planned is None:
             plan = Plan.of(func)
-            # Uninitialised memory is not digested; what is only viewed was digested before.
-            planned = self._plans[func] = plan, bool(plan.written) or plan.replayable
-        plan, computes = planned
+            # What is only viewed was digested before.
+            computes = bool(plan.written) or plan.replayable
+            planned = self._plans[func] = plan, computes, not computes and _hands_out(func, plan)
+        plan, computes, uninitialised = planned
         known, place, index = self._known, call.place, len(self._seen)
         given = leaves_of(call.args)
         if call.kwargs:
@@ -164,7 +165,7 @@ class OperationLedger(DrawLog):
         if computes:
             values = plan.outputs(call.args, call.kwargs, returned)
             if plan.written:
-                known.forget(values)
+                known.written(values)
             outputs, shapes_out, dtypes_out = known.digest(values)
             shapes, dtypes = f"{shapes} -> {shapes_out}", f"{dtypes} -> {dtypes_out}"
             norm = _norm(values) if self._norms else None
@@ -172,6 +173,8 @@ class OperationLedger(DrawLog):
                 self.kept["outputs"] = _copies(values)
             if reference is not None:
                 judged = judge(call, reference, values)
+        elif uninitialised:
+            known.handed_out(leaves_of([returned]))
         self._seen.append(
             (
                 *(self._step, index, place.op, place.module, place.source, place.phase),
@@ -230,17 +233,32 @@ class _Known:
         # By storage: a weak reference, which keeps its number from being given again, and the
         # digests of stretches of it, by first byte and length.
         self._held: dict[int, tuple[StorageWeakRef, dict[tuple[int, int], bytes]]] = {}
+        # By storage: how many bytes have not been written yet.
+        self._unwritten: dict[int, tuple[StorageWeakRef, int]] = {}
         # What a kind of tensor adds to a digest, and how it is described.
         self._kinds: dict[tuple[Any, ...], tuple[bytes, str, str]] = {}
 
-    def forget(self, written: Iterable[Any]) -> None:
+    def written(self, values: Iterable[Any]) -> None:
         """What an operation wrote into is not what it was."""
-        for value in written:
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                try:
-                    self._held.pop(value.untyped_storage()._cdata, None)
-                except (NotImplementedError, RuntimeError):  # a wrapper without memory of its own
-                    continue
+        for value in values:
+            storage = _storage(value)
+            if storage is None:
+                continue
+            self._held.pop(storage._cdata, None)
+            unwritten = self._unwritten.get(storage._cdata)
+            if unwritten is not None:
+                rest = unwritten[1] - value.nbytes
+                if rest > 0:
+                    self._unwritten[storage._cdata] = unwritten[0], rest
+                else:
+                    del self._unwritten[storage._cdata]
+
+    def handed_out(self, values: Iterable[Any]) -> None:
+        """Memory that nobody has written into; what happens to stand in it is not digested."""
+        for value in values:
+            storage = _storage(value)
+            if storage is not None and storage.nbytes():
+                self._unwritten[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
 
     def digest(self, values: list[Any], *, remember: bool = True) -> tuple[str, str, str]:
         """One digest of several values, in order, and the shapes and dtypes of the tensors."""
@@ -250,10 +268,13 @@ class _Known:
         for value in values:
             if not isinstance(value, torch.Tensor):
                 if not isinstance(value, torch.device):  # where it runs is not what it is asked
-                    parts.append(repr(value).encode())
+                    # Of other things the text may hold an address.
+                    text = repr(value) if isinstance(value, _SAID_WHOLE) else type(value).__name__
+                    parts.append(text.encode())
                 continue
             dense = in_one_stretch(value)
-            kind = (value.dtype, value.shape, value.stride() if dense else None)
+            shape = _NO_SHAPE if value.is_nested else value.shape
+            kind = (value.dtype, shape, value.stride() if dense else None)
             described = self._kinds.get(kind)
             if described is None:
                 described = self._kinds[kind] = _described(*kind)
@@ -261,11 +282,17 @@ class _Known:
             shapes.append(shape)
             dtypes.append(dtype)
             parts.append(header)
-            if dense:
+            if self._unwritten and self._is_unwritten(value):
+                parts.append(b"unwritten")
+            elif dense:
                 parts.append(self._memory(value, remember=remember))
             elif not value.is_meta:
                 parts.append(self._part_of(value) or tensor_digest(value).encode())
         return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
+
+    def _is_unwritten(self, tensor: torch.Tensor) -> bool:
+        storage = _storage(tensor)
+        return storage is not None and storage._cdata in self._unwritten
 
     def _memory(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
         """Digest of the memory of a tensor without gaps."""
@@ -310,7 +337,30 @@ class _Known:
 
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_NO_SHAPE = torch.Size()
+_SAID_WHOLE = (
+    *(int, float, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format),
+)
+"""Types whose text is their value."""
 _SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
+
+
+def _hands_out(func: Any, plan: Plan) -> bool:
+    """Whether an operation gives memory that nobody has written."""
+    if not plan.fresh:
+        return False
+    name = func._schema.name.partition("::")[2].strip("_")
+    return name.startswith(("empty", "new_empty"))
+
+
+def _storage(value: Any) -> Any:
+    """The memory of a tensor; none of what has no memory of its own."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    try:
+        return value.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # a wrapper
+        return None
 
 
 def _bytes_digest(address: int, n_bytes: int) -> bytes:
@@ -334,11 +384,14 @@ def _norm(outputs: list[Any]) -> float | None:
     for value in outputs:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.is_meta:
             flat = value.detach()
-            if flat.dtype in _HALVES:
+            if flat.dtype not in _NORMED:
                 flat = flat.float()
-            total += float(torch.linalg.vector_norm(flat)) ** 2
+            try:
+                total += float(torch.linalg.vector_norm(flat)) ** 2
+            except RuntimeError:  # in parts, or laid out by another library
+                return None
             seen = True
     return total**0.5 if seen else None
 
 
-_HALVES = (torch.float16, torch.bfloat16)
+_NORMED = (torch.float32, torch.float64)

@@ -155,11 +155,12 @@ class StepWatch(Watch):
     def updated(  # noqa: D102
         self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
-        names = {id(parameter): name for name, parameter in network.named_parameters()}
-        moments: dict[str, Any] = {}
-        for parameter, state in optimizer.state.items():
-            name = names.get(id(parameter), "")
-            moments |= {f"{name}/{key}": value for key, value in state.items()}
+        # In the network's order: the optimizer's own is another after a state was loaded.
+        moments = {
+            f"{name}/{key}": value
+            for name, parameter in network.named_parameters()
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
         self._groups("update", moments)
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         settings = [
