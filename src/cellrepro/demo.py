@@ -106,6 +106,11 @@ def _execute_notebooks(data: str | Path, store: str | Path, base: Outcome) -> li
         "00_setup": images,
         "02_mask_comparison": images | place | start,
         "04_cross_device_report": images | place,
+        # What differs outside the training step is the same every time; opened by hand it is shown.
+        "05_first_divergence": images
+        | place
+        | start
+        | {"follow_epochs": 3, "follow_images": 8, "outside": False},
         "06_inference_benchmark": images | place | start,
     }
     folder = Store(store).root / "notebooks"

@@ -314,21 +314,24 @@ def diverge(
     if found.first is None:
         return told
     effort = _Effort(repetitions, suspects, again, quiet)
-    return _explained(told, found, lambda shown: _Look(sides, shown, place, data, effort))
+    return _explained(told, found, sides, lambda shown: _Look(sides, shown, place, data, effort))
 
 
 _Side = tuple[Run, Repeat]
 
 
 def _explained(
-    told: Divergence, found: LedgerComparison, look_at: Callable[[Difference], _Look]
+    told: Divergence,
+    found: LedgerComparison,
+    sides: tuple[_Side, _Side],
+    look_at: Callable[[Difference], _Look],
 ) -> Divergence:
     """What is told of two runs that differ: the first place, its operation, and what it was."""
     assert found.first is not None
     first, shown = _place(found.first, told.stages), found.first_computed
     told = replace(told, first=first, judgement=_without_operations(found))
     if shown is None:
-        return told
+        return _by_image(told, first, found, sides)
     computed = _place(shown, _of_step(found, shown))
     came_in = _came_in_otherwise(found)
     if came_in:
@@ -349,6 +352,38 @@ def _explained(
         computed = replace(computed, stage=first.stage, names=first.names, said=first.said)
         return replace(told, first=computed, computed=computed)
     return replace(told, computed=computed)
+
+
+def _by_image(
+    told: Divergence, first: Place, found: LedgerComparison, sides: tuple[_Side, _Side]
+) -> Divergence:
+    """Where nothing was trained: the operation in which segmenting an image parts.
+
+    Only where both runs wrote their operations down; an image stands for a step.
+    """
+    flows = found.of_stage("flows")
+    if not flows or sides[0][0].spec.task != "segment":
+        return told
+    images = list(sides[0][1].manifest.masks)
+    index = images.index(flows[0].name.rpartition(" ")[0])
+    rows = [_stored(repeat, OPERATIONS, index) for _, repeat in sides]
+    if not all(rows):
+        note = "segment both with --ledger ops to have the operation named"
+        return replace(told, notes=(*told.notes, note))
+    alignment = align(rows[0], rows[1])
+    parting = first_parting(rows[0], rows[1], alignment)
+    if parting is None:
+        return told
+    place = _place(flows[0], told.stages)
+    evidence = Evidence(
+        "stored operations", alignment=alignment.sentence(), parting=parting.sentence()
+    )
+    computed = _named(replace(place, names=(images[index],)), parting)
+    told = replace(told, computed=computed, evidence=evidence, operations=alignment)
+    if first.stage in ("environment", "flows"):
+        computed = replace(computed, stage=first.stage, names=first.names, said=first.said)
+        told = replace(told, first=computed, computed=computed)
+    return told
 
 
 def _sides(a: str, b: str, store: Store) -> tuple[_Side, _Side]:

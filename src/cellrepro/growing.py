@@ -108,6 +108,11 @@ def growth(
         return [_moment(held[0][epoch], held[1][epoch], masks.get(epoch)) for epoch in epochs]
 
 
+def has_checkpoints(repeat: Repeat) -> bool:
+    """Whether a stored repeat kept its checkpoints."""
+    return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
+
+
 def _named(reference: str, store: Store) -> Repeat:
     run, repeat = store.find(reference)
     return repeat or run.repeats[0]

@@ -7,6 +7,7 @@ and hands everything over to the finished repeat.
 from __future__ import annotations
 
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ class Keeping:
     keep_checkpoints : bool
         Store all of them with the finished repeat, not only the last until it is finished.
     operation_steps : tuple of int or None
-        Steps whose operations are written down with ``ledger="ops"``; none for all.
+        Steps whose operations are written down with ``ledger="ops"``; none for all. Where
+        nothing is trained, images take the place of steps.
     certify : bool
         Train once more for each way of watching and store that all end in the same bits.
     """
@@ -91,6 +93,7 @@ class Keeper:
             self._pieces[OPERATIONS] = Pieces(place / "operations", OperationRow)
             self._pieces[DRAWS] = Pieces(place / "draws", DrawRow)
         self.resumed: list[int] = []
+        self._trains = False
 
     def watch(self, network: Any) -> Any:
         """Who listens to the training, or none."""
@@ -107,6 +110,14 @@ class Keeper:
             listeners.append(self._operations)
         return Watches(listeners)
 
+    def watching_image(self, network: Any, index: int) -> AbstractContextManager[Any]:
+        """Write down the operations of segmenting one image, where nothing was trained."""
+        if self._level != "ops" or self._trains:
+            return nullcontext()
+        if self._operations is None:
+            self.watch(network)
+        return self._operations.step(index, 0)
+
     def begin(self, origin: Origin, network: Any, loop: Loop) -> None:
         """Take up an unfinished training if there is one and it is asked for.
 
@@ -116,7 +127,7 @@ class Keeper:
             If what lies there belongs to another training, or its generators do not follow from
             the seed; the message says what differs.
         """
-        self._origin = origin
+        self._origin, self._trains = origin, True
         found = self._last() if self._keeping.resume else None
         if found is None:
             for pieces in self._pieces.values():

@@ -349,7 +349,10 @@ def _segment(
     kept = request.folder / STAGED_DATA
     kept.mkdir()
     records: dict[str, MaskRecord] = {}
-    for image, result in zip(images, segment(network, images), strict=True):
+    results = segment(network, images)
+    for index, image in enumerate(images):
+        with keeper.watching_image(network, index):
+            result = next(results)
         file = f"masks/{image.name}.tif"
         _write_tiff(request.folder / file, _narrow(result.masks))
         _write_tiff(kept / f"{image.name}.tif", image.image)

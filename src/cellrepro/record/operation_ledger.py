@@ -273,8 +273,8 @@ class _Known:
                     parts.append(text.encode())
                 continue
             dense = in_one_stretch(value)
-            shape = _NO_SHAPE if value.is_nested else value.shape
-            kind = (value.dtype, shape, value.stride() if dense else None)
+            size = _NO_SHAPE if value.is_nested else value.shape
+            kind = (value.dtype, size, value.stride() if dense else None)
             described = self._kinds.get(kind)
             if described is None:
                 described = self._kinds[kind] = _described(*kind)

@@ -68,7 +68,7 @@ class Pieces:
         self.n_rows = n_rows
 
     def finish(self, path: Path) -> None:
-        """Join the pieces into one file; they stay until the run is stored, in case it is killed."""
+        """Join the pieces into one file; they stay until the run is stored."""
         import pyarrow
         from pyarrow import parquet
 

@@ -1,0 +1,296 @@
+"""Two runs made by the command, and the place at which they part; kills, and what was kept."""
+
+import itertools
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cellrepro.diverging import diverge
+from cellrepro.errors import BadInput
+from cellrepro.growing import growth
+from cellrepro.record import checkpoints
+from cellrepro.record.digests import file_digest
+from cellrepro.record.ledger import LEDGER, STAGES
+from cellrepro.record.store import Store
+from conftest import _MAIN, SMALL, options, run_command
+
+BRIEF = {"epochs": 2, "images_per_epoch": 3, "learning_rate": 0.01}
+
+
+@pytest.fixture(scope="module")
+def copied(small_store, tmp_path_factory):
+    """The small store, copied, to train beside what it holds."""
+    root = tmp_path_factory.mktemp("diverging") / "outputs"
+    shutil.copytree(small_store.root, root)
+    return root
+
+
+def test_equal_repeats(small_store, command):
+    """Nothing is reported, and it is said over how much."""
+    answer = command(
+        "diverge", small_store.key, small_store.key, "--store", small_store.root, "--json"
+    )
+    assert answer.code == 0, answer.err
+    assert answer.json["first"] is None
+    assert answer.json["verdict"] == "identical"
+    assert answer.json["compared"] > 1000
+    assert answer.json["stages"] == {}
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory, small_data):
+    """Repeats of one fast training with everything written down, and what differs between them."""
+    root = tmp_path_factory.mktemp("fast") / "outputs"
+    arguments = {**BRIEF, "mode": "fast", "repeats": 3, "store": root}
+    answer = run_command("train", small_data, "--keep-checkpoints", "--json", *options(**arguments))
+    assert answer.code in (0, 1), answer.err
+    return root, answer.json
+
+
+def test_a_race_is_named(fast, command):
+    """Where a race showed, its operation, module and line are named; where none did, nothing."""
+    root, trained = fast
+    weights = [repeat["weights"] for repeat in trained["repeats"]]
+    pairs = itertools.combinations(range(3), 2)
+    i, j = next((pair for pair in pairs if weights[pair[0]] != weights[pair[1]]), (0, 1))
+    answer = command(
+        *("diverge", f"{trained['key']}/{i}", f"{trained['key']}/{j}"), "--json", "--store", root
+    )
+    found = answer.json
+    assert answer.code == (0 if weights[i] == weights[j] else 1), answer.err
+    if found["first"] is not None:
+        assert found["first"]["stage"] == "backward"
+        assert found["judgement"] == "race"
+        assert found["first"]["op"] == "aten.index_put.default"
+        assert found["first"]["module"].endswith(".attn")
+        assert "get_rel_pos" in found["first"]["source"]
+        assert found["first"]["inputs"] == "agree"
+        assert found["evidence"]["flips"] is None or found["first"]["max_abs"] > 0
+    else:
+        assert weights[i] == weights[j]
+
+
+def test_growth_follows_checkpoints(fast):
+    """One moment for every epoch; the first trains nothing, at a learning rate of 0."""
+    root, trained = fast
+    moments = growth(
+        f"{trained['key']}/0", f"{trained['key']}/1", n_masks=1, store=root, quiet=True
+    )
+    assert [moment.epoch for moment in moments] == [1, 2]
+    assert [moment.step for moment in moments] == [3, 6]
+    assert moments[0].n_differing == 0 == moments[0].relative_l2
+    equal = trained["repeats"][0]["weights"] == trained["repeats"][1]["weights"]
+    assert (moments[1].n_differing == 0) is equal
+    assert moments[0].ppm == 0
+    assert moments[1].ppm is None
+
+
+def test_two_profiles_are_round_off(copied, small_store, small_data, command):
+    """Other threads: named as the cause, with the first operation, judged as round-off."""
+    arguments = {**SMALL, "repeats": 1, "profile": "cpu-1thread", "store": copied}
+    made = command("train", small_data, "--json", *options(**arguments))
+    answer = command("diverge", small_store.key, made.json["key"], "--json", "--store", copied)
+    assert answer.code == 1, answer.err
+    found = answer.json
+    assert found["first"]["stage"] == "environment"
+    assert "threads" in " ".join(found["first"]["names"])
+    assert found["first"]["op"].startswith("aten.")
+    assert found["first"]["inputs"] == "agree"
+    assert 0 < found["first"]["max_abs"] < 1e-3
+    assert found["judgement"] == "round-off", found["evidence"]
+    assert not {"data", "weights-init", "spec", "rng"} & set(found["stages"])
+    assert found["evidence"]["alignment"].startswith("all ")
+
+
+@pytest.mark.parametrize(
+    ("change", "stage", "name"),
+    [({"seed": 1}, "spec", "seed"), ({"data_seed": 3}, "spec", "data_seed")],
+    ids=["seed", "data seed"],
+)
+def test_what_was_asked_for(copied, small_store, small_data, command, change, stage, name):
+    """Another seed is named as such, and no operation is blamed for it."""
+    made = command("train", small_data, "--json", *options(**BRIEF, repeats=1, store=copied)).json[
+        "key"
+    ]
+    other = command(
+        "train", small_data, "--json", *options(**BRIEF, **change, repeats=1, store=copied)
+    ).json["key"]
+    found = diverge(made, other, store=copied, quiet=True)
+    assert (found.first.stage, found.judgement) == (stage, "asked for")
+    assert name in found.first.names
+    assert found.first.op is None
+    assert any("operations were not compared" in note for note in found.notes)
+
+
+class TestDoors:
+    """Wrong input: one message, exit code 2."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["nowhere", "nowhere"], "names 0 runs"),
+            (["KEY/0", "KEY/7"], "has no repeat '7'"),
+            (["KEY/0", "KEY/1", "--repetitions", "0"], "repetitions is 0"),
+            (["KEY/0", "KEY/1", "--suspects", "-1"], "suspects is -1"),
+        ],
+        ids=["no such run", "no such repeat", "no repetition", "negative"],
+    )
+    def test_refuses(self, small_store, invoke, arguments, message):
+        named = [text.replace("KEY", small_store.key) for text in arguments]
+        answer = invoke("diverge", *named, "--store", small_store.root)
+        assert answer.code == 2
+        assert message in answer.err
+
+    def test_a_single_repeat(self, copied, small_data):
+        store = Store(copied)
+        run = next(run for run in store.runs() if len(run.repeats) == 1)
+        with pytest.raises(BadInput, match="has a single repeat; name two runs"):
+            diverge(run.key, run.key, store=copied)
+
+    def test_a_damaged_ledger(self, small_store, tmp_path):
+        root = tmp_path / "outputs"
+        shutil.copytree(small_store.root, root)
+        path = root / "runs" / small_store.key / "1" / LEDGER
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(BadInput, match="is no ledger that can be read"):
+            diverge(small_store.key, small_store.key, store=root)
+
+    def test_images_that_moved(self, fast, tmp_path):
+        """Without the images no step is gone through again; the rest is told."""
+        root, trained = fast
+        names = [f"{trained['key']}/{index}" for index in (0, 1)]
+        found = diverge(*names, data=tmp_path / "gone", store=root, quiet=True)
+        if found.first is not None:
+            assert found.first.op is None
+            assert any("--data" in note for note in found.notes)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--ledger", "everything"], "'off', 'steps' or 'ops'"),
+            (["--operation-steps", "0"], "operation_steps is .0., but ledger is 'steps'"),
+            (["--ledger", "ops", "--operation-steps", "a"], "expected numbers of steps"),
+            (["--checkpoint-every", "-1"], "checkpoint_every is -1"),
+        ],
+        ids=["ledger", "steps without operations", "no steps", "negative"],
+    )
+    def test_training_refuses(self, small_data, tmp_path, invoke, no_worker, options, message):
+        store = tmp_path / "outputs"
+        answer = invoke("train", small_data, "--store", store, *options)
+        assert answer.code == 2
+        assert re.search(message, answer.err)
+        assert not store.exists()
+
+
+def test_without_ledgers(small_data, tmp_path, command):
+    """Runs that kept none are compared by their manifests and files, and it is said."""
+    keys = [
+        command(
+            "train",
+            small_data,
+            "--json",
+            *options(**BRIEF, repeats=1, ledger="off", seed=seed, store=tmp_path),
+        ).json["key"]
+        for seed in (0, 1)
+    ]
+    found = diverge(*keys, store=tmp_path, quiet=True)
+    assert found.first.stage == "spec"
+    assert {"weights-init", "weights"} <= set(found.stages)
+    assert any("kept no ledger" in note for note in found.notes)
+    assert set(found.stages) <= set(STAGES)
+
+
+class TestKilled:
+    """kill -9, and on to the bits of the uninterrupted training."""
+
+    def killed(self, data, store):
+        """A training killed as soon as it has a checkpoint."""
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                _MAIN,
+                "train",
+                str(data),
+                *options(**SMALL, repeats=1, store=store),
+            ],
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        end = time.monotonic() + 120
+        while not list(store.glob("unfinished/*/0/epoch-*")) and time.monotonic() < end:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def test_resumed(self, small_store, tmp_path, command, wholeness):
+        store = tmp_path / "outputs"
+        self.killed(small_store.data, store)
+        left = list(store.glob("unfinished/*/0/epoch-*"))
+        assert left, "no checkpoint was left"
+        refused = command(
+            "train", small_store.data, "--resume", *options(**SMALL, seed=1, store=store)
+        )
+        assert refused.code == 2
+        assert "seed is 0 there and 1 here" in refused.err
+        answer = command(
+            "train",
+            small_store.data,
+            "--resume",
+            "--json",
+            *options(**SMALL, repeats=1, store=store),
+        )
+        assert answer.code == 0, answer.err
+        assert f"{checkpoint_epoch(left)} of {SMALL['epochs']} epochs were done" in answer.err
+        assert answer.json["key"] == small_store.key
+        for name in ("weights.safetensors", LEDGER):
+            whole = small_store.root / "runs" / small_store.key / "0" / name
+            assert file_digest(store / "runs" / small_store.key / "0" / name) == file_digest(whole)
+        assert wholeness(store) == [f"{small_store.key}/0"]
+        assert not (store / "unfinished").exists()
+        manifest = json.loads(
+            (store / "runs" / small_store.key / "0" / "manifest.json").read_text()
+        )
+        assert manifest["training"]["resumed_at"] == [checkpoint_epoch(left)]
+
+    def test_another_machine_is_refused(self, small_store, tmp_path, command):
+        """A checkpoint made where other bits are computed is no beginning for this one."""
+        store = tmp_path / "outputs"
+        self.killed(small_store.data, store)
+        (plain,) = store.glob("unfinished/*/0/epoch-*/state.json")
+        record = json.loads(plain.read_text())
+        probe = next(iter(record["origin"]["numeric_class"]["probes"]))
+        record["origin"]["numeric_class"]["probes"][probe] = "0" * 64
+        plain.write_text(json.dumps(record))
+        answer = command("train", small_store.data, "--resume", *options(**SMALL, store=store))
+        assert answer.code == 2
+        assert "computes other bits" in answer.err
+        assert probe in answer.err
+        assert checkpoints.read(plain.parent).epoch > 0, "a refused checkpoint is kept"
+
+
+def checkpoint_epoch(folders):
+    return max(int(folder.name.rpartition("-")[2]) for folder in folders)
+
+
+def test_certificate(small_data, tmp_path, command):
+    """All ways of watching end in the bits of the run itself."""
+    answer = command(
+        "train", small_data, "--certify", "--json", *options(**BRIEF, repeats=1, store=tmp_path)
+    )
+    assert answer.code == 0, answer.err
+    folder = tmp_path / "runs" / answer.json["key"] / "0"
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["verdict"] == "identical"
+    assert set(certificate["levels"]) == {"off", "steps", "ops", "masks", "audit"}
+    assert len(set(certificate["levels"].values())) == 1
+    assert certificate["n_steps"] == 6
+    assert certificate["n_changed"] > 0
