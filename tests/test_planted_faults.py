@@ -6,21 +6,23 @@ from an own look at the stored tables (`planted.parting_entry`, `planted.parting
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 from contextlib import contextmanager
 from functools import partial
 from unittest import mock
 
 import numpy as np
-import planted
 import pytest
-from planted import N_STEPS, at_step, before_step, rows, wrapped
 
+import planted
 from cellrepro.keeping import Keeping
 from cellrepro.record import host
 from cellrepro.record.digests import value_digest
 from cellrepro.record.watching import Watches, layer_group
+from planted import N_STEPS, at_step, before_step, rows, wrapped
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -238,7 +240,11 @@ def test_weight_of_the_built_network(bench, number):
 
     def build(original, *arguments, **options):
         built = original(*arguments, **options)
-        tensors = {name: planted.memory(value) for name, value in built.named_parameters()}
+        tensors = {
+            name: planted.memory(value)
+            for name, value in built.named_parameters()
+            if value.is_contiguous()
+        }
         named.append(a_weight(at, tensors))
         return built
 
@@ -283,6 +289,8 @@ def test_asked_for(bench, asked):
     }.get(next(iter(asked)))
     if shown is not None:
         assert (found.computed.step, found.computed.stage) == shown
+    if "mode" in asked:
+        assert "environment" not in found.stages
     if "epochs" in asked:
         assert found.computed is None
         assert any(f"B {2 * asked['epochs']}; only the first" in note for note in found.notes)
@@ -311,7 +319,7 @@ def test_version_of_a_library(bench, number):
     changed = bench.run(wrapped(host, "versions", versions), **STEPS)
     found = bench.diverge(bench.clean(**STEPS), changed)
     before_training(found, "environment", *named)
-    assert found.first.said.endswith("+planted\" in B")
+    assert found.first.said.endswith('+planted" in B')
     assert (found.computed, found.judgement) == (None, "surroundings")
 
 
@@ -340,11 +348,11 @@ def test_version_in_the_stored_files(bench, ledger):
 def _capability():
     import torch
 
-    return mock.patch.object(torch.backends.cpu, "get_cpu_capability", lambda: "PLANTED")
+    return mock.patch.object(torch.backends.cpu, "get_cpu_capability", return_value="PLANTED")
 
 
 def _processor():
-    return mock.patch.object(host, "_processor", lambda: ("Abacus 9", {"avx2"}))
+    return mock.patch.object(host, "_processor", return_value=("Abacus 9", {"avx2"}))
 
 
 @pytest.mark.parametrize(
@@ -408,6 +416,14 @@ def test_dtype(bench, tmp_path):
 # -- random numbers ------------------------------------------------------------------------
 
 
+def moved_between_steps(found, generator):
+    """Assert that the generator is named and nobody is blamed."""
+    assert found.first.names[0] == f"{generator} before"
+    assert found.first.op is None
+    assert found.judgement == "draws"
+    assert any("was moved before the step began" in note for note in found.notes)
+
+
 @pytest.mark.parametrize("generator", planted.DRAWS)
 def test_draw_before_the_training(bench, generator):
     """The generator at the first step; nobody wrote down who drew before it."""
@@ -419,8 +435,7 @@ def test_draw_before_the_training(bench, generator):
 
     changed = bench.run(wrapped(worker, "training_loop", loop), keeping=kept(0))
     found = in_step(bench, bench.clean(), changed, 0, "rng")
-    assert found.first.names[0] == f"{generator} before"
-    assert found.judgement == "draws"
+    moved_between_steps(found, generator)
 
 
 @pytest.mark.parametrize("generator", planted.DRAWS)
@@ -445,8 +460,7 @@ def test_draw_between_two_steps(bench, number, generator):
     draw = planted.DRAWS[generator]
     changed = bench.run(before_step(step, lambda loop: draw() and None), keeping=kept(step))
     found = in_step(bench, bench.clean(), changed, step, "rng")
-    assert found.first.names[0] == f"{generator} before"
-    assert found.judgement == "draws"
+    moved_between_steps(found, generator)
 
 
 MODULES = ["encoder.blocks.0.attn", "encoder.blocks.1.mlp.lin2", "encoder.neck.2", "out"]
@@ -507,7 +521,6 @@ def test_draw_before_the_crop_is_drawn(bench, number):
 
 def test_order_in_a_batch(bench):
     """Two images in each other's place in one batch."""
-    step = 1
     asked = {**STEPS, "batch_size": 2, "images_per_epoch": 4}
     clean = bench.clean(**asked)
 
@@ -520,14 +533,10 @@ def test_order_in_a_batch(bench):
         return mock.patch.object(loop, "_loss", loss)
 
     drawn = [row for row in rows(clean) if row["name"] == "images drawn"]
-    step = next(row["step"] for row in drawn if len(set(eval(row["detail"]))) == 2)
+    step = next(row["step"] for row in drawn if len(set(json.loads(row["detail"]))) == 2)
     changed = bench.run(at_step(step, turned), **asked)
     found = in_step(bench, clean, changed, step, "batch")
     assert found.first.names[0] == "images drawn"
-
-
-def _moved(axis, by, batch):
-    return tuple(np.roll(each, by, axis) for each in batch)
 
 
 def _cropped(change, original, *arguments, **options):
@@ -595,8 +604,12 @@ MATTER = {
 }
 
 
-def an_operation(at, clean, step, phase):
-    """One of a step's operations whose result is used, and its row."""
+def an_operation(at, clean, step, phase, change):
+    """One of a step's operations whose result shows: of the second block, it may be dropped.
+
+    A single score of an attention may be so low that the softmax leaves nothing of it.
+    """
+    hidden = ["encoder.blocks.0.attn"] if (phase, change) == ("forward", "one") else []
     found = planted.operations(clean, step)
     candidates = [
         row
@@ -606,7 +619,7 @@ def an_operation(at, clean, step, phase):
         and row["outputs"]
         and row["norm"]
         and (row["module"] or phase != "forward")
-        and not str(row["module"]).startswith("encoder.blocks.1")  # it may be dropped
+        and not str(row["module"]).startswith(("encoder.blocks.1", *hidden))
         and row["dtypes"].split(" -> ")[1].split(",")[0] == "float32"
     ]
     return candidates[at.integers(len(candidates))]
@@ -628,7 +641,7 @@ def test_operation(bench, number, phase, change):
     """The exact operation, whatever follows from it."""
     at, clean = dice(number), bench.clean()
     step = int(at.integers(2, N_STEPS))
-    row = an_operation(at, clean, step, phase)
+    row = an_operation(at, clean, step, phase, change)
     plant = planted.one_operation(step, row["index"], CHANGES[change])
     changed = bench.run(plant, keeping=kept(step))
     stages = {
@@ -647,7 +660,6 @@ def test_operation(bench, number, phase, change):
     assert first.inputs == "agree"
     assert first == found.computed
     assert found.evidence.how == "stored operations"
-    assert f"in {row['index']} operations before it" not in found.evidence.parting  # views count
     assert "is the first operation whose inputs agree" in found.evidence.parting
 
 
@@ -701,6 +713,8 @@ def test_loss(bench, number, ledger):
     assert found.first.names == ("loss",)
     assert found.first.op is None
     assert found.stages == {"loss": ("loss",)}
+    assert len(found.notes) == 1
+    assert ("a change between two operations" in found.notes[0]) is (ledger == "ops")
 
 
 @pytest.mark.parametrize(
@@ -742,8 +756,7 @@ def decayed(original, optimizer, *arguments, **options):
     """Update with another weight decay."""
     group = optimizer.param_groups[0]
     group["weight_decay"] += 0.05
-    result = original(optimizer, *arguments, **options)
-    return result
+    return original(optimizer, *arguments, **options)
 
 
 def a_moment(original, optimizer, *arguments, **options):
@@ -893,9 +906,7 @@ def test_mask_pixel_in_the_result(bench, number):
     """One pixel of one object."""
     plant, image = segmented(number, lambda result: a_label_pixel(dice(number), result.masks))
     found = bench.diverge(bench.clean(**STEPS), bench.run(plant, **STEPS))
-    after_training(
-        found, "masks", f"{image} outlines", f"{image} labels", f"{image} stored file"
-    )
+    after_training(found, "masks", f"{image} outlines", f"{image} labels", f"{image} stored file")
     assert found.verdict.value == "different"
     assert 0 < found.comparison.ppm < 100
 
@@ -949,8 +960,6 @@ def resumed(bench, step, **asked):
 
 def moved(bench, **asked):
     """The same images in a folder of another name."""
-    import shutil
-
     target = bench.root / f"elsewhere {len(asked)}" / "others"
     shutil.copytree(bench.data, target)
     return bench.run(data=target, **asked)
@@ -958,8 +967,6 @@ def moved(bench, **asked):
 
 def renamed(bench, **asked):
     """The same weights in a file of another name."""
-    import shutil
-
     target = bench.root / "same.safetensors"
     shutil.copyfile(bench.model, target)
     return bench.run(model=str(target), **asked)
@@ -1018,6 +1025,8 @@ def test_exit_code(bench, invoke):
     answer = invoke("diverge", clean.name, same.name, *store)
     assert (answer.code, answer.out.count("no difference in ")) == (0, 1)
     changed = bench.copy(clean)
-    planted.rewrite_image(changed.folder / "masks" / "synth_002.tif", partial(a_label_pixel, dice(0)))
+    planted.rewrite_image(
+        changed.folder / "masks" / "synth_002.tif", partial(a_label_pixel, dice(0))
+    )
     answer = invoke("diverge", clean.name, changed.name, *store)
     assert (answer.code, answer.out.count("synth_002 stored file")) == (1, 2)

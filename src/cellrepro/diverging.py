@@ -45,7 +45,7 @@ from cellrepro.record.ledger import (
 from cellrepro.record.store import Repeat, Run, Store
 from cellrepro.replaying import Replay, replay
 from cellrepro.show.progress import progress
-from cellrepro.show.words import amount
+from cellrepro.show.words import amount, ppm_text
 from cellrepro.worker import Request
 
 _REPETITIONS, _SUSPECTS = 6, 200
@@ -201,18 +201,18 @@ class Divergence:
         n = found.n_objects
         if not found.masks:
             return "no masks to compare"
-        changed = n["a"] + n["b"] - 2 * n["kept"]
         weights = ""
         if found.weights is not None and not found.weights.equal:
-            weights = f", the weights by {found.weights.relative_l2:.2g} of their length"
-        if not changed and not found.ppm:
-            return f"no cell changes in the end{weights}"
+            weights = f"; the weights by {found.weights.relative_l2:.2g} of their length"
         n_moved = n["matched"] - n["kept"]
+        n_changed = n["lost"] + n["gained"] + n_moved
+        if not n_changed and not found.ppm:
+            return f"no cell changes in the end{weights}"
         return (
-            f"{amount(n['lost'] + n['gained'] + n_moved, 'cell')} of {max(n['a'], n['b'])} "
-            f"{'changes' if n['lost'] + n['gained'] + n_moved == 1 else 'change'} in the end "
-            f"({n['lost']} lost, {n['gained']} gained, {found.ppm:.0f} ppm of the pixels)"
-            f"{weights}"
+            f"{n_changed} of {amount(n['matched'] + n['lost'] + n['gained'], 'cell')} "
+            f"{'changes' if n_changed == 1 else 'change'} in the end ({n['lost']} lost, "
+            f"{n['gained']} gained, {n_moved} with another outline; {ppm_text(found.ppm)} of the "
+            f"pixels){weights}"
         )
 
 
@@ -608,8 +608,8 @@ class _Look:
             return found
         if not self._effort.again and all(stored):
             raise _CannotLook(
-                "every operation that ran before it and that both wrote down gave equal outputs; "
-                "something was changed in between"
+                "every operation before it that both ran gave equal outputs; one that only one of "
+                "them ran, or a change between two operations, parts them"
             )
         if not self._effort.again:
             raise _CannotLook(

@@ -155,6 +155,7 @@ class Keeper:
         for name, pieces in self._pieces.items():
             pieces.go_back(found.n_rows.get(name, 0))
         self.ledger.entries.clear()  # what comes before the first step is written already
+        self.ledger.step, self.ledger.epoch = found.step - 1, found.epoch - 1  # of the last step
         self.resumed = [*found.loop.get("resumed", []), found.epoch]
         seeding.restore(found.generators)  # last: nothing may draw between it and the first step
 

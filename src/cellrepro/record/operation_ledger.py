@@ -2,7 +2,8 @@
 
 An output is digested when it is made. An input was the output of an earlier operation, so its
 digest is remembered by the memory it lies in, as long as that memory lives and nothing was written
-into it; what is not known is digested.
+into it; what is not known is digested. What is written past PyTorch, as by NumPy into memory that
+both share, is not seen.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ctypes
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 import xxhash
@@ -130,6 +131,12 @@ class OperationLedger(DrawLog):
         self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
         self._known = _Known()
         self._plans: dict[Any, tuple[Plan, bool, bool]] = {}
+
+    def __enter__(self) -> Self:
+        """Start watching, with empty lists."""
+        super().__enter__()
+        self._seen, self.kept = [], {}
+        return self
 
     def __exit__(self, *exception: Any) -> None:
         """Stop watching and hold no memory of the step."""
