@@ -27,7 +27,6 @@ from cellrepro.child import Events
 from cellrepro.control.profiles import Profile
 from cellrepro.control.seeding import generators_kept
 from cellrepro.diverging import Divergence, diverge
-from cellrepro.record import host
 from cellrepro.record.operations import Call
 from cellrepro.record.store import Repeat, Store
 from cellrepro.run import plan_training
@@ -77,7 +76,6 @@ class Bench:
             stack.enter_context(
                 mock.patch.object(Profile, "enter", return_value=torch.device("cpu"))
             )
-            stack.enter_context(wrapped(host, "numeric_libraries", _in_one_order))
             for plant in plants:
                 stack.enter_context(plant)
             folder = area / "repeat"
@@ -118,11 +116,6 @@ class Bench:
         shutil.copytree(self.data, target)
         change(target)
         return target
-
-
-def _in_one_order(original: Callable[[], list]) -> list:
-    """Libraries as a process of its own lists them; in this one their order changes."""
-    return sorted(original(), key=lambda library: json.dumps(library, sort_keys=True))
 
 
 def rewrite_manifest(folder: Path, change: Callable[[dict], None]) -> None:

@@ -575,7 +575,7 @@ def test_the_real_loop_goes_on_to_the_same_bits(uninterrupted, n_epochs):
     assert walked(network, loop) == expected
 
 
-OPTIONS = [{}, {"images_per_epoch": 3, "batch_size": 2, "data_seed": 9, "n_epochs": 2}]
+OPTIONS = [{"n_epochs": 2}, {"images_per_epoch": 3, "batch_size": 2, "data_seed": 9, "n_epochs": 2}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["every image once", "drawn, in batches"])

@@ -627,7 +627,7 @@ def an_operation(at, clean, step, phase, change):
 
 CHANGES = {"scaled": planted.scaled, "ulp": planted.every_ulp, "one": planted.largest_scaled}
 OPERATIONS = [
-    *[(phase, change) for phase in ("forward", "backward") for change in [*CHANGES] * 3],
+    *[(phase, change) for phase in ("forward", "backward") for change in [*CHANGES] * 2],
     *[("update", change) for change in ("scaled", "one")],
 ]
 
@@ -708,7 +708,7 @@ def test_loss(bench, number, ledger):
         return found
 
     plant = at_step(step, lambda loop: wrapped(cellpose.train, "_loss_fn_seg", loss))
-    changed = bench.run(plant, ledger=ledger)
+    changed = bench.run(plant, ledger=ledger, keeping=kept(step))
     found = in_step(bench, bench.clean(ledger=ledger), changed, step, "loss")
     assert found.first.names == ("loss",)
     assert found.first.op is None
@@ -736,7 +736,7 @@ def test_gradient(bench, number, ledger):
         original(watches, network)
 
     plant = at_step(step, lambda loop: wrapped(Watches, "backward", backward))
-    changed = bench.run(plant, ledger=ledger)
+    changed = bench.run(plant, ledger=ledger, keeping=kept(step))
     found = in_step(bench, bench.clean(ledger=ledger), changed, step, "backward")
     assert found.first.names == tuple(named)
     assert found.first.op is None
@@ -794,7 +794,7 @@ def test_optimizer(bench, number, change, ledger):
             yield
         group["weight_decay"] = before
 
-    changed = bench.run(at_step(step, plant), ledger=ledger)
+    changed = bench.run(at_step(step, plant), ledger=ledger, keeping=kept(step))
     found = in_step(bench, bench.clean(ledger=ledger), changed, step, "update")
     if change is decayed:
         assert found.first.names == ("settings",)

@@ -582,12 +582,12 @@ class _Look:
     def closer(self, place: Place | None) -> tuple[Place, str, Evidence]:
         """The place with its operation, what it was, and the evidence."""
         assert place is not None
-        if place.stage == "rng":
-            if place.names[0].endswith(" before"):
-                raise _CannotLook(
-                    "a generator was moved before the step began and after the one before it had "
-                    "ended, where nobody writes down who draws"
-                )
+        if place.stage == "rng" and place.names[0].endswith(" before"):
+            raise _CannotLook(
+                "a generator was moved before the step began and after the one before it had "
+                "ended, where nobody writes down who draws"
+            )
+        if place.stage == "rng" or {"crops", "images drawn"} & set(place.names):
             drawn = self._drawn_otherwise(place)
             if drawn is not None:
                 return drawn

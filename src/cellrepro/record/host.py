@@ -97,8 +97,9 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def numeric_libraries() -> list[dict[str, Any]]:
-    """The BLAS and OpenMP libraries loaded in this process, with their thread counts."""
+    """The BLAS and OpenMP libraries loaded in this process, with their thread counts, in order."""
     from threadpoolctl import threadpool_info
 
     keys = ("user_api", "internal_api", "version", "num_threads", "architecture")
-    return [{key: pool[key] for key in keys if key in pool} for pool in threadpool_info()]
+    pools = [{key: pool[key] for key in keys if key in pool} for pool in threadpool_info()]
+    return sorted(pools, key=lambda pool: [str(pool.get(key)) for key in keys])  # not as they load

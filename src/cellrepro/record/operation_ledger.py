@@ -239,7 +239,7 @@ class _Known:
     def __init__(self) -> None:
         # By storage: a weak reference, which keeps its number from being given again, and the
         # digests of stretches of it, by first byte and length.
-        self._held: dict[int, tuple[StorageWeakRef, dict[tuple[int, int], bytes]]] = {}
+        self._held: dict[int, tuple[StorageWeakRef, dict[tuple[Any, ...], bytes]]] = {}
         # By storage: how many bytes have not been written yet.
         self._unwritten: dict[int, tuple[StorageWeakRef, int]] = {}
         # What a kind of tensor adds to a digest, and how it is described.
@@ -294,7 +294,7 @@ class _Known:
             elif dense:
                 parts.append(self._memory(value, remember=remember))
             elif not value.is_meta:
-                parts.append(self._part_of(value) or tensor_digest(value).encode())
+                parts.append(self._with_gaps(value, remember=remember))
         return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
 
     def _is_unwritten(self, tensor: torch.Tensor) -> bool:
@@ -313,31 +313,30 @@ class _Known:
             return held[1][stretch]
         digest = _bytes_digest(tensor.data_ptr(), n_bytes)
         if remember:
-            if held is None:
-                if len(self._held) >= self._MOST:
-                    self._sweep()
-                held = self._held[storage._cdata] = (StorageWeakRef(storage), {})
-            held[1][stretch] = digest
+            self._stretches(storage)[stretch] = digest
         return digest
 
-    def _part_of(self, tensor: torch.Tensor) -> bytes | None:
-        """A tensor with gaps told by the known memory that it is a view of; none if it is of none.
+    def _with_gaps(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
+        """Digest of the values of any other tensor: what stands in its gaps is not its own."""
+        storage = _storage(tensor) if remember and tensor.nbytes > _SMALL else None
+        if storage is None or tensor.layout is not torch.strided:
+            return tensor_digest(tensor).encode()
+        view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        flags = (tensor.is_neg(), tensor.is_conj())
+        held = self._stretches(storage)
+        digest = held.get((*view, *flags))
+        if digest is None:
+            digest = held[(*view, *flags)] = tensor_digest(tensor).encode()
+        return digest
 
-        So the heads of an attention need no copy.
-        """
-        if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or not self._held:
-            return None
-        held = self._held.get(tensor.untyped_storage()._cdata)
+    def _stretches(self, storage: Any) -> dict[tuple[Any, ...], bytes]:
+        """What is known of one storage."""
+        held = self._held.get(storage._cdata)
         if held is None:
-            return None
-        view = f"{tensor.storage_offset()}{tensor.stride()}{tensor.is_neg()}{tensor.is_conj()}"
-        first = tensor.storage_offset() * tensor.element_size()
-        steps = zip(tensor.shape, tensor.stride(), strict=True)
-        last = first + (1 + sum((n - 1) * step for n, step in steps)) * tensor.element_size()
-        for (start, n_bytes), digest in held[1].items():
-            if start <= first and last <= start + n_bytes:
-                return digest + f"{start}:{view}".encode()
-        return None
+            if len(self._held) >= self._MOST:
+                self._sweep()
+            held = self._held[storage._cdata] = (StorageWeakRef(storage), {})
+        return held[1]
 
     def _sweep(self) -> None:
         self._held = {key: held for key, held in self._held.items() if not held[0].expired()}
