@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from cellrepro import child
 from cellrepro.diverging import diverge
 from cellrepro.errors import BadInput
 from cellrepro.growing import growth
@@ -158,7 +159,8 @@ class TestDoors:
         ],
         ids=["ledger", "steps without operations", "no steps", "negative"],
     )
-    def test_training_refuses(self, small_data, tmp_path, invoke, no_worker, options, message):
+    def test_training_refuses(self, small_data, tmp_path, invoke, monkeypatch, options, message):
+        monkeypatch.setattr(child.subprocess, "Popen", None)  # nothing is to be started
         store = tmp_path / "outputs"
         answer = invoke("train", small_data, "--store", store, *options)
         assert answer.code == 2

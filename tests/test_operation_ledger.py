@@ -172,11 +172,13 @@ def test_the_norm_is_the_euclidean_one(values):
         (lambda: torch.ones(4, dtype=torch.int64) + 1, None),
         (lambda: torch.ones(4, dtype=torch.complex64) * 1, None),
         (lambda: torch.ones(4, device="meta") * 1, None),
-        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]) * 1, None),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(N)]) * 1, None),
     ],
     ids=["float8", "sparse", "whole numbers", "complex", "meta", "nested"],
 )
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested tensors", "ignore:Sparse invariant checks"
+)
 def test_tensors_of_every_kind_are_written_down(make, expected):
     """And none of them makes the training fail that is being watched."""
     assert last(make).norm == expected
@@ -416,14 +418,18 @@ def test_views_as_inputs(shape, view, made_inside):
 
 
 def test_parts_of_one_memory_are_told_apart():
-    x = noise(60, 99)
+    """By where they begin, how they are cut and what stands there, large as they are."""
+    x = noise(200, 99)
 
     def run():
         y = x.clone()
-        return [y[:, start : start + 33].exp() for start in (0, 33, 66)], y[:33].t(), y[:33].exp()
+        parts = [y[:, start : start + 33] for start in (0, 33, 66)]
+        parts += [y.as_strided((50, 100), (step, 2)) for step in (200, 300)]
+        return [part.exp() for part in (*parts, *parts)]
 
     rows = [row for row in logged(run).rows if row.op == "aten.exp.default"]
-    assert len({row.inputs for row in rows}) == 4
+    assert len({row.inputs for row in rows}) == 5
+    assert [row.inputs for row in rows[:5]] == [row.inputs for row in rows[5:]]
 
 
 class Garbage(TorchDispatchMode):
@@ -463,6 +469,8 @@ def test_what_stands_in_unwritten_memory_does_not_count(n):
     assert a == b
     c = in_garbage(5.0, lambda: run(added=1.0))
     assert a[-1].inputs != c[-1].inputs  # once it is written it counts
+    into_a_column = [row.op for row in a].index("aten.copy_.default")
+    assert a[into_a_column].outputs != c[into_a_column].outputs  # and what writes it, at once
     assert a[-1].inputs == last(lambda: torch.stack([torch.ones(n)] * 3, dim=1).exp()).inputs
 
 

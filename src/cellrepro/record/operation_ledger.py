@@ -173,7 +173,7 @@ class OperationLedger(DrawLog):
             values = plan.outputs(call.args, call.kwargs, returned)
             if plan.written:
                 known.written(values)
-            outputs, shapes_out, dtypes_out = known.digest(values)
+            outputs, shapes_out, dtypes_out = known.digest(values, computed=True)
             shapes, dtypes = f"{shapes} -> {shapes_out}", f"{dtypes} -> {dtypes_out}"
             norm = _norm(values) if self._norms else None
             if wanted:
@@ -267,8 +267,13 @@ class _Known:
             if storage is not None and storage.nbytes():
                 self._unwritten[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
 
-    def digest(self, values: list[Any], *, remember: bool = True) -> tuple[str, str, str]:
-        """One digest of several values, in order, and the shapes and dtypes of the tensors."""
+    def digest(
+        self, values: list[Any], *, remember: bool = True, computed: bool = False
+    ) -> tuple[str, str, str]:
+        """One digest of several values, in order, and the shapes and dtypes of the tensors.
+
+        What was just computed has been written, also where the memory around it has not.
+        """
         parts: list[bytes] = []
         shapes: list[str] = []
         dtypes: list[str] = []
@@ -289,7 +294,7 @@ class _Known:
             shapes.append(shape)
             dtypes.append(dtype)
             parts.append(header)
-            if self._unwritten and self._is_unwritten(value):
+            if self._unwritten and not computed and self._is_unwritten(value):
                 parts.append(b"unwritten")
             elif dense:
                 parts.append(self._memory(value, remember=remember))
@@ -318,8 +323,9 @@ class _Known:
 
     def _with_gaps(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
         """Digest of the values of any other tensor: what stands in its gaps is not its own."""
-        storage = _storage(tensor) if remember and tensor.nbytes > _SMALL else None
-        if storage is None or tensor.layout is not torch.strided:
+        plain = type(tensor) in _PLAIN and not (tensor.is_nested or tensor.is_quantized)
+        storage = _storage(tensor) if remember and plain else None
+        if storage is None or tensor.nbytes <= _SMALL:
             return tensor_digest(tensor).encode()
         view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         flags = (tensor.is_neg(), tensor.is_conj())
