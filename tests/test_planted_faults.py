@@ -36,9 +36,11 @@ def bench(tmp_path_factory):
 
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    made = planted.Bench(tmp_path_factory.mktemp("planted"))
-    torch.set_num_threads(n_threads)
-    assert all(record.n_objects > 1 for record in made.clean().manifest.masks.values())
+    try:
+        made = planted.Bench(tmp_path_factory.mktemp("planted"))
+        assert all(record.n_objects > 1 for record in made.clean().manifest.masks.values())
+    finally:
+        torch.set_num_threads(n_threads)
     return made
 
 

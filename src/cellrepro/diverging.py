@@ -453,7 +453,7 @@ def _from_manifest(run: Run, repeat: Repeat) -> list[Entry]:
 def _of_profile(run: Run) -> list[Entry]:
     ledger = Ledger()
     for name, value in flattened(run.spec.profile_settings, "profile"):
-        if name in ("profile.name", "profile.environment"):  # an empty one has no fields
+        if name == "profile.name":
             continue
         ledger.add("environment", name, value_digest(value), detail=value)
     return ledger.entries

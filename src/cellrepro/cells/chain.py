@@ -70,14 +70,14 @@ def write_segmented(
 
 
 def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """A nested plain value field by field, with dotted names.
+    """A nested plain value field by field, with dotted names; an empty mapping has no fields.
 
     Examples
     --------
     >>> list(flattened({"versions": {"torch": "2.15"}, "threads": 2}))
     [('versions.torch', '2.15'), ('threads', 2)]
     """
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping):
         for key, item in value.items():
             yield from flattened(item, f"{name}.{key}" if name else str(key))
     else:
