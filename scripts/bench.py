@@ -265,23 +265,39 @@ def operation_ratio() -> Iterator[Benchmark]:
     from cellrepro.record.operation_ledger import OperationLedger
 
     for encoder, patch, batch_size, rounds in STEPS_OF_LEDGER:
-        n_steps = 4 * rounds + 2
+        n_steps = 5 * rounds + 2
         network, loop = _ledger_loop(encoder, patch, batch_size, n_steps, None)
-        seconds: dict[str, list[float]] = {"plain": [], "ours": [], "no norms": [], "theirs": []}
+        seconds: dict[str, list[float]] = {
+            name: [] for name in ("plain", "ours", "no norms", "theirs", "theirs, as much")
+        }
         for _ in range(rounds):
             seconds["plain"].append(_seconds(loop.step))
             for name, norms in (("ours", True), ("no norms", False)):
                 with OperationLedger(network, norms=norms):
                     seconds[name].append(_seconds(loop.step))
-            with DebugMode(record_nn_module=True), DebugMode.log_tensor_hashes("hash_tensor"):
+            with DebugMode(), DebugMode.log_tensor_hashes("hash_tensor"):
                 seconds["theirs"].append(_seconds(loop.step))
+            with (
+                DebugMode(record_nn_module=True, record_stack_trace=True),
+                DebugMode.log_tensor_hashes("hash_tensor", hash_inputs=True),
+            ):
+                seconds["theirs, as much"].append(_seconds(loop.step))
         called = _called(encoder, patch, batch_size)
         how = f"{rounds} alternating rounds"
         for name, said in (("ours", "operation ledger"), ("no norms", "the same without norms")):
             yield _ratio(f"{called}: {said} / plain step", seconds, name, "plain", 1.5, how)
-        yield _ratio(
-            f"{called}: operation ledger / DebugMode", seconds, "ours", "theirs", 0.333, how
-        )
+        for name, said in (
+            ("theirs", "hashes of outputs"),
+            ("theirs, as much", "modules, lines, hashes of inputs and outputs"),
+        ):
+            yield _ratio(
+                f"{called}: operation ledger / DebugMode, {said}",
+                seconds,
+                "ours",
+                name,
+                0.333,
+                how,
+            )
 
 
 def _called(encoder: str, patch: int | None, batch_size: int) -> str:

@@ -26,7 +26,8 @@ from cellrepro.cells.training import Loop
 from cellrepro.child import Events
 from cellrepro.control.profiles import Profile
 from cellrepro.control.seeding import generators_kept
-from cellrepro.diverging import Divergence, diverge
+from cellrepro.divergence import Divergence
+from cellrepro.diverging import diverge
 from cellrepro.record.operations import Call
 from cellrepro.record.store import Repeat, Store
 from cellrepro.run import plan_training

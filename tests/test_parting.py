@@ -20,7 +20,7 @@ from cellrepro import diverging
 from cellrepro.compare.alignment import align
 from cellrepro.compare.ledgers import Difference, LedgerComparison, compare_ledgers
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.diverging import Divergence, Evidence, Place
+from cellrepro.divergence import JUDGEMENTS, Divergence, Evidence, Place
 from cellrepro.errors import BadInput
 from cellrepro.growing import Moment
 from cellrepro.record.ledger import BEFORE, STAGES, Entry
@@ -696,7 +696,7 @@ def test_the_ways_of_looking_are_those_of_a_divergence(how):
 
 
 def test_the_judgements_are_those_of_a_divergence():
-    assert parting._JUDGED.keys() == diverging._JUDGEMENTS.keys()
+    assert parting._JUDGED.keys() == JUDGEMENTS.keys()
     assert tuple(parting._NAMES) == STAGES
 
 

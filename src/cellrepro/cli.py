@@ -26,7 +26,7 @@ _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 if TYPE_CHECKING:
     from cellrepro.auditing import TrainingAudit
     from cellrepro.comparison import Comparison
-    from cellrepro.diverging import Divergence
+    from cellrepro.divergence import Divergence
     from cellrepro.doctor import Diagnosis
     from cellrepro.grid import GridRun
     from cellrepro.run import Outcome
@@ -283,7 +283,7 @@ def diverge(
     ] = True,
     repetitions: Annotated[
         int, typer.Option(help="how often to repeat that step until it parts from itself")
-    ] = 6,
+    ] = 20,
     suspects: Annotated[
         int, typer.Option(help="how often operations known to race are asked again then")
     ] = 200,

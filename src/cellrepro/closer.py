@@ -1,0 +1,407 @@
+"""A closer look at the step in which two runs part: the operation, and what it was.
+
+Its operations are compared where both runs wrote them down; otherwise the step is gone through
+again, in one process where the two were asked for alike, in two where they were not.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cellrepro.cells.images import folder_digest
+from cellrepro.cells.network import ModelSource, find_model
+from cellrepro.compare.alignment import (
+    Alignment,
+    Parting,
+    RoundOff,
+    align,
+    first_parting,
+    judge_round_off,
+)
+from cellrepro.compare.ledgers import Difference
+from cellrepro.divergence import Evidence, Place
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.record.draws import first_extra_draw, from_rows
+from cellrepro.record.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, by_place, read_rows
+from cellrepro.record.store import Repeat, Run, Store
+from cellrepro.replaying import Replay, replay
+from cellrepro.show.progress import progress
+from cellrepro.worker import Request
+
+Side = tuple[Run, Repeat]
+
+
+class CannotLook(Exception):
+    """The step cannot be gone through again here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to look: the options of `diverge`."""
+
+    repetitions: int
+    suspects: int
+    again: bool
+    quiet: bool
+
+
+class Look:
+    """A closer look at the step in which two runs part."""
+
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        shown: Difference,
+        store: Store,
+        data: str | Path | None,
+        effort: Effort,
+    ) -> None:
+        assert shown.step is not None
+        self._sides, self._step = sides, shown.step
+        self._store, self._data, self._effort = store, data, effort
+        self.alignment: Alignment | None = None
+        run_a, run_b = sides[0][0], sides[1][0]
+        self._alike = (
+            run_a.spec.profile_settings == run_b.spec.profile_settings
+            and run_a.spec.mode == run_b.spec.mode
+            and run_a.spec.loose == run_b.spec.loose
+        )
+
+    def closer(self, place: Place | None) -> tuple[Place, str, Evidence]:
+        """The place with its operation, what it was, and the evidence."""
+        assert place is not None
+        if place.stage == "rng" and place.names[0].endswith(" before"):
+            raise CannotLook(
+                "a generator was moved before the step began and after the one before it had "
+                "ended, where nobody writes down who draws"
+            )
+        if place.stage == "rng" or {"crops", "images drawn"} & set(place.names):
+            drawn = self._drawn_otherwise(place)
+            if drawn is not None:
+                return drawn
+        stored = [stored_rows(side[1], OPERATIONS, self._step) for side in self._sides]
+        found = None
+        if all(stored):
+            alignment = self.alignment = align(*stored)
+            parting = first_parting(stored[0], stored[1], alignment)
+            if parting is not None and _may_explain(parting, place):
+                evidence = Evidence(
+                    "stored operations",
+                    alignment=alignment.sentence(),
+                    parting=parting.sentence(),
+                    draws=self._draws_sentence(),
+                )
+                found = named_by(place, parting), "unexplained", evidence
+        if found is not None and not self._effort.again:
+            return found
+        if not self._effort.again and all(stored):
+            raise CannotLook(
+                "every operation before it that both ran gave equal outputs; one that only one of "
+                "them ran, or a change between two operations, parts them"
+            )
+        if not self._effort.again:
+            raise CannotLook(
+                "neither run wrote down the operations of that step; look without --no-again, or "
+                "train with --ledger ops"
+            )
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                if not self._alike:
+                    return self._side_by_side(place, Path(scratch))
+                seen = self._replay(self._sides[0], Path(scratch))
+        except (CannotLook, BadInput, NotPossibleHere):
+            if found is None:
+                raise
+            return found
+        return self._repeated(place, seen) if found is None else self._held_against(found, seen)
+
+    def _drawn_otherwise(self, place: Place) -> tuple[Place, str, Evidence] | None:
+        """Who drew other numbers, if both runs wrote their draws down."""
+        rows = [stored_rows(side[1], DRAWS, self._step) for side in self._sides]
+        extra = first_extra_draw(*([row.draw() for row in side] for side in rows))
+        if extra is None:
+            return None
+        draw = extra.draw
+        named = replace(
+            place, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
+        )
+        return named, "draws", Evidence("stored draws", draws=extra.sentence())
+
+    def _draws_sentence(self) -> str | None:
+        rows = [stored_rows(side[1], DRAWS, self._step) for side in self._sides]
+        extra = first_extra_draw(*([row.draw() for row in side] for side in rows))
+        return None if extra is None else extra.sentence()
+
+    def _held_against(
+        self, found: tuple[Place, str, Evidence], seen: Replay
+    ) -> tuple[Place, str, Evidence]:
+        """What both runs wrote down, beside repetitions of that step: a race, or a fault."""
+        named, _, evidence = found
+        flipped = _audit_of(seen, named)
+        evidence = replace(
+            evidence,
+            n_repetitions=seen.n_repetitions,
+            n_replays=seen.n_replays,
+            flips=0 if flipped is None else flipped["flips"],
+            n_asked=None if flipped is None else flipped["replays"],
+            ends_as=self._ends_as(seen),
+            arrival=(_arrived(seen),),
+        )
+        if flipped is None:
+            return named, "fault", evidence
+        sizes = {"max_abs": flipped["max_abs"], "n_elements": flipped["n_elements"]}
+        return replace(named, **sizes), "race", evidence
+
+    # -- one process, the same step again and again
+
+    def _repeated(self, place: Place, seen: Replay) -> tuple[Place, str, Evidence]:
+        evidence = Evidence(
+            "repetition" if seen.again is not None else "audit",
+            n_repetitions=seen.n_repetitions,
+            n_replays=seen.n_replays,
+            ends_as=self._ends_as(seen),
+            arrival=(_arrived(seen),),
+        )
+        if seen.again is not None:
+            alignment = self.alignment = align(seen.rows, seen.again)
+            parting = first_parting(seen.rows, seen.again, alignment)
+            if parting is not None:
+                named = named_by(place, parting)
+                flipped = _audit_of(seen, named)
+                evidence = replace(
+                    evidence, alignment=alignment.sentence(), parting=parting.sentence()
+                )
+                if flipped is not None:
+                    named = replace(
+                        named, max_abs=flipped["max_abs"], n_elements=flipped["n_elements"]
+                    )
+                    evidence = replace(evidence, flips=flipped["flips"], n_asked=flipped["replays"])
+                return named, "race", evidence
+        if seen.audited:
+            order = {
+                (row.op, row.module, row.source, row.phase): row.index
+                for row in reversed(seen.rows)
+            }
+            first = min(
+                seen.audited,
+                key=lambda op: order.get(
+                    (op["op"], op["module"], op["source"], op["phase"]), len(order)
+                ),
+            )
+            named = replace(
+                place,
+                **{name: first[name] for name in ("op", "module", "source", "phase")},
+                max_abs=first["max_abs"],
+                n_elements=first["n_elements"],
+                inputs="agree",
+            )
+            return named, "race", replace(evidence, flips=first["flips"], n_asked=first["replays"])
+        return (
+            place,
+            "unexplained" if evidence.ends_as in ("both", "neither") else "fault",
+            evidence,
+        )
+
+    # -- two processes, each in its own surroundings
+
+    def _side_by_side(self, place: Place, scratch: Path) -> tuple[Place, str, Evidence]:
+        seen, parting = self._both(scratch)
+        alignment = self.alignment = align(seen[0].rows, seen[1].rows)
+        judged = judge_round_off(seen[0].rows, seen[1].rows)
+        draws = first_extra_draw(*(from_rows(side.draws) for side in seen))
+        evidence = Evidence(
+            "two replays",
+            alignment=alignment.sentence(),
+            round_off=judged.sentence(),
+            arrival=tuple(_arrived(side) for side in seen),
+            draws=None if draws is None else draws.sentence(),
+        )
+        if parting is None:
+            return place, _judged(judged), evidence
+        n_elements, largest = _difference(seen[0].kept, seen[1].kept)
+        named = replace(named_by(place, parting), max_abs=largest, n_elements=n_elements)
+        return named, _judged(judged), replace(evidence, parting=parting.sentence())
+
+    # -- replays
+
+    def _replay(self, side: Side, scratch: Path) -> Replay:
+        """The step again and again in one process, then its operations one by one."""
+        with progress(self._step + 3, f"replay of {side[1].name}", quiet=self._effort.quiet) as bar:
+            return replay(
+                self._request(side),
+                side[1],
+                step=self._step,
+                scratch=scratch,
+                repetitions=self._effort.repetitions,
+                suspects=self._effort.suspects,
+                on_event=lambda event: bar.advance(event["name"]),
+            )
+
+    def _both(self, scratch: Path) -> tuple[list[Replay], Parting | None]:
+        """Both runs' steps at the same time, and the operation in which they part."""
+        rows: list[list[Any] | None] = [None, None]
+        both_there = threading.Barrier(2)
+        parting: list[Parting | None] = [None]
+
+        def choose(index: int, own: list[Any]) -> int | None:
+            rows[index] = own
+            both_there.wait()
+            if index == 0:
+                parting[0] = first_parting(rows[0] or [], rows[1] or [])
+            both_there.wait()
+            if parting[0] is None:
+                return None
+            return (parting[0].a, parting[0].b)[index].index
+
+        def one(index: int) -> Replay:
+            side = self._sides[index]
+            try:
+                return replay(
+                    requests[index],
+                    side[1],
+                    step=self._step,
+                    scratch=scratch / "ab"[index],
+                    choose=lambda own: choose(index, own),
+                    on_event=lambda event: bar.advance(event["name"]),
+                )
+            except BaseException:
+                both_there.abort()  # the other one must not wait for ever
+                raise
+
+        requests = [self._request(side) for side in self._sides]
+        names = " and ".join(repeat.name for _, repeat in self._sides)
+        with (
+            progress(2 * (self._step + 3), f"replays of {names}", quiet=self._effort.quiet) as bar,
+            ThreadPoolExecutor(2) as pool,  # each thread only waits for its process
+        ):
+            futures = [pool.submit(one, index) for index in (0, 1)]
+        problems = [future.exception() for future in futures]
+        for problem in sorted(filter(None, problems), key=_is_consequence):
+            raise problem
+        return [future.result() for future in futures], parting[0]
+
+    def _request(self, side: Side) -> Request:
+        run, repeat = side
+        return Request(run.spec, repeat.index, Path(), self._images(side), self._model(run))
+
+    def _images(self, side: Side) -> Path:
+        run, repeat = side
+        folder = Path(repeat.manifest.data.path if self._data is None else self._data)
+        if not folder.is_dir():
+            raise CannotLook(
+                f"the images of {repeat.name} are not at {folder} any more; name their folder "
+                "with --data"
+            )
+        found = folder_digest(folder).digest
+        if found != run.spec.data_digest:
+            raise CannotLook(
+                f"{folder} does not hold the images of {repeat.name} (digest {found[:12]}…, "
+                f"expected {run.spec.data_digest[:12]}…); name their folder with --data"
+            )
+        return folder.resolve()
+
+    def _model(self, run: Run) -> ModelSource:
+        try:
+            source = find_model(run.spec.model, self._store)
+        except BadInput as error:
+            raise CannotLook(str(error)) from error
+        if source.digest != run.spec.model_digest:
+            raise CannotLook(f"the model {run.spec.model} is not the one that was trained")
+        return source
+
+    def _ends_as(self, seen: Replay) -> str:
+        """Whose bits a replay of the step ends in."""
+        ends = {}
+        for letter, (_, repeat) in zip("ab", self._sides, strict=True):
+            stored = by_place(Ledger.read(repeat.folder / LEDGER).entries)
+            ends[letter] = all(
+                other is None or other.digest == entry.digest
+                for entry in seen.entries
+                if (other := stored.get((entry.step, entry.stage, entry.name))) is not None
+            )
+        if ends["a"] and ends["b"]:
+            return "both"
+        return next((letter for letter, same in ends.items() if same), "neither")
+
+
+def stored_rows(repeat: Repeat, name: str, step: int) -> list[Any]:
+    """Operations or draws of one step that a run wrote down; none where it did not."""
+    from cellrepro.record.operation_ledger import DrawRow, OperationRow
+
+    path = repeat.folder / name
+    if not path.exists():
+        return []
+    kind = OperationRow if name == OPERATIONS else DrawRow
+    return [row for row in read_rows(path, kind) if row.step == step]
+
+
+def _may_explain(parting: Parting, place: Place) -> bool:
+    """Whether an operation can be why a stage differs: one that runs after the stage cannot.
+
+    The difference then came in between two operations, by a write that was none of them.
+    """
+    last = {"backward": "backward", "update": "update", "weights": "update"}
+    phases = ("forward", "backward", "update")
+    return phases.index(parting.a.phase) <= phases.index(last.get(place.stage, "forward"))
+
+
+def named_by(place: Place, parting: Parting) -> Place:
+    """A place with the operation in which two lists of operations part."""
+    row = parting.a
+    return replace(
+        place,
+        op=row.op,
+        module=row.module,
+        source=row.source,
+        phase=row.phase,
+        inputs=parting.inputs,
+    )
+
+
+def _audit_of(seen: Replay, place: Place) -> dict[str, Any] | None:
+    """What the audit says of the operation that was named."""
+    for op in seen.audited:
+        if (op["op"], op["module"], op["phase"]) == (place.op, place.module, place.phase):
+            return op
+    return None
+
+
+def _arrived(seen: Replay) -> str:
+    way = seen.arrival
+    start = "the initial weights" if way.start == 0 else f"the checkpoint at step {way.start}"
+    text = f"restored from {start}"
+    if seen.step > way.start:
+        text += f", {way.n_verified} of {seen.step - way.start} steps on the way in the stored bits"
+    if way.n_retries:
+        text += f" after {way.n_retries} tries that ended in others"
+    if way.parted_at is not None:
+        text += f"; from step {way.parted_at} on the stored bits could not be reached again"
+    return text
+
+
+def _is_consequence(problem: BaseException) -> bool:
+    """Whether a thread ended only because the other one had."""
+    return isinstance(problem, threading.BrokenBarrierError)
+
+
+def _judged(judged: RoundOff) -> str:
+    return judged.verdict if judged.verdict in ("round-off", "fault") else "unexplained"
+
+
+def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int, float | None]:
+    """How many elements of an operation's outputs differ, and by how much at most."""
+    from cellrepro.record.bits import difference
+
+    n_elements, largest = 0, None
+    for name in a.keys() & b.keys():
+        if name.startswith("outputs/"):
+            n, size = difference(a[name], b[name])
+            n_elements += n
+            largest = size if largest is None else max(largest, size)
+    return n_elements, largest
