@@ -17,6 +17,7 @@ EXPECTED = (
     "02_mask_comparison",
     "03_determinism_warnings",
     "04_cross_device_report",
+    "05_first_divergence",
     "06_inference_benchmark",
 )
 
