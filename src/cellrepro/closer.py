@@ -289,7 +289,7 @@ class Look:
 
     def _request(self, side: Side) -> Request:
         run, repeat = side
-        return Request(run.spec, repeat.index, Path(), self._images(side), self._model(run))
+        return Request(run.spec, repeat.index, Path(), self._images(side), self._model(side))
 
     def _images(self, side: Side) -> Path:
         run, repeat = side
@@ -307,14 +307,19 @@ class Look:
             )
         return folder.resolve()
 
-    def _model(self, run: Run) -> ModelSource:
-        try:
-            source = find_model(run.spec.model, self._store)
-        except BadInput as error:
-            raise CannotLook(str(error)) from error
-        if source.digest != run.spec.model_digest:
-            raise CannotLook(f"the model {run.spec.model} is not the one that was trained")
-        return source
+    def _model(self, side: Side) -> ModelSource:
+        """The weights that a run started from: by their name, or where they were."""
+        run, repeat = side
+        problem: object = "it is not the one that was trained"
+        for reference in (run.spec.model, repeat.manifest.model.path):
+            try:
+                source = None if reference is None else find_model(reference, self._store)
+            except BadInput as error:
+                problem = error
+                continue
+            if source is not None and source.digest == run.spec.model_digest:
+                return replace(source, label=run.spec.model)
+        raise _no_model(run, problem)
 
     def _ends_as(self, seen: Replay) -> str:
         """Whose bits a replay of the step ends in."""
@@ -340,6 +345,13 @@ def stored_rows(repeat: Repeat, name: str, step: int) -> list[Any]:
         return []
     kind = OperationRow if name == OPERATIONS else DrawRow
     return [row for row in read_rows(path, kind) if row.step == step]
+
+
+def _no_model(run: Run, problem: object) -> CannotLook:
+    return CannotLook(
+        f"the model {run.spec.model} that {run.key} started from is not to be found ({problem}); "
+        "put the file back where it was"
+    )
 
 
 def _may_explain(phase: str, place: Place) -> bool:

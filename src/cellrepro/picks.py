@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cellrepro.cells.images import folder_digest
+from cellrepro.cells.network import find_model
 from cellrepro.errors import BadInput
 from cellrepro.record.store import Repeat, Run, Store
 
@@ -152,3 +153,21 @@ def parted_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
         and a.manifest.weights.digest != b.manifest.weights.digest
     ]
     return min(found)[1:] if found else None
+
+
+def elsewhere(model: str, store: Store) -> str:
+    """A model reference as it can be used with another store: a run's weights by their file.
+
+    Parameters
+    ----------
+    model : str
+        ``tiny``, a Cellpose model name, a weights file, or ``KEY/REPEAT`` of a stored run.
+    store : Store
+        That holds the run.
+
+    Returns
+    -------
+    str
+    """
+    path = find_model(model, store).path
+    return model if path is None else str(path.resolve())

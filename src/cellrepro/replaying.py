@@ -210,7 +210,9 @@ class Stepper:
 
         spec = request.spec
         folder = read_folder(request.data)
-        self.network = build(request.model, seed=spec.seed, device=device, dtype="float32")
+        # In the profile's dtype, as the run began: bfloat16 rounds the weights, the loop widens them.
+        dtype = spec.profile_settings.get("dtype", "float32")
+        self.network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
         seed_everything(spec.seed)
         self.ledger = Ledger()
         self._listeners: list[Any] = [StepWatch(self.ledger)]

@@ -238,6 +238,7 @@ def _build(
         n_parameters=sum(parameter.numel() for parameter in network.parameters()),
         dtype=profile.dtype,
         initial_weights=digest,
+        path=None if path is None else str(path.resolve()),
     )
     if request.spec.task == "segment":
         return network, record, {}
@@ -299,9 +300,10 @@ def _certify(
     from cellrepro.certifying import CERTIFICATE, certify, segmenting
 
     spec = request.spec
+    dtype = Profile(**spec.profile_settings).dtype
 
     def begin(*, watch: Callable[[Any], Any], on_epoch: Callable[[Any], None]) -> tuple[Any, Loop]:
-        network = build(request.model, seed=spec.seed, device=device, dtype="float32")
+        network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
         seed_everything(spec.seed)
         loop = training_loop(
             spec,

@@ -36,6 +36,8 @@ class ModelRecord(_Record):
     dtype: str
     initial_weights: str
     """SHA-256 of the starting weights, written as the store writes weights."""
+    path: str | None = None
+    """Where the weights file was; informative only, the spec's digest says what was in it."""
 
 
 class TrainingRecord(_Record):
