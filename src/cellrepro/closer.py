@@ -26,7 +26,7 @@ from cellrepro.compare.alignment import (
 )
 from cellrepro.compare.ledgers import Difference
 from cellrepro.divergence import Evidence, Place
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput, CellreproError
 from cellrepro.record.draws import first_extra_draw, from_rows
 from cellrepro.record.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, by_place, read_rows
 from cellrepro.record.store import Repeat, Run, Store
@@ -117,9 +117,9 @@ class Look:
                 if not self._alike:
                     return self._side_by_side(place, Path(scratch))
                 seen = self._replay(self._sides[0], Path(scratch))
-        except (CannotLook, BadInput, NotPossibleHere):
-            if found is None:
-                raise
+        except (CannotLook, CellreproError) as error:
+            if found is None:  # a device that is not here, for example: the rest is told
+                raise CannotLook(str(error)) from error
             return found
         return self._repeated(place, seen) if found is None else self._held_against(found, seen)
 

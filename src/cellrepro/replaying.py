@@ -20,6 +20,7 @@ from typing import Any
 from cellrepro import child
 from cellrepro.child import Events
 from cellrepro.control import profiles
+from cellrepro.errors import BadInput
 from cellrepro.keeping import CHECKPOINTS
 from cellrepro.record.ledger import (
     LEDGER,
@@ -200,6 +201,8 @@ class Stepper:
     network, loop
     ledger : Ledger
         Of the steps made so far.
+    beginning : list of Entry
+        The initial weights.
     """
 
     def __init__(self, request: Request, device: Any) -> None:
@@ -210,9 +213,12 @@ class Stepper:
 
         spec = request.spec
         folder = read_folder(request.data)
-        # In the profile's dtype, as the run began: bfloat16 rounds the weights, the loop widens them.
+        # As the run began: bfloat16 rounds the weights, and the loop widens them again.
         dtype = spec.profile_settings.get("dtype", "float32")
         self.network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
+        beginning = Ledger()
+        StepWatch(beginning).weights("weights-init", self.network)
+        self.beginning = beginning.entries
         seed_everything(spec.seed)
         self.ledger = Ledger()
         self._listeners: list[Any] = [StepWatch(self.ledger)]
@@ -265,6 +271,20 @@ class Stepper:
         return Arrival(start, n_verified, n_retries, parted)
 
 
+def _refuse_other_weights(found: Sequence[Entry], stored: Sequence[Entry]) -> None:
+    expected = by_place(stored)
+    other = [
+        entry.name
+        for entry in found
+        if expected[(entry.step, entry.stage, entry.name)].digest != entry.digest
+    ]
+    if other:
+        raise BadInput(
+            f"the initial weights of {', '.join(other[:4])} are not those that the run began with, "
+            "so its steps cannot be gone through again here"
+        )
+
+
 def _agree(entries: Sequence[Entry], expected: Any) -> bool:
     """Whether a step ended where the stored one ended: weights, optimizer and generators."""
     for entry in entries:
@@ -298,6 +318,7 @@ def _work(text: str, events: Events) -> dict[str, Any]:
     ):
         events.tell("phase", name="images and flows")
         stepper = Stepper(request, device)
+        _refuse_other_weights(stepper.beginning, stored)
         nearest = checkpoints.nearest(Path(order["checkpoints"]), step=step)
         if nearest is not None:
             weights, optimizer = nearest.tensors()
