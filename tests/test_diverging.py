@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from cellrepro import child
+from cellrepro import child, closer
+from cellrepro.divergence import Place
 from cellrepro.diverging import diverge
 from cellrepro.errors import BadInput
 from cellrepro.growing import growth
@@ -156,8 +157,9 @@ class TestDoors:
             (["--operation-steps", "0"], "operation_steps is .0., but ledger is 'steps'"),
             (["--ledger", "ops", "--operation-steps", "a"], "expected numbers of steps"),
             (["--checkpoint-every", "-1"], "checkpoint_every is -1"),
+            (["--checkpoint-every", "0", "--keep-checkpoints"], "checkpoint_every, 0, for none"),
         ],
-        ids=["ledger", "steps without operations", "no steps", "negative"],
+        ids=["ledger", "steps without operations", "no steps", "negative", "none to keep"],
     )
     def test_training_refuses(self, small_data, tmp_path, invoke, monkeypatch, options, message):
         monkeypatch.setattr(child.subprocess, "Popen", None)  # nothing is to be started
@@ -234,3 +236,20 @@ def test_certificate(small_data, tmp_path, command):
     assert len(set(certificate["levels"].values())) == 1
     assert certificate["n_steps"] == 6
     assert certificate["n_changed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "stage", "expected"),
+    [
+        ("backward", "backward", True),
+        ("forward", "backward", True),
+        ("backward", "forward", False),
+        ("update", "backward", False),
+        ("update", "weights", True),
+        ("backward", "batch", False),
+    ],
+)
+def test_a_race_is_not_blamed_for_what_came_before_it(phase, stage, expected):
+    """A race in the backward pass is no reason why the forward pass differs."""
+    place = Place(step=3, epoch=0, stage=stage, names=("x",), said="x")
+    assert closer._may_explain(phase, place) is expected

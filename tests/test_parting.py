@@ -739,3 +739,15 @@ def test_a_place_without_an_operation_marks_none():
     told = parting.operations_map(align(*step_of()), parting=place(**BARE))
     assert not [line for line in told.picture.axes[0].lines if line.get_gid() == "named"]
     assert "first in" not in written(told)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "vacuous"),
+    [(Verdict.IDENTICAL, False), (Verdict.VACUOUS, True)],
+    ids=["trained", "nothing trained"],
+)
+def test_equality_over_nothing_is_said(verdict, vacuous):
+    """No difference between two runs that trained nothing is no proof."""
+    said = divergence(first=None, computed=None, verdict=verdict).sentence()
+    assert said.startswith("no difference in 1195 entries")
+    assert ("vacuous" in said) is vacuous

@@ -146,7 +146,10 @@ class Divergence:
     def sentence(self) -> str:
         """The answer in one sentence."""
         if self.first is None:
-            return f"no difference in {self.n_compared} entries of their ledgers and files"
+            over = f"no difference in {self.n_compared} entries of their ledgers and files"
+            if self.verdict != Verdict.VACUOUS:
+                return over
+            return f"{over}; vacuous: nothing was trained or found, so that proves little"
         parts = [_place_said(self.first)]
         if self.computed is not None and self.computed is not self.first:
             parts.append(f"it first shows in {_place_said(self.computed)}")

@@ -233,9 +233,15 @@ def train(
         If this machine lacks the device, memory or disk.
     """
     plan = plan_training(data, **parameters)
+    every = _checkpoint_every(checkpoint_every, plan)
+    if keep_checkpoints and not every:
+        raise BadInput(
+            "keep_checkpoints asks for checkpoints and checkpoint_every, 0, for none; give the "
+            "epochs between them, 1 or more"
+        )
     keeping = Keeping(
         resume=resume,
-        checkpoint_every=_checkpoint_every(checkpoint_every, plan),
+        checkpoint_every=every,
         keep_checkpoints=keep_checkpoints,
         operation_steps=_operation_steps(operation_steps, plan.spec),
         certify=certify,
