@@ -10,8 +10,9 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,6 +26,8 @@ _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 if TYPE_CHECKING:
     from cellrepro.auditing import TrainingAudit
+    from cellrepro.compare.changes import ObjectChange
+    from cellrepro.compare.masks import MaskComparison
     from cellrepro.comparison import Comparison
     from cellrepro.divergence import Divergence
     from cellrepro.doctor import Diagnosis
@@ -512,14 +515,37 @@ def _comparison_document(result: Comparison) -> dict[str, Any]:
         "verdict": result.verdict,
         "differs": list(result.differs),
         "weights": weights,
-        "masks": {name: asdict(masks) for name, masks in result.masks.items()},
-        "objects": result.n_objects,
+        "masks": {name: _masks_document(masks) for name, masks in result.masks.items()},
+        "objects": {
+            **result.n_objects,
+            "changes": [
+                {"image": name, **_change_document(change)}
+                for name, masks in result.masks.items()
+                for change in masks.objects
+            ],
+        },
         "ppm": result.ppm,
         "environment": dict(result.environment),
         "spec": dict(result.spec),
         "ap50": result.ap50,
         "notes": list(result.notes),
     }
+
+
+def _masks_document(masks: MaskComparison) -> dict[str, Any]:
+    """Every figure; the objects of all images stand together elsewhere."""
+    counts = ("kept", "moved", "lost", "gained", "split", "merged", "renumbered", "unmatched")
+    return {
+        **{f.name: getattr(masks, f.name) for f in fields(masks) if f.name != "objects"},
+        **{f"n_{name}": getattr(masks, f"n_{name}") for name in counts},
+        "changed": masks.changed,
+        "lost": masks.lost,
+        "gained": masks.gained,
+    }
+
+
+def _change_document(change: ObjectChange) -> dict[str, Any]:
+    return {**change._asdict(), "renumbered": change.renumbered}
 
 
 def _comparison_lines(result: Comparison) -> list[str]:
@@ -535,14 +561,39 @@ def _comparison_lines(result: Comparison) -> list[str]:
         n = result.n_objects
         lines.append(
             f"  masks of {len(result.masks)} images: {result.ppm:.0f} ppm of the pixels differ; "
-            f"objects {n['a']} and {n['b']}, {n['matched']} matched, {n['lost']} lost, "
-            f"{n['gained']} gained"
+            f"objects {n['a']} and {n['b']}, {n['matched']} matched at IoU 0.5"
         )
+        lines += _change_lines(result.masks)
     if result.ap50 is not None and None not in result.ap50:
         lines.append(f"  ground truth: AP@0.5 {result.ap50[0]:.3f} and {result.ap50[1]:.3f}")
-    for title, fields in (("spec", result.spec), ("environment", result.environment)):
-        lines += [f"  {title} {name}: {a!r} and {b!r}" for name, (a, b) in fields.items()]
+    for title, differing in (("spec", result.spec), ("environment", result.environment)):
+        lines += [f"  {title} {name}: {a!r} and {b!r}" for name, (a, b) in differing.items()]
     return lines + [f"  note: {note}" for note in result.notes]
+
+
+_MOST_CHANGES = 12  # objects that are named on a screen; --json names them all
+
+
+def _change_lines(masks: Mapping[str, MaskComparison]) -> list[str]:
+    """How many objects of each kind there are, and those that are not where they were."""
+    every = [(name, change) for name, result in masks.items() for change in result.objects]
+    counts = Counter(change.kind.value for _, change in every)
+    lines = [
+        "  objects: " + (", ".join(f"{n} {kind}" for kind, n in counts.most_common()) or "none")
+    ]
+    changed = [(name, change) for name, change in every if change.kind != "kept"]
+    for name, change in changed[:_MOST_CHANGES]:
+        sides = [", ".join(map(str, labels)) for labels in (change.labels_a, change.labels_b)]
+        axes = ("z", "y", "x")[-len(change.position) :]
+        place = ", ".join(f"{a} {at:.0f}" for a, at in zip(axes, change.position, strict=True))
+        lines.append(
+            f"    {change.kind.value:6} {' -> '.join(side or 'nothing' for side in sides)} in "
+            f"{name} at {place}, {change.area_a} -> {change.area_b} pixels"
+            + (f", IoU {change.iou:.2f}" if change.iou else "")
+        )
+    if len(changed) > _MOST_CHANGES:
+        lines.append(f"    and {len(changed) - _MOST_CHANGES} more; --json names them all")
+    return lines
 
 
 def _divergence_document(found: Divergence) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Comparisons: which sameness holds between masks or weights, and where and how far it breaks."""
 
+from cellrepro.compare.changes import ObjectChange, ObjectKind
 from cellrepro.compare.masks import (
     LARGEST_LABEL,
     THRESHOLDS,
@@ -28,6 +29,8 @@ __all__ = [
     "THRESHOLDS",
     "Category",
     "MaskComparison",
+    "ObjectChange",
+    "ObjectKind",
     "Similarity",
     "TensorComparison",
     "Verdict",

@@ -2,21 +2,40 @@
 
 A label image is an integer array of shape (Y, X) or (Z, Y, X); 0 is background and every other
 number, up to 2**32 - 1 and with gaps allowed, is one object. ``a`` and ``b`` stand where neither
-side is the truth.
+side is the truth; where one is, it is ``a``.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cellrepro.compare.boundaries import TOLERANCE, match_boundaries
+from cellrepro.compare.changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.compare.labels import LARGEST_LABEL, label_image, label_images
+from cellrepro.compare.overlap import Overlap, matches, overlap, partners, runs
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.errors import BadInput
 
-LARGEST_LABEL = 2**32 - 1
+__all__ = [
+    "LARGEST_LABEL",
+    "THRESHOLDS",
+    "Category",
+    "MaskComparison",
+    "average_precision",
+    "canonical",
+    "categories",
+    "compare_masks",
+    "same_objects",
+]
+
 # Written out: arange(0.5, 1, 0.05) holds 0.6000000000000001, which an IoU of 3/5 fails.
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
@@ -42,7 +61,8 @@ class MaskComparison:
 
     Two objects are *partners* if the one-to-one assignment with the largest total overlap pairs
     them; pixels are counted by it. Two objects *match* if their intersection over union (IoU) is
-    at least 0.5; objects are counted by that. An IoU above 0.5 implies partners.
+    at least a threshold; scores are counted by that, and where no threshold is named it is 0.5. An
+    IoU above 0.5 implies partners. ``objects`` says in words what became of each.
 
     Attributes
     ----------
@@ -66,21 +86,44 @@ class MaskComparison:
         Differing pixels per million; NaN if there are no pixels.
     n_objects_a, n_objects_b : int
         Objects.
-    n_matched : int
-        Objects of a with a match (IoU >= 0.5) in b, one to one.
-    n_kept : int
-        Objects outlined alike in both, pixel for pixel (IoU = 1).
-    lost, gained : tuple of int
-        Labels, as given, of the objects of a (of b) without a match; in raster order.
+    objects : tuple of ObjectChange
+        What became of every object, each in exactly one; see `cellrepro.compare.changes`.
     thresholds : tuple of float
-        IoU thresholds of ``ap``.
-    ap : ndarray of float64, shape (T,)
-        `average_precision` at each threshold; the same whichever image is called the truth.
+        IoU thresholds of the four arrays that follow.
+    ap, precision, recall, f1 : ndarray of float64, shape (T,)
+        With TP matches: TP over all objects of either (`average_precision`), over the objects of
+        b, over the objects of a, and 2 TP over the sum of both. NaN where there are none of these.
+    n_matched : int
+        Objects of a with a match in b, one to one.
     ap50, precision50, recall50 : float
-        At IoU 0.5 with a as the truth: matched over all objects of either, over the objects of b,
-        over the objects of a. NaN where there are none of these.
+        At IoU 0.5.
     mean_matched_iou : float
         Mean IoU of the matches; NaN if there are none.
+    dice : float
+        Twice the pixels that are cell in both over the sum of the pixels that are cell in each
+        (Dice 1945); NaN if there are none.
+    aji : float
+        Aggregated Jaccard index with a as the truth (Kumar et al., IEEE TMI 2017): for each object
+        of a the object of b with the largest IoU; their intersections over their unions and all
+        that is left over. NaN if there are no objects. Not the measure that
+        ``cellpose.metrics.aggregated_jaccard_index`` (4.2.1.1) returns under that name.
+    pq, sq, dq : float
+        Panoptic quality (Kirillov et al., CVPR 2019) = segmentation quality (mean IoU of the
+        matches with an IoU above 0.5; NaN if there are none) times detection quality (their F1).
+        ``pq`` and ``dq`` are NaN if there are no objects.
+    boundary_f1, boundary_precision, boundary_recall : float
+        See `cellrepro.compare.boundaries.match_boundaries`.
+    tolerance : float
+        Of the boundaries, pixels.
+    vi, vi_split, vi_merge : float
+        Variation of information in bits (Meilă 2003), background counting as one more object:
+        ``vi_split`` = H(b | a) grows where b cuts objects of a, ``vi_merge`` = H(a | b) where it
+        joins them, and ``vi`` is their sum. NaN if there are no pixels.
+    rand_error, rand_precision, rand_recall : float
+        Adapted Rand error (SNEMI3D) with a as the truth, over the pixels where a has an object.
+        Precision is the share of the pairs of pixels joined in b that are joined in a as well,
+        recall the reverse; ``skimage.metrics.adapted_rand_error`` (0.26) returns the two the other
+        way round. NaN where there is no pair of pixels.
     mean_area_a, mean_area_b : float
         Pixels per object; NaN if there are none.
     mean_area_difference : float
@@ -104,20 +147,95 @@ class MaskComparison:
     ppm: float
     n_objects_a: int
     n_objects_b: int
-    n_matched: int
-    n_kept: int
-    lost: tuple[int, ...]
-    gained: tuple[int, ...]
+    objects: tuple[ObjectChange, ...]
     thresholds: tuple[float, ...]
     ap: NDArray[np.float64]
+    precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    f1: NDArray[np.float64]
+    n_matched: int
     ap50: float
     precision50: float
     recall50: float
     mean_matched_iou: float
+    dice: float
+    aji: float
+    pq: float
+    sq: float
+    dq: float
+    boundary_f1: float
+    boundary_precision: float
+    boundary_recall: float
+    tolerance: float
+    vi: float
+    vi_split: float
+    vi_merge: float
+    rand_error: float
+    rand_precision: float
+    rand_recall: float
     mean_area_a: float
     mean_area_b: float
     mean_area_difference: float
     mean_matched_area_difference: float
+
+    @property
+    def n_unmatched(self) -> int:
+        """Objects of either side without a match."""
+        return self.n_objects_a + self.n_objects_b - 2 * self.n_matched
+
+    @property
+    def changed(self) -> float:
+        """Share of the objects of both sides that have no match, 1 - F1; NaN if there are none."""
+        return _ratio(self.n_unmatched, self.n_objects_a + self.n_objects_b)
+
+    @cached_property
+    def _n_of_kind(self) -> Counter[ObjectKind]:
+        return Counter(change.kind for change in self.objects)
+
+    @property
+    def n_kept(self) -> int:
+        """Objects that are where they were."""
+        return self._n_of_kind[ObjectKind.KEPT]
+
+    @property
+    def n_moved(self) -> int:
+        """Objects whose counterpart lies elsewhere."""
+        return self._n_of_kind[ObjectKind.MOVED]
+
+    @property
+    def n_lost(self) -> int:
+        """Objects that only a has."""
+        return self._n_of_kind[ObjectKind.LOST]
+
+    @property
+    def n_gained(self) -> int:
+        """Objects that only b has."""
+        return self._n_of_kind[ObjectKind.GAINED]
+
+    @property
+    def n_split(self) -> int:
+        """Objects of a that are several in b."""
+        return self._n_of_kind[ObjectKind.SPLIT]
+
+    @property
+    def n_merged(self) -> int:
+        """Objects of b that are several in a."""
+        return self._n_of_kind[ObjectKind.MERGED]
+
+    @property
+    def n_renumbered(self) -> int:
+        """Kept and moved objects whose number differs."""
+        return sum(change.renumbered for change in self.objects)
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Labels of the objects that only a has."""
+        return tuple(c.labels_a[0] for c in self.objects if c.kind == ObjectKind.LOST)
+
+    @property
+    def gained(self) -> tuple[int, ...]:
+        """Labels of the objects that only b has."""
+        return tuple(c.labels_b[0] for c in self.objects if c.kind == ObjectKind.GAINED)
 
 
 def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
@@ -146,8 +264,21 @@ def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
     >>> canonical([[0, 9], [7, 9]]).tolist()
     [[0, 1], [2, 1]]
     """
-    image = _label_image("masks", masks)
-    return _in_raster_order(image).image.astype(np.uint32)
+    image = label_image("masks", masks)
+    labels, first = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for block in runs(image, image):
+        found, at = np.unique(block.labels_a.astype(np.int64), return_index=True)
+        new = ~np.isin(found, labels, assume_unique=True) & (found > 0)
+        labels = np.concatenate([labels, found[new]])
+        first = np.concatenate([first, block.starts[at[new]]])
+    by_label = np.argsort(labels)
+    number = np.empty(len(labels) + 1, np.uint32)
+    number[0] = 0
+    number[1:][np.argsort(first[by_label])] = np.arange(1, len(labels) + 1)
+    known = np.concatenate([np.zeros(1, np.int64), labels[by_label]])
+    return _painted(
+        image, image, np.uint32, lambda a, _: number[np.searchsorted(known, a.astype(np.int64))]
+    )
 
 
 def same_objects(a: ArrayLike, b: ArrayLike) -> bool:
@@ -175,44 +306,62 @@ def same_objects(a: ArrayLike, b: ArrayLike) -> bool:
     >>> same_objects([[0, 1], [1, 1]], [[0, 1], [2, 2]])
     False
     """
-    image_a, image_b = _label_images(("a", a), ("b", b))
-    return bool(np.array_equal(canonical(image_a), canonical(image_b)))
+    table = overlap(*label_images(("a", a), ("b", b)))
+    return not _category_counts(table)[Category.ONLY_A :].any()
 
 
 def compare_masks(
-    a: ArrayLike, b: ArrayLike, *, thresholds: Iterable[float] = THRESHOLDS
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    thresholds: Iterable[float] = THRESHOLDS,
+    tolerance: float = TOLERANCE,
 ) -> MaskComparison:
-    """Get the verdict on two label images, and how many pixels and objects differ.
+    """Get the verdict on two label images, what became of every object, and every score.
 
     Parameters
     ----------
     a, b : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background, every other label one object. Neither has to be the truth; for
-        ``precision50`` and ``recall50`` a is.
+        0 is background, every other label one object. Neither has to be the truth; where the two
+        sides mean different things (precision, recall, AJI, the Rand error), a is.
     thresholds : iterable of float
-        IoU thresholds of ``ap``, in (0, 1].
+        IoU thresholds of ``ap``, ``precision``, ``recall`` and ``f1``, in (0, 1].
+    tolerance : float
+        By which boundaries may lie apart, pixels.
 
     Returns
     -------
     MaskComparison
-        Swapping a and b swaps its sides and changes nothing else; renumbering the objects of
-        either only turns ``identical`` into ``same-objects``.
+        Renumbering the objects of either only turns ``identical`` into ``same-objects``. Swapping
+        a and b swaps the two sides, and changes nothing else but the AJI and the Rand error.
 
     Raises
     ------
     BadInput
-        If the shapes differ, one is no label image, or a threshold is outside (0, 1].
+        If the shapes differ, one is no label image, a threshold is outside (0, 1], or the tolerance
+        is no number of pixels.
+
+    Examples
+    --------
+    >>> result = compare_masks([[1, 1, 0, 2]], [[1, 1, 0, 0]])
+    >>> [(change.kind.value, change.labels_a, change.position) for change in result.objects]
+    [('kept', (1,), (0.0, 0.5)), ('lost', (2,), (0.0, 3.0))]
     """
-    image_a, image_b = _label_images(("a", a), ("b", b))
+    image_a, image_b = label_images(("a", a), ("b", b))
     limits = _thresholds(thresholds)
-    overlap = _overlap(image_a, image_b)
-    counts = _category_counts(overlap)
+    table = overlap(image_a, image_b)
+    counts = _category_counts(table)
     n_differing = int(counts[Category.ONLY_A :].sum())
-    matches = _matches(overlap, 0.5)
-    rows, columns = overlap.rows[matches], overlap.columns[matches]
-    mean_area_a, mean_area_b = _mean(overlap.areas_a), _mean(overlap.areas_b)
+    matched = matches(table, 0.5)
+    rows, columns = table.rows[matched], table.columns[matched]
+    n_each = np.array([len(matches(table, limit)) for limit in limits], np.float64)
+    mean_area_a, mean_area_b = _mean(table.areas_a), _mean(table.areas_b)
+    boundaries = match_boundaries(image_a, image_b, tolerance=tolerance)
+    sq, dq, pq = _panoptic(table)
+    vi_split, vi_merge = _information(table)
+    rand_error, rand_precision, rand_recall = _rand(table)
     return MaskComparison(
-        verdict=_verdict(image_a, image_b, overlap, n_differing),
+        verdict=_verdict(table, n_differing),
         shape=image_a.shape,
         dtype_a=str(image_a.dtype),
         dtype_b=str(image_b.dtype),
@@ -225,22 +374,38 @@ def compare_masks(
         n_other_object=int(counts[Category.OTHER_OBJECT]),
         n_differing=n_differing,
         ppm=1e6 * _ratio(n_differing, image_a.size),
-        n_objects_a=overlap.n_a,
-        n_objects_b=overlap.n_b,
-        n_matched=len(matches),
-        n_kept=int(np.count_nonzero(overlap.iou == 1)),
-        lost=_labels_without(overlap.labels_a, rows),
-        gained=_labels_without(overlap.labels_b, columns),
+        n_objects_a=table.n_a,
+        n_objects_b=table.n_b,
+        objects=object_changes(table),
         thresholds=tuple(limits.tolist()),
-        ap=_average_precision(overlap, limits),
-        ap50=float(_average_precision(overlap, np.array([0.5]))[0]),
-        precision50=_ratio(len(matches), overlap.n_b),
-        recall50=_ratio(len(matches), overlap.n_a),
-        mean_matched_iou=_mean(overlap.iou[matches]),
+        ap=_shares(n_each, table.n_a + table.n_b - n_each),
+        precision=_shares(n_each, table.n_b),
+        recall=_shares(n_each, table.n_a),
+        f1=_shares(2 * n_each, table.n_a + table.n_b),
+        n_matched=len(matched),
+        ap50=_ratio(len(matched), table.n_a + table.n_b - len(matched)),
+        precision50=_ratio(len(matched), table.n_b),
+        recall50=_ratio(len(matched), table.n_a),
+        mean_matched_iou=_mean(table.iou[matched]),
+        dice=_ratio(2 * int(table.pixels.sum()), int(table.areas_a.sum() + table.areas_b.sum())),
+        aji=_aggregated_jaccard(table),
+        pq=pq,
+        sq=sq,
+        dq=dq,
+        boundary_f1=boundaries.f1,
+        boundary_precision=boundaries.precision,
+        boundary_recall=boundaries.recall,
+        tolerance=float(tolerance),
+        vi=vi_split + vi_merge,
+        vi_split=vi_split,
+        vi_merge=vi_merge,
+        rand_error=rand_error,
+        rand_precision=rand_precision,
+        rand_recall=rand_recall,
         mean_area_a=mean_area_a,
         mean_area_b=mean_area_b,
         mean_area_difference=mean_area_b - mean_area_a,
-        mean_matched_area_difference=_mean(overlap.areas_b[columns] - overlap.areas_a[rows]),
+        mean_matched_area_difference=_mean(table.areas_b[columns] - table.areas_a[rows]),
     )
 
 
@@ -271,20 +436,25 @@ def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
     >>> categories([[1, 1, 1, 0]], [[4, 4, 9, 9]]).tolist()
     [[1, 1, 4, 3]]
     """
-    image_a, image_b = _label_images(("a", a), ("b", b))
-    overlap = _overlap(image_a, image_b)
-    partner_of = np.zeros(overlap.n_a + 1, np.int64)  # 0: none
-    partners = _partners(overlap)
-    partner_of[overlap.rows[partners] + 1] = overlap.columns[partners] + 1
+    image_a, image_b = label_images(("a", a), ("b", b))
+    table = overlap(image_a, image_b)
+    chosen = partners(table)
+    with_partner = np.sort(table.labels_a[table.rows[chosen]])
+    by_label = np.argsort(table.labels_a[table.rows[chosen]])
+    partner = table.labels_b[table.columns[chosen]][by_label]
 
-    in_a, in_b = overlap.image_a > 0, overlap.image_b > 0
-    result = np.zeros(image_a.shape, np.uint8)
-    result[in_a & ~in_b] = Category.ONLY_A
-    result[in_b & ~in_a] = Category.ONLY_B
-    same = partner_of[overlap.image_a] == overlap.image_b
-    result[in_a & in_b & same] = Category.AGREE
-    result[in_a & in_b & ~same] = Category.OTHER_OBJECT
-    return result
+    def category(labels_a: NDArray, labels_b: NDArray) -> NDArray[np.uint8]:
+        wide_a, wide_b = labels_a.astype(np.int64), labels_b.astype(np.int64)
+        same = np.zeros(len(wide_a), bool)
+        if len(with_partner):
+            at = np.minimum(np.searchsorted(with_partner, wide_a), len(with_partner) - 1)
+            same = (with_partner[at] == wide_a) & (partner[at] == wide_b)
+        in_a, in_b = wide_a > 0, wide_b > 0
+        result = np.where(in_a & in_b, Category.OTHER_OBJECT, 2 * in_a + 3 * in_b)
+        result[same] = Category.AGREE
+        return result.astype(np.uint8)
+
+    return _painted(image_a, image_b, np.uint8, category)
 
 
 def average_precision(
@@ -322,50 +492,10 @@ def average_precision(
     >>> average_precision(truth, [[3, 3, 0, 0], [3, 0, 0, 0]], (0.5, 0.75, 0.8)).tolist()
     [0.5, 0.5, 0.0]
     """
-    image_truth, image_predicted = _label_images(("truth", truth), ("predicted", predicted))
-    return _average_precision(_overlap(image_truth, image_predicted), _thresholds(thresholds))
-
-
-# Checking what was given
-
-
-def _label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
-    image = np.asarray(masks)
-    if image.dtype.kind not in "iu":
-        raise BadInput(
-            f"{name} has dtype {image.dtype}, and a label image holds integers, 0 for background "
-            "and one number per object; label a foreground map first (scipy.ndimage.label), or "
-            "cast with .astype('int32') if every value is whole and none is NaN"
-        )
-    if image.ndim not in (2, 3):
-        raise BadInput(
-            f"{name} has shape {image.shape}, and a label image has shape (Y, X) or (Z, Y, X); "
-            "compare the images of a series one by one, without channels"
-        )
-    if image.size and image.min() < 0:
-        raise BadInput(
-            f"{name} holds the negative label {image.min()}, and labels are 0 for background and "
-            "positive for objects; set what is to be ignored to 0 in both images"
-        )
-    if image.size and image.max() > LARGEST_LABEL:
-        raise BadInput(
-            f"{name} holds the label {image.max()}, and the largest one is {LARGEST_LABEL}; "
-            "renumber the objects first (skimage.segmentation.relabel_sequential)"
-        )
-    return image
-
-
-def _label_images(
-    first: tuple[str, ArrayLike], second: tuple[str, ArrayLike]
-) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    a, b = _label_image(*first), _label_image(*second)
-    if a.shape != b.shape:
-        # Cellpose 4.2.1.1 compares sizes only, and scores (2, 3) against (3, 2).
-        raise BadInput(
-            f"label images differ in shape: {first[0]} has {a.shape}, {second[0]} has {b.shape}; "
-            "check that both belong to the same image, then transpose, crop or resize one of them"
-        )
-    return a, b
+    limits = _thresholds(thresholds)
+    table = overlap(*label_images(("truth", truth), ("predicted", predicted)))
+    n_each = np.array([len(matches(table, limit)) for limit in limits], np.float64)
+    return _shares(n_each, table.n_a + table.n_b - n_each)
 
 
 def _thresholds(thresholds: Iterable[float] | float) -> NDArray[np.float64]:
@@ -379,210 +509,115 @@ def _thresholds(thresholds: Iterable[float] | float) -> NDArray[np.float64]:
     return limits
 
 
-# The contingency table of two label images
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    """A label image numbered by first appearance, and the ``labels`` its objects had."""
-
-    image: NDArray[np.int64]
-    labels: NDArray[np.integer]
-
-
-def _in_raster_order(image: NDArray[np.integer]) -> _Numbered:
-    flat = image.ravel()
-    labels = np.unique(flat)
-    labels = labels[labels > 0]
-    position = _positions(flat, labels)
-    # Of equal indices the last assignment stays, so running backwards keeps the first pixel.
-    first = np.zeros(len(labels) + 1, np.int64)
-    first[position[::-1]] = np.arange(flat.size - 1, -1, -1)
-    order = np.argsort(first[1:])
-    number = np.zeros(len(labels) + 1, np.int64)
-    number[order + 1] = np.arange(1, len(labels) + 1)
-    return _Numbered(number[position].reshape(image.shape), labels[order])
-
-
-def _positions(flat: NDArray[np.integer], labels: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Position of every pixel's label in the sorted ``labels``, from 1; 0 is background."""
-    if not len(labels):
-        return np.zeros(flat.size, np.int64)
-    if labels[-1] <= 4 * flat.size:  # a table costs less than a search per pixel
-        table = np.zeros(int(labels[-1]) + 1, np.int64)
-        table[labels] = np.arange(1, len(labels) + 1)
-        return table[flat]
-    position = np.searchsorted(labels, flat) + 1
-    position[flat == 0] = 0
-    return position
-
-
-@dataclass(frozen=True)
-class _Overlap:
-    """Which objects of two label images overlap, and by how much; only pairs that do.
-
-    Objects count from 0 in raster order of first appearance, so that nothing computed from this
-    depends on their labels. Pairs are sorted by (row, column).
-    """
-
-    image_a: NDArray[np.int64]
-    image_b: NDArray[np.int64]
-    labels_a: NDArray[np.integer]
-    labels_b: NDArray[np.integer]
-    areas_a: NDArray[np.int64]
-    areas_b: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    pixels: NDArray[np.int64]
-    iou: NDArray[np.float64]
-    n_background: int
-
-    @property
-    def n_a(self) -> int:
-        return len(self.labels_a)
-
-    @property
-    def n_b(self) -> int:
-        return len(self.labels_b)
-
-
-def _overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> _Overlap:
-    numbered_a, numbered_b = _in_raster_order(a), _in_raster_order(b)
-    n_columns = len(numbered_b.labels) + 1
-    codes = numbered_a.image.ravel() * n_columns + numbered_b.image.ravel()
-    pairs, pixels = np.unique(codes, return_counts=True)
-    rows, columns = np.divmod(pairs, n_columns)
-    areas_a = np.bincount(numbered_a.image.ravel(), minlength=len(numbered_a.labels) + 1)
-    areas_b = np.bincount(numbered_b.image.ravel(), minlength=n_columns)
-    background = (rows == 0) & (columns == 0)
-    objects = (rows > 0) & (columns > 0)
-    intersection = pixels[objects]
-    union = areas_a[rows[objects]] + areas_b[columns[objects]] - intersection
-    return _Overlap(
-        image_a=numbered_a.image,
-        image_b=numbered_b.image,
-        labels_a=numbered_a.labels,
-        labels_b=numbered_b.labels,
-        areas_a=areas_a[1:],
-        areas_b=areas_b[1:],
-        rows=rows[objects] - 1,
-        columns=columns[objects] - 1,
-        pixels=intersection,
-        iou=intersection / union,
-        n_background=int(pixels[background].sum()),
-    )
-
-
-# Pairing objects; both functions return positions in the list of overlapping pairs
-
-
-def _matches(overlap: _Overlap, threshold: float) -> NDArray[np.intp]:
-    """Largest set of one-to-one pairs with at least this IoU."""
-    eligible = np.flatnonzero(overlap.iou >= threshold)
-    rows, columns = overlap.rows[eligible], overlap.columns[eligible]
-    if threshold >= 0.5:
-        # No assignment is needed. Say object i overlaps j and k with IoU >= 1/2 each. Then
-        # |i & j| >= |i | j| / 2 >= |i| / 2, and so does |i & k|. As j and k are disjoint, both
-        # are |i| / 2 exactly, hence |i | j| = |i|: j and k are the two halves of i, inside it,
-        # and overlap nothing else. So above 1/2 every eligible pair is on its own, and at 1/2
-        # the only ties are an object and its two exact halves, of which one can match.
-        first_of_row = np.zeros(len(eligible), bool)
-        first_of_row[np.unique(rows, return_index=True)[1]] = True
-        first_of_column = np.zeros(len(eligible), bool)
-        first_of_column[np.unique(columns, return_index=True)[1]] = True
-        return eligible[first_of_row & first_of_column]
-    if not len(eligible):
-        return eligible
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
-    graph = csr_array((np.ones(len(eligible)), (rows, columns)), shape=(overlap.n_a, overlap.n_b))
-    column_of_row = maximum_bipartite_matching(graph, perm_type="column")
-    return eligible[column_of_row[rows] == columns]
-
-
-def _partners(overlap: _Overlap) -> NDArray[np.intp]:
-    """One-to-one pairs with the largest total overlap in pixels."""
-    # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l
-    # instead, then |i & k| + |l & j| <= |i| - |i & j| + |j| - |i & j| < |i & j|, because
-    # IoU > 1/2 means |i| + |j| < 3 |i & j|; so pairing i with j overlaps more.
-    certain = overlap.iou > 0.5
-    free_row = np.ones(overlap.n_a, bool)
-    free_row[overlap.rows[certain]] = False
-    free_column = np.ones(overlap.n_b, bool)
-    free_column[overlap.columns[certain]] = False
-    open_pairs = np.flatnonzero(free_row[overlap.rows] & free_column[overlap.columns])
-    chosen = _heaviest_assignment(
-        overlap.rows[open_pairs], overlap.columns[open_pairs], overlap.pixels[open_pairs]
-    )
-    return np.sort(np.concatenate([np.flatnonzero(certain), open_pairs[chosen]]))
-
-
-def _heaviest_assignment(
-    rows: NDArray[np.int64], columns: NDArray[np.int64], weights: NDArray[np.int64]
-) -> NDArray[np.intp]:
-    """Positions of the pairs of a heaviest one-to-one assignment on a sparse graph."""
-    if not len(rows):
-        return np.zeros(0, np.intp)
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
-
-    # linear_sum_assignment (scipy 1.17) wants a dense table, and scipy's sparse solver only knows
-    # assignments in which every row has a partner. So every row and column gets a stand-in of
-    # weight 0, and the stand-ins of an overlapping pair may pair with each other: what is left
-    # over takes its stand-in, and the stand-ins of a chosen pair take each other. Adding 1 to
-    # every weight changes no ranking, as all such assignments have the same number of pairs; it
-    # is needed because the solver takes 0 as "no edge".
-    row_ids, row = np.unique(rows, return_inverse=True)
-    column_ids, column = np.unique(columns, return_inverse=True)
-    n_rows, n_columns = len(row_ids), len(column_ids)
-    all_rows, all_columns = np.arange(n_rows), np.arange(n_columns)
-    edges_from = np.concatenate([row, all_rows, n_rows + all_columns, n_rows + column])
-    edges_to = np.concatenate([column, n_columns + all_rows, all_columns, n_columns + row])
-    edge_weights = np.ones(len(edges_from))
-    edge_weights[: len(weights)] += weights
-    n = n_rows + n_columns
-    graph = csr_array((edge_weights, (edges_from, edges_to)), shape=(n, n))
-    chosen_rows, chosen_columns = min_weight_full_bipartite_matching(graph, maximize=True)
-    column_of_row = np.empty(n, np.int64)
-    column_of_row[chosen_rows] = chosen_columns
-    return np.flatnonzero(column_of_row[row] == column)
+def _painted(
+    a: NDArray[np.integer],
+    b: NDArray[np.integer],
+    dtype: type[np.generic],
+    value: Callable[[NDArray, NDArray], NDArray],
+) -> NDArray:
+    """An image of the shape of a and b with a value for every run of the two."""
+    result = np.empty(a.size, dtype)
+    for block in runs(a, b):
+        painted = np.repeat(value(block.labels_a, block.labels_b), block.lengths)
+        result[block.starts[0] : block.starts[0] + len(painted)] = painted
+    return result.reshape(a.shape)
 
 
 # Figures
 
 
-def _category_counts(overlap: _Overlap) -> NDArray[np.int64]:
+def _category_counts(table: Overlap) -> NDArray[np.int64]:
     """Pixels per category, shape (5,); without drawing the map."""
-    n_both = int(overlap.pixels.sum())
-    n_agree = int(overlap.pixels[_partners(overlap)].sum())
+    n_both = int(table.pixels.sum())
+    n_agree = int(table.pixels[partners(table)].sum())
     counts = np.zeros(len(Category), np.int64)
-    counts[Category.BACKGROUND] = overlap.n_background
+    counts[Category.BACKGROUND] = table.n_background
     counts[Category.AGREE] = n_agree
-    counts[Category.ONLY_A] = overlap.areas_a.sum() - n_both
-    counts[Category.ONLY_B] = overlap.areas_b.sum() - n_both
+    counts[Category.ONLY_A] = table.areas_a.sum() - n_both
+    counts[Category.ONLY_B] = table.areas_b.sum() - n_both
     counts[Category.OTHER_OBJECT] = n_both - n_agree
     return counts
 
 
-def _verdict(
-    a: NDArray[np.integer], b: NDArray[np.integer], overlap: _Overlap, n_differing: int
-) -> Verdict:
-    if overlap.n_a == overlap.n_b == 0:
+def _verdict(table: Overlap, n_differing: int) -> Verdict:
+    if table.n_a == table.n_b == 0:
         return Verdict.VACUOUS
-    if np.array_equal(a, b):
+    if table.equal_labels:
         return Verdict.IDENTICAL
     return Verdict.DIFFERENT if n_differing else Verdict.SAME_OBJECTS
 
 
-def _average_precision(overlap: _Overlap, limits: NDArray[np.float64]) -> NDArray[np.float64]:
-    n_matched = np.array([len(_matches(overlap, limit)) for limit in limits], np.float64)
-    n_either = overlap.n_a + overlap.n_b - n_matched  # TP + FP + FN
-    return np.divide(n_matched, n_either, out=np.full(len(limits), np.nan), where=n_either > 0)
+def _aggregated_jaccard(table: Overlap) -> float:
+    if not (table.n_a or table.n_b):
+        return math.nan
+    best_first = np.lexsort((table.columns, -table.pixels, -table.iou, table.rows))
+    best = best_first[np.unique(table.rows[best_first], return_index=True)[1]]
+    shared = table.pixels[best]
+    union = table.areas_a[table.rows[best]] + table.areas_b[table.columns[best]] - shared
+    alone = np.delete(table.areas_a, table.rows[best]).sum()
+    never_taken = np.delete(table.areas_b, np.unique(table.columns[best])).sum()
+    return float(shared.sum() / (union.sum() + alone + never_taken))
 
 
-def _labels_without(labels: NDArray[np.integer], matched: NDArray[np.int64]) -> tuple[int, ...]:
-    return tuple(np.delete(labels, matched).tolist())
+def _panoptic(table: Overlap) -> tuple[float, float, float]:
+    """Segmentation, detection and panoptic quality."""
+    found = table.iou[table.iou > 0.5]
+    dq = _ratio(2 * len(found), table.n_a + table.n_b)
+    sq = _mean(found)
+    return sq, dq, dq * sq if len(found) else dq
+
+
+def _information(table: Overlap) -> tuple[float, float]:
+    """H(b | a) and H(a | b), bits."""
+    n = math.prod(table.shape)
+    if not n:
+        return math.nan, math.nan
+    in_a, in_b, shared = _whole_table(table)
+    joint = shared / n
+    n_a = np.bincount(in_a, shared)
+    n_b = np.bincount(in_b, shared)
+    # Logarithms of ratios of whole numbers: an object that is not cut adds exactly 0.
+    split = -np.sum(joint * np.log2(shared / n_a[in_a]))
+    merge = -np.sum(joint * np.log2(shared / n_b[in_b]))
+    return float(split) + 0.0, float(merge) + 0.0  # no -0
+
+
+def _rand(table: Overlap) -> tuple[float, float, float]:
+    """Adapted Rand error, precision and recall; numbers of ordered pairs of pixels."""
+    in_a, in_b, shared = _whole_table(table)
+    of_a = in_a > 0
+    in_a, in_b, shared = in_a[of_a], in_b[of_a], shared[of_a].astype(np.float64)
+    n = shared.sum()
+    both = np.sum(shared**2) - n
+    joined_a = np.sum(np.bincount(in_a, shared) ** 2) - n
+    joined_b = np.sum(np.bincount(in_b, shared) ** 2) - n
+    error = 1 - 2 * both / (joined_a + joined_b) if joined_a + joined_b else math.nan
+    return (
+        float(error),
+        float(both / joined_b) if joined_b else math.nan,
+        float(both / joined_a) if joined_a else math.nan,
+    )
+
+
+def _whole_table(
+    table: Overlap,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Row, column and pixels of every pair, background included as 0."""
+    alone_a = table.areas_a - np.bincount(table.rows, table.pixels, table.n_a).astype(np.int64)
+    alone_b = table.areas_b - np.bincount(table.columns, table.pixels, table.n_b).astype(np.int64)
+    of_a, of_b = np.flatnonzero(alone_a), np.flatnonzero(alone_b)
+    n_background = [table.n_background] if table.n_background else []
+    nothing = np.zeros(len(n_background), np.int64)
+    return (
+        np.concatenate([table.rows + 1, of_a + 1, 0 * of_b, nothing]),
+        np.concatenate([table.columns + 1, 0 * of_a, of_b + 1, nothing]),
+        np.concatenate([table.pixels, alone_a[of_a], alone_b[of_b], n_background]).astype(np.int64),
+    )
+
+
+def _shares(part: NDArray[np.float64], whole: NDArray[np.float64] | int) -> NDArray[np.float64]:
+    whole = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
+    return np.divide(part, whole, out=np.full(len(part), math.nan), where=whole > 0)
 
 
 def _mean(values: NDArray) -> float:

@@ -1,0 +1,88 @@
+"""Label images: what one is, and its objects under numbers that depend on nothing but outlines.
+
+A label image is an integer array of shape (Y, X) or (Z, Y, X); 0 is background and every other
+number, up to 2**32 - 1 and with gaps allowed, is one object.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cellrepro.errors import BadInput
+
+LARGEST_LABEL = 2**32 - 1
+
+
+def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
+    """Get the array that was given, once it is known to be a label image.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    masks : array_like of int, shape (Y, X) or (Z, Y, X)
+        0 is background, every other label one object.
+
+    Returns
+    -------
+    ndarray of int
+        Not copied.
+
+    Raises
+    ------
+    BadInput
+        If it is not of integers, has negative or too large labels, or is not 2-D or 3-D.
+    """
+    image = np.asarray(masks)
+    if image.dtype.kind not in "iu":
+        raise BadInput(
+            f"{name} has dtype {image.dtype}, and a label image holds integers, 0 for background "
+            "and one number per object; label a foreground map first (scipy.ndimage.label), or "
+            "cast with .astype('int32') if every value is whole and none is NaN"
+        )
+    if image.ndim not in (2, 3):
+        raise BadInput(
+            f"{name} has shape {image.shape}, and a label image has shape (Y, X) or (Z, Y, X); "
+            "compare the images of a series one by one, without channels"
+        )
+    if image.size and image.dtype.kind == "i" and image.min() < 0:
+        raise BadInput(
+            f"{name} holds the negative label {image.min()}, and labels are 0 for background and "
+            "positive for objects; set what is to be ignored to 0 in both images"
+        )
+    if image.size and image.dtype.itemsize > 4 and image.max() > LARGEST_LABEL:
+        raise BadInput(
+            f"{name} holds the label {image.max()}, and the largest one is {LARGEST_LABEL}; "
+            "renumber the objects first (skimage.segmentation.relabel_sequential)"
+        )
+    return image
+
+
+def label_images(
+    first: tuple[str, ArrayLike], second: tuple[str, ArrayLike]
+) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+    """Get two label images of one shape.
+
+    Parameters
+    ----------
+    first, second : (str, array_like)
+        What messages call it, and the image.
+
+    Returns
+    -------
+    tuple of ndarray
+
+    Raises
+    ------
+    BadInput
+        As in `label_image`, or if the shapes differ.
+    """
+    a, b = label_image(*first), label_image(*second)
+    if a.shape != b.shape:
+        # Cellpose 4.2.1.1 compares sizes only, and scores (2, 3) against (3, 2).
+        raise BadInput(
+            f"label images differ in shape: {first[0]} has {a.shape}, {second[0]} has {b.shape}; "
+            "check that both belong to the same image, then transpose, crop or resize one of them"
+        )
+    return a, b

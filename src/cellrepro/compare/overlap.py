@@ -1,0 +1,411 @@
+"""Which objects of two label images overlap, and which of them are each other's counterpart.
+
+Label images are constant over long stretches, so both are read as *runs*: stretches of one row in
+which neither label changes. There are about ten times fewer runs than pixels, and everything else
+is counted from them: the sparse contingency table, areas, centroids and the order of objects.
+Images are read in blocks of rows; beyond the two arrays, memory grows with the number of objects
+and of overlapping pairs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK = 2**21
+"""Pixels that are read at a time."""
+
+_LARGEST_TABLE = 2**22
+"""Labels up to here (or up to the number of pixels) index tables as they are."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of some whole rows of two label images.
+
+    Attributes
+    ----------
+    labels_a, labels_b : ndarray of int, shape (R,)
+        0 is background.
+    starts : ndarray of int64, shape (R,)
+        Position of the first pixel in the flat image.
+    lengths : ndarray of int64, shape (R,)
+        Pixels.
+    """
+
+    labels_a: NDArray[np.integer]
+    labels_b: NDArray[np.integer]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
+    """Get the runs of two label images of one shape, a block of rows at a time.
+
+    Parameters
+    ----------
+    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
+
+    Yields
+    ------
+    Runs
+        In raster order; no run crosses the end of a row.
+    """
+    if not a.size:
+        return
+    n_columns = a.shape[-1]
+    n_plane = a[0].size
+    step = max(1, _BLOCK // n_plane)
+    for first in range(0, len(a), step):
+        flat_a = np.ascontiguousarray(a[first : first + step]).ravel()
+        flat_b = np.ascontiguousarray(b[first : first + step]).ravel()
+        begins = np.ones(len(flat_a), bool)
+        np.not_equal(flat_a[1:], flat_a[:-1], out=begins[1:])
+        begins[1:] |= flat_b[1:] != flat_b[:-1]
+        begins[::n_columns] = True
+        starts = np.flatnonzero(begins)
+        yield Runs(
+            flat_a[starts],
+            flat_b[starts],
+            starts + first * n_plane,
+            np.diff(starts, append=len(flat_a)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Which objects of two label images overlap, and by how much; only pairs that do.
+
+    Objects count from 0 in raster order of first appearance, so that nothing computed from this
+    depends on their labels. Pairs are sorted by (row, column).
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (Y, X) or (Z, Y, X), pixels.
+    labels_a, labels_b : ndarray of int64, shape (A,) and (B,)
+        Labels as given.
+    areas_a, areas_b : ndarray of int64, shape (A,) and (B,)
+        Pixels.
+    centroids_a, centroids_b : ndarray of float64, shape (A, D) and (B, D)
+        Pixels, in the order of the axes.
+    first_a, first_b : ndarray of int64, shape (A,) and (B,)
+        Position of an object's first pixel in the flat image.
+    rows, columns : ndarray of int64, shape (P,)
+        An object of a and one of b that share pixels.
+    pixels : ndarray of int64, shape (P,)
+        That they share.
+    iou : ndarray of float64, shape (P,)
+        Intersection over union.
+    n_background : int
+        Pixels that are background in both.
+    equal_labels : bool
+        Whether every pixel has the same label in both.
+    """
+
+    shape: tuple[int, ...]
+    labels_a: NDArray[np.int64]
+    labels_b: NDArray[np.int64]
+    areas_a: NDArray[np.int64]
+    areas_b: NDArray[np.int64]
+    centroids_a: NDArray[np.float64]
+    centroids_b: NDArray[np.float64]
+    first_a: NDArray[np.int64]
+    first_b: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    pixels: NDArray[np.int64]
+    iou: NDArray[np.float64]
+    n_background: int
+    equal_labels: bool
+
+    @property
+    def n_a(self) -> int:
+        """Objects of a."""
+        return len(self.labels_a)
+
+    @property
+    def n_b(self) -> int:
+        """Objects of b."""
+        return len(self.labels_b)
+
+
+def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
+    """Get the sparse contingency table of two label images, with what is known of each object.
+
+    Parameters
+    ----------
+    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
+        Of one shape; see `cellrepro.compare.labels.label_images`.
+
+    Returns
+    -------
+    Overlap
+    """
+    numbers_a, numbers_b = _Numbers.of(a), _Numbers.of(b)
+    side_a, side_b = _Side(numbers_a, a.shape), _Side(numbers_b, b.shape)
+    tables = []
+    equal_labels = True
+    for block in runs(a, b):
+        row, column = numbers_a.position(block.labels_a), numbers_b.position(block.labels_b)
+        tables.append(_counted(row, column, block.lengths, (numbers_a.n, numbers_b.n)))
+        lengths = block.lengths.astype(np.float64)
+        coordinates = _moments(block, lengths, a.shape)
+        side_a.add(row, block, lengths, coordinates)
+        side_b.add(column, block, lengths, coordinates)
+        equal_labels = equal_labels and bool(np.array_equal(block.labels_a, block.labels_b))
+    row, column, pixels = _summed(tables, (numbers_a.n, numbers_b.n))
+    order_a, order_b = side_a.order(), side_b.order()
+    objects = (row > 0) & (column > 0)
+    rows, columns = order_a.rank[row[objects]], order_b.rank[column[objects]]
+    in_order = np.lexsort((columns, rows))
+    rows, columns = rows[in_order], columns[in_order]
+    shared = pixels[objects][in_order]
+    areas_a, areas_b = side_a.areas(order_a.positions), side_b.areas(order_b.positions)
+    return Overlap(
+        shape=a.shape,
+        labels_a=numbers_a.labels(order_a.positions),
+        labels_b=numbers_b.labels(order_b.positions),
+        areas_a=areas_a,
+        areas_b=areas_b,
+        centroids_a=side_a.centroids(order_a.positions),
+        centroids_b=side_b.centroids(order_b.positions),
+        first_a=side_a.first[order_a.positions],
+        first_b=side_b.first[order_b.positions],
+        rows=rows,
+        columns=columns,
+        pixels=shared,
+        iou=shared / (areas_a[rows] + areas_b[columns] - shared),
+        n_background=int(pixels[(row == 0) & (column == 0)].sum()),
+        equal_labels=equal_labels,
+    )
+
+
+# Labels as positions in tables
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Positions of labels in tables: the labels themselves, unless they are large and few."""
+
+    n: int
+    present: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, image: NDArray[np.integer]) -> _Numbers:
+        largest = int(image.max()) if image.size else 0
+        if largest <= max(_LARGEST_TABLE, image.size):
+            return cls(largest + 1)
+        found = [np.zeros(1, np.int64)]
+        for block in runs(image, image):
+            found.append(np.unique(block.labels_a).astype(np.int64))
+        present = np.unique(np.concatenate(found))
+        return cls(len(present), present)
+
+    def position(self, labels: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Of each label; 0 stays 0."""
+        wide = labels.astype(np.int64)
+        return wide if self.present is None else np.searchsorted(self.present, wide)
+
+    def labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return positions if self.present is None else self.present[positions]
+
+
+def _counted(
+    row: NDArray[np.int64],
+    column: NDArray[np.int64],
+    pixels: NDArray[np.int64],
+    shape: tuple[int, int],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Row, column and pixels of each different pair."""
+    from scipy.sparse import coo_array
+
+    # Rows that nothing is in cost as much as others: leave them out where they are many.
+    if shape[0] > 4 * len(row):
+        held, row = np.unique(row, return_inverse=True)
+        rows, columns, counts = _counted(row, column, pixels, (len(held), shape[1]))
+        return held[rows], columns, counts
+    table = coo_array((pixels, (row, column)), shape=shape).tocsr()
+    table.sum_duplicates()
+    rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
+    return rows, table.indices.astype(np.int64), table.data
+
+
+def _summed(
+    tables: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
+    shape: tuple[int, int],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    if not tables:
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing
+    if len(tables) == 1:
+        return tables[0]
+    row, column, pixels = (np.concatenate(parts) for parts in zip(*tables, strict=True))
+    return _counted(row, column, pixels, shape)
+
+
+# What is known of each object
+
+
+@dataclass(frozen=True)
+class _Order:
+    positions: NDArray[np.int64]  # in the tables, in raster order of first appearance
+    rank: NDArray[np.int64]  # the reverse
+
+
+class _Side:
+    """Sums over the pixels of every object of one image, by position in the tables."""
+
+    def __init__(self, numbers: _Numbers, shape: tuple[int, ...]):
+        self.n_pixels = np.zeros(numbers.n)
+        self.moments = np.zeros((len(shape), numbers.n))
+        self.first = np.full(numbers.n, np.iinfo(np.int64).max)
+
+    def add(
+        self,
+        positions: NDArray[np.int64],
+        block: Runs,
+        lengths: NDArray[np.float64],
+        coordinates: list[NDArray[np.float64]],
+    ) -> None:
+        # Sums of whole numbers below 2**53 are exact in float64, which `bincount` adds in.
+        n = len(self.first)
+        self.n_pixels += np.bincount(positions, lengths, n)
+        for total, moment in zip(self.moments, coordinates, strict=True):
+            total += np.bincount(positions, moment, n)
+        # Of equal indices the last assignment stays, so running backwards keeps the first run.
+        first = np.full(n, np.iinfo(np.int64).max)
+        first[positions[::-1]] = block.starts[::-1]
+        np.minimum(self.first, first, out=self.first)
+
+    def order(self) -> _Order:
+        present = np.flatnonzero(self.n_pixels)
+        present = present[present > 0]
+        positions = present[np.argsort(self.first[present])]
+        rank = np.zeros(len(self.first), np.int64)
+        rank[positions] = np.arange(len(positions))
+        return _Order(positions, rank)
+
+    def areas(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.n_pixels[positions].astype(np.int64)
+
+    def centroids(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        return (self.moments[:, positions] / self.n_pixels[positions]).T
+
+
+def _moments(
+    block: Runs, lengths: NDArray[np.float64], shape: tuple[int, ...]
+) -> list[NDArray[np.float64]]:
+    """Sum of the coordinate along each axis over the pixels of each run."""
+    row, column = np.divmod(block.starts, shape[-1])
+    along_row = lengths * (column + (block.lengths - 1) / 2)
+    if len(shape) == 2:
+        return [lengths * row, along_row]
+    plane, row = np.divmod(row, shape[1])
+    return [lengths * plane, lengths * row, along_row]
+
+
+# Pairing objects; both functions return positions in the list of overlapping pairs
+
+
+def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
+    """Get a largest set of one-to-one pairs that have at least this IoU.
+
+    Parameters
+    ----------
+    table : Overlap
+    threshold : float
+        In (0, 1].
+
+    Returns
+    -------
+    ndarray of intp
+        Positions in the list of pairs.
+    """
+    eligible = np.flatnonzero(table.iou >= threshold)
+    rows, columns = table.rows[eligible], table.columns[eligible]
+    if threshold >= 0.5:
+        # No assignment is needed. Say object i overlaps j and k with IoU >= 1/2 each. Then
+        # |i & j| >= |i | j| / 2 >= |i| / 2, and so does |i & k|. As j and k are disjoint, both
+        # are |i| / 2 exactly, hence |i | j| = |i|: j and k are the two halves of i, inside it,
+        # and overlap nothing else. So above 1/2 every eligible pair is on its own, and at 1/2
+        # the only ties are an object and its two exact halves, of which one can match.
+        return eligible[_first_of_each(rows) & _first_of_each(columns)]
+    if not len(eligible):
+        return eligible
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    graph = csr_array((np.ones(len(eligible)), (rows, columns)), shape=(table.n_a, table.n_b))
+    column_of_row = maximum_bipartite_matching(graph, perm_type="column")
+    return eligible[column_of_row[rows] == columns]
+
+
+def _first_of_each(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    first = np.zeros(len(values), bool)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first
+
+
+def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
+    """Get the one-to-one pairs with the largest total overlap in pixels.
+
+    Parameters
+    ----------
+    table : Overlap
+    among : ndarray of bool, shape (P,), optional
+        Pairs that may be chosen; all by default.
+
+    Returns
+    -------
+    ndarray of intp
+        Positions in the list of pairs, ascending. A pair with IoU > 1/2 is always among them.
+    """
+    allowed = np.ones(len(table.iou), bool) if among is None else among
+    # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l
+    # instead, then |i & k| + |l & j| <= |i| - |i & j| + |j| - |i & j| < |i & j|, because
+    # IoU > 1/2 means |i| + |j| < 3 |i & j|; so pairing i with j overlaps more.
+    certain = (table.iou > 0.5) & allowed
+    free_row = np.ones(table.n_a, bool)
+    free_row[table.rows[certain]] = False
+    free_column = np.ones(table.n_b, bool)
+    free_column[table.columns[certain]] = False
+    still_open = np.flatnonzero(allowed & free_row[table.rows] & free_column[table.columns])
+    chosen = _heaviest_assignment(
+        table.rows[still_open], table.columns[still_open], table.pixels[still_open]
+    )
+    return np.sort(np.concatenate([np.flatnonzero(certain), still_open[chosen]]))
+
+
+def _heaviest_assignment(
+    rows: NDArray[np.int64], columns: NDArray[np.int64], weights: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """Positions of the pairs of a heaviest one-to-one assignment on a sparse graph."""
+    if not len(rows):
+        return np.zeros(0, np.intp)
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    # linear_sum_assignment (scipy 1.17) wants a dense table, and scipy's sparse solver only knows
+    # assignments in which every row has a partner. So every row and column gets a stand-in of
+    # weight 0, and the stand-ins of an overlapping pair may pair with each other: what is left
+    # over takes its stand-in, and the stand-ins of a chosen pair take each other. Adding 1 to
+    # every weight changes no ranking, as all such assignments have the same number of pairs; it
+    # is needed because the solver takes 0 as "no edge".
+    row_ids, row = np.unique(rows, return_inverse=True)
+    column_ids, column = np.unique(columns, return_inverse=True)
+    n_rows, n_columns = len(row_ids), len(column_ids)
+    all_rows, all_columns = np.arange(n_rows), np.arange(n_columns)
+    edges_from = np.concatenate([row, all_rows, n_rows + all_columns, n_rows + column])
+    edges_to = np.concatenate([column, n_columns + all_rows, all_columns, n_columns + row])
+    edge_weights = np.ones(len(edges_from))
+    edge_weights[: len(weights)] += weights
+    n = n_rows + n_columns
+    graph = csr_array((edge_weights, (edges_from, edges_to)), shape=(n, n))
+    chosen_rows, chosen_columns = min_weight_full_bipartite_matching(graph, maximize=True)
+    column_of_row = np.empty(n, np.int64)
+    column_of_row[chosen_rows] = chosen_columns
+    return np.flatnonzero(column_of_row[row] == column)
