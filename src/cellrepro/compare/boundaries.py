@@ -115,7 +115,7 @@ def _offsets(tolerance: float, n_axes: int) -> NDArray[np.int64]:
     reach = math.floor(tolerance)
     shifts = np.array(list(itertools.product(range(-reach, reach + 1), repeat=n_axes)))
     squares = (shifts**2).sum(1)
-    near = squares <= tolerance**2
+    near = np.sqrt(squares) <= tolerance  # the square of the root of 18 is less than 18
     return shifts[near][np.argsort(squares[near], kind="stable")]
 
 

@@ -19,9 +19,11 @@ least 0.1: below, two objects that touch would pass for one that moved.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -123,7 +125,7 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
 # Splits and merges
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Event:
     kind: ObjectKind
     of_a: NDArray[np.int64]
@@ -134,7 +136,7 @@ class _Event:
     def weight(self) -> tuple[int, int]:
         return self.pixels, len(self.of_a) + len(self.of_b)
 
-    @property
+    @cached_property
     def objects(self) -> set[tuple[str, int]]:
         return {("a", i) for i in self.of_a.tolist()} | {("b", j) for j in self.of_b.tolist()}
 
@@ -154,12 +156,11 @@ def _events(table: Overlap) -> list[_Event]:
         while stop < len(candidates) and candidates[stop].weight == candidates[start].weight:
             stop += 1
         free = [event for event in candidates[start:stop] if not event.objects & taken]
-        for event in free:
-            # Of two alike nothing says which it was, and swapping a and b must not decide it.
-            if not any(event.objects & other.objects for other in free if other is not event):
-                chosen.append(event)
-        for event in free:
-            taken |= event.objects if event in chosen else set()
+        claims = Counter(part for event in free for part in event.objects)
+        # Of two alike nothing says which it was, and swapping a and b must not decide it.
+        alone = [event for event in free if all(claims[part] == 1 for part in event.objects)]
+        chosen += alone
+        taken.update(part for event in alone for part in event.objects)
         start = stop
     return chosen
 
@@ -219,7 +220,8 @@ def _of_counterparts(table: Overlap, pairs: NDArray[np.intp]) -> list[ObjectChan
     rows, columns, iou = table.rows[pairs], table.columns[pairs], table.iou[pairs]
     centroids_a, centroids_b = table.centroids_a[rows], table.centroids_b[columns]
     displacement = np.sqrt(((centroids_a - centroids_b) ** 2).sum(1))
-    kept = (iou >= KEPT_IOU) & (displacement < KEPT_WITHIN)
+    # A centroid is rounded: one pixel further must not look like less than one pixel.
+    kept = (iou >= KEPT_IOU) & (displacement < KEPT_WITHIN * (1 - 1e-9))
     kinds = (ObjectKind.MOVED, ObjectKind.KEPT)
     return [
         ObjectChange(kinds[is_kept], (a,), (b,), *rest)

@@ -362,7 +362,9 @@ def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[
     Returns
     -------
     ndarray of intp
-        Positions in the list of pairs, ascending. A pair with IoU > 1/2 is always among them.
+        Positions in the list of pairs, ascending. A pair with IoU > 1/2 is always among them. Where
+        several assignments overlap equally, near centroids decide, then the order of appearance;
+        exchanging a and b exchanges the result.
     """
     allowed = np.ones(len(table.iou), bool) if among is None else among
     # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l
@@ -375,13 +377,27 @@ def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[
     free_column[table.columns[certain]] = False
     still_open = np.flatnonzero(allowed & free_row[table.rows] & free_column[table.columns])
     chosen = _heaviest_assignment(
-        table.rows[still_open], table.columns[still_open], table.pixels[still_open]
+        table.rows[still_open], table.columns[still_open], _weights(table, still_open)
     )
     return np.sort(np.concatenate([np.flatnonzero(certain), still_open[chosen]]))
 
 
+def _weights(table: Overlap, pairs: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Shared pixels, and less than a pixel in all to settle which of equal assignments is meant.
+
+    Nothing here changes with a and b exchanged, or the choice would.
+    """
+    rows, columns = table.rows[pairs], table.columns[pairs]
+    apart = np.sqrt(((table.centroids_a[rows] - table.centroids_b[columns]) ** 2).sum(1))
+    n = max(table.n_a, table.n_b, 1)
+    crossing, late = ((rows - columns) / n) ** 2, (rows + columns) / (2 * n)
+    preferred = 1 / (1 + apart) - 0.1 * crossing - 0.01 * late + 0.11  # above 0, at most 1.11
+    most = max(1, min(len(np.unique(rows)), len(np.unique(columns))))
+    return table.pixels[pairs] + preferred / (2 * most)
+
+
 def _heaviest_assignment(
-    rows: NDArray[np.int64], columns: NDArray[np.int64], weights: NDArray[np.int64]
+    rows: NDArray[np.int64], columns: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> NDArray[np.intp]:
     """Positions of the pairs of a heaviest one-to-one assignment on a sparse graph."""
     if not len(rows):
