@@ -7,6 +7,7 @@ hold better than the seconds.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -413,6 +414,16 @@ def learning(data: Path | None) -> list[Benchmark]:
     return results
 
 
+def _beside(module: str, function: str) -> Callable[[Path | None], Iterator[Benchmark]]:
+    """The benchmarks of a script of its own, beside this one."""
+
+    def measured(data: Path | None) -> Iterator[Benchmark]:
+        for row in getattr(importlib.import_module(module), function)():
+            yield Benchmark(*row)
+
+    return measured
+
+
 GROUPS: dict[str, Callable[[Path | None], Iterable[Benchmark]]] = {
     "import": lambda data: [import_time()],
     "loop": lambda data: loop(),
@@ -424,6 +435,11 @@ GROUPS: dict[str, Callable[[Path | None], Iterable[Benchmark]]] = {
     "operations": lambda data: operation_ratio(),
     "numeric-class": lambda data: [numeric_class_time()],
     "learning": learning,
+    "masks": _beside("bench_masks", "masks"),
+    "many": _beside("bench_many", "many"),
+    "weights": _beside("bench_weights", "weights"),
+    "explorer": _beside("bench_explorer", "explorer_steps"),
+    "report": _beside("bench_report", "report_seconds"),
 }
 
 

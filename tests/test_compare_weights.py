@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save_file
 
-from cellrepro.compare import compare_weights, distribution, layer_group, magnitudes, similarity
+from cellrepro.compare.weight_distances import ulps_of
+from cellrepro.compare.weights import (
+    compare_weights,
+    difference_distributions,
+    distribution,
+    layer_group,
+    magnitudes,
+    parting_layers,
+    similarity,
+)
 from cellrepro.errors import BadInput
 
 # derandomize: the same examples everywhere and no example database left behind
@@ -284,7 +293,7 @@ def test_no_file_is_ever_held_whole(tmp_path, monkeypatch):
     assert compare_weights(*paths).n_parameters == 2**21  # imports done before measuring
     assert peak_bytes(compare_weights, *paths) < 4 * 2**20
     assert peak_bytes(distribution, paths[0]) < 4 * 2**20
-    monkeypatch.setattr("cellrepro.compare.weights._CHUNK_VALUES", 2**14)
+    monkeypatch.setattr("cellrepro.compare.networks._PIECE_VALUES", 2**14)
     assert peak_bytes(similarity, paths) < 2**20  # less than the tensors: read in pieces
 
 
@@ -292,7 +301,7 @@ def test_no_file_is_ever_held_whole(tmp_path, monkeypatch):
 
 
 def test_similarity_is_every_pair_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr("cellrepro.compare.weights._CHUNK_VALUES", 9)  # three parameters a piece
+    monkeypatch.setattr("cellrepro.compare.networks._PIECE_VALUES", 9)  # three parameters a piece
     generator = np.random.default_rng(1)
     shapes = {"blocks.0.w": (2, 4), "blocks.1.w": (5,), "out": ()}
     paths = [tmp_path / name for name in "abc"]
@@ -337,12 +346,12 @@ def test_similarity_reads_equal_content_once(files, tmp_path, monkeypatch):
     link.hardlink_to(a)
     copy = tmp_path / "copy"
     copy.write_bytes(a.read_bytes())
-    import cellrepro.compare.weights as module
+    import cellrepro.compare.weight_files as module
 
     read = []
-    original = module._WeightsFile.bits
+    original = module.WeightsFile.bits
     monkeypatch.setattr(
-        module._WeightsFile,
+        module.WeightsFile,
         "bits",
         lambda self, *where: read.append(self.path) or original(self, *where),
     )
@@ -468,3 +477,388 @@ def test_any_flipped_bit_is_found(tmp_path_factory, bits, where, bit):
     assert compare_weights(a, a).l2 == 0
     actual = compare_weights(a, saved(folder / "b", w=flipped.view(np.float32)))
     assert (actual.equal, actual.n_differing) == (False, 1)
+
+
+# Units in the last place
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (float32(1), float32(np.nextafter(float32(1)[0], 2)), (1, 1, (0, 1))),
+        (float32(1), float32(0.5), (2**23, 2**23, (0,) * 24 + (1,))),
+        (float32(-0.0), float32(0.0), (0, 0, (1,))),
+        (from_bits(0x80000001), from_bits(0x00000001), (2, 2, (0, 0, 1))),
+        (from_bits(0x7F7FFFFF), float32(np.inf), (1, 1, (0, 1))),
+        (from_bits(0x7FC00001, 0), from_bits(0x7FC00001, 3), (3, 0, (1, 0, 1))),
+        (from_bits(0x7FC00001, 0), from_bits(0x7FC00002, 3), (None, None, (0, 0, 1))),
+        (np.float64([1]), np.float64([-1]), (2 * 0x3FF << 52, 2**62, (0,) * 63 + (1,))),
+        (np.float16([1, 1, 1]), np.float16([1, 1 + 2**-10, 1 + 5 * 2**-10]), (5, 1, (1, 1, 0, 1))),
+        (float32(1), np.float64([1]), (None, None, ())),
+        (np.array([1]), np.array([2]), (None, None, ())),
+        (float32(), float32(), (None, None, ())),
+    ],
+    ids=[
+        "next",
+        "a factor of two",
+        "signed zero",
+        "across zero",
+        "infinity after the largest",
+        "same NaN",
+        "new NaN",
+        "float64",
+        "float16",
+        "other dtype",
+        "integers",
+        "empty",
+    ],
+)
+def test_ulp_by_hand(tmp_path, a, b, expected):
+    whole = compare_weights(saved(tmp_path / "a", w=a), saved(tmp_path / "b", w=b))
+    for row in (whole, *whole.per_tensor, *whole.per_layer):
+        assert (row.max_ulp, row.median_ulp, row.ulp_counts) == expected
+
+
+def test_ulp_of_bfloat16_counts_its_own_steps(tmp_path):
+    words = np.array([0x3F80, 0x8001, 0x3F80], "<u2")  # 1, the number below 0, 1
+    a = saved_raw(tmp_path / "a", "BF16", [3], words.tobytes())
+    words[:] = 0x3F82, 0x0001, 0x3F80
+    actual = compare_weights(a, saved_raw(tmp_path / "b", "BF16", [3], words.tobytes()))
+    assert (actual.max_ulp, actual.median_ulp, actual.ulp_counts) == (2, 2, (1, 0, 2))
+
+
+def test_integers_do_not_count_among_ulps(tmp_path):
+    a = saved(tmp_path / "a", w=float32(1), n=np.array(7))
+    b = saved(tmp_path / "b", w=float32(1), n=np.array(9))
+    actual = compare_weights(a, b)
+    assert (actual.max_ulp, actual.ulp_counts) == (0, (1,))
+    assert {row.name: row.max_ulp for row in actual.per_layer} == {"n": None, "w": 0}
+
+
+@PROPERTY
+@given(hnp.arrays(np.uint16, 6), hnp.arrays(np.uint16, 6))
+def test_ulps_are_steps_in_the_list_of_all_numbers(a, b):
+    """Of float16 there are few enough numbers to list them all."""
+    every = np.unique(np.arange(2**16, dtype=np.uint16).view(np.float16))  # -0 and 0 are one
+    every = every[~np.isnan(every)]
+    x, y = a.view(np.float16), b.view(np.float16)
+    numbers = ~(np.isnan(x) | np.isnan(y))
+    steps = np.abs(np.searchsorted(every, x[numbers]) - np.searchsorted(every, y[numbers]))
+    actual = ulps_of(a[numbers], b[numbers], "F16")
+    assert actual.largest == max(steps.tolist(), default=None)
+    classes = np.bincount([int(step).bit_length() for step in steps] or [0], minlength=17)
+    classes[0] -= not steps.size
+    assert np.array_equal(classes, [*actual.counts, *[0] * (17 - len(actual.counts))])
+    assert ulps_of(a, b, "F16").defined == bool((numbers | (a == b)).all())
+
+
+# Places and layers
+
+
+def test_the_largest_difference_has_a_place(tmp_path, monkeypatch):
+    monkeypatch.setattr("cellrepro.compare.weights._PIECE", 2)
+    u, v = np.zeros((2, 3, 2), np.float32), np.zeros((), np.float32)
+    a = saved(tmp_path / "a", u=u, v=v)
+    u[1, 2, 0], u[1, 2, 1] = -3, 3
+    actual = compare_weights(a, saved(tmp_path / "b", u=u, v=v + 1))
+    assert (actual.max_abs, actual.max_abs_name, actual.max_abs_index) == (3, "u", (1, 2, 0))
+    assert [row.max_abs_index for row in actual.per_tensor] == [(1, 2, 0), ()]
+    u[0, 1, 0], u[1, 0, 0] = 9, np.nan
+    actual = compare_weights(a, saved(tmp_path / "c", u=u, v=v))
+    assert (actual.max_abs_index, actual.per_tensor[1].max_abs_index) == ((1, 0, 0), None)
+
+
+def test_layers_by_hand(tmp_path):
+    """Layer 0: (3, 4) to (3, 0) and (0) to (12). Layer 1: same bits. Layer 2: in a only."""
+    a = saved(
+        tmp_path / "a",
+        e__blocks__0__x=float32(3, 4),
+        e__blocks__0__y=float32(0),
+        e__blocks__1__x=float32(5),
+        e__blocks__2__x=float32(6, 7),
+    )
+    b = saved(
+        tmp_path / "b",
+        e__blocks__0__x=float32(3, 0),
+        e__blocks__0__y=float32(12),
+        e__blocks__1__x=float32(5),
+    )
+    first, second, third = compare_weights(a, b).per_layer
+    assert (first.name, first.n_tensors, first.n, first.n_differing) == ("e.blocks.0", 2, 3, 2)
+    assert first.l2 == pytest.approx(math.sqrt(160))
+    assert first.relative_l2 == pytest.approx(math.sqrt(160) / 5)
+    assert first.cosine == pytest.approx(9 / (5 * math.sqrt(153)))
+    assert (first.max_abs, first.max_abs_name, first.max_abs_index) == (12, "e.blocks.0.y", (0,))
+    assert (second.name, second.l2, second.cosine, second.max_ulp) == ("e.blocks.1", 0, 1, 0)
+    assert second.max_abs_name is None
+    assert (third.name, third.n_tensors, third.n, third.n_differing) == ("e.blocks.2", 1, 2, 2)
+    assert math.isnan(third.l2)
+    assert third.max_ulp is None
+
+
+def test_pieces_change_nothing(tmp_path, monkeypatch):
+    generator = np.random.default_rng(3)
+    a, b = (
+        saved(tmp_path / name, u=generator.normal(size=(7, 5)), v=generator.normal(size=11))
+        for name in "ab"
+    )
+    whole = compare_weights(a, b)
+    monkeypatch.setattr("cellrepro.compare.weights._PIECE", 3)
+    monkeypatch.setattr("cellrepro.compare.weight_histograms._PIECE", 3)
+    assert distribution(a, bins=5)["u"][0].sum() == 35
+    for one, other in zip(whole.per_tensor, compare_weights(a, b).per_tensor, strict=True):
+        for name, expected in vars(one).items():
+            actual = getattr(other, name)
+            if isinstance(expected, float):
+                assert actual == pytest.approx(expected, rel=1e-13, abs=1e-15)
+            else:
+                assert actual == expected
+
+
+# All pairs at once
+
+
+def agrees_with_pairs(paths, *, cosine=1e-12):
+    """Each entry of the tables beside the comparison of the two files."""
+    table = similarity(paths)
+    for i, a in enumerate(paths):
+        for j, b in enumerate(paths):
+            pair = compare_weights(a, b)
+            near = {"rel": 1e-12, "abs": 0, "nan_ok": True}
+            assert table.equal[i, j] == pair.equal
+            assert table.l2[i, j] == pytest.approx(pair.l2, **near)
+            assert table.relative_l2[i, j] == pytest.approx(pair.relative_l2, **near)
+            assert table.cosine[i, j] == pytest.approx(pair.cosine, abs=cosine, nan_ok=True)
+            assert table.max_abs[i, j] == pytest.approx(pair.max_abs, rel=0, abs=0, nan_ok=True)
+            for n, layer in enumerate(pair.per_layer):
+                assert table.layers[n] == layer.name
+                assert table.layer_l2[n, i, j] == pytest.approx(layer.l2, **near)
+                assert table.layer_relative_l2[n, i, j] == pytest.approx(layer.relative_l2, **near)
+    return table
+
+
+def spread(generator, n_files, n, *, start=1.0, noise=1.0):
+    """Networks of n parameters that go out from one, so that all are close if noise is small."""
+    common = start * generator.normal(size=n)
+    return [common + noise * generator.normal(size=n) for _ in range(n_files)]
+
+
+@pytest.mark.parametrize(
+    "networks",
+    [
+        lambda g: spread(g, 5, 1500),
+        lambda g: spread(g, 5, 1500, noise=1e-5),
+        lambda g: [x + 1 for x in spread(g, 3, 1500, noise=1e-9)] + spread(g, 3, 1500, noise=1e-3),
+        lambda g: [np.zeros(1500), *spread(g, 2, 1500, noise=1e-6), np.ones(1500)],
+        lambda g: [1e6 * x if i == 0 else x for i, x in enumerate(spread(g, 4, 1500, noise=1e-4))],
+        lambda g: [x * 10.0**-i for i, x in enumerate(spread(g, 5, 1500, start=0))],
+        lambda g: [np.ones(1500) + 1e-3 * g.choice([-1, 1], 1500) for _ in range(5)],
+        lambda g: [np.where(np.arange(1500) == i, 1e3, 1e-3 * i) for i in range(5)],
+    ],
+    ids=[
+        "far",
+        "close",
+        "two clusters",
+        "zeros and ones",
+        "one far larger",
+        "other sizes",
+        "steps of one size",
+        "one parameter rules",
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tables_agree_with_pairs(tmp_path, monkeypatch, networks, dtype):
+    monkeypatch.setattr("cellrepro.compare.networks._BLOCK_VALUES", 2**11)  # several blocks
+    files = [
+        saved(tmp_path / str(i), e__blocks__0__w=x[:1100].astype(dtype), out=x[1100:].astype(dtype))
+        for i, x in enumerate(networks(np.random.default_rng(5)))
+    ]
+    table = agrees_with_pairs(files)
+    assert ((table.l2 == 0) == np.eye(len(files), dtype=bool)).all()
+
+
+def test_tables_with_what_is_no_number(tmp_path):
+    x = np.random.default_rng(0).normal(size=(5, 600)).astype(np.float32)
+    x[1, 3] = x[2, 3] = np.nan
+    x[3, 4] = np.inf
+    x[4, 4] = np.inf
+    files = [saved(tmp_path / str(i), u=row[:2], w=row[2:]) for i, row in enumerate(x)]
+    table = agrees_with_pairs(files)
+    assert np.isnan(table.l2[0, 1])
+    assert np.isfinite(table.l2[1, 2])  # the same NaN in both
+    assert np.isinf(table.l2[0, 3])
+    assert np.isfinite(table.l2[3, 4])  # the same infinity
+
+
+def test_tables_of_other_dtypes_of_one_network(tmp_path):
+    x = np.random.default_rng(0).normal(size=700).astype(np.float16)
+    kinds = (np.float16, np.float32, np.float64)
+    table = agrees_with_pairs([saved(tmp_path / k.__name__, w=x.astype(k)) for k in kinds])
+    assert not table.l2.any()
+    assert np.array_equal(table.equal, np.eye(3, dtype=bool))
+
+
+def test_distances_whose_squares_float64_does_not_have(tmp_path):
+    a, b = (saved(tmp_path / name, w=np.array([1.0, x])) for name, x in (("a", 0), ("b", 1e-200)))
+    assert compare_weights(a, b).l2 == similarity([a, b]).l2[0, 1] == 1e-200
+    c, d = (saved(tmp_path / name, w=np.array([1.0, x])) for name, x in (("c", 0), ("d", 1e200)))
+    assert compare_weights(c, d).l2 == similarity([c, d]).l2[0, 1] == math.inf
+    assert similarity([c, d]).max_abs[0, 1] == 1e200
+
+
+def test_layer_tables_by_hand(files, tmp_path):
+    """encoder: (3, 4), (3, 0), (3, 4); out: 0, 12, 12."""
+    c = saved(tmp_path / "c", encoder__w=float32(3, 4), out__bias=float32(12))
+    table = similarity([*files, c])
+    assert table.layers == ("encoder.w", "out")
+    np.testing.assert_allclose(table.layer_l2[0], [[0, 4, 0], [4, 0, 4], [0, 4, 0]])
+    np.testing.assert_allclose(table.layer_l2[1], [[0, 12, 12], [12, 0, 0], [12, 0, 0]])
+    np.testing.assert_allclose(table.layer_relative_l2[0][0], [0, 4 / 5, 0])
+    np.testing.assert_allclose(table.layer_relative_l2[0][1], [4 / 3, 0, 4 / 3])
+    np.testing.assert_allclose(table.layer_cosine[0][0], [1, 3 / 5, 1])
+    out, encoder = parting_layers(table)
+    assert (out.layer, out.least, out.median, out.most) == ("out", 0, 1, math.inf)
+    assert out.furthest == (0, 1)
+    assert len(out.pairs) == 6
+    assert encoder.relative_l2 == pytest.approx((4 / 5, 0, 4 / 3, 4 / 3, 0, 4 / 5))
+    assert (encoder.median, encoder.furthest) == (pytest.approx(4 / 5), (1, 0))
+
+
+def test_layers_of_equal_and_of_other_networks(files, tmp_path):
+    assert parting_layers(similarity([files[0], files[0]])) == ()
+    other = saved(tmp_path / "other", out__bias=float32(1, 2))
+    table = similarity([*files, other])
+    assert np.isnan(table.layer_l2[:, 0, 2]).all()
+    assert np.isnan(table.layer_l2[table.layers.index("encoder.w"), 2, 2])
+    assert all(row.pairs == ((0, 1), (1, 0)) for row in parting_layers(table))
+
+
+def test_each_file_is_read_once(tmp_path, monkeypatch):
+    import cellrepro.compare.weight_files as module
+
+    generator = np.random.default_rng(0)
+    files = [
+        saved(tmp_path / n, v=generator.normal(size=9), w=generator.normal(size=30)) for n in "abc"
+    ]
+    n_read = dict.fromkeys(files, 0)
+    original = module.WeightsFile.bits
+
+    def counted(self, *where):
+        found = original(self, *where)
+        n_read[self.path] += found.nbytes
+        return found
+
+    monkeypatch.setattr(module.WeightsFile, "bits", counted)
+    monkeypatch.setattr("cellrepro.compare.networks._PIECE_VALUES", 12)
+    similarity(files)
+    assert list(n_read.values()) == [8 * 39] * 3
+    difference_distributions(files)
+    assert list(n_read.values()) == [2 * 8 * 39] * 3
+
+
+@st.composite
+def close_networks(draw):
+    """Up to five networks, of which some are equal, and some differ from another in one place."""
+    n = draw(st.integers(1, 5))
+    elements = st.floats(-1e3, 1e3, width=32)
+    networks = [draw(hnp.arrays(np.float32, n, elements=elements))]
+    for _ in range(draw(st.integers(1, 4))):
+        network = networks[draw(st.integers(0, len(networks) - 1))].copy()
+        where = draw(st.integers(0, n - 1))
+        step = draw(st.sampled_from([0, 1, 1, 5, 2**23]))
+        network[where] = (np.int32(step) + network[where : where + 1].view(np.int32)).view("f4")[0]
+        networks.append(network if np.isfinite(network).all() else networks[0])
+    return networks
+
+
+@PROPERTY
+@given(close_networks())
+def test_tables_are_distances(tmp_path_factory, networks):
+    folder = tmp_path_factory.mktemp("networks")
+    files = [saved(folder / str(i), w=x) for i, x in enumerate(networks)]
+    table = similarity(files)
+    x = np.stack(networks).astype(np.float64)
+    apart = x[:, None] - x
+    np.testing.assert_allclose(table.l2, np.sqrt((apart**2).sum(2)), rtol=1e-12, atol=0)
+    np.testing.assert_array_equal(table.max_abs, np.abs(apart).max(2))
+    np.testing.assert_array_equal(table.l2 == 0, (apart == 0).all(2))
+    np.testing.assert_array_equal(table.l2, table.l2.T)
+    np.testing.assert_array_equal(table.cosine, table.cosine.T)
+    through = (table.l2[:, :, None] + table.l2[None]).min(1)
+    assert (table.l2 <= through * (1 + 1e-12)).all()
+    order = np.arange(len(files))[::-1]
+    turned = similarity([files[i] for i in order])
+    np.testing.assert_allclose(turned.l2[np.ix_(order, order)], table.l2, rtol=1e-12, atol=0)
+
+
+def test_the_order_and_size_of_pieces_is_irrelevant(tmp_path, monkeypatch):
+    generator = np.random.default_rng(2)
+    networks = spread(generator, 4, 3000, noise=1e-4) + spread(generator, 2, 3000)
+    files = [saved(tmp_path / str(i), w=x.astype(np.float32)) for i, x in enumerate(networks)]
+    mixed = generator.permutation(3000)
+    others = [saved(tmp_path / f"m{i}", w=x[mixed].astype("f4")) for i, x in enumerate(networks)]
+    table = similarity(files)
+    monkeypatch.setattr("cellrepro.compare.networks._PIECE_VALUES", 700 * 6)
+    monkeypatch.setattr("cellrepro.compare.networks._BLOCK_VALUES", 1)
+    again = similarity(others)
+    np.testing.assert_allclose(again.l2, table.l2, rtol=1e-12, atol=0)
+    np.testing.assert_allclose(again.cosine, table.cosine, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(again.max_abs, table.max_abs)
+
+
+# Distributions of differences
+
+
+def test_differences_by_hand(tmp_path):
+    """b - a = (0, 1, 1.5, -2, 0.25, -0.25), then out = (0, nan)."""
+    a = saved(tmp_path / "a", enc__w=float32(1, 1, 1, 1, 1, 1), out=float32(5, 5))
+    b = saved(tmp_path / "b", enc__w=float32(1, 2, 2.5, -1, 1.25, 0.75), out=float32(5, np.nan))
+    actual = difference_distributions([a, b, a])
+    assert actual.layers == ("enc.w", "out")
+    assert actual.pairs == ((0, 1), (0, 2))
+    assert actual.edges.tolist() == [-4, -2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2, 4]
+    assert actual.counts[0].tolist() == [[1, 0, 0, 1, 1, 1, 0, 2, 0], [0, 0, 0, 0, 1, 0, 0, 0, 0]]
+    assert actual.n_zero.tolist() == [[1, 1], [6, 2]]
+    assert actual.n_undefined.tolist() == [[0, 1], [0, 0]]
+    turned = difference_distributions([a, b], pairs=[(1, 0)])
+    assert turned.counts[0, 0].tolist() == actual.counts[0, 0, ::-1].tolist()
+
+
+def test_differences_of_equal_networks_and_of_extreme_ones(files, tmp_path):
+    actual = difference_distributions([files[0], files[0]])
+    assert (actual.edges.tolist(), actual.counts.sum(), actual.n_zero.sum()) == ([-1, 1], 3, 3)
+    a, b = (
+        saved(tmp_path / n, w=np.array([0, 0, s * 1e308])) for n, s in (("a", 0.9), ("b", -0.8))
+    )
+    c = saved(tmp_path / "c", w=np.array([5e-324, 1e-300, -0.8e308]))
+    actual = difference_distributions([a, c], pairs=[(0, 1)])
+    assert (actual.counts.sum(), actual.n_undefined.sum(), actual.n_zero.sum()) == (3, 0, 0)
+    assert np.isinf(actual.edges[-1])
+    assert difference_distributions([a, b]).counts.sum() == 3
+
+
+def test_differences_of_what_has_none(files, tmp_path):
+    with pytest.raises(BadInput, match=r"1 weights files were given, .* give another path"):
+        difference_distributions(files[:1])
+    with pytest.raises(BadInput, match=r"the pair \(0, 2\) was asked for, .* files 0 to 1"):
+        difference_distributions(files, pairs=[(0, 2)])
+    other = saved(tmp_path / "other", w=float32(1))
+    with pytest.raises(BadInput, match=r"other holds other tensors than .*a, by name or shape"):
+        difference_distributions([files[0], other])
+
+
+@PROPERTY
+@given(vector_pairs())
+def test_every_difference_is_in_its_interval(tmp_path_factory, pair):
+    folder = tmp_path_factory.mktemp("pair")
+    actual = difference_distributions(
+        [saved(folder / name, w=x) for name, x in zip("ab", pair, strict=True)]
+    )
+    apart = pair[1].astype(np.float64) - pair[0]
+    for low, high, count in zip(actual.edges, actual.edges[1:], actual.counts[0, 0], strict=False):
+        if low < 0 < high:
+            inside = (apart > low) & (apart < high)
+        else:
+            inside = (apart >= low) & (apart < high) if low > 0 else (apart > low) & (apart <= high)
+        assert np.count_nonzero(inside) == count
+    assert actual.n_zero[0, 0] == np.count_nonzero(apart == 0)

@@ -12,6 +12,7 @@ from cellrepro.comparison import compare, compare_repeats
 from cellrepro.errors import BadInput
 from cellrepro.record.manifest import Manifest
 from cellrepro.record.store import Store
+from stores import SIZE, add_run
 
 HALVES = np.array([[1, 1, 0, 2, 2]] * 4, np.uint16)
 RENUMBERED = np.array([[2, 2, 0, 1, 1]] * 4, np.uint16)
@@ -58,8 +59,23 @@ def test_two_empty_masks_prove_nothing(masks):
 
 def test_counts_and_ppm(masks):
     result = compare(masks("a.tif", HALVES), masks("b.tif", ONE_LOST))
-    assert result.n_objects == {"a": 2, "b": 1, "matched": 1, "kept": 1, "lost": 1, "gained": 0}
+    counts = {"a": 2, "b": 1, "matched": 1, "kept": 1, "lost": 1}
+    none = dict.fromkeys(("moved", "gained", "split", "merged", "renumbered"), 0)
+    assert result.n_objects == counts | none
+    assert result.n_unmatched == 1
     assert result.ppm == pytest.approx(1e6 * 8 / 20)
+
+
+def test_every_kind_is_counted_over_all_images(masks, tmp_path):
+    joined = np.array([[1, 1, 1, 1, 1]] * 4, np.uint16)
+    cut = np.array([[1, 1, 1, 2, 2]] * 4, np.uint16)
+    for name, a, b in (("x", HALVES, RENUMBERED), ("y", joined, cut), ("z", cut, joined)):
+        masks(f"a/{name}.tif", a)
+        masks(f"b/{name}.tif", b)
+    found = compare(str(tmp_path / "a"), str(tmp_path / "b")).n_objects
+    assert {name: n for name, n in found.items() if n} == {
+        "a": 5, "b": 5, "matched": 4, "kept": 2, "split": 1, "merged": 1, "renumbered": 2,
+    }  # fmt: skip
 
 
 def test_masks_of_two_shapes_are_refused_by_name(masks):
@@ -260,3 +276,112 @@ def test_two_numeric_classes_are_named_and_their_probes_counted(small_store, tmp
     assert found.environment["numeric_class"][1] == "another"
     assert "environment" in found.differs
     assert any(probe in note and "1 of" in note for note in found.notes)
+
+
+# -- beside what seeds do ------------------------------------------------------------------
+
+
+def cells(*without, pixels=0):
+    """Sixteen squares, some left out, and some pixels beside the first."""
+    labels = np.zeros((SIZE, SIZE), np.uint16)
+    for i in set(range(16)) - set(without):
+        y, x = 12 * (i // 4) + 2, 12 * (i % 4) + 2
+        labels[y : y + 6, x : x + 6] = i + 1
+    labels[8, 26 : 26 + pixels] = 3
+    return labels
+
+
+@pytest.fixture
+def seeds(tmp_path):
+    """A store of runs with given seeds, each missing two cells of its own on four images."""
+    store = Store(tmp_path / "outputs")
+
+    def made(*numbers):
+        for n in numbers:
+            images = {f"img_{i}": cells(2 * n + 4, 2 * n + 5, *[n] * (i % 2)) for i in range(4)}
+            add_run(store, [(1.0 + n, images)], seed=n)
+        return store
+
+    return made
+
+
+def on_one_thread(store, masks):
+    """The run of seed 0 again on another profile; returns both names."""
+    settings = {"name": "cpu-1thread", "threads": 1}
+    other = add_run(store, [(1.01, masks)], profile="cpu-1thread", profile_settings=settings)
+    (run,) = (r for r in store.runs() if r.spec.seed == 0 and r.spec.profile == "cpu")
+    return f"{run.key}/0", f"{other.key}/0"
+
+
+SLIGHTLY = {f"img_{i}": cells(4, 5, *[0] * (i % 2), pixels=2) for i in range(4)}
+WIDELY = {f"img_{i}": cells(*range(4, 13)) for i in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "masks", "verdict", "told"),
+    [
+        (range(3), SLIGHTLY, "within-spread", "0 % of the cells changed, between seeds 19 %"),
+        (range(3), WIDELY, "different", "not shown to be less than seeds do"),
+        (range(2), SLIGHTLY, "different", "only 2 seeds: not enough to say"),
+        (range(1), SLIGHTLY, "different", "no other seed: not enough to say"),
+    ],
+    ids=["slightly", "widely", "two seeds", "one seed"],
+)
+def test_a_difference_beside_what_seeds_do(seeds, numbers, masks, verdict, told):
+    store = seeds(*numbers)
+    names = on_one_thread(store, masks)
+    found = compare(*names, store=store.root)
+    assert found.verdict == verdict
+    assert {"spec", "weights", "masks"} <= set(found.differs)
+    assert found.spread is not None
+    assert found.spread.within is (verdict == "within-spread")
+    (note,) = (note for note in found.notes if note.startswith("beside seeds: "))
+    assert told in note
+
+
+def test_nothing_is_within_spread_without_a_store(seeds):
+    store = seeds(0, 1, 2)
+    pair = [store.find(name) for name in on_one_thread(store, SLIGHTLY)]
+    found = compare_repeats(*pair)
+    assert (found.verdict, found.spread) == ("different", None)
+
+
+def test_two_seeds_stay_different(seeds):
+    store = seeds(0, 1, 2)
+    first, second = (f"{run.key}/0" for run in store.runs() if run.spec.seed < 2)
+    found = compare(first, second, store=store.root)
+    assert found.verdict == "different"
+    assert any("3 pairs of 3 seeds changed" in note for note in found.notes)
+
+
+def test_equal_runs_are_not_held_against_seeds(seeds):
+    store = seeds(0, 1, 2)
+    (run,) = (run for run in store.runs() if run.spec.seed == 0)
+    found = compare(f"{run.key}/0", f"{run.key}/0", store=store.root)
+    assert (found.verdict, found.spread, found.notes) == ("identical", None, ())
+
+
+def test_found_nothing_is_not_within_spread(seeds):
+    store = seeds(0, 1, 2)
+    names = on_one_thread(store, {f"img_{i}": np.zeros((SIZE, SIZE), "u2") for i in range(4)})
+    found = compare(*names, store=store.root)
+    assert found.verdict == "different"
+    assert found.spread.changed[0] == 1
+
+
+def test_masks_changed_on_disk_are_not_within_spread(seeds):
+    """The files are compared, not the digests that the manifests hold."""
+    store = seeds(0, 1, 2)
+    names = on_one_thread(store, SLIGHTLY)
+    folder = store.root / "runs" / names[1]
+    for path in (folder / "masks").iterdir():
+        path.chmod(0o644)
+        tifffile.imwrite(path, np.zeros((SIZE, SIZE), "u2"))
+    assert compare(*names, store=store.root).verdict == "different"
+
+
+def test_images_that_one_side_lacks_are_not_within_spread(seeds):
+    store = seeds(0, 1, 2)
+    fewer = {name: masks for name, masks in SLIGHTLY.items() if name != "img_3"}
+    found = compare(*on_one_thread(store, fewer), store=store.root)
+    assert (found.verdict, found.spread) == ("different", None)

@@ -73,3 +73,63 @@ def test_a_run_with_one_operation_loose_is_not_called_strict(made_up):
     assert names.varying == ["mode"]
     assert sort_key("mode", "fast") < sort_key("mode", modes[0]) < sort_key("mode", modes[1])
     assert len({names.order(spec.key) for spec in specs}) == 2
+
+
+# -- axes ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chapter(tmp_path_factory):
+    from cellrepro.record.store import Store
+    from stores import planted
+
+    root = tmp_path_factory.mktemp("planted") / "store"
+    planted(root)
+    (only,) = findings.find(Store(root)).chapters
+    return only
+
+
+def test_axes_come_in_the_order_of_the_page(chapter):
+    assert [axis.name for axis in chapter.axes] == ["repeats", "profile", "mode", "seed"]
+    assert [axis.title for axis in chapter.axes][:2] == ["repeats of one spec", "profiles"]
+
+
+def test_every_pair_of_repeats_counts_also_equal_ones(chapter):
+    repeats = chapter.axes[0]
+    assert len(repeats.pairs) == 5
+    assert [pair.context for pair in repeats.differing] == ["cpu, fast, seed 0"]
+    assert repeats.n_vacuous == 1
+
+
+def test_pairs_bear_the_names_of_their_chapter(chapter):
+    profiles = {p.context: (p.name_a, p.name_b, p.verdict) for p in chapter.axes[1].pairs}
+    assert profiles == {
+        "fast, seed 0": ("cpu", "cpu-1thread", "identical"),
+        "strict, seed 0": ("cpu", "cpu-1thread", "different"),
+    }
+    (seeds,) = chapter.axes[3].pairs
+    assert (seeds.name_a, seeds.name_b) == ("seed 0", "seed 1")
+
+
+def test_two_contents_of_one_name_are_two_profiles(tmp_path):
+    from cellrepro.record.store import Store
+    from stores import add_run, three
+
+    for threads in (2, 4):
+        settings = {"name": "mine", "threads": threads}
+        add_run(Store(tmp_path), [(1.0, three())], profile="mine", profile_settings=settings)
+    (axis,) = findings.find(Store(tmp_path)).chapters[0].axes
+    (pair,) = axis.pairs
+    assert axis.name == "profile"
+    assert pair.name_a.startswith("mine (")
+    assert pair.name_a != pair.name_b
+
+
+def test_fields_of_a_recipe_are_axes_where_they_vary(tmp_path):
+    from cellrepro.record.store import Store
+    from stores import add_run, three
+
+    for epochs in (3, 4):
+        add_run(Store(tmp_path), [(1.0, three())], epochs=epochs)
+    (chapter,) = findings.find(Store(tmp_path)).chapters
+    assert [(axis.name, axis.title) for axis in chapter.axes] == [("epochs", "numbers of epochs")]

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from cellrepro.cells.decoding import read_masks
+from cellrepro.compare.changes import ObjectKind
 from cellrepro.compare.masks import MaskComparison, compare_masks
+from cellrepro.compare.spread import Decision, decide_between
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.errors import BadInput
@@ -43,7 +45,8 @@ class Comparison:
     Attributes
     ----------
     verdict : Verdict
-        Over masks and weights, whichever both sides have.
+        Over masks and weights, whichever both sides have; ``within-spread`` where the store's
+        other runs show that the cells differ by less than seeds make them differ.
     differs : tuple of str
         Words: ``environment``, ``spec``, ``data``, ``weights-init``, ``weights``, ``masks``,
         ``truth``.
@@ -57,7 +60,10 @@ class Comparison:
     ap50 : tuple or None
         Mean average precision at IoU 0.5 against the ground truth, of a and of b.
     notes : tuple of str
-        What was not compared, and why.
+        What was not compared, and why; how a difference stands beside what seeds do.
+    spread : Decision or None
+        On what ``within-spread`` was decided, also where it was not; None where nothing differs,
+        or there is no store whose other runs could tell.
     """
 
     verdict: Verdict
@@ -68,19 +74,24 @@ class Comparison:
     spec: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     ap50: tuple[float | None, float | None] | None = None
     notes: tuple[str, ...] = ()
+    spread: Decision | None = None
 
     @property
     def n_objects(self) -> dict[str, int]:
-        """Objects over all images: in a, in b, matched, lost, gained."""
-        totals = {"a": 0, "b": 0, "matched": 0, "kept": 0, "lost": 0, "gained": 0}
+        """Objects over all images: in a, in b, matched, by what became of them, renumbered."""
+        kinds = [str(kind) for kind in ObjectKind]
+        totals = dict.fromkeys(("a", "b", "matched", *kinds, "renumbered"), 0)
         for result in self.masks.values():
             totals["a"] += result.n_objects_a
             totals["b"] += result.n_objects_b
-            totals["matched"] += result.n_matched
-            totals["kept"] += result.n_kept
-            totals["lost"] += len(result.lost)
-            totals["gained"] += len(result.gained)
+            for name in ("matched", *kinds, "renumbered"):
+                totals[name] += getattr(result, f"n_{name}")
         return totals
+
+    @property
+    def n_unmatched(self) -> int:
+        """Objects of either side without a match at IoU 0.5, over all images."""
+        return sum(result.n_unmatched for result in self.masks.values())
 
     @property
     def ppm(self) -> float:
@@ -132,8 +143,7 @@ def agreement(repeats: Sequence[Repeat]) -> Agreement:
             masks, _ = _masks_of(repeats[i], repeats[j])
             pair = Comparison(Verdict.DIFFERENT, (), masks)
             ppm[i, j] = ppm[j, i] = pair.ppm
-            unmatched = pair.n_objects["lost"] + pair.n_objects["gained"]
-            n_unmatched[i, j] = n_unmatched[j, i] = unmatched
+            n_unmatched[i, j] = n_unmatched[j, i] = pair.n_unmatched
     return Agreement(tuple(repeat.name for repeat in repeats), ppm, n_unmatched)
 
 
@@ -161,7 +171,7 @@ def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:
     on_disk = [path.exists() for path in paths]
     if not any(on_disk):
         place = Store(store)
-        return compare_repeats(*_repeats(a, b, place))
+        return compare_repeats(*_repeats(a, b, place), store=place)
     if not all(on_disk):
         missing = paths[on_disk.index(False)]
         raise BadInput(
@@ -183,8 +193,26 @@ def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:
     )
 
 
-def compare_repeats(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> Comparison:
-    """Compare two stored repeats: what was asked for, the surroundings, weights and masks."""
+def compare_repeats(
+    a: tuple[Run, Repeat], b: tuple[Run, Repeat], *, store: Store | None = None
+) -> Comparison:
+    """Compare two stored repeats: what was asked for, the surroundings, weights and masks.
+
+    Parameters
+    ----------
+    a, b : tuple of (Run, Repeat)
+    store : Store, optional
+        Whose other runs tell what seeds do; without it nothing is ``within-spread``.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    BadInput
+        If they share no image, or a file is missing or damaged.
+    """
     (run_a, repeat_a), (run_b, repeat_b) = a, b
     first, second = repeat_a.manifest, repeat_b.manifest
     spec = _differing(run_a.spec.model_dump(mode="json"), run_b.spec.model_dump(mode="json"))
@@ -196,8 +224,8 @@ def compare_repeats(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> Comparison:
     classes, moved = _numeric_classes(first, second)
     environment |= classes
     same_data = first.data.digest == second.data.digest
-    masks, notes = _masks_of(repeat_a, repeat_b)
-    notes += moved
+    masks, alone = _masks_of(repeat_a, repeat_b)
+    notes = alone + moved
     weights = None
     if repeat_a.weights is not None and repeat_b.weights is not None:
         weights = compare_weights(repeat_a.weights, repeat_b.weights)
@@ -218,8 +246,13 @@ def compare_repeats(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> Comparison:
     judged = [combine(verdicts)]
     if weights is not None:
         judged.append(_weights_verdict(weights, first, second))
+    verdict, spread = combine(judged), None
+    if verdict == Verdict.DIFFERENT and store is not None and same_data and not alone:
+        spread = decide_between(a, b, store.runs(), results=masks)
+        verdict = Verdict.WITHIN_SPREAD if spread.within else verdict
+        notes.append(f"beside seeds: {spread.sentence}")
     return Comparison(
-        combine(judged),
+        verdict,
         tuple(differs),
         masks,
         weights,
@@ -227,6 +260,7 @@ def compare_repeats(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> Comparison:
         spec,
         (first.ap50, second.ap50),
         tuple(notes + [f"vacuous: {reason}" for reason in first.vacuous]),
+        spread,
     )
 
 

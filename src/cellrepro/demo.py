@@ -57,7 +57,7 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs") -> Demo:
     base = _train_base(data, store)
     grid_file = Path(cellrepro.__file__).resolve().parents[2] / "grids" / "demo.yaml"
     overrides: dict[str, Any] = {"data": str(data), "model": f"{base.key}/0"}
-    _say("2/4  the demo grid: 2 seeds, 3 CPU profiles, 2 modes, 2 repeats each")
+    _say("2/4  the demo grid: 3 seeds, 3 CPU profiles, 2 modes, 2 repeats each")
     runs = run_grid(
         read_grid(grid_file, store=store, overrides=overrides), store=store, workers=_WORKERS
     )

@@ -1,6 +1,7 @@
 """Comparisons: which sameness holds between masks or weights, and where and how far it breaks."""
 
 from cellrepro.compare.changes import ObjectChange, ObjectKind
+from cellrepro.compare.many import Agreement, Stability, agree
 from cellrepro.compare.masks import (
     LARGEST_LABEL,
     THRESHOLDS,
@@ -14,36 +15,49 @@ from cellrepro.compare.masks import (
 )
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import (
+    DifferenceDistributions,
+    LayerComparison,
+    LayerParting,
     Similarity,
     TensorComparison,
     WeightsComparison,
     compare_weights,
+    difference_distributions,
     distribution,
     layer_group,
     magnitudes,
+    parting_layers,
     similarity,
 )
 
 __all__ = [
     "LARGEST_LABEL",
     "THRESHOLDS",
+    "Agreement",
     "Category",
+    "DifferenceDistributions",
+    "LayerComparison",
+    "LayerParting",
     "MaskComparison",
     "ObjectChange",
     "ObjectKind",
     "Similarity",
+    "Stability",
     "TensorComparison",
     "Verdict",
     "WeightsComparison",
+    "agree",
     "average_precision",
     "canonical",
     "categories",
     "combine",
     "compare_masks",
     "compare_weights",
+    "difference_distributions",
     "distribution",
     "layer_group",
     "magnitudes",
+    "parting_layers",
     "same_objects",
     "similarity",
 ]

@@ -7,18 +7,19 @@ are read.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
 
-from cellrepro.compare.masks import MaskComparison, compare_masks
+from cellrepro.compare import spread
+from cellrepro.compare.pairs import Pair
 from cellrepro.compare.runs import Judgement, judge
-from cellrepro.compare.verdicts import Verdict, combine
+from cellrepro.compare.spread import Axis, Spread
+from cellrepro.compare.verdicts import Verdict
 from cellrepro.control.determinism import MODES
 from cellrepro.errors import BadInput
 from cellrepro.record.digests import value_digest
@@ -26,19 +27,6 @@ from cellrepro.record.spec import PARAMETERS, Spec
 from cellrepro.record.store import Repeat, Run, Store
 from cellrepro.show.words import amount, ppm_text
 
-_AXIS_NAMES = {
-    "repeats": "repeats of one spec",
-    "profile": "profiles",
-    "mode": "modes",
-    "seed": "seeds",
-    "data_seed": "data seeds",
-    "model": "models",
-    "epochs": "numbers of epochs",
-    "batch_size": "batch sizes",
-    "learning_rate": "learning rates",
-    "images_per_epoch": "images per epoch",
-    "ledger": "ledgers",
-}
 AXES = ("repeats", "profile", "mode", "seed")
 """The axes that every chapter is looked at along; others follow where they vary."""
 _WHAT, _WHY = "<what>", "<why>"
@@ -49,8 +37,6 @@ _OUTCOMES: dict[Verdict | None, str] = {
     Verdict.VACUOUS: f"{{0}} prove{{s}} nothing ({_WHY})",
     None: "{0} ran once, so there is nothing to compare",
 }
-_MOST_PAIRS = 150  # of runs along one axis
-_MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
 
 
 @dataclass(frozen=True)
@@ -180,9 +166,14 @@ class Chapter:
         return Names(specs)
 
     @cached_property
+    def spread(self) -> Spread:
+        """How far the masks lie apart along every axis; reads those that differ, once."""
+        return _spread(self)
+
+    @property
     def axes(self) -> list[Axis]:
-        """Along which the masks were compared; reads those that differ, once."""
-        return _axes(self)
+        """Along which the masks were compared."""
+        return list(self.spread.axes)
 
     def label(self, repeat: Repeat) -> str:
         """What a repeat is called in pictures."""
@@ -325,175 +316,27 @@ def said(name: str, value: Any) -> str:
 # -- comparing runs ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two repeats of a chapter, compared over their images."""
-
-    context: str
-    name_a: str
-    name_b: str
-    a: Repeat
-    b: Repeat
-    weights_equal: bool | None
-    verdict: Verdict
-    n_images: int
-    n_pixels: int
-    n_differing: int
-    n_lost: int
-    n_gained: int
-    worst: tuple[str, float]
-    """The image with most differing pixels per million, and how many."""
-
-    @property
-    def ppm(self) -> float:
-        """Differing pixels per million over all images; 0 over nothing."""
-        return 1e6 * self.n_differing / self.n_pixels if self.n_pixels else 0.0
-
-
-@dataclass(frozen=True)
-class Axis:
-    """All pairs of runs that differ in one field only (or are repeats of one run)."""
-
-    name: str
-    pairs: list[Pair]
-    n_left_out: int
-
-    @property
-    def title(self) -> str:
-        """What differs along it, in the plural."""
-        return _AXIS_NAMES[self.name]
-
-    @property
-    def told(self) -> list[Pair]:
-        """Pairs that found objects, so that their masks say something."""
-        return [pair for pair in self.pairs if pair.verdict != Verdict.VACUOUS]
-
-    @property
-    def differing(self) -> list[Pair]:
-        """Pairs whose masks differ."""
-        return [pair for pair in self.pairs if pair.verdict == Verdict.DIFFERENT]
-
-    @property
-    def largest_ppm(self) -> float:
-        """Differing pixels per million of the pair in which most differ."""
-        return max(pair.ppm for pair in self.pairs)
-
-    @property
-    def worst(self) -> Pair:
-        """The pair with the image in which most pixels differ."""
-        return max(self.pairs, key=lambda pair: pair.worst[1])
-
-
-@dataclass
-class _MaskPairs:
-    """Compares the masks of repeats; each different pair of label images is read once."""
-
-    known: dict[tuple[str, str, str], MaskComparison] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    n_compared: int = 0
-    """Pixels so far."""
-
-    def compare(self, a: Repeat, b: Repeat, *, context: str, name_a: str, name_b: str) -> Pair:
-        first, second = a.manifest, b.manifest
-        images = [name for name in first.masks if name in second.masks]
-        verdicts, n_pixels, n_differing, n_lost, n_gained = [], 0, 0, 0, 0
-        worst = ("", -1.0)
-        for image in images:
-            one, other = first.masks[image], second.masks[image]
-            ppm = 0.0
-            if one.canonical_digest == other.canonical_digest:
-                equal = Verdict.IDENTICAL if one.digest == other.digest else Verdict.SAME_OBJECTS
-                verdicts.append(equal if one.n_objects else Verdict.VACUOUS)
-            else:
-                result, swapped = self._result(image, a, b)
-                verdicts.append(result.verdict)
-                n_differing += result.n_differing
-                lost, gained = len(result.lost), len(result.gained)
-                n_lost += gained if swapped else lost
-                n_gained += lost if swapped else gained
-                ppm = result.ppm
-            n_pixels += self._size(image, a)
-            worst = max(worst, (image, ppm), key=lambda entry: entry[1])
-        told = [verdict for verdict in verdicts if verdict != Verdict.VACUOUS]
-        return Pair(
-            context=context,
-            name_a=name_a,
-            name_b=name_b,
-            a=a,
-            b=b,
-            weights_equal=None
-            if first.weights is None or second.weights is None
-            else first.weights.digest == second.weights.digest,
-            verdict=combine(told),
-            n_images=len(images),
-            n_pixels=n_pixels,
-            n_differing=n_differing,
-            n_lost=n_lost,
-            n_gained=n_gained,
-            worst=worst,
+def _spread(chapter: Chapter) -> Spread:
+    """The runs along every axis, named as this chapter names them."""
+    others = [name for name in chapter.names.varying if name not in (*AXES, *spread.AXES)]
+    names = [*AXES, *(name for name in spread.AXES if name not in AXES), *others]
+    measured = spread.measure([run for run, _ in chapter.runs], axes=names)
+    return Spread(
+        tuple(
+            replace(axis, pairs=[_named(pair, chapter.names) for pair in axis.pairs])
+            for axis in measured.axes
         )
-
-    def _result(self, image: str, a: Repeat, b: Repeat) -> tuple[MaskComparison, bool]:
-        digests = [repeat.manifest.masks[image].canonical_digest for repeat in (a, b)]
-        swapped = digests[0] > digests[1]
-        if swapped:
-            a, b, digests = b, a, digests[::-1]
-        key = (image, digests[0], digests[1])
-        if key not in self.known:
-            self.known[key] = compare_masks(a.masks(image), b.masks(image))
-            self.n_compared += self.known[key].n_pixels
-        return self.known[key], swapped
-
-    def _size(self, image: str, repeat: Repeat) -> int:
-        if image not in self.sizes:
-            self.sizes[image] = repeat.masks(image).size
-        return self.sizes[image]
+    )
 
 
-def _axes(chapter: Chapter) -> list[Axis]:
-    """Every axis along which runs differ, with its pairs; repeats, profiles and modes first."""
-    compared = _MaskPairs()
-    names = [*AXES, *(name for name in chapter.names.varying if name not in AXES)]
-    axes = []
-    for name in names:
-        chosen = _repeat_pairs(chapter) if name == "repeats" else _run_pairs(chapter, name)
-        enough = compared.n_compared + _MOST_PIXELS
-        pairs = []
-        for context, name_a, a, name_b, b in chosen[:_MOST_PAIRS]:
-            if compared.n_compared < enough:
-                pairs.append(compared.compare(a, b, context=context, name_a=name_a, name_b=name_b))
-        if pairs:
-            axes.append(Axis(name, pairs, len(chosen) - len(pairs)))
-    return axes
-
-
-def _repeat_pairs(chapter: Chapter) -> list[tuple[str, str, Repeat, str, Repeat]]:
-    """Repeats of one spec with different masks; one of each kind."""
-    found = []
-    for run, _ in chapter.runs:
-        kinds: dict[str, Repeat] = {}
-        for repeat in run.repeats:
-            kinds.setdefault(repeat.manifest.masks_digest, repeat)
-        for a, b in itertools.combinations(kinds.values(), 2):
-            labels = (f"repeat {a.index}", f"repeat {b.index}")
-            found.append((chapter.names.short(run.key), labels[0], a, labels[1], b))
-    return found
-
-
-def _run_pairs(chapter: Chapter, axis: str) -> list[tuple[str, str, Repeat, str, Repeat]]:
-    """First repeats of runs that differ in one field only."""
-    names = chapter.names
-    contexts: dict[tuple, list[Run]] = defaultdict(list)
-    for run, _ in chapter.runs:
-        contexts[names.without(run.key, axis)].append(run)
-    found = []
-    for runs in contexts.values():
-        runs = sorted(runs, key=lambda run: sort_key(axis, names.facts[run.key][axis]))
-        for a, b in itertools.combinations(runs, 2):
-            labels = [said(axis, names.facts[run.key][axis]) for run in (a, b)]
-            context = names.context(a.key, axis)
-            found.append((context, labels[0], a.repeats[0], labels[1], b.repeats[0]))
-    return found
+def _named(pair: Pair, names: Names) -> Pair:
+    """A pair under the names of its chapter, which tell apart what only contents do."""
+    keys = pair.spec_a.key, pair.spec_b.key
+    context = names.short(keys[0]) if pair.axis == "repeats" else names.context(keys[0], pair.axis)
+    if pair.axis not in PARAMETERS:
+        return replace(pair, context=context)
+    name_a, name_b = (said(pair.axis, names.facts[key][pair.axis]) for key in keys)
+    return replace(pair, context=context, name_a=name_a, name_b=name_b)
 
 
 # -- the headline --------------------------------------------------------------------------
