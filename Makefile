@@ -4,11 +4,12 @@ DATA ?= data/synthetic
 STORE ?= outputs
 BIN := .venv/bin
 
-.PHONY: help setup data demo test lab bench lint lock notebooks clean
+.PHONY: help setup data demo test lab explore bench lint lock notebooks clean
 
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html"
 	@echo "make lab                 JupyterLab on the notebooks"
+	@echo "make explore [STORE=dir] the explorer alone, in the browser, on the runs of a store"
 	@echo "make test                every test: pytest and nbval"
 	@echo "make bench               the benchmarks, ratios side by side"
 	@echo "make lint                ruff, format check, mypy"
@@ -43,6 +44,11 @@ test: setup data
 
 lab: setup data
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_setup.ipynb
+
+# The notebook's kernel starts beside the notebook, so the store is named in full.
+explore: setup data
+	CELLREPRO_STORE="$$($(BIN)/python -c 'import os, sys; print(os.path.abspath(sys.argv[1]))' "$(STORE)")" \
+	  $(BIN)/voila notebooks/07_explorer.ipynb
 
 bench: setup data
 	$(BIN)/python scripts/bench.py --json outputs/bench.json

@@ -1,4 +1,4 @@
-"""JupyterLab for a test, and the browser to look at it.
+"""JupyterLab and Voila for a test, and the browser to look at them.
 
 Not named ``jupyterlab``: next to the tests, that would hide the real package.
 """
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -51,13 +52,7 @@ def jupyterlab(folder: Path, *, theme: str = "JupyterLab Light") -> Iterator[str
         target = home / "settings/@jupyterlab/apputils-extension" / f"{name}.jupyterlab-settings"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(values))
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
-    environment = inherited | {
-        "HOME": str(home),
-        "IPYTHONDIR": str(home / "ipython"),
-        "JUPYTER_CONFIG_DIR": str(home / "config"),
-        "JUPYTER_DATA_DIR": str(home / "data"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+    environment = with_home(home) | {
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
     }
@@ -72,14 +67,49 @@ def jupyterlab(folder: Path, *, theme: str = "JupyterLab Light") -> Iterator[str
         "--LabApp.extension_manager=readonly",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]
-    log = folder / "jupyterlab.log"
+    status = f"http://127.0.0.1:{port}/api/status?token={token}"
+    with serving(command, status, folder / "jupyterlab.log", environment):
+        yield f"http://127.0.0.1:{port}/lab/tree/{{notebook}}?token={token}"
+
+
+@contextmanager
+def voila(folder: Path, notebook: str) -> Iterator[str]:
+    """Voila serving one notebook of `folder` alone; gives its address."""
+    port = free_port()
+    command = [sys.executable, "-m", "voila", str(folder / notebook), "--no-browser"]
+    command += ["--Voila.ip=127.0.0.1", f"--port={port}", "--port_retries=0"]
+    # Any file of Voila's own says that it listens; the page itself would start a kernel.
+    status = f"http://127.0.0.1:{port}/voila/static/voila.js"
+    environment = with_home(folder / "home-of-voila")
+    with serving(command, status, folder / "voila.log", environment):
+        yield f"http://127.0.0.1:{port}/"
+
+
+def with_home(home: Path) -> dict[str, str]:
+    """The environment of a server that must not see the user's own settings."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
+    home.mkdir(exist_ok=True)
+    return inherited | {
+        "HOME": str(home),
+        "IPYTHONDIR": str(home / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+    }
+
+
+@contextmanager
+def serving(
+    command: list[str], status: str, log: Path, environment: dict[str, str]
+) -> Iterator[None]:
+    """A server for the length of a block, once it answers at the address `status`."""
     with log.open("wb") as output:
         server = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         try:
-            wait_for_answer(f"http://127.0.0.1:{port}/api/status?token={token}", server, log)
-            yield f"http://127.0.0.1:{port}/lab/tree/{{notebook}}?token={token}"
+            wait_for_answer(status, server, log)
+            yield
         finally:
-            server.terminate()  # JupyterLab ends its kernels before it ends itself
+            server.terminate()  # both end their kernels before they end themselves
             try:
                 server.wait(timeout=20)
             except subprocess.TimeoutExpired:
@@ -94,9 +124,11 @@ def wait_for_answer(address: str, server: subprocess.Popen, log: Path, seconds: 
         try:
             with urlopen(address, timeout=5):
                 return
+        except HTTPError:
+            return  # a refusal is an answer
         except OSError:
             time.sleep(0.1)
-    pytest.fail(f"JupyterLab did not answer within {seconds} s:\n{log.read_text()[-3000:]}")
+    pytest.fail(f"the server did not answer within {seconds} s:\n{log.read_text()[-3000:]}")
 
 
 def chromium_path() -> str:

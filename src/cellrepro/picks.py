@@ -6,13 +6,26 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cellrepro.cells.images import folder_digest
 from cellrepro.cells.network import find_model
 from cellrepro.errors import BadInput
 from cellrepro.record.store import Repeat, Run, Store
+from cellrepro.run import train
 
 Named = tuple[Run, Repeat]
+
+_HANDFUL: tuple[dict[str, Any], ...] = (
+    {"repeats": 2},
+    {"seed": 1},
+    {"seed": 2},
+    {"profile": "cpu-1thread"},
+    {"mode": "fast"},
+)
+"""The fewest trainings that answer all: repeats, three seeds, another profile, another mode."""
+_SHORT: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "learning_rate": 0.01}
+"""Seconds each, and steep enough that another seed moves cells of a network that finds them."""
 
 
 def best_network(store: Store, data: str | Path) -> Repeat:
@@ -49,6 +62,71 @@ def trained_on(store: Store, data: str | Path) -> list[Run]:
     return [
         run for run in store.runs() if run.spec.data_digest == digest and run.spec.task == "train"
     ]
+
+
+def some_runs(store: Store, data: str | Path, *, model: str = "tiny") -> list[Run]:
+    """The stored trainings over a folder; where there are too few to compare, a handful is made.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        The folder of images.
+    model : str
+        What to train from if there are fewer than two: ``tiny`` is taken further from the best
+        network over this folder, which is trained first if there is none.
+
+    Returns
+    -------
+    list of Run
+    """
+    if len(trained_on(store, data)) < 2:
+        start, short = model, dict(_SHORT)
+        if model == "tiny":
+            if not trained_on(store, data):
+                train(data, repeats=1, store=store.root)
+            start = best_network(store, data).name
+        else:
+            del short["learning_rate"]  # a pretrained network has a default of its own
+        for asked_for in _HANDFUL:
+            train(data, model=start, store=store.root, **{"repeats": 1, **short, **asked_for})
+    return trained_on(store, data)
+
+
+def same_question(store: Store, data: str | Path, first: Run) -> list[Named]:
+    """The repeats that were asked the same as a run: all but seeds, profile and mode alike.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        The folder of images.
+    first : Run
+
+    Returns
+    -------
+    list of (Run, Repeat)
+        Those that found objects, that run's own first.
+    """
+    found = [
+        (run, repeat)
+        for run in trained_on(store, data)
+        if _question(run) == _question(first)
+        for repeat in run.repeats
+        if repeat.manifest.n_objects
+    ]
+    return sorted(found, key=lambda named: named[0].key != first.key)
+
+
+def _question(run: Run) -> tuple:
+    spec = run.spec
+    return (
+        spec.model_digest or spec.model,
+        spec.epochs,
+        spec.batch_size,
+        spec.learning_rate,
+        spec.images_per_epoch,
+    )
 
 
 def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:

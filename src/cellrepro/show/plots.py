@@ -424,15 +424,7 @@ def _truth_row(
 
 
 def _show_categories(panel: Axes, background: np.ndarray, categories: np.ndarray) -> None:
-    shape = _panel_shape(categories.shape)
-    picture = np.rint(np.repeat(enlarged(background, shape)[..., None], 3, axis=2) * DIMMED)
-    picture = picture.astype(np.uint8)
-    map_ = enlarged_categories(categories, shape)
-    if np.count_nonzero(categories >= 2) < _FEW * categories.size:
-        map_ = _grown(map_)
-    for value, name in enumerate(CATEGORIES[1:], start=1):
-        opacity = 0.85 * (AGREE_SHARE if name == "agree" else 1)
-        painted(picture, map_ == value, COLOURS[name], opacity)
+    picture, map_ = category_picture(background, categories)
     _show(panel, picture)
     _ring(panel, map_ >= 2)
 
@@ -1015,7 +1007,7 @@ def with_outlines(
     -------
     ndarray of uint8, shape (Y', X', 3)
     """
-    shape = _panel_shape(background.shape)
+    shape = panel_shape(background.shape)
     picture = np.repeat(enlarged(background, shape)[..., None], 3, axis=2)
     thickness = 1 if shape[0] < background.shape[0] else 2
     for key, labels in outlines.items():
@@ -1024,6 +1016,35 @@ def with_outlines(
         )
         painted(picture, lines, COLOURS[key])
     return picture
+
+
+def category_picture(
+    background: np.ndarray, categories: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """A dimmed image under the colours of a categories map, enlarged or shrunk to a panel.
+
+    Parameters
+    ----------
+    background : ndarray of uint8, shape (Y, X)
+    categories : ndarray of int, shape (Y, X)
+        Positions in `CATEGORIES`.
+
+    Returns
+    -------
+    picture : ndarray of uint8, shape (Y', X', 3)
+    drawn : ndarray of int, shape (Y', X')
+        The map as drawn: where few pixels differ, each is a larger spot.
+    """
+    shape = panel_shape(categories.shape)
+    picture = np.rint(np.repeat(enlarged(background, shape)[..., None], 3, axis=2) * DIMMED)
+    picture = picture.astype(np.uint8)
+    drawn = enlarged_categories(categories, shape)
+    if np.count_nonzero(categories >= 2) < _FEW * categories.size:
+        drawn = _grown(drawn)
+    for value, name in enumerate(CATEGORIES[1:], start=1):
+        opacity = 0.85 * (AGREE_SHARE if name == "agree" else 1)
+        painted(picture, drawn == value, COLOURS[name], opacity)
+    return picture, drawn
 
 
 def outlined(
@@ -1099,7 +1120,8 @@ def _labels(repeats: Sequence[Repeat], labels: Sequence[str] | None) -> list[str
     return list(labels)
 
 
-def _panel_shape(shape: Sequence[int]) -> tuple[int, int]:
+def panel_shape(shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of the panel that an image of this shape is enlarged or shrunk to."""
     scale = _PANEL / max(shape[0], shape[1])
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 

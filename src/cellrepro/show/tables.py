@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.compare.changes import ObjectChange, ObjectKind
+from cellrepro.compare.spread import share_text
+from cellrepro.compare.verdicts import Verdict
 from cellrepro.control import determinism, profiles
 from cellrepro.errors import NotPossibleHere
 from cellrepro.record import host
 from cellrepro.record.store import Repeat, Run
+from cellrepro.show.words import amount, ppm_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.io.formats.style import Styler
 
+    from cellrepro.compare.many import Agreement
     from cellrepro.compare.masks import MaskComparison
     from cellrepro.record.manifest import PlaceRecord
+
+_MOST_TELLING = (
+    ObjectKind.SPLIT,
+    ObjectKind.MERGED,
+    ObjectKind.LOST,
+    ObjectKind.GAINED,
+    ObjectKind.MOVED,
+)
+"""Few and worth a look come first: a cut cell says more than one that moved by a pixel."""
+
+SCORES: dict[str, tuple[str, str]] = {
+    "ap50": ("AP at IoU 0.5", "matched cells, of all cells of either side; 1: every cell matches"),
+    "ap": ("AP, 0.5 to 0.95", "the same, averaged over ten demands on the overlap"),
+    "precision50": ("precision", "share of the second side's cells that the first has as well"),
+    "recall50": ("recall", "share of the first side's cells that the second has as well"),
+    "mean_matched_iou": ("IoU of matches", "how well two matched cells cover each other"),
+    "pq": ("panoptic quality", "matched at all, times how well matched"),
+    "aji": ("AJI", "overlap cell by cell; what only one side has counts against it"),
+    "dice": ("Dice", "overlap of everything that is cell, whichever cell it is"),
+    "boundary_f1": ("boundary F1", "share of the outlines within 2 pixels of the other side's"),
+    "vi_split": ("VI, split", "bits, 0 is best; grows where the second side cuts cells"),
+    "vi_merge": ("VI, merge", "bits, 0 is best; grows where the second side joins cells"),
+    "rand_error": ("adapted Rand error", "0 is best; pairs of pixels joined on one side only"),
+    "count": ("cells more", "in the second side than in the first, over all images"),
+    "area": ("pixels more", "per cell in the second side, where both sides have it"),
+}
+"""What `score_table` lists: the name a reader sees, and what it says."""
 
 
 def host_table() -> pd.DataFrame:
@@ -174,6 +208,194 @@ def is_about_determinism(message: str) -> bool:
     True
     """
     return "determinis" in message.lower()
+
+
+def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
+    """A table for the page: words to the left and wrapped, numbers rounded, dashes for nothing.
+
+    Parameters
+    ----------
+    table : DataFrame
+    decimals : int
+        Of numbers that are not whole.
+    """
+    from pandas.io.formats.style import Styler
+
+    words = [name for name in table.columns if table[name].map(lambda x: isinstance(x, str)).any()]
+    # No random identifier inside: equal tables are equal output.
+    return (
+        Styler(table, uuid="", uuid_len=0, cell_ids=False)
+        .format(precision=decimals, na_rep="–", thousands=" ")
+        .set_properties(**{"text-align": "left", "white-space": "normal"}, subset=words)
+        .set_table_styles([{"selector": "th", "props": "text-align: left; white-space: nowrap"}])
+    )
+
+
+def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b: str = "B") -> str:
+    """How two sets of masks differ, in one sentence.
+
+    Parameters
+    ----------
+    masks : dict
+        By image.
+    a, b : str
+        What the two are called.
+    """
+    over = f"{amount(len(masks), 'image')}"
+    n_a = sum(result.n_objects_a for result in masks.values())
+    n_b = sum(result.n_objects_b for result in masks.values())
+    if not n_a and not n_b:
+        return f"Neither {a} nor {b} has a cell in any of the {over}: nothing can be compared."
+    n_differing = sum(result.n_differing for result in masks.values())
+    if not n_differing:
+        numbers = all(result.verdict != Verdict.SAME_OBJECTS for result in masks.values())
+        also = "" if numbers else ", some under other numbers"
+        return f"{a} and {b} have the same {amount(n_a, 'cell')}{also}, pixel for pixel, on {over}."
+    counts = {kind: sum(_n_of(result, kind) for result in masks.values()) for kind in ObjectKind}
+    said = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
+    n_unmatched = sum(result.n_unmatched for result in masks.values())
+    n_pixels = sum(result.n_pixels for result in masks.values())
+    return (
+        f"{a} and {b} differ: of {amount(n_a, 'cell')} in {a} and {n_b} in {b}, "
+        f"{share_text(n_unmatched / (n_a + n_b))} have no counterpart ({said}), and "
+        f"{ppm_text(1e6 * n_differing / n_pixels)} of the pixels differ, over {over}."
+    )
+
+
+def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
+    """What became of the cells, image by image, and over all images."""
+    rows: list[dict[str, Any]] = [
+        {
+            "image": name,
+            "cells A": result.n_objects_a,
+            "cells B": result.n_objects_b,
+            **{str(kind): _n_of(result, kind) for kind in ObjectKind},
+            "renumbered": result.n_renumbered,
+            "ppm": round(result.ppm),
+        }
+        for name, result in masks.items()
+    ]
+    if len(rows) > 1:
+        n_pixels = sum(result.n_pixels for result in masks.values())
+        n_differing = sum(result.n_differing for result in masks.values())
+        summed = {name: sum(row[name] for row in rows) for name in rows[0] if name != "image"}
+        ppm = round(1e6 * n_differing / n_pixels)
+        rows.append({"image": "all", **summed, "ppm": ppm})
+    return _frame(rows, "image")
+
+
+def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.DataFrame:
+    """The cells that are not kept, the most telling first: cut and joined, lost and gained, moved.
+
+    Parameters
+    ----------
+    masks : dict
+        By image.
+    n : int
+        How many at most.
+    """
+    found = [
+        (name, change)
+        for name, result in masks.items()
+        for change in result.objects
+        if change.kind != ObjectKind.KEPT
+    ]
+    found.sort(key=lambda entry: _telling(entry[1]))
+    rows = [
+        {
+            "image": name,
+            "what": str(change.kind),
+            "position": _position(change.position),
+            "IoU": change.iou,
+            "went (px)": change.displacement,
+            "area A": change.area_a,
+            "area B": change.area_b,
+            "label A": " ".join(map(str, change.labels_a)) or "–",
+            "label B": " ".join(map(str, change.labels_b)) or "–",
+        }
+        for name, change in found[:n]
+    ]
+    columns = ("image", "what", "position", "IoU", "went (px)", "area A", "area B")
+    return _frame(rows, "image", columns=(*columns, "label A", "label B"))
+
+
+def _position(position: Sequence[float]) -> str:
+    """A centroid to find in a picture.
+
+    Examples
+    --------
+    >>> _position((12.4, 30.6))
+    'y 12, x 31'
+    """
+    axes = "zyx"[-len(position) :]
+    return ", ".join(f"{axis} {place:.0f}" for axis, place in zip(axes, position, strict=True))
+
+
+def _telling(change: ObjectChange) -> tuple[int, float, int]:
+    order = _MOST_TELLING.index(change.kind)
+    overlap = change.iou if change.kind == ObjectKind.MOVED else 0.0
+    return order, overlap, -max(change.area_a, change.area_b)
+
+
+def _n_of(result: MaskComparison, kind: ObjectKind) -> int:
+    return int(getattr(result, f"n_{kind}"))
+
+
+def score_table(comparisons: Mapping[str, Sequence[MaskComparison]]) -> pd.DataFrame:
+    """Every usual score, one a row, with what it says.
+
+    Parameters
+    ----------
+    comparisons : dict
+        By name, the comparisons of all images; the truth is the first side where there is one.
+
+    Returns
+    -------
+    DataFrame
+        Means over the images for which a score is defined, the sum for the number of cells.
+    """
+    rows = []
+    for field, (name, meaning) in SCORES.items():
+        scores = {of: _score(field, results) for of, results in comparisons.items()}
+        rows.append({"score": name, **scores, "what it says": meaning})
+    return _frame(rows, "score", columns=("score", *comparisons, "what it says"))
+
+
+def _score(field: str, results: Sequence[MaskComparison]) -> float:
+    if field == "count":
+        return float(sum(result.n_objects_b - result.n_objects_a for result in results))
+    if field == "area":
+        found = [result.mean_matched_area_difference for result in results]
+    elif field == "ap":
+        found = [float(result.ap.mean()) for result in results]
+    else:
+        found = [getattr(result, field) for result in results]
+    defined = [value for value in found if not math.isnan(value)]
+    return sum(defined) / len(defined) if defined else math.nan
+
+
+def stability_table(agreement: Agreement, *, n: int = 10) -> pd.DataFrame:
+    """The cells that fewest runs have, the least stable first.
+
+    Parameters
+    ----------
+    agreement : Agreement
+    n : int
+        How many at most; cells that all runs have alike are left out.
+    """
+    unstable = [item for item in agreement.objects if item.share < 1 or item.mean_iou < 1]
+    rows = [
+        {
+            "position": _position(item.position),
+            "in": f"{item.n_runs_with} of {amount(agreement.n_runs, 'run')}",
+            "mean IoU": item.mean_iou,
+            "area": item.area,
+            "in the consensus": f"yes, as {item.label}" if item.label else "no",
+        }
+        for item in unstable[:n]
+    ]
+    columns = ("position", "in", "mean IoU", "area", "in the consensus")
+    return _frame(rows, "position", columns=columns)
 
 
 def mask_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:

@@ -1,378 +1,482 @@
-// The browser's half of cellrepro.show.explorer: receives the arrays once, then draws alone.
+// The browser's half of cellrepro.show.explorer: receives each array once, then draws alone.
 //
-// Two kinds of canvas. Layers (picture, outlines of A, B and truth, categories) have the size of
-// the screen canvas and are drawn again only when the view moves: pan, zoom, resize. Everything
-// else (curtain, opacity, check boxes, modes) composites the finished layers.
+// Two kinds of canvas. Layers (picture, outlines of A, B and truth, categories, votes, the chosen
+// cell) have the size of the screen canvas and are drawn again only when the view moves: pan,
+// zoom, resize. Everything else (curtain, blinking, opacity, boxes, modes) composites them.
 //
 // Lengths in the code are device pixels unless their name ends in Css.
 
-const CATEGORIES = ["background", "agree", "only_a", "only_b", "other_object"];
-const LAYERS = ["image", "categories", "truth", "a", "b"]; // from the bottom up
+const LAYERS = ["image", "categories", "votes", "truth", "a", "b", "mark"]; // from the bottom up
 const LARGEST_PIXEL_CSS = 48; // how big one image pixel can get, in CSS pixels
-const SIDE_CSS = 240; // width of the panel beside the picture, with its gap and the margins
+const WIDE_CSS = 660; // from here on the panel stands beside the picture
+const SIDE_CSS = 320; // its least width, with its gap
+const AREAS = ["agree", "only_a", "only_b", "other_object"];
+const HELD_ARRAYS = 24; // unpacked at a time; what is dropped is unpacked again, not sent again
 
-// What each mode shows when it is chosen; the check boxes change it afterwards.
-const MODES = {
-  outlines: { label: "Outlines", a: true, b: true, differences: false, opacity: 1 },
-  categories: { label: "Categories", a: false, b: false, differences: true, opacity: 0.85 },
-  curtain: { label: "Curtain", a: true, b: true, differences: false, opacity: 1 },
-};
-
-const ARRAYS = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array };
-
-async function unpacked(plane) {
-  const view = plane.data;
-  const bytes = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new ARRAYS[plane.dtype](await new Response(stream).arrayBuffer());
-}
-
-// Same rule as `grey` in explorer.py.
-function grey(values, { shape, low, high }) {
-  const channels = shape[2];
-  const result = new Uint8Array(shape[0] * shape[1]);
-  for (let p = 0, i = 0; p < result.length; p++) {
-    let sum = 0;
-    for (let c = 0; c < channels; c++, i++) {
-      sum += Math.min(1, Math.max(0, (values[i] - low[c]) / (high[c] - low[c])));
-    }
-    result[p] = Math.floor((sum / channels) * 255 + 0.5);
-  }
-  return result;
-}
-
-// A colour as ImageData stores it, read as one little-endian 32-bit number.
-function packedColour(hex, alpha = 1) {
-  const number = parseInt(hex.slice(1), 16);
-  const [red, green, blue] = [number >> 16, (number >> 8) & 255, number & 255];
-  return ((Math.round(alpha * 255) << 24) | (blue << 16) | (green << 8) | red) >>> 0;
-}
-
-function grouped(number) {
-  return String(number).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
-}
-
-// Numbers such as 18 829 must not be torn apart at the end of a line.
-function unbroken(text) {
-  return text.replace(/(\d) (?=\d{3}(?!\d))/g, "$1\u00a0");
-}
-
-function make(tag, className, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-// JupyterLab takes arrow keys, digits and signs for its shortcuts unless the element says so.
-const KEEP_KEYS = { "data-lm-suppress-shortcuts": "true" };
-
-// One canvas-sized layer whose pixels are written as 32-bit colours.
-class Layer {
-  constructor() {
-    this.canvas = document.createElement("canvas");
-    this.context = this.canvas.getContext("2d");
+// The planes of one model as they arrived, deflated; shared by all its views on the page.
+class Planes {
+  constructor(model) {
+    this.model = model;
+    this.waiting = new Map();
+    this.arrived = new Map();
+    this.arrays = new Map();
+    for (const [name, plane] of Object.entries(model.get("planes"))) this.keep(name, plane, plane.data);
+    model.on("msg:custom", (content, buffers) => {
+      if (!content || !content.plane) return;
+      if (content.error) this.waiting.get(content.plane)?.reject(new Error(content.error));
+      else this.keep(content.plane, content, buffers[0]);
+    });
   }
 
-  cleared(width, height) {
-    if (!this.image || this.image.width !== width || this.image.height !== height) {
-      this.canvas.width = width;
-      this.canvas.height = height;
-      this.image = this.context.createImageData(width, height);
-      this.pixels = new Uint32Array(this.image.data.buffer);
-    } else {
-      this.pixels.fill(0);
-    }
-    return this.pixels;
+  keep(name, { dtype, shape, ...facts }, data) {
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    this.arrived.set(name, { ...facts, dtype, shape, bytes });
+    this.waiting.get(name)?.resolve();
   }
 
-  finish() {
-    this.context.putImageData(this.image, 0, 0);
-  }
-}
-
-// For each screen pixel from -margin to n + margin: the image pixel under its centre, or -1.
-function sampling(n, margin, offset, scale, limit) {
-  const result = new Int32Array(n + 2 * margin);
-  for (let i = 0; i < result.length; i++) {
-    const index = Math.floor((i - margin + 0.5 - offset) / scale);
-    result[i] = index >= 0 && index < limit ? index : -1;
-  }
-  return result;
-}
-
-// Same rule as `outlined` in explorer.py, on labels sampled at screen pixels. The dashes hang on
-// the image (offsetX, offsetY), so that they do not crawl while it is dragged.
-function outline(layer, labels, { view, columns, width, height, thickness, colour, dash }) {
-  const t = thickness;
-  const stride = width + 2 * t;
-  const xs = sampling(width, t, view.offsetX, view.scale, columns);
-  const ys = sampling(height, t, view.offsetY, view.scale, labels.length / columns);
-  const around = new Uint32Array(stride * (height + 2 * t));
-  for (let y = 0, p = 0; y < ys.length; y++) {
-    const row = ys[y] * columns;
-    for (let x = 0; x < stride; x++, p++) {
-      if (ys[y] >= 0 && xs[x] >= 0) around[p] = labels[row + xs[x]];
-    }
-  }
-  const pixels = layer.cleared(width, height);
-  const [on, off] = dash ?? [1, 0];
-  const period = on + off;
-  const shiftX = -Math.round(view.offsetX); // the image covers the canvas,
-  const shiftY = -Math.round(view.offsetY); // so neither is negative
-  for (let y = 0, p = 0; y < height; y++) {
-    let q = (y + t) * stride + t;
-    for (let x = 0; x < width; x++, p++, q++) {
-      const here = around[q];
-      if (here === 0) continue;
-      if (around[q - t] !== here || around[q + t] !== here) {
-        if ((y + shiftY) % period < on) pixels[p] = colour;
-      } else if (around[q - t * stride] !== here || around[q + t * stride] !== here) {
-        if ((x + shiftX) % period < on) pixels[p] = colour;
+  // The plane with its values, asked for from the kernel if it never came.
+  async get(name) {
+    if (!this.arrived.has(name)) {
+      if (!this.waiting.has(name)) {
+        const waits = {};
+        waits.promise = new Promise((resolve, reject) => Object.assign(waits, { resolve, reject }));
+        this.waiting.set(name, waits);
+        this.model.send({ want: [name] });
+      }
+      try {
+        await this.waiting.get(name).promise;
+      } finally {
+        this.waiting.delete(name);
       }
     }
+    const plane = this.arrived.get(name);
+    if (!this.arrays.has(name)) this.arrays.set(name, unpacked(plane));
+    const values = this.arrays.get(name);
+    this.arrays.delete(name); // the last ones used stay
+    this.arrays.set(name, values);
+    for (const old of [...this.arrays.keys()].slice(0, -HELD_ARRAYS)) this.arrays.delete(old);
+    return { ...plane, values: await values };
   }
-  layer.finish();
-}
-
-// Categories at screen pixels. Where the picture is smaller than the image, a differing pixel
-// still takes one screen pixel: a single one in four million must not vanish.
-function paintCategories(layer, categories, { view, columns, width, height, colours }) {
-  const rows = categories.length / columns;
-  const xs = sampling(width, 0, view.offsetX, view.scale, columns);
-  const ys = sampling(height, 0, view.offsetY, view.scale, rows);
-  const pixels = layer.cleared(width, height);
-  for (let y = 0, p = 0; y < height; y++) {
-    for (let x = 0; x < width; x++, p++) {
-      if (ys[y] >= 0 && xs[x] >= 0) pixels[p] = colours[categories[ys[y] * columns + xs[x]]];
-    }
-  }
-  if (view.scale < 1) {
-    for (let y = 0, p = 0; y < rows; y++) {
-      const screenY = Math.floor(y * view.scale + view.offsetY);
-      if (screenY < 0 || screenY >= height) {
-        p += columns;
-        continue;
-      }
-      for (let x = 0; x < columns; x++, p++) {
-        if (categories[p] < 2 || colours[categories[p]] === 0) continue;
-        const screenX = Math.floor(x * view.scale + view.offsetX);
-        if (screenX >= 0 && screenX < width) {
-          pixels[screenY * width + screenX] = colours[categories[p]];
-        }
-      }
-    }
-  }
-  layer.finish();
-}
-
-function paintPicture(layer, picture, { view, columns, rows, width, height }) {
-  if (view.scale < 1) {
-    layer.cleared(width, height);
-    layer.finish();
-    layer.context.imageSmoothingEnabled = true;
-    layer.context.imageSmoothingQuality = "high";
-    layer.context.drawImage(
-      picture.canvas,
-      view.offsetX,
-      view.offsetY,
-      columns * view.scale,
-      rows * view.scale,
-    );
-    return;
-  }
-  const xs = sampling(width, 0, view.offsetX, view.scale, columns);
-  const ys = sampling(height, 0, view.offsetY, view.scale, rows);
-  const pixels = layer.cleared(width, height);
-  for (let y = 0, p = 0; y < height; y++) {
-    for (let x = 0; x < width; x++, p++) {
-      if (ys[y] >= 0 && xs[x] >= 0) pixels[p] = picture.pixels[ys[y] * columns + xs[x]];
-    }
-  }
-  layer.finish();
-}
-
-function wholePicture(values, rows, columns) {
-  const layer = new Layer();
-  const pixels = layer.cleared(columns, rows);
-  for (let p = 0; p < values.length; p++) pixels[p] = 0xff000000 | (values[p] * 0x010101);
-  layer.finish();
-  return layer;
-}
-
-// The image value as it was given: exact for integers, four digits for quantised numbers.
-function imageValue(data, plane, p) {
-  const channels = plane.shape[2];
-  const values = Array.from(data.subarray(p * channels, (p + 1) * channels), (stored) =>
-    plane.exact ? plane.offset + stored : Number((plane.offset + stored * plane.step).toPrecision(4)),
-  );
-  return values.join(" / ");
-}
-
-// Everything with text and handles; returns the parts that the drawing needs.
-function build(model, el) {
-  const [nameA, nameB] = [model.get("name_a"), model.get("name_b")];
-  const { colours } = model.get("drawing");
-  const counts = model.get("counts");
-  const hasTruth = "truth" in model.get("planes");
-
-  const parts = { buttons: {}, boxes: {}, cells: {} };
-  const modes = make("div", "cre-modes", { role: "group", "aria-label": "View" });
-  for (const [mode, { label }] of Object.entries(MODES)) {
-    parts.buttons[mode] = make("button", "", { type: "button", "data-choose": mode }, label);
-    modes.append(parts.buttons[mode]);
-  }
-  parts.canvas = make("canvas", "cre-canvas", {
-    ...KEEP_KEYS,
-    tabindex: "0",
-    role: "img",
-    "aria-label":
-      `Masks of ${nameA} and ${nameB} over the image. ${model.get("line")}. ` +
-      "Arrow keys move, plus and minus zoom, 0 shows everything.",
-  });
-  parts.divider = make("div", "cre-divider", {}, make("span", "cre-handle", {}, "\u25c2\u25b8"));
-  const tagA = make("span", "cre-tag cre-tag-a", { style: `color: ${colours.a}` }, nameA);
-  const tagB = make("span", "cre-tag cre-tag-b", { style: `color: ${colours.b}` }, nameB);
-  const frame = make("div", "cre-frame", {}, parts.canvas, parts.divider, tagA, tagB);
-
-  parts.curtain = make("input", "cre-curtain", {
-    ...KEEP_KEYS,
-    type: "range",
-    min: "0",
-    max: "1000",
-    value: "500",
-    step: "5",
-    "aria-label": `Curtain: ${nameA} to the left, ${nameB} to the right`,
-    title: `Left of the handle ${nameA}, right of it ${nameB}`,
-  });
-
-  const readout = make("div", "cre-readout");
-  const wanted = { pixel: "y, x", value: "image", a: nameA, b: nameB, truth: "truth" };
-  for (const [key, name] of Object.entries(wanted)) {
-    if (key === "truth" && !hasTruth) continue;
-    parts.cells[key] = make("span", "cre-cell", { "data-cell": key }, "\u2013");
-    readout.append(make("div", "", {}, make("span", "cre-of", {}, name), parts.cells[key]));
-  }
-  parts.cells.category = make("span", "cre-words", { "data-cell": "category" });
-  parts.cells.category.textContent = "Point at the picture to read its pixels.";
-  readout.append(parts.cells.category);
-
-  const box = (key, swatch, name, amount) => {
-    const input = make("input", "", { ...KEEP_KEYS, type: "checkbox", "data-show": key });
-    parts.boxes[key] = input;
-    const label = make("label", "", {}, input, swatch, make("span", "cre-name", {}, name));
-    if (amount !== undefined) {
-      label.append(make("span", "cre-amount", {}, `${grouped(amount)} px`));
-    }
-    return label;
-  };
-  const line = (key) => {
-    const swatch = make("span", `cre-line cre-line-${key}`);
-    swatch.style.setProperty("--colour", colours[key]);
-    return swatch;
-  };
-  const area = (key) => {
-    const swatch = make("span", `cre-area cre-area-${key}`);
-    swatch.style.setProperty("--colour", colours[key]);
-    return swatch;
-  };
-  parts.opacity = make("input", "cre-opacity", {
-    ...KEEP_KEYS,
-    type: "range",
-    min: "0",
-    max: "100",
-    "aria-label": "Opacity of the overlay",
-  });
-  const legend = make("div", "cre-legend", {}, make("h4", "", {}, "Outlines"));
-  legend.append(box("a", line("a"), nameA), box("b", line("b"), nameB));
-  if (hasTruth) legend.append(box("truth", line("truth"), "truth"));
-  legend.append(make("h4", "", {}, "Pixels"));
-  legend.append(
-    box("only_a", area("only_a"), `only ${nameA}`, counts.only_a),
-    box("only_b", area("only_b"), `only ${nameB}`, counts.only_b),
-    box("other_object", area("other_object"), "other object", counts.other_object),
-    box("agree", area("agree"), "agree", counts.agree),
-    make("h4", "", {}, "Picture"),
-    box("image", make("span", "cre-area cre-area-image"), "image"),
-    make("label", "cre-opacity-row", {}, "overlay", parts.opacity),
-  );
-  const help = make(
-    "p",
-    "cre-help",
-    {},
-    "Wheel zooms, drag moves, double click shows everything. " +
-      "Keys on the picture: arrows, + \u2212 0.",
-  );
-
-  const ends = [make("span", "cre-end", {}, nameA), make("span", "cre-end", {}, nameB)];
-  const slider = make("div", "cre-slider", {}, ends[0], parts.curtain, ends[1]);
-  parts.stage = make("div", "cre-stage", {}, frame, slider, readout);
-  parts.message = make("p", "cre-message", { role: "status" }, "Unpacking the masks\u2026");
-  const header = make("div", "cre-header", {}, modes);
-  if (model.get("title")) header.prepend(make("h3", "", {}, model.get("title")));
-  parts.root = make(
-    "div",
-    "cellrepro-explorer",
-    { "data-ready": "0" },
-    header,
-    make("p", "cre-counts", { "data-line": "" }, unbroken(model.get("line"))),
-    parts.message,
-    make("div", "cre-body", {}, parts.stage, make("div", "cre-side", {}, legend, help)),
-  );
-  el.append(parts.root);
-  return parts;
-}
-
-async function received(model) {
-  const planes = model.get("planes");
-  const names = Object.keys(planes);
-  const arrays = await Promise.all(names.map((name) => unpacked(planes[name])));
-  const data = Object.fromEntries(names.map((name, i) => [name, arrays[i]]));
-  const [rows, columns] = planes.image.shape;
-  const picture = wholePicture(grey(data.image, planes.image), rows, columns);
-  return { data, rows, columns, picture, imagePlane: planes.image };
 }
 
 class Explorer {
-  constructor(model, parts, arrays) {
-    Object.assign(this, { parts, ...arrays });
-    this.names = { a: model.get("name_a"), b: model.get("name_b") };
+  constructor(model, parts, planes) {
+    Object.assign(this, { model, parts, planes });
     this.drawing = model.get("drawing");
     this.heightCss = model.get("height");
+    this.nRuns = model.get("runs").length;
     this.context = parts.canvas.getContext("2d");
     this.layers = Object.fromEntries(LAYERS.map((name) => [name, new Layer()]));
     this.stale = new Set(LAYERS);
     this.view = { zoom: 1, scale: 1, offsetX: 0, offsetY: 0 };
-    this.show = { image: true, agree: true, truth: false };
+    this.show = { image: true, truth: false, patterns: true };
     this.opacity = Object.fromEntries(Object.entries(MODES).map(([m, o]) => [m, o.opacity]));
     this.curtain = 0.5;
+    this.vote = "cells";
+    this.kindsShown = new Set(["lost", "gained", "split", "merged", "moved"]);
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.blink = { side: "a", playing: !calm, perSecond: 1 };
+    this.chosen = -1; // number of a change
+    this.pointers = new Map();
     this.listening = new AbortController();
+    this.mode = "outlines";
+  }
+
+  async start() {
+    await this.load();
     this.choose("outlines");
     this.listen();
     this.resizing = new ResizeObserver(() => this.fit());
-    this.resizing.observe(parts.root);
+    this.resizing.observe(this.parts.root);
+    this.watchRatio();
+    this.onScene = () => this.reload();
+    this.onProblem = () => {
+      this.say(this.model.get("problem"));
+      this.parts.root.dataset.loading = "0";
+    };
+    this.model.on("change:scene", this.onScene);
+    this.model.on("change:problem", this.onProblem);
   }
 
   close() {
     this.listening.abort();
-    this.resizing.disconnect();
+    this.resizing?.disconnect();
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
+    this.model.off("change:scene", this.onScene);
+    this.model.off("change:problem", this.onProblem);
+  }
+
+  // A page moved to a finer screen, or zoomed, keeps its size in CSS pixels.
+  watchRatio() {
+    if (this.listening.signal.aborted) return;
+    matchMedia(`(resolution: ${window.devicePixelRatio}dppx)`).addEventListener(
+      "change",
+      () => {
+        this.fit();
+        this.watchRatio();
+      },
+      { once: true, signal: this.listening.signal },
+    );
+  }
+
+  // ---- the scene: an image and two runs --------------------------------------------------------
+
+  async load() {
+    const scene = this.model.get("scene");
+    const names = scene.planes;
+    const wanted = ["image", "a", "b", "categories", "story"].concat(names.truth ? ["truth"] : []);
+    if (this.mode === "agreement" && names[this.vote]) wanted.push(this.vote);
+    const found = await Promise.all(wanted.map((key) => this.planes.get(names[key])));
+    if (this.model.get("scene") !== scene) return this.load(); // chosen anew while it came
+    const planes = Object.fromEntries(wanted.map((key, i) => [key, found[i]]));
+    const sameImage = this.scene && this.scene.planes.image === names.image;
+    this.scene = scene;
+    this.names = scene.names;
+    this.data = Object.fromEntries(wanted.map((key) => [key, planes[key].values]));
+    this.nVotes = planes[this.vote]?.n_runs ?? 0;
+    const [rows, columns] = planes.image.shape;
+    const sameShape = this.rows === rows && this.columns === columns;
+    Object.assign(this, { rows, columns, imagePlane: planes.image });
+    if (!sameImage) this.levels = halved(grey(this.data.image, planes.image), rows, columns);
+    this.differs = differing(this.data.categories);
+    this.tell();
+    if (!sameShape) this.fitted = undefined;
+    return undefined;
+  }
+
+  async reload() {
+    const { root } = this.parts;
+    root.dataset.loading = "1";
+    try {
+      const before = this.scene;
+      await this.load();
+      const { scene } = this;
+      if (scene.planes.story !== before.planes.story) this.pick(-1);
+      if (scene.view !== before.view) this.view = { zoom: 1, scale: 1, offsetX: 0, offsetY: 0 };
+      if (this.mode === "agreement" && !this.data[this.vote]) this.choose("outlines");
+      this.say("");
+      if (this.fitted) this.redraw(...LAYERS);
+      else this.fit();
+    } catch (error) {
+      this.say(String(error.message ?? error));
+    } finally {
+      root.dataset.loading = "0";
+    }
+  }
+
+  say(text) {
+    this.parts.message.textContent = text;
+    this.parts.message.hidden = !text;
+    this.parts.root.dataset.problem = text;
+    if (text) this.tellChoice(); // what could not be shown is not chosen
+  }
+
+  // Put names, numbers and switches of the scene where they belong.
+  tell() {
+    const { parts, names, scene } = this;
+    const { counts } = scene;
+    parts.line.textContent = unbroken(scene.line);
+    const { short } = scene;
+    const said = { only_a: `only ${short.a}`, only_b: `only ${short.b}` };
+    for (const key of ["a", "b"]) {
+      const [name, letter] = [names[key], key.toUpperCase()];
+      const whole = name === letter ? name : `${letter}  ${name}`;
+      said[key] = parts.selects[key] ? letter : whole; // said once is enough
+      parts[`tag${letter}`].textContent = whole;
+      parts.rows[key].title = whole;
+    }
+    for (const [key, text] of Object.entries(said)) parts.names[key].textContent = text;
+    for (const key of AREAS) parts.amounts[key].textContent = `${grouped(counts[key])} px`;
+    for (const key of ["a", "b"]) {
+      parts.amounts[key].textContent = `${grouped(scene.n_objects[key])} cells`;
+      parts.heads[key].textContent = short[key];
+    }
+    const hasTruth = "truth" in scene.planes;
+    parts.rows.truth.hidden = !hasTruth;
+    parts.reads.truth.hidden = !hasTruth;
+    if (!hasTruth) this.show.truth = false;
+    const votes = scene.planes.cells !== undefined;
+    parts.buttons.agreement.disabled = !votes;
+    parts.buttons.agreement.title = votes
+      ? "How many of all runs agree (5)"
+      : "Needs three or more runs";
+    parts.zRow.hidden = scene.n_planes < 2;
+    parts.z.max = String(scene.n_planes - 1);
+    parts.z.value = String(scene.z);
+    parts.zText.textContent = `${scene.z + 1} of ${scene.n_planes}`;
+    parts.canvas.setAttribute(
+      "aria-label",
+      `Masks of ${names.a} and ${names.b} on ${names.image}. ${scene.line}. Arrow keys move, plus ` +
+        "and minus zoom, 0 shows everything, shift with arrows reads pixels, enter tells the " +
+        "story of a cell, n and p go through the changed cells.",
+    );
+    this.tellChoice();
+    this.tellKinds();
+    this.index();
+    this.fillList();
+    this.tellStory();
+  }
+
+  tellChoice() {
+    const { selects, previous, next } = this.parts;
+    const { scene } = this;
+    for (const [key, element] of Object.entries(selects)) {
+      element.value = String(scene[key]);
+      if (key === "view") continue;
+      [...element.options].forEach((option, i) => {
+        const other = scene[key === "a" ? "b" : "a"];
+        option.disabled = i === other || !scene.having.includes(i);
+      });
+    }
+    if (previous) previous.disabled = scene.view === 0;
+    if (next) next.disabled = scene.view === this.model.get("images").length - 1;
+  }
+
+  ask(change) {
+    const { view, a, b, z } = this.scene;
+    if (Object.keys(change).every((key) => change[key] === this.scene[key])) {
+      this.say("");
+      return;
+    }
+    this.parts.root.dataset.loading = "1";
+    // A new object each time, or asking again for what was refused would change nothing.
+    this.model.set("choice", { view, a, b, z, ...change, asked: (this.asked = (this.asked ?? 0) + 1) });
+    this.model.save_changes();
+  }
+
+  step(by) {
+    const view = this.scene.view + by;
+    if (view >= 0 && view < this.model.get("images").length) this.ask({ view });
+  }
+
+  // ---- cells and their stories -----------------------------------------------------------------
+
+  index() {
+    const { story } = this.data;
+    const fill = (labels) => {
+      const found = new Map();
+      labels.forEach((of, row) => of.forEach((label) => found.set(label, row)));
+      return found;
+    };
+    this.rowOf = { a: fill(story.labels_a), b: fill(story.labels_b) };
+  }
+
+  tellKinds() {
+    const { kinds } = this.parts;
+    const focused = kinds.contains(document.activeElement) && document.activeElement.dataset.kind;
+    kinds.replaceChildren();
+    for (const [kind, { sign, says }] of Object.entries(KINDS)) {
+      const chip = button(`cre-chip cre-chip-${kind}`, "", { "data-kind": kind, title: says });
+      chip.append(
+        make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, sign),
+        `${kind} `,
+        make("b", "", {}, grouped(this.scene.kinds[kind] ?? 0)),
+      );
+      chip.setAttribute("aria-pressed", String(this.kindsShown.has(kind)));
+      chip.addEventListener("click", () => {
+        if (!this.kindsShown.delete(kind)) this.kindsShown.add(kind);
+        this.tellKinds();
+        this.fillList();
+      });
+      kinds.append(chip);
+      if (focused === kind) chip.focus();
+    }
+  }
+
+  fillList() {
+    const { story } = this.data;
+    const rows = story.kind.map((_, row) => row).filter((r) => this.kindsShown.has(story.kind[r]));
+    const rank = Object.fromEntries(Object.keys(KINDS).map((kind, i) => [kind, i]));
+    const first = (row) => (story.labels_a[row].length ? story.labels_a : story.labels_b)[row];
+    this.parts.list.fill(rows, {
+      chosen: this.chosen,
+      withRuns: "runs" in story,
+      order: {
+        kind: (row) => rank[story.kind[row]] * 2 + story.iou[row],
+        cell: (row) => first(row)[0],
+        iou: (row) => story.iou[row],
+        area: (row) => story.area_a[row] || story.area_b[row],
+        runs: (row) => story.runs?.[row] ?? 0,
+      },
+      text: (row) => {
+        const [p, q] = [story.area_a[row], story.area_b[row]];
+        return {
+          kind: story.kind[row],
+          cell: cellNumbers(story, row),
+          iou: p && q ? story.iou[row].toFixed(2) : "\u2013",
+          area: p && q ? `${grouped(p)} ${signed(q - p)}` : grouped(p || q),
+          runs: story.runs ? `${story.runs[row]} of ${story.n_runs}` : "",
+        };
+      },
+    });
+    this.parts.list.onchoose = (row) => this.jump(row);
+  }
+
+  tellStory() {
+    const { story: place, root } = this.parts;
+    const { story } = this.data;
+    const row = this.chosen;
+    root.dataset.chosen = row < 0 ? "" : `${story.kind[row]} ${cellNumbers(story, row)}`;
+    if (row < 0) {
+      const told = story.kind.length
+        ? "Click a cell, or choose one in the list below."
+        : "Neither run found a cell in this image.";
+      place.replaceChildren(make("p", "cre-hint", {}, told));
+      return;
+    }
+    const { a, b } = this.scene.short;
+    const kind = story.kind[row];
+    const words = {
+      kept: "the same cell in both runs",
+      moved: "in both runs, elsewhere or with another outline",
+      lost: `only ${a} has it`,
+      gained: `only ${b} has it`,
+      split: `one cell of ${a} is ${story.labels_b[row].length} cells of ${b}`,
+      merged: `${story.labels_a[row].length} cells of ${a} are one cell of ${b}`,
+    }[kind];
+    const facts = make("dl", "cre-facts");
+    const fact = (name, text) => facts.append(make("dt", "", {}, name), make("dd", "", {}, text));
+    const at = (position) => position.map((value) => value.toFixed(1)).join(", ");
+    const axes = story.position[row].length === 3 ? "z, y, x" : "y, x";
+    const [p, q] = [story.area_a[row], story.area_b[row]];
+    const unit = axes.length > 4 ? "voxels" : "px";
+    if (p) fact(`in ${a}`, `cell ${story.labels_a[row].join(" + ")}, ${grouped(p)} ${unit}`);
+    if (q) fact(`in ${b}`, `cell ${story.labels_b[row].join(" + ")}, ${grouped(q)} ${unit}`);
+    if (p && q) {
+      const share = ((q - p) / p) * 100;
+      fact("area", `${signed(q - p)} ${unit} (${share < 0 ? "\u2212" : "+"}${Math.abs(share).toFixed(1)} %)`);
+      fact("IoU", story.iou[row].toFixed(3));
+    }
+    fact(`centre (${axes})`, at(story.position[row]));
+    if (story.moved[row] !== null) fact("moved by", `${story.moved[row].toFixed(2)} px`);
+    if (story.runs) {
+      const [n, all] = [story.runs[row], story.n_runs];
+      fact("stable in", `${n} of ${all} runs (${Math.round((n / all) * 100)} %)`);
+    }
+    const title = make("p", "cre-told", {}, badge(kind), make("span", "", {}, words));
+    place.replaceChildren(title, facts);
+  }
+
+  // Choose a change, or none with -1; its cells are marked on the picture.
+  pick(row) {
+    this.chosen = row;
+    this.tellStory();
+    this.parts.list.mark(row);
+    this.redraw("mark");
+    const { story } = this.data;
+    const keys = ["kind", "labels_a", "labels_b", "iou", "position", "area_a", "area_b", "moved"];
+    const told = row < 0 ? {} : Object.fromEntries(keys.map((key) => [key, story[key][row]]));
+    this.model.set("selected", told);
+    this.model.save_changes();
+  }
+
+  // The cell at a place on the canvas; again at the same place: the other run's cell there.
+  pickAt(x, y) {
+    const p = this.pixelAt(x, y);
+    if (p === undefined) return;
+    const here = ["a", "b"]
+      .map((side) => this.rowOf[side].get(this.data[side][p]))
+      .filter((row) => row !== undefined);
+    if (!here.length) this.pick(-1);
+    else this.pick(here[0] === this.chosen ? here.at(-1) : here[0]);
+  }
+
+  jump(row) {
+    const { story } = this.data;
+    const place = story.position[row];
+    const z = place.length === 3 ? Math.round(place[0]) : this.scene.z;
+    this.pick(row);
+    const [y, x] = place.slice(-2);
+    const area = Math.max(story.area_a[row], story.area_b[row]);
+    const size = Math.sqrt(place.length === 3 ? area ** (2 / 3) : area);
+    const { width, height } = this.parts.canvas;
+    const near = (0.14 * Math.min(width, height)) / size / this.fitted;
+    const zoom = this.clamped(Math.max(this.view.zoom, near));
+    const scale = this.fitted * zoom;
+    this.look(zoom, width / 2 - (x + 0.5) * scale, height / 2 - (y + 0.5) * scale);
+    if (z !== this.scene.z) this.ask({ z });
+  }
+
+  nextChange(by) {
+    this.parts.list.choose(this.parts.list.chosen < 0 && by < 0 ? Infinity : this.parts.list.chosen + by);
   }
 
   // ---- what is shown -------------------------------------------------------------------------
 
   choose(mode) {
-    this.mode = mode;
-    const { a, b, differences } = MODES[mode];
-    const areas = { only_a: differences, only_b: differences, other_object: differences };
-    Object.assign(this.show, { a, b, agree: differences }, areas);
-    for (const [name, button] of Object.entries(this.parts.buttons)) {
-      button.setAttribute("aria-pressed", String(name === mode));
+    if (mode === "agreement" && !this.data[this.vote]) {
+      if (this.scene.planes[this.vote]) this.fetchVotes(mode);
+      return;
     }
-    for (const [key, input] of Object.entries(this.parts.boxes)) input.checked = this.show[key];
+    this.mode = mode;
+    const { lines = false, areas = false, votes = false } = MODES[mode];
+    Object.assign(this.show, { a: lines, b: lines, agree: false, votes });
+    Object.assign(this.show, { only_a: areas, only_b: areas, other_object: areas });
+    for (const [name, element] of Object.entries(this.parts.buttons)) {
+      element.setAttribute("aria-pressed", String(name === mode));
+    }
+    this.tellBoxes();
     this.parts.opacity.value = String(Math.round(this.opacity[mode] * 100));
-    this.redraw("categories");
+    this.tellRamp();
+    this.beat();
+    this.redraw("categories", "votes");
+  }
+
+  tellBoxes() {
+    for (const [key, input] of Object.entries(this.parts.boxes)) input.checked = this.show[key];
+  }
+
+  toggle(key) {
+    if (key === "truth" && !this.data.truth) return;
+    this.show[key] = !this.show[key];
+    this.tellBoxes();
+    if (AREAS.includes(key) || key === "patterns") this.redraw("categories");
+    else this.redraw();
+  }
+
+  async fetchVotes(mode) {
+    const { scene, vote } = this;
+    this.parts.root.dataset.loading = "1";
+    try {
+      const plane = await this.planes.get(scene.planes[vote]);
+      if (this.scene !== scene) return;
+      this.data[vote] = plane.values;
+      this.nVotes = plane.n_runs;
+      this.choose(mode);
+    } catch (error) {
+      this.say(String(error.message ?? error));
+    } finally {
+      this.parts.root.dataset.loading = "0";
+    }
+  }
+
+  // Colours from few runs (bright) to all runs (dark), also told by numbers.
+  voteColours() {
+    const stops = this.drawing.agreement;
+    const channels = stops.map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+    const colours = [];
+    for (let n = 1; n <= this.nVotes; n++) {
+      const place = this.nVotes === 1 ? 0 : ((n - 1) / (this.nVotes - 1)) * (stops.length - 1);
+      const low = Math.min(stops.length - 2, Math.floor(place));
+      const rgb = channels[low].map((v, i) => v + (channels[low + 1][i] - v) * (place - low));
+      colours.push(`#${rgb.map((v) => Math.round(v).toString(16).padStart(2, "0")).join("")}`);
+    }
+    return colours;
+  }
+
+  tellRamp() {
+    const { ramp, vote } = this.parts;
+    vote.value = this.vote;
+    if (this.mode !== "agreement") return;
+    const colours = this.voteColours();
+    ramp.replaceChildren(make("span", "cre-of", {}, "1 run"));
+    for (const colour of colours) {
+      const swatch = make("span", "cre-area");
+      swatch.style.background = colour;
+      ramp.append(swatch);
+    }
+    ramp.append(make("span", "cre-of", {}, `all ${this.nVotes}`));
   }
 
   drawCurtainAt(share) {
@@ -382,13 +486,37 @@ class Explorer {
     else this.redraw();
   }
 
+  // Blinking: a change every 1 / perSecond seconds while it plays; never more than three.
+  beat() {
+    clearTimeout(this.timer);
+    const { blink, parts } = this;
+    parts.play.textContent = blink.playing ? "Pause" : "Play";
+    if (this.mode !== "blink" || !blink.playing) return;
+    this.timer = setTimeout(() => {
+      this.turn();
+      this.beat();
+    }, 1000 / blink.perSecond);
+  }
+
+  turn() {
+    this.blink.side = this.blink.side === "a" ? "b" : "a";
+    this.redraw();
+  }
+
+  turnByHand() {
+    if (this.mode !== "blink") this.choose("blink");
+    this.blink.playing = false;
+    this.beat();
+    this.turn();
+  }
+
   // ---- the view ------------------------------------------------------------------------------
 
   // Size of the canvas: the whole image at zoom 1, as large as page and height allow.
   fit() {
     const { root, canvas, stage } = this.parts;
     if (root.clientWidth === 0) return; // hidden, for example in a collapsed cell
-    const beside = root.clientWidth >= 560;
+    const beside = root.clientWidth >= WIDE_CSS;
     root.dataset.wide = beside ? "1" : "0";
     const widthCss = root.clientWidth - (beside ? SIDE_CSS : 0);
     const pixelCss = Math.min(widthCss / this.columns, this.heightCss / this.rows);
@@ -404,6 +532,15 @@ class Explorer {
     stage.style.width = canvas.style.width;
     this.fitted = width / this.columns;
     this.look(this.view.zoom, this.view.offsetX * grown, this.view.offsetY * grown);
+    this.parts.list.paint();
+  }
+
+  largest() {
+    return Math.max(1, (LARGEST_PIXEL_CSS * this.ratio) / this.fitted);
+  }
+
+  clamped(zoom) {
+    return Math.min(this.largest(), Math.max(1, zoom));
   }
 
   // Move the view; the image always covers the canvas. `fitted` is the scale at zoom 1.
@@ -420,9 +557,12 @@ class Explorer {
   }
 
   zoomBy(factor, x, y) {
-    const { zoom, scale, offsetX, offsetY } = this.view;
-    const largest = Math.max(1, (LARGEST_PIXEL_CSS * this.ratio) / this.fitted);
-    const wanted = Math.min(largest, Math.max(1, zoom * factor));
+    this.zoomTo(this.view.zoom * factor, x, y);
+  }
+
+  zoomTo(zoom, x = this.parts.canvas.width / 2, y = this.parts.canvas.height / 2) {
+    const { scale, offsetX, offsetY } = this.view;
+    const wanted = this.clamped(zoom);
     const grown = (this.fitted * wanted) / scale; // what lies at (x, y) stays there
     this.look(wanted, x - (x - offsetX) * grown, y - (y - offsetY) * grown);
   }
@@ -446,8 +586,10 @@ class Explorer {
     const started = performance.now();
     for (const name of this.stale) {
       if (!this.seen(name)) continue;
-      if (name === "image") paintPicture(this.layers.image, this.picture, this.place());
+      if (name === "image") paintPicture(this.layers.image, this.levels, this.place());
       else if (name === "categories") this.drawCategories();
+      else if (name === "votes") this.drawVotes();
+      else if (name === "mark") this.drawMark();
       else this.drawOutline(name);
       this.stale.delete(name);
     }
@@ -457,17 +599,24 @@ class Explorer {
   }
 
   seen(layer) {
-    return layer === "categories" ? CATEGORIES.some((name) => this.show[name]) : this.show[layer];
+    if (layer === "categories") return AREAS.some((name) => this.show[name]);
+    if (layer === "mark") return this.chosen >= 0;
+    if (layer === "votes") return this.show.votes && this.data[this.vote] !== undefined;
+    return this.show[layer] && this.data[layer] !== undefined;
   }
 
   // Differences stand out on a dimmed image, also on cells as bright as their colours.
   brightness() {
-    return this.mode === "categories" ? this.drawing.dimmed : 1;
+    return this.mode === "categories" || this.mode === "agreement" ? this.drawing.dimmed : 1;
   }
 
   place() {
     const { width, height } = this.parts.canvas;
     return { view: this.view, columns: this.columns, rows: this.rows, width, height };
+  }
+
+  dash(name) {
+    return this.drawing.dashes[name]?.map((n) => Math.max(1, Math.round(n * this.ratio)));
   }
 
   drawOutline(name) {
@@ -476,18 +625,102 @@ class Explorer {
       ...this.place(),
       thickness: Math.max(1, Math.round(thicknessCss * this.ratio)),
       colour: packedColour(this.drawing.colours[name]),
-      dash: this.drawing.dashes[name]?.map((n) => Math.max(1, Math.round(n * this.ratio))),
+      dash: this.dash(name),
     });
   }
 
   drawCategories() {
-    const { colours, agree_share: agreeShare } = this.drawing;
-    paintCategories(this.layers.categories, this.data.categories, {
+    const { colours, agree_share: agreeShare, darker } = this.drawing;
+    const packed = (share) =>
+      CATEGORIES.map((name) => {
+        const alpha = name === "agree" ? agreeShare : 1;
+        return this.show[name] ? packedColour(colours[name], alpha, share) : 0;
+      });
+    paintCategories(this.layers.categories, this.data.categories, this.differs, {
       ...this.place(),
-      colours: CATEGORIES.map((name) =>
-        this.show[name] ? packedColour(colours[name], name === "agree" ? agreeShare : 1) : 0,
-      ),
+      colours: packed(1),
+      darker: this.show.patterns ? packed(darker) : undefined,
+      unit: Math.max(1, Math.round(this.ratio)),
     });
+  }
+
+  drawVotes() {
+    const { agreed } = this.drawing;
+    const alpha = (i) => (i === this.nVotes - 1 ? agreed : 1); // what nobody disputes is faint
+    const colours = [0, ...this.voteColours().map((colour, i) => packedColour(colour, alpha(i)))];
+    paintNumbers(this.layers.votes, this.data[this.vote], { ...this.place(), colours });
+  }
+
+  // The chosen cells in white, A solid and B dashed on black, with a ring where they are small.
+  drawMark() {
+    const { story } = this.data;
+    const row = this.chosen;
+    const layer = this.layers.mark;
+    const { width, height } = this.parts.canvas;
+    const white = Math.max(1, Math.round((this.view.scale < this.ratio ? 1 : 2) * this.ratio));
+    const black = white + Math.max(1, Math.round(this.ratio));
+    const sides = [
+      ["a", new Set(story.labels_a[row])],
+      ["b", new Set(story.labels_b[row])],
+    ].filter(([, only]) => only.size);
+    layer.canvas.width = width; // which clears it
+    layer.canvas.height = height;
+    const box = this.screenBox(sides, black);
+    if (box) {
+      const [left, top, boxWidth, boxHeight] = box;
+      const view = { ...this.view };
+      view.offsetX -= left;
+      view.offsetY -= top;
+      this.small ??= new Layer();
+      this.small.cleared(boxWidth, boxHeight);
+      const common = { view, columns: this.columns, width: boxWidth, height: boxHeight };
+      Object.assign(common, { add: true, unfinished: true });
+      const [dark, light] = [packedColour("#000000"), packedColour("#ffffff")];
+      for (const [side, only] of sides) {
+        outline(this.small, this.data[side], { ...common, only, thickness: black, colour: dark });
+      }
+      for (const [side, only] of [...sides].reverse()) {
+        const look = { ...common, only, thickness: white, colour: light, dash: this.dash(side) };
+        outline(this.small, this.data[side], look);
+      }
+      this.small.finish();
+      layer.context.drawImage(this.small.canvas, left, top);
+    }
+    const [y, x] = story.position[row].slice(-2);
+    const { scale, offsetX, offsetY } = this.view;
+    const area = Math.max(story.area_a[row], story.area_b[row]);
+    const radius = Math.sqrt(area / Math.PI) * scale;
+    if (radius > 14 * this.ratio || story.position[row].length === 3) return;
+    const { context } = layer;
+    for (const [colour, wide] of [["#000000", 4], ["#ffffff", 2]]) {
+      context.strokeStyle = colour;
+      context.lineWidth = wide * this.ratio;
+      context.beginPath();
+      const place = [(x + 0.5) * scale + offsetX, (y + 0.5) * scale + offsetY];
+      context.arc(...place, radius + 10 * this.ratio, 0, 2 * Math.PI);
+      context.stroke();
+    }
+  }
+
+  // Where the chosen cells are on the canvas: left, top, width, height; none if out of sight.
+  screenBox(sides, margin) {
+    let [top, left, bottom, right] = [Infinity, Infinity, -Infinity, -Infinity];
+    for (const [side, only] of sides) {
+      const boxes = boxesOf(this.data[side], this.columns);
+      for (const label of only) {
+        const box = boxes.get(label);
+        if (!box) continue; // in another plane
+        [top, left] = [Math.min(top, box[0]), Math.min(left, box[1])];
+        [bottom, right] = [Math.max(bottom, box[2]), Math.max(right, box[3])];
+      }
+    }
+    const { scale, offsetX, offsetY } = this.view;
+    const { width, height } = this.parts.canvas;
+    const x0 = Math.max(0, Math.floor(left * scale + offsetX) - margin);
+    const y0 = Math.max(0, Math.floor(top * scale + offsetY) - margin);
+    const x1 = Math.min(width, Math.ceil((right + 1) * scale + offsetX) + margin);
+    const y1 = Math.min(height, Math.ceil((bottom + 1) * scale + offsetY) + margin);
+    return x1 > x0 && y1 > y0 ? [x0, y0, x1 - x0, y1 - y0] : undefined;
   }
 
   composite() {
@@ -497,24 +730,54 @@ class Explorer {
     context.fillStyle = "#000";
     context.fillRect(0, 0, width, height);
     const split = Math.round(this.curtain * width);
-    const spans = this.mode === "curtain" ? { a: [0, split], b: [split, width] } : {};
+    const spans = {};
+    if (this.mode === "curtain") Object.assign(spans, { a: [0, split], b: [split, width] });
+    if (this.mode === "blink") spans[this.blink.side === "a" ? "b" : "a"] = [0, 0];
     for (const name of LAYERS) {
       const [from, to] = spans[name] ?? [0, width];
       if (!this.seen(name) || to <= from) continue;
-      context.globalAlpha = name === "image" ? this.brightness() : this.opacity[this.mode];
+      const full = name === "mark" ? 1 : this.opacity[this.mode];
+      context.globalAlpha = name === "image" ? this.brightness() : full;
       const place = [from, 0, to - from, height];
       context.drawImage(this.layers[name].canvas, ...place, ...place);
     }
     context.globalAlpha = 1;
+    if (this.cursor) this.drawCursor();
     this.parts.divider.style.left = `${this.curtain * 100}%`;
+  }
+
+  // The pixel that is read by keyboard: a frame around it.
+  drawCursor() {
+    const { scale, offsetX, offsetY } = this.view;
+    const [row, column] = this.cursor;
+    const size = Math.max(scale, 7 * this.ratio);
+    const left = (column + 0.5) * scale + offsetX - size / 2;
+    const top = (row + 0.5) * scale + offsetY - size / 2;
+    for (const [colour, wide] of [["#000000", 3], ["#ffffff", 1]]) {
+      this.context.strokeStyle = colour;
+      this.context.lineWidth = wide * this.ratio;
+      this.context.strokeRect(left, top, size, size);
+    }
   }
 
   // The state, for tests and for style sheets.
   report(layersMs, compositeMs) {
     const { zoom, scale, offsetX, offsetY } = this.view;
-    Object.assign(this.parts.root.dataset, {
+    const { parts } = this;
+    parts.zoom.value = String(Math.round((1000 * Math.log(zoom)) / Math.log(this.largest() || 2)) || 0);
+    parts.scale.textContent = `${((100 * scale) / this.ratio).toFixed(0)} %`;
+    parts.canvas.style.touchAction = zoom > 1 ? "none" : "pan-y";
+    const shown = Object.keys(this.show).filter((key) => this.show[key] && key !== "patterns");
+    Object.assign(parts.root.dataset, {
       mode: this.mode,
-      shows: Object.keys(this.show).filter((key) => this.show[key]).sort().join(" "),
+      shows: shown.sort().join(" "),
+      patterns: this.show.patterns ? "1" : "0",
+      image: this.names.image,
+      a: this.names.a,
+      b: this.names.b,
+      z: String(this.scene.z),
+      blink: this.blink.side,
+      playing: this.blink.playing ? "1" : "0",
       zoom: zoom.toFixed(4),
       scale: scale.toFixed(4),
       offsetX: offsetX.toFixed(2),
@@ -529,17 +792,26 @@ class Explorer {
 
   // ---- what is under the pointer -------------------------------------------------------------
 
-  read(x, y) {
+  pixelAt(x, y) {
     const column = Math.floor((x - this.view.offsetX) / this.view.scale);
     const row = Math.floor((y - this.view.offsetY) / this.view.scale);
-    if (column < 0 || row < 0 || column >= this.columns || row >= this.rows) return;
-    const p = row * this.columns + column;
+    if (column < 0 || row < 0 || column >= this.columns || row >= this.rows) return undefined;
+    return row * this.columns + column;
+  }
+
+  read(x, y) {
+    const p = this.pixelAt(x, y);
+    if (p !== undefined) this.readPixel(p);
+  }
+
+  readPixel(p) {
+    const [row, column] = [Math.floor(p / this.columns), p % this.columns];
     const label = (name) => (this.data[name][p] ? `cell ${this.data[name][p]}` : "background");
     const words = {
       background: "background in both",
       agree: "same object",
-      only_a: `only ${this.names.a}`,
-      only_b: `only ${this.names.b}`,
+      only_a: `only ${this.scene.short.a}`,
+      only_b: `only ${this.scene.short.b}`,
       other_object: "cell in both, but another object",
     };
     const name = CATEGORIES[this.data.categories[p]];
@@ -548,37 +820,104 @@ class Explorer {
     cells.value.textContent = imageValue(this.data.image, this.imagePlane, p);
     cells.a.textContent = label("a");
     cells.b.textContent = label("b");
-    if (cells.truth) cells.truth.textContent = label("truth");
+    cells.truth.textContent = this.data.truth ? label("truth") : "";
+    const votes = this.mode === "agreement" && this.data[this.vote];
+    this.parts.reads.votes.hidden = !votes;
+    cells.votes.textContent = votes ? `${votes[p]} of ${this.nVotes}` : "";
     cells.category.textContent = words[name];
     cells.category.style.setProperty("--colour", this.drawing.colours[name] ?? "transparent");
-    root.dataset.readout = Object.values(cells).map((cell) => cell.textContent).join(" | ");
+    const told = Object.values(cells).map((cell) => cell.textContent);
+    root.dataset.readout = told.filter((text) => text).join(" | ");
+  }
+
+  // Read one pixel on; the first step begins in the middle of what is seen.
+  moveCursor(down, right) {
+    const { width, height } = this.parts.canvas;
+    const middle = this.pixelAt(width / 2, height / 2);
+    const [row, column] = this.cursor ?? [Math.floor(middle / this.columns), middle % this.columns];
+    const to = (value, limit) => Math.min(limit - 1, Math.max(0, value));
+    const y = to(row + (this.cursor ? down : 0), this.rows);
+    const x = to(column + (this.cursor ? right : 0), this.columns);
+    this.cursor = [y, x];
+    const { scale, offsetX, offsetY } = this.view;
+    const [left, top] = [x * scale + offsetX, y * scale + offsetY];
+    if (left < 0 || top < 0 || left + scale > width || top + scale > height) {
+      this.look(this.view.zoom, offsetX + width / 2 - left, offsetY + height / 2 - top);
+    }
+    this.readPixel(y * this.columns + x);
+    this.redraw();
+  }
+
+  pickAtCursor() {
+    const { scale, offsetX, offsetY } = this.view;
+    if (!this.cursor) this.moveCursor(0, 0);
+    const [row, column] = this.cursor;
+    this.pickAt((column + 0.5) * scale + offsetX, (row + 0.5) * scale + offsetY);
+  }
+
+  // ---- files ---------------------------------------------------------------------------------
+
+  save(what) {
+    const { image, a, b } = this.names;
+    const named = (...words) => words.join("_").replace(/[^\p{L}\p{N}._-]+/gu, "_");
+    const stem = this.scene.n_planes > 1 ? `${image}_z${this.scene.z}` : image;
+    if (what === "png") {
+      this.parts.canvas.toBlob((blob) => download(blob, `${named(stem, a, b, this.mode)}.png`));
+      return;
+    }
+    const who = what === "categories" ? `${a} and ${b}` : this.names[what];
+    const ends = { a: [a, "masks"], b: [b, "masks"], categories: [a, b, "difference"] }[what];
+    const values = what === "categories" ? this.data[what] : wideEnough(this.data[what]);
+    const about = `cellrepro: ${image}, ${who}`.replace(/[^\x20-\x7e]/g, "?");
+    download(tiff(values, this.rows, this.columns, about), `${named(stem, ...ends)}.tif`);
   }
 
   // ---- listening -----------------------------------------------------------------------------
 
   listen() {
-    const { canvas, divider, curtain, opacity, buttons, boxes } = this.parts;
+    const { canvas, divider, curtain, opacity, buttons, boxes, selects } = this.parts;
+    const { parts } = this;
     const on = (element, type, act, options = {}) =>
-      element.addEventListener(type, act, { ...options, signal: this.listening.signal });
+      element?.addEventListener(type, act, { ...options, signal: this.listening.signal });
     const at = (event) => {
       const box = canvas.getBoundingClientRect();
       return [(event.clientX - box.left) * this.ratio, (event.clientY - box.top) * this.ratio];
     };
 
-    for (const [mode, button] of Object.entries(buttons)) {
-      on(button, "click", () => this.choose(mode));
+    for (const [mode, element] of Object.entries(buttons)) {
+      on(element, "click", () => this.choose(mode));
     }
-    for (const [key, input] of Object.entries(boxes)) {
-      on(input, "change", () => {
-        this.show[key] = input.checked;
-        if (CATEGORIES.includes(key)) this.redraw("categories");
-        else this.redraw();
-      });
+    for (const [key, input] of Object.entries(boxes)) on(input, "change", () => this.toggle(key));
+    for (const [key, element] of Object.entries(selects)) {
+      on(element, "change", () => this.ask({ [key]: Number(element.value) }));
     }
+    on(parts.previous, "click", () => this.step(-1));
+    on(parts.next, "click", () => this.step(1));
+    on(parts.swap, "click", () => this.swap());
+    on(parts.z, "input", () => this.ask({ z: Number(parts.z.value) }));
+    on(parts.vote, "change", () => {
+      this.vote = parts.vote.value;
+      this.stale.add("votes");
+      this.choose("agreement");
+    });
     on(opacity, "input", () => {
       this.opacity[this.mode] = Number(opacity.value) / 100;
       this.redraw();
     });
+    on(parts.zoom, "input", () => this.zoomTo(this.largest() ** (Number(parts.zoom.value) / 1000)));
+    on(parts.closer, "click", () => this.zoomBy(1.25, canvas.width / 2, canvas.height / 2));
+    on(parts.farther, "click", () => this.zoomBy(0.8, canvas.width / 2, canvas.height / 2));
+    on(parts.whole, "click", () => this.look(1, 0, 0));
+    on(parts.speed, "input", () => {
+      this.blink.perSecond = Number(parts.speed.value) / 10;
+      this.beat();
+      this.redraw();
+    });
+    on(parts.play, "click", () => this.play());
+    on(parts.turn, "click", () => this.turnByHand());
+    for (const [what, element] of Object.entries(parts.exports)) {
+      on(element, "click", () => this.save(what));
+    }
     on(curtain, "input", () => this.drawCurtainAt(Number(curtain.value) / 1000));
     on(divider, "pointerdown", (event) => {
       event.preventDefault();
@@ -593,21 +932,34 @@ class Explorer {
     on(canvas, "pointerdown", (event) => {
       canvas.focus({ preventScroll: true });
       canvas.setPointerCapture(event.pointerId);
-      this.held = at(event);
+      this.pointers.set(event.pointerId, at(event));
+      this.wandered = this.pointers.size > 1 ? Infinity : 0;
+      this.cursor = undefined;
     });
     on(canvas, "pointermove", (event) => {
-      const [x, y] = at(event);
-      if (this.held) {
-        this.panBy(x - this.held[0], y - this.held[1]);
-        this.held = [x, y];
+      const here = at(event);
+      const before = this.pointers.get(event.pointerId);
+      if (before) {
+        this.wandered += Math.hypot(here[0] - before[0], here[1] - before[1]);
+        const other = [...this.pointers].find(([id]) => id !== event.pointerId)?.[1];
+        if (other) {
+          const apart = (place) => Math.hypot(place[0] - other[0], place[1] - other[1]);
+          this.zoomBy(apart(here) / Math.max(1, apart(before)), ...other);
+        } else if (this.wandered > 3 * this.ratio) {
+          this.panBy(here[0] - before[0], here[1] - before[1]);
+        }
+        this.pointers.set(event.pointerId, here);
       }
-      this.read(x, y);
+      this.read(...here);
     });
-    for (const type of ["pointerup", "pointercancel"]) {
-      on(canvas, type, () => {
-        this.held = undefined;
-      });
-    }
+    on(canvas, "pointerup", (event) => {
+      if (this.pointers.has(event.pointerId) && this.wandered <= 3 * this.ratio) {
+        this.read(...at(event));
+        this.pickAt(...at(event));
+      }
+      this.pointers.delete(event.pointerId);
+    });
+    on(canvas, "pointercancel", (event) => this.pointers.delete(event.pointerId));
     on(canvas, "dblclick", () => this.look(1, 0, 0));
     on(
       canvas,
@@ -625,46 +977,112 @@ class Explorer {
     );
     on(canvas, "keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const [stepX, stepY] = [canvas.width / 10, canvas.height / 10];
-      const centre = [canvas.width / 2, canvas.height / 2];
-      const acts = {
-        ArrowLeft: () => this.panBy(stepX, 0),
-        ArrowRight: () => this.panBy(-stepX, 0),
-        ArrowUp: () => this.panBy(0, stepY),
-        ArrowDown: () => this.panBy(0, -stepY),
-        "+": () => this.zoomBy(1.25, ...centre),
-        "=": () => this.zoomBy(1.25, ...centre),
-        "-": () => this.zoomBy(0.8, ...centre),
-        0: () => this.look(1, 0, 0),
-      };
-      if (!(event.key in acts)) return;
+      const act = event.shiftKey ? this.readingKeys()[event.key] : undefined;
+      const does = act ?? this.keys()[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (!does) return;
       event.preventDefault();
       event.stopPropagation();
-      acts[event.key]();
+      does();
     });
+  }
+
+  readingKeys() {
+    return {
+      ArrowLeft: () => this.moveCursor(0, -1),
+      ArrowRight: () => this.moveCursor(0, 1),
+      ArrowUp: () => this.moveCursor(-1, 0),
+      ArrowDown: () => this.moveCursor(1, 0),
+    };
+  }
+
+  keys() {
+    const { canvas } = this.parts;
+    const [stepX, stepY] = [canvas.width / 10, canvas.height / 10];
+    const modes = Object.keys(MODES).map((mode, i) => [String(i + 1), () => this.choose(mode)]);
+    return {
+      ...Object.fromEntries(modes),
+      ArrowLeft: () => this.panBy(stepX, 0),
+      ArrowRight: () => this.panBy(-stepX, 0),
+      ArrowUp: () => this.panBy(0, stepY),
+      ArrowDown: () => this.panBy(0, -stepY),
+      "+": () => this.zoomTo(this.view.zoom * 1.25),
+      "=": () => this.zoomTo(this.view.zoom * 1.25),
+      "-": () => this.zoomTo(this.view.zoom * 0.8),
+      0: () => this.look(1, 0, 0),
+      " ": () => this.turnByHand(),
+      "[": () => this.drawCurtainAt(this.curtain - 0.02),
+      "]": () => this.drawCurtainAt(this.curtain + 0.02),
+      ",": () => this.step(-1),
+      ".": () => this.step(1),
+      n: () => this.nextChange(1),
+      p: () => this.nextChange(-1),
+      t: () => this.toggle("truth"),
+      h: () => this.toggle("patterns"),
+      i: () => this.toggle("image"),
+      x: () => this.swap(),
+      Enter: () => this.pickAtCursor(),
+      Escape: () => {
+        this.cursor = undefined;
+        this.pick(-1);
+      },
+    };
+  }
+
+  play() {
+    this.blink.playing = !this.blink.playing;
+    this.beat();
+    this.redraw();
+  }
+
+  swap() {
+    const { a, b } = this.scene;
+    this.ask({ a: b, b: a });
   }
 }
 
-function render({ model, el }) {
-  const parts = build(model, el);
-  let explorer;
-  let closed = false;
-  received(model)
-    .then((arrays) => {
-      if (closed) return;
-      parts.message.remove();
-      explorer = new Explorer(model, parts, arrays);
-    })
-    .catch((error) => {
-      parts.root.dataset.error = String(error);
-      parts.message.textContent =
-        `The masks could not be unpacked (${error}). Use a browser of 2023 or later, ` +
-        "or show .to_png() instead.";
-    });
-  return () => {
-    closed = true;
-    explorer?.close();
-  };
+function cellNumbers(story, row) {
+  const [a, b] = [story.labels_a[row], story.labels_b[row]];
+  return (a.length ? a : b).join(" + ");
 }
 
-export default { render };
+// Label images are stored in 16 or 32 bit, as Cellpose does and napari expects of labels.
+function wideEnough(labels) {
+  return labels instanceof Uint8Array ? Uint16Array.from(labels) : labels;
+}
+
+function download(blob, name) {
+  const link = make("a", "", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// Called once for every model; its views share what arrived.
+export default () => {
+  let planes;
+  return {
+    initialize({ model }) {
+      planes = new Planes(model);
+    },
+    render({ model, el }) {
+      const parts = build(model, el);
+      const explorer = new Explorer(model, parts, planes);
+      let closed = false;
+      explorer
+        .start()
+        .then(() => {
+          explorer.say(model.get("problem"));
+          if (closed) explorer.close();
+        })
+        .catch((error) => {
+          parts.root.dataset.error = String(error.stack ?? error);
+          parts.message.textContent =
+            `The masks could not be unpacked (${error}). Use a browser of 2023 or later, ` +
+            "or show .to_png() instead.";
+        });
+      return () => {
+        closed = true;
+        explorer.close();
+      };
+    },
+  };
+};

@@ -1,0 +1,324 @@
+// From arrays to pixels and files. Nothing here knows of the page; explorer.py joins this file,
+// explorer_parts.js and explorer.js into the one module that the browser loads.
+
+const CATEGORIES = ["background", "agree", "only_a", "only_b", "other_object"];
+const ARRAYS = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array };
+
+async function inflated(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
+}
+
+// A plane as explorer_data.packed made it: typed array, or the object that a JSON plane holds.
+async function unpacked({ bytes, dtype }) {
+  const content = await inflated(bytes);
+  if (dtype === "json") return JSON.parse(new TextDecoder().decode(content));
+  return new ARRAYS[dtype](content);
+}
+
+// Same rule as `grey` in explorer_data.py.
+function grey(values, { shape, low, high }) {
+  const channels = shape[2];
+  const result = new Uint8Array(shape[0] * shape[1]);
+  for (let p = 0, i = 0; p < result.length; p++) {
+    let sum = 0;
+    for (let c = 0; c < channels; c++, i++) {
+      sum += Math.min(1, Math.max(0, (values[i] - low[c]) / (high[c] - low[c])));
+    }
+    result[p] = Math.floor((sum / channels) * 255 + 0.5);
+  }
+  return result;
+}
+
+// A colour as ImageData stores it, read as one little-endian 32-bit number.
+function packedColour(hex, alpha = 1, share = 1) {
+  const number = parseInt(hex.slice(1), 16);
+  const [red, green, blue] = [number >> 16, (number >> 8) & 255, number & 255].map((value) =>
+    Math.round(value * share),
+  );
+  return ((Math.round(alpha * 255) << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+// One canvas-sized layer whose pixels are written as 32-bit colours.
+class Layer {
+  constructor() {
+    this.canvas = document.createElement("canvas");
+    this.context = this.canvas.getContext("2d");
+  }
+
+  cleared(width, height) {
+    if (!this.image || this.image.width !== width || this.image.height !== height) {
+      this.canvas.width = width;
+      this.canvas.height = height;
+      this.image = this.context.createImageData(width, height);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    } else {
+      this.pixels.fill(0);
+    }
+    return this.pixels;
+  }
+
+  finish() {
+    this.context.putImageData(this.image, 0, 0);
+  }
+}
+
+// For each screen pixel from -margin to n + margin: the image pixel under its centre, or -1.
+function sampling(n, margin, offset, scale, limit) {
+  const result = new Int32Array(n + 2 * margin);
+  for (let i = 0; i < result.length; i++) {
+    const index = Math.floor((i - margin + 0.5 - offset) / scale);
+    result[i] = index >= 0 && index < limit ? index : -1;
+  }
+  return result;
+}
+
+// Same rule as `outlined` in plots.py, on labels sampled at screen pixels. The dashes hang on the
+// image (offsetX, offsetY), so that they do not crawl while it is dragged. `only` keeps to some
+// labels, and `add` draws over what the layer already holds.
+function outline(layer, labels, { view, columns, width, height, ...look }) {
+  const { thickness: t, colour, dash, only, add } = look;
+  const stride = width + 2 * t;
+  const xs = sampling(width, t, view.offsetX, view.scale, columns);
+  const ys = sampling(height, t, view.offsetY, view.scale, labels.length / columns);
+  const around = new Uint32Array(stride * (height + 2 * t));
+  for (let y = 0; y < ys.length; y++) {
+    if (ys[y] < 0) continue;
+    const row = ys[y] * columns;
+    let p = y * stride;
+    if (y > 0 && ys[y] === ys[y - 1]) {
+      around.copyWithin(p, p - stride, p); // enlarged: the same image row again
+      continue;
+    }
+    for (let x = 0; x < stride; x++, p++) {
+      if (xs[x] < 0) continue;
+      const label = labels[row + xs[x]];
+      if (!only || only.has(label)) around[p] = label;
+    }
+  }
+  const pixels = add ? layer.pixels : layer.cleared(width, height);
+  const [on, off] = dash ?? [1, 0];
+  const period = on + off;
+  const shiftX = -Math.round(view.offsetX); // the image covers the canvas,
+  const shiftY = -Math.round(view.offsetY); // so neither is negative
+  for (let y = 0, p = 0; y < height; y++) {
+    let q = (y + t) * stride + t;
+    for (let x = 0; x < width; x++, p++, q++) {
+      const here = around[q];
+      if (here === 0) continue;
+      if (around[q - t] !== here || around[q + t] !== here) {
+        if (!dash || (y + shiftY) % period < on) pixels[p] = colour;
+      } else if (around[q - t * stride] !== here || around[q + t * stride] !== here) {
+        if (!dash || (x + shiftX) % period < on) pixels[p] = colour;
+      }
+    }
+  }
+  if (!look.unfinished) layer.finish();
+}
+
+// Whether a screen pixel lies on the pattern of its category; `unit` is a CSS pixel. Same rule
+// as `hatched` in explorer_data.py.
+function onPattern(category, u, v, unit) {
+  const period = 8 * unit;
+  if (category === 2) return (u + v) % period < 2 * unit;
+  if (category === 3) return (u + (period - 1) * v) % period < 2 * unit;
+  if (category === 4) return u % (6 * unit) < 3 * unit && v % (6 * unit) < 3 * unit;
+  return false;
+}
+
+// For each label the rows and columns that hold it: [top, left, bottom, right], both included.
+const BOXES = new WeakMap();
+
+function boxesOf(labels, columns) {
+  if (BOXES.has(labels)) return BOXES.get(labels);
+  const boxes = new Map();
+  const rows = labels.length / columns;
+  for (let y = 0; y < rows; y++) {
+    const end = (y + 1) * columns;
+    for (let p = y * columns; p < end; p++) {
+      const label = labels[p];
+      if (label === 0) continue;
+      const left = p - y * columns;
+      while (p + 1 < end && labels[p + 1] === label) p++;
+      const right = p - y * columns;
+      const box = boxes.get(label);
+      if (!box) boxes.set(label, [y, left, y, right]);
+      else {
+        box[1] = Math.min(box[1], left);
+        box[2] = y;
+        box[3] = Math.max(box[3], right);
+      }
+    }
+  }
+  BOXES.set(labels, boxes);
+  return boxes;
+}
+
+// The pixels of an array that differ, to be found again quickly: positions, ascending.
+function differing(categories) {
+  let n = 0;
+  for (let p = 0; p < categories.length; p++) n += categories[p] >= 2;
+  const result = new Uint32Array(n);
+  for (let p = 0, i = 0; p < categories.length; p++) if (categories[p] >= 2) result[i++] = p;
+  return result;
+}
+
+// Categories at screen pixels, in their colours, darker on the lines of their patterns. Where the
+// picture is smaller than the image, a differing pixel still takes one screen pixel: a single one
+// in four million must not vanish.
+function paintCategories(layer, categories, differs, { view, columns, width, height, ...look }) {
+  const { colours, darker, unit } = look;
+  const rows = categories.length / columns;
+  const xs = sampling(width, 0, view.offsetX, view.scale, columns);
+  const ys = sampling(height, 0, view.offsetY, view.scale, rows);
+  const pixels = layer.cleared(width, height);
+  const shiftX = -Math.round(view.offsetX);
+  const shiftY = -Math.round(view.offsetY);
+  const paint = (p, category, x, y) => {
+    const lined = darker && onPattern(category, x + shiftX, y + shiftY, unit);
+    pixels[p] = (lined ? darker : colours)[category];
+  };
+  for (let y = 0, p = 0; y < height; y++) {
+    if (ys[y] < 0) {
+      p += width;
+      continue;
+    }
+    const row = ys[y] * columns;
+    for (let x = 0; x < width; x++, p++) {
+      const category = xs[x] < 0 ? 0 : categories[row + xs[x]];
+      if (category !== 0 && colours[category] !== 0) paint(p, category, x, y);
+    }
+  }
+  if (view.scale < 1) {
+    for (const q of differs) {
+      const category = categories[q];
+      if (colours[category] === 0) continue;
+      const row = Math.floor(q / columns);
+      const y = Math.floor(row * view.scale + view.offsetY);
+      const x = Math.floor((q - row * columns) * view.scale + view.offsetX);
+      if (x >= 0 && y >= 0 && x < width && y < height) paint(y * width + x, category, x, y);
+    }
+  }
+  layer.finish();
+}
+
+// Values at screen pixels, each in the colour of its number.
+function paintNumbers(layer, values, { view, columns, width, height, colours }) {
+  const xs = sampling(width, 0, view.offsetX, view.scale, columns);
+  const ys = sampling(height, 0, view.offsetY, view.scale, values.length / columns);
+  const pixels = layer.cleared(width, height);
+  for (let y = 0, p = 0; y < height; y++) {
+    const row = ys[y] * columns;
+    for (let x = 0; x < width; x++, p++) {
+      if (ys[y] >= 0 && xs[x] >= 0) pixels[p] = colours[values[row + xs[x]]];
+    }
+  }
+  layer.finish();
+}
+
+// Smaller copies of a picture, each half as large, until a side would fall below 256 pixels:
+// shrinking four million pixels anew at every step of a slider would take too long.
+function halved(values, rows, columns) {
+  const levels = [{ layer: wholePicture(values, rows, columns), share: 1 }];
+  while (Math.min(rows, columns) >= 512) {
+    const [smallRows, smallColumns] = [rows >> 1, columns >> 1];
+    const small = new Uint8Array(smallRows * smallColumns);
+    for (let y = 0, p = 0; y < smallRows; y++) {
+      for (let x = 0, q = 2 * y * columns; x < smallColumns; x++, p++, q += 2) {
+        small[p] = (values[q] + values[q + 1] + values[q + columns] + values[q + columns + 1]) / 4;
+      }
+    }
+    [values, rows, columns] = [small, smallRows, smallColumns];
+    levels.push({ layer: wholePicture(values, rows, columns) });
+  }
+  return levels;
+}
+
+function paintPicture(layer, levels, { view, columns, rows, width, height }) {
+  if (view.scale < 1) {
+    const wanted = Math.min(levels.length - 1, Math.floor(Math.log2(1 / view.scale)));
+    layer.cleared(width, height);
+    layer.finish();
+    layer.context.imageSmoothingEnabled = true;
+    layer.context.imageSmoothingQuality = "medium";
+    layer.context.drawImage(
+      levels[wanted].layer.canvas,
+      view.offsetX,
+      view.offsetY,
+      columns * view.scale,
+      rows * view.scale,
+    );
+    return;
+  }
+  const whole = levels[0].layer.pixels;
+  const xs = sampling(width, 0, view.offsetX, view.scale, columns);
+  const ys = sampling(height, 0, view.offsetY, view.scale, rows);
+  const pixels = layer.cleared(width, height);
+  for (let y = 0, p = 0; y < height; y++) {
+    if (y > 0 && ys[y] === ys[y - 1]) {
+      pixels.copyWithin(p, p - width, p);
+      p += width;
+      continue;
+    }
+    for (let x = 0; x < width; x++, p++) {
+      if (ys[y] >= 0 && xs[x] >= 0) pixels[p] = whole[ys[y] * columns + xs[x]];
+    }
+  }
+  layer.finish();
+}
+
+function wholePicture(values, rows, columns) {
+  const layer = new Layer();
+  const pixels = layer.cleared(columns, rows);
+  for (let p = 0; p < values.length; p++) pixels[p] = 0xff000000 | (values[p] * 0x010101);
+  layer.finish();
+  return layer;
+}
+
+// The image value as it was given: exact for integers, four digits for quantised numbers.
+function imageValue(data, plane, p) {
+  const channels = plane.shape[2];
+  const values = Array.from(data.subarray(p * channels, (p + 1) * channels), (stored) =>
+    plane.exact ? plane.offset + stored : Number((plane.offset + stored * plane.step).toPrecision(4)),
+  );
+  return values.join(" / ");
+}
+
+// An uncompressed TIFF with one page in one strip, as napari and Fiji open it; written here, so
+// that it can be downloaded without asking the kernel again.
+function tiff(values, rows, columns, description) {
+  const size = values.BYTES_PER_ELEMENT;
+  const text = new TextEncoder().encode(`${description}\0`);
+  const entries = 12;
+  const textAt = 8 + 2 + entries * 12 + 4;
+  const dataAt = Math.ceil((textAt + text.length) / 4) * 4;
+  const bytes = new Uint8Array(dataAt + values.byteLength);
+  const view = new DataView(bytes.buffer);
+  bytes.set([0x49, 0x49, 42, 0, 8, 0, 0, 0]); // little-endian, the directory follows
+  view.setUint16(8, entries, true);
+  let at = 10;
+  const entry = (tag, value, { type = 4, count = 1 } = {}) => {
+    view.setUint16(at, tag, true);
+    view.setUint16(at + 2, type, true);
+    view.setUint32(at + 4, count, true);
+    if (type === 3) view.setUint16(at + 8, value, true);
+    else view.setUint32(at + 8, value, true);
+    at += 12;
+  };
+  const short = { type: 3 };
+  entry(256, columns);
+  entry(257, rows);
+  entry(258, size * 8, short); // bits per sample
+  entry(259, 1, short); // not compressed
+  entry(262, 1, short); // 0 is black
+  entry(270, textAt, { type: 2, count: text.length });
+  entry(273, dataAt); // where the only strip begins
+  entry(277, 1, short); // samples per pixel
+  entry(278, rows); // rows per strip
+  entry(279, values.byteLength);
+  entry(284, 1, short); // planar configuration
+  entry(339, 1, short); // unsigned integers
+  bytes.set(text, textAt);
+  bytes.set(new Uint8Array(values.buffer, values.byteOffset, values.byteLength), dataAt);
+  return new Blob([bytes], { type: "image/tiff" });
+}
