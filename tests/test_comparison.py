@@ -86,6 +86,68 @@ def test_masks_of_two_shapes_are_refused_by_name(masks):
 # -- folders -------------------------------------------------------------------------------
 
 
+def test_the_largest_label_is_a_label_like_any_other(masks):
+    large = np.where(HALVES == 2, np.uint32(2**32 - 1), HALVES)
+    result = compare(masks("a.tif", HALVES), masks("b.tif", large))
+    assert result.verdict == "same-objects"
+    assert [change.labels_b for change in result.masks["a.tif"].objects] == [(1,), (2**32 - 1,)]
+
+
+def test_a_larger_label_is_refused(masks):
+    wide = np.where(HALVES == 2, 2**32, HALVES.astype(np.float64))
+    with pytest.raises(BadInput, match=r"labels up to 4294967296\.0, expected at most 4294967295"):
+        compare(masks("a.tif", HALVES), masks("b.tif", wide))
+
+
+def test_stacks_are_compared_whole(masks, tmp_path):
+    """An object that two planes share is one, and has a position in three dimensions."""
+    stack = np.zeros((5, 8, 9), np.uint16)
+    stack[1:3, 2:6, 2:6] = 4
+    more = stack.copy()
+    more[4, 0, 0] = 5
+    np.save(tmp_path / "b.npy", more)
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, stack, metadata={"axes": "ZYX"})
+    (found,) = compare(str(path), str(tmp_path / "b.npy")).masks.values()
+    assert [(change.kind, change.position) for change in found.objects] == [
+        ("kept", (1.5, 3.5, 3.5)),
+        ("gained", (4, 0, 0)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "metadata", "message"),
+    [
+        (np.zeros((4, 8, 9), np.uint16), {"axes": "TYX"}, "each image of a series on its own"),
+        (np.zeros((4, 8, 9), np.uint16), {"axes": "CYX"}, "colours or channels"),
+        (np.zeros((2, 4, 8, 9), np.uint16), {"axes": "TZYX"}, "each image of a series"),
+        (np.full((8, 9), 0.5, np.float32), {}, "72 labels are fractions"),
+        (np.full((8, 9), -1, np.int16), {}, "negative labels down to -1"),
+    ],
+    ids=["series", "channels", "series of stacks", "fractions", "negative"],
+)
+def test_other_images_than_labels_are_refused(tmp_path, labels, metadata, message):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, labels, photometric="minisblack", metadata=metadata)
+    with pytest.raises(BadInput, match=message):
+        compare(str(path), str(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"], ids=repr)
+def test_a_damaged_array_is_refused(tmp_path, content):
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"a\.npy"):
+        compare(str(path), str(path))
+
+
+def test_an_array_of_objects_is_refused(tmp_path):
+    """It would run code that the file brings along."""
+    np.save(tmp_path / "a.npy", np.array([print, None]), allow_pickle=True)
+    with pytest.raises(BadInput, match=r"numpy\.save"):
+        compare(str(tmp_path / "a.npy"), str(tmp_path / "a.npy"))
+
+
 def test_folders_of_masks(masks, tmp_path):
     for folder in "ab":
         masks(f"{folder}/x_masks.tif", HALVES)

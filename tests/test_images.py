@@ -502,7 +502,7 @@ REFUSED = {
     "labels beyond int32": (
         lambda f: write(f / "train/a_masks.tif", labels(dtype=np.uint64) * 2**40),
         "train/a_masks.tif",
-        "labels up to 2.19902e[+]12, expected at most 2147483647",
+        "labels up to 2199023255552, expected at most 2147483647",
         "renumber",
     ),
     "nan in mask": (

@@ -549,6 +549,8 @@ def _change_document(change: ObjectChange) -> dict[str, Any]:
 
 
 def _comparison_lines(result: Comparison) -> list[str]:
+    from cellrepro.show.words import amount
+
     lines = [f"{result.verdict}" + (f": {', '.join(result.differs)}" if result.differs else "")]
     if result.weights is not None:
         w = result.weights
@@ -560,8 +562,8 @@ def _comparison_lines(result: Comparison) -> list[str]:
     if result.masks:
         n = result.n_objects
         lines.append(
-            f"  masks of {len(result.masks)} images: {result.ppm:.0f} ppm of the pixels differ; "
-            f"objects {n['a']} and {n['b']}, {n['matched']} matched at IoU 0.5"
+            f"  masks of {amount(len(result.masks), 'image')}: {result.ppm:.0f} ppm of the pixels "
+            f"differ; objects {n['a']} and {n['b']}, {n['matched']} matched at IoU 0.5"
         )
         lines += _change_lines(result.masks)
     if result.ap50 is not None and None not in result.ap50:
@@ -578,8 +580,11 @@ def _change_lines(masks: Mapping[str, MaskComparison]) -> list[str]:
     """How many objects of each kind there are, and those that are not where they were."""
     every = [(name, change) for name, result in masks.items() for change in result.objects]
     counts = Counter(change.kind.value for _, change in every)
+    n_renumbered = sum(change.renumbered for _, change in every)
     lines = [
-        "  objects: " + (", ".join(f"{n} {kind}" for kind, n in counts.most_common()) or "none")
+        "  objects: "
+        + (", ".join(f"{n} {kind}" for kind, n in counts.most_common()) or "none")
+        + (f"; {n_renumbered} under another number" if n_renumbered else "")
     ]
     changed = [(name, change) for name, change in every if change.kind != "kept"]
     for name, change in changed[:_MOST_CHANGES]:

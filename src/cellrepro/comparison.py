@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.cells.decoding import read_masks
+from cellrepro.cells.decoding import read_labels
 from cellrepro.compare.changes import ObjectKind
 from cellrepro.compare.masks import MaskComparison, compare_masks
 from cellrepro.compare.spread import Decision, decide_between
@@ -23,7 +23,7 @@ from cellrepro.record import numeric
 from cellrepro.record.manifest import Manifest
 from cellrepro.record.store import Repeat, Run, Store
 
-MASK_FILES = (".tif", ".tiff", ".png")
+MASK_FILES = (".tif", ".tiff", ".png", ".npy")
 WEIGHT_FILES = (".safetensors",)
 
 _SURROUNDINGS = (
@@ -181,7 +181,7 @@ def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:
     if all(path.is_dir() for path in paths):
         return _compare_folders(*paths)
     if all(path.suffix.lower() in MASK_FILES for path in paths):
-        return _of_masks({paths[0].name: (read_masks(paths[0]), read_masks(paths[1]))})
+        return _of_masks({paths[0].name: (read_labels(paths[0]), read_labels(paths[1]))})
     if all(path.suffix.lower() in WEIGHT_FILES for path in paths):
         weights = compare_weights(*paths)
         differs = () if weights.equal else ("weights",)
@@ -302,7 +302,7 @@ def _compare_folders(a: Path, b: Path) -> Comparison:
     alone = sorted(files_a.keys() ^ files_b.keys())
     notes = (f"only one side has {', '.join(alone)}",) if alone else ()
     return _of_masks(
-        {name: (read_masks(files_a[name]), read_masks(files_b[name])) for name in shared},
+        {name: (read_labels(files_a[name]), read_labels(files_b[name])) for name in shared},
         notes,
         complete=not alone,
     )

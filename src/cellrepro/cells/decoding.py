@@ -25,7 +25,7 @@ from scipy import ndimage
 
 from cellrepro.errors import BadInput, NotPossibleHere
 
-__all__ = ["read_image", "read_masks"]
+__all__ = ["read_image", "read_labels", "read_masks"]
 
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 """The formats by the ending of a file's name, in lower case."""
@@ -39,6 +39,7 @@ _SIGNATURES = {
 }
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
+_LARGEST_LABEL = 2**32 - 1  # of masks that are compared; Cellpose's own are int32
 _BINARY_LABELS = {1, 255, 65535}
 _EIGHT_NEIGHBOURS = np.ones((3, 3), dtype=bool)
 
@@ -102,6 +103,35 @@ def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
     try:
         refuse_lossy_masks(file)
         return decode_masks(file, read_bytes(file), lambda _: None)
+    except Problem as problem:
+        raise BadInput("\n".join(problem.lines)) from problem
+
+
+def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
+    """Read a label image that is to be compared: also a stack, and any number up to 2³² - 1.
+
+    Parameters
+    ----------
+    path : path
+        TIFF, PNG, or an array saved by `numpy.save`.
+
+    Returns
+    -------
+    ndarray of int or uint, shape (Y, X) or (Z, Y, X)
+        0 is background; every other label is one object. The dtype as stored, except that booleans
+        become uint8, and whole numbers stored as floats int64.
+
+    Raises
+    ------
+    BadInput
+        The file cannot be read, or holds something else than labels.
+    """
+    file = Path(path)
+    try:
+        refuse_lossy_masks(file)
+        data = read_bytes(file)
+        decoded = _decode_npy(file, data) if file.suffix.lower() == ".npy" else _decode(file, data)
+        return _check_labels(file, decoded)
     except Problem as problem:
         raise BadInput("\n".join(problem.lines)) from problem
 
@@ -319,6 +349,18 @@ def _decode_png(file: Path, data: bytes) -> _Decoded:
     return _Decoded(pixels, axes, alpha=alpha, palette=colour_type == 3)
 
 
+def _decode_npy(file: Path, data: bytes) -> _Decoded:
+    try:
+        pixels = np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise Problem(
+            f"{file}: no array of numbers as numpy.save writes it ({reason}); save the masks with "
+            "numpy.save(path, masks)"
+        ) from error
+    return _Decoded(pixels, "ZYX"[-pixels.ndim :] if 2 <= pixels.ndim <= 3 else "")
+
+
 def _decode_jpeg(file: Path, data: bytes) -> _Decoded:
     if not _jpeg_is_complete(data):
         raise Problem(_damaged(file, "the end-of-image marker is missing"))
@@ -467,6 +509,16 @@ def _check_masks(file: Path, decoded: _Decoded, warn: Warn) -> np.ndarray:
             f"{file}: {found}, expected one plane of label numbers, (Y, X); save the labels as "
             f"16-bit grey, not as colours or a stack"
         )
+    _refuse_other_than_labels(file, labels, np.iinfo(np.int32).max)
+    if labels.dtype.kind == "f":
+        warn(f"labels stored as {labels.dtype}; they are whole numbers and used as such")
+    masks = np.ascontiguousarray(labels, dtype=np.int32)
+    _warn_of_pieces(masks, warn)
+    return masks
+
+
+def _refuse_other_than_labels(file: Path, labels: np.ndarray, largest: int) -> None:
+    """Refuse values that are no whole numbers from 0 to the largest."""
     if labels.dtype.kind not in "buif":
         raise Problem(
             f"{file}: labels of type {labels.dtype}, expected whole numbers; save them as 16-bit"
@@ -479,20 +531,38 @@ def _check_masks(file: Path, decoded: _Decoded, warn: Warn) -> np.ndarray:
                 f"{file}: {n_bad} labels are fractions, expected whole numbers; this may be a "
                 f"probability map or a resized mask, save the labels as 16-bit"
             )
-        warn(f"labels stored as {labels.dtype}; they are whole numbers and used as such")
     if labels.size and labels.min() < 0:
         raise Problem(
             f"{file}: negative labels down to {labels.min():g}, expected 0 for background and "
             f"positive numbers for objects; renumber them"
         )
-    if labels.size and labels.max() > np.iinfo(np.int32).max:
+    if labels.size and labels.max() > largest:
         raise Problem(
-            f"{file}: labels up to {labels.max():g}, expected at most {np.iinfo(np.int32).max}; "
-            f"renumber them from 1"
+            f"{file}: labels up to {labels.max()}, expected at most {largest}; renumber them from 1"
         )
-    masks = np.ascontiguousarray(labels, dtype=np.int32)
-    _warn_of_pieces(masks, warn)
-    return masks
+
+
+def _check_labels(file: Path, decoded: _Decoded) -> np.ndarray:
+    """Return labels of any integer type, (Y, X) or (Z, Y, X), or raise what is wrong with them."""
+    labels, axes = decoded.pixels, decoded.axes
+    while labels.ndim > 2 and 1 in labels.shape:
+        axis = labels.shape.index(1)
+        labels, axes = labels.squeeze(axis), axes[:axis] + axes[axis + 1 :]
+    what = f"{file}: shape {decoded.pixels.shape}" + (f" (axes {decoded.axes})" if axes else "")
+    if decoded.palette or set(axes) & set("CS"):
+        raise Problem(
+            f"{file if decoded.palette else what}: colours or channels, expected label numbers, "
+            "(Y, X) or (Z, Y, X); save the labels as 16-bit grey, the axes of a stack named ZYX"
+        )
+    if labels.ndim not in (2, 3) or "T" in axes:
+        raise Problem(
+            f"{what}, expected label numbers, (Y, X) or (Z, Y, X); save each image of a series on "
+            "its own"
+        )
+    _refuse_other_than_labels(file, labels, _LARGEST_LABEL)
+    if labels.dtype.kind in "bf":
+        labels = labels.astype(np.uint8 if labels.dtype.kind == "b" else np.int64)
+    return _native(labels)
 
 
 def _warn_of_pieces(masks: np.ndarray, warn: Warn) -> None:
