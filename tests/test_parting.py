@@ -626,6 +626,21 @@ def test_without_masks_the_weights_are_what_is_reached():
     assert "From 4.4e-11 at one operation to 3.0e-05 of the length of the weights." in told.caption
 
 
+def test_scores_against_the_ground_truth_have_a_panel():
+    scores = {3: (0.5, 0.5), 4: (0.75, 0.5), 5: (0.875, 0.25)}
+    scored = [dataclasses.replace(one, ap50=scores.get(one.epoch)) for one in GROWING]
+    told = parting.growth_curve(scored)
+    panel = told.picture.axes[3]
+    lines = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}
+    assert lines == {
+        "A": [[3, 0.5], [4, 0.75], [5, 0.875]],
+        "B": [[3, 0.5], [4, 0.5], [5, 0.25]],
+    }
+    assert "AP@0.5 0.875 and 0.250" in told.alt
+    assert "mean over the images that have a ground truth" in told.caption
+    assert "ground truth" not in parting.growth_curve(GROWING).caption
+
+
 def test_moments_in_any_order_are_one_curve():
     one, other = parting.growth_curve(GROWING), parting.growth_curve(GROWING[::-1])
     assert (one.alt, one.caption) == (other.alt, other.caption)

@@ -18,7 +18,7 @@ import numpy as np
 
 from cellrepro import child
 from cellrepro.child import Events
-from cellrepro.compare.masks import compare_masks
+from cellrepro.compare.masks import average_precision, compare_masks
 from cellrepro.control import profiles
 from cellrepro.control.startup import startup_variables
 from cellrepro.errors import BadInput
@@ -49,6 +49,9 @@ class Moment:
         Objects of A without a match in B at IoU 0.5, and the other way round.
     objects : tuple of int or None
         In A and in B.
+    ap50 : tuple of float or None
+        Of A and of B, against the ground truth: mean over the images of average precision at IoU
+        0.5; None where no masks were made, or none of the images has a ground truth.
     """
 
     epoch: int
@@ -61,6 +64,7 @@ class Moment:
     lost: int | None = None
     gained: int | None = None
     objects: tuple[int, int] | None = None
+    ap50: tuple[float, float] | None = None
 
 
 def growth(
@@ -207,24 +211,41 @@ def _masks(
             label="masks of checkpoints",
             on_event=lambda event: bar.advance(event["name"]),
         )
-    return {epoch: _compared(scratch, epoch, len(images)) for epoch in epochs}
+    truths = [store.truth(run.spec.data_digest, name) for name in repeats[0].manifest.masks]
+    return {epoch: _compared(scratch, epoch, truths) for epoch in epochs}
 
 
-def _compared(scratch: Path, epoch: int, n_images: int) -> dict[str, Any]:
-    found = [
-        compare_masks(*(np.load(scratch / f"{side}-{epoch}-{index}.npy") for side in "ab"))
-        for index in range(n_images)
+def _compared(scratch: Path, epoch: int, truths: Sequence[np.ndarray | None]) -> dict[str, Any]:
+    masks = [
+        [np.load(scratch / f"{side}-{epoch}-{index}.npy") for index in range(len(truths))]
+        for side in "ab"
     ]
+    found = [compare_masks(a, b) for a, b in zip(*masks, strict=True)]
     n_pixels = sum(result.n_pixels for result in found)
     return {
         "ppm": 1e6 * sum(result.n_differing for result in found) / n_pixels,
-        "lost": sum(len(result.lost) for result in found),
-        "gained": sum(len(result.gained) for result in found),
+        "lost": sum(result.n_objects_a - result.n_matched for result in found),
+        "gained": sum(result.n_objects_b - result.n_matched for result in found),
         "objects": (
             sum(result.n_objects_a for result in found),
             sum(result.n_objects_b for result in found),
         ),
+        "ap50": _scores(truths, masks),
     }
+
+
+def _scores(
+    truths: Sequence[np.ndarray | None], masks: Sequence[Sequence[np.ndarray]]
+) -> tuple[float, float] | None:
+    scores = [
+        [average_precision(truth, a)[0], average_precision(truth, b)[0]]
+        for truth, a, b in zip(truths, *masks, strict=True)
+        if truth is not None and truth.any()
+    ]
+    if not scores:
+        return None
+    a, b = np.mean(scores, axis=0).tolist()
+    return a, b
 
 
 # -- inside the child ----------------------------------------------------------------------

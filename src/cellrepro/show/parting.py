@@ -814,7 +814,8 @@ def growth_curve(moments: Sequence[Any], *, at_operation: float | None = None) -
     Returns
     -------
     Told
-        A panel for the weights, and two more where masks were made. Zero has a line of its own
+        A panel for the weights, two more where masks were made, and one where these could be
+        scored. Zero has a line of its own
         under the logarithmic axes.
 
     Raises
@@ -831,7 +832,9 @@ def growth_curve(moments: Sequence[Any], *, at_operation: float | None = None) -
         raise BadInput(f"at_operation is {at_operation!r}; expected a number, 0 or more")
     masked = [moment for moment in moments if moment.ppm is not None]
     counted = [moment for moment in masked if moment.lost is not None]
+    scored = [moment for moment in masked if moment.ap50 is not None]
     ratios = [1.5, *([1.1] if masked else []), *([0.9] if counted else [])]
+    ratios += [0.9] if scored else []
     figure = Picture(height=1.2 + 1.6 * sum(ratios))
     grid = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios, squeeze=False)
     panels = list(grid[:, 0])
@@ -841,6 +844,8 @@ def growth_curve(moments: Sequence[Any], *, at_operation: float | None = None) -
         _pixels_panel(panels[1], masked)
     if counted:
         _objects_panel(panels[2], counted, width=_bar_width([one.epoch for one in counted]))
+    if scored:
+        _scores_panel(panels[-1], scored)
     widest = _bar_width([moment.epoch for moment in counted or moments])
     edge = max(0.6 * widest, 0.03 * (epochs[-1] - epochs[0])) if len(epochs) > 1 else 2.0
     panels[-1].set_xlim(epochs[0] - edge, epochs[-1] + edge)
@@ -886,6 +891,19 @@ def _pixels_panel(panel: Axes, masked: Sequence[Any]) -> None:
             )  # fmt: skip
     plots._label_axes(panel, y="differing pixels\nper million (ppm)")
     plots._title(panel, "masks: pixels that differ", size=9)
+
+
+def _scores_panel(panel: Axes, scored: Sequence[Any]) -> None:
+    epochs = [moment.epoch for moment in scored]
+    for side, name in enumerate("AB"):
+        panel.plot(
+            epochs, [moment.ap50[side] for moment in scored], "o-" if side == 0 else "s--",
+            color=SERIES[side], ms=5 if side == 0 else 4, lw=1.4, label=name, gid=f"score {name}",
+        )  # fmt: skip
+    panel.set_ylim(-0.04, 1.04)
+    panel.legend(loc="best", fontsize=8, frameon=False, ncols=2)
+    plots._label_axes(panel, y="AP@0.5")
+    plots._title(panel, "against the ground truth", size=9)
 
 
 def _objects_panel(panel: Axes, counted: Sequence[Any], *, width: float) -> None:
@@ -999,6 +1017,8 @@ def _growth_caption(
             f"{amount(len(masked), 'epoch')}; lost cells are those of A without a match in B, "
             "gained those of B without one in A."
         )
+        if any(one.ap50 is not None for one in masked):
+            parts.append("AP@0.5 is the mean over the images that have a ground truth.")
     else:
         parts.append("No masks were made along the way.")
     return " ".join(parts)
@@ -1015,6 +1035,8 @@ def _growth_alt(moments: Sequence[Any]) -> str:
             text += f", {ppm_text(one.ppm)} of the pixels"
         if one.lost is not None:
             text += f", {amount(one.lost, 'cell')} lost, {one.gained} gained"
+        if one.ap50 is not None:
+            text += f", AP@0.5 {one.ap50[0]:.3f} and {one.ap50[1]:.3f}"
         told.append(text)
     if len(told) > _MOST_NUMBERS:
         half = _MOST_NUMBERS // 2

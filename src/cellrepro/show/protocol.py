@@ -14,7 +14,7 @@ from enum import StrEnum
 from cellrepro.compare.pairs import Pair
 from cellrepro.compare.spread import FEWEST_SEEDS, Axis, Decision, Spread, share_text
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.show.words import amount
+from cellrepro.show.words import amount, ppm_text
 
 GRID = "grids/protocol.yaml"
 """What carries out all five steps."""
@@ -145,14 +145,21 @@ def _beside_seeds(
     step = _Step(number, question, compared, told)
     if not told:
         return step.open(every, todo)
-    n_same = sum(pair.verdict in (Verdict.IDENTICAL, Verdict.SAME_OBJECTS) for pair in told)
-    if n_same == len(told):
-        return step.answered(f"No: the cells are the same in {amount(n_same, 'pair')}.")
+    n_differ = sum(pair.verdict == Verdict.DIFFERENT for pair in told)
+    of_all = f"{n_differ} of {amount(len(told), 'pair')}"
+    if not n_differ:
+        return step.answered(f"No: the outlines are the same in {amount(len(told), 'pair')}.")
     decided = [spread.decide(axis.name) for axis in axes if axis.evidence]
-    changed = _mean(told)
+    changed = _mean(told, "changed")
+    if changed == 0:
+        ppm = ppm_text(_mean(told, "ppm"))
+        return step.answered(
+            f"No: no cell changed, but pixels did in {of_all} ({ppm} on average); "
+            f"{_beside(decided)}."
+        )
     return step.answered(
         f"Yes: changing {change} moved {share_text(changed)} of the cells on average "
-        f"({len(told) - n_same} of {amount(len(told), 'pair')} differ); {_beside(decided)}."
+        f"({of_all} differ); {_beside(decided)}."
     )
 
 
@@ -237,5 +244,5 @@ def _what(pairs: Sequence[Pair]) -> str:
     return "weights and masks" if trained else "their masks"
 
 
-def _mean(pairs: Sequence[Pair]) -> float:
-    return Axis(pairs[0].axis, list(pairs), 0).distribution().mean
+def _mean(pairs: Sequence[Pair], measure: str = "changed") -> float:
+    return Axis(pairs[0].axis, list(pairs), 0).distribution(measure).mean
