@@ -19,6 +19,7 @@ import numpy as np
 from cellrepro import child
 from cellrepro.child import Events
 from cellrepro.compare.masks import average_precision, compare_masks
+from cellrepro.compare.weight_distances import Sums, all_ulps, differences, sums_of, ulps_of
 from cellrepro.control import profiles
 from cellrepro.control.startup import startup_variables
 from cellrepro.errors import BadInput
@@ -41,8 +42,8 @@ class Moment:
     n_parameters : int
     relative_l2 : float
         Distance of the weights, relative to their length.
-    max_ulp : int
-        Largest distance of two parameters in units in the last place.
+    max_ulp : int or None
+        Largest distance of two parameters in units in the last place; None beside a NaN.
     ppm : float or None
         Differing pixels per million of the masks; None where no masks were made.
     lost, gained : int or None
@@ -59,7 +60,7 @@ class Moment:
     n_differing: int
     n_parameters: int
     relative_l2: float
-    max_ulp: int
+    max_ulp: int | None
     ppm: float | None = None
     lost: int | None = None
     gained: int | None = None
@@ -141,40 +142,29 @@ def _spread(epochs: Sequence[int], n: int) -> list[int]:
 
 
 def _moment(a: checkpoints.Checkpoint, b: checkpoints.Checkpoint, masks: Any) -> Moment:
-    import torch
-
     weights_a, weights_b = a.tensors()[0], b.tensors()[0]
-    n_differing = n_parameters = max_ulp = 0
-    distance = length = 0.0
+    n_differing = n_parameters = 0
+    sums, ulps = Sums(), []
     for name, one in weights_a.items():
         if not one.is_floating_point():
             continue
-        x, y = one.to(torch.float64), weights_b[name].to(torch.float64)
-        distance += float(((x - y) ** 2).sum())
-        length += float((x**2).sum())
-        n_parameters += one.numel()
-        apart = _ulp_apart(one.numpy(), weights_b[name].numpy())
-        n_differing += int((apart != 0).sum())
-        max_ulp = max(max_ulp, int(apart.max(initial=0)))
+        x, y = (side.float().numpy().ravel() for side in (one, weights_b[name]))
+        bits = x.view(np.uint32), y.view(np.uint32)
+        same = bits[0] == bits[1]
+        n_parameters += len(x)
+        n_differing += len(x) - int(np.count_nonzero(same))
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        sums += sums_of(x, y, differences(x, y, same))
+        ulps.append(ulps_of(*bits, "F32"))
     return Moment(
         epoch=a.epoch,
         step=a.step,
         n_differing=n_differing,
         n_parameters=n_parameters,
-        relative_l2=(distance / length) ** 0.5 if length else 0.0,
-        max_ulp=max_ulp,
+        relative_l2=sums.relative_l2,
+        max_ulp=all_ulps(ulps).largest,
         **(masks or {}),
     )
-
-
-def _ulp_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """How many float32 numbers lie between two, element by element: int64."""
-
-    def ordered(array: np.ndarray) -> np.ndarray:
-        bits = array.astype(np.float32).view(np.int32).astype(np.int64)
-        return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
-
-    return np.abs(ordered(a) - ordered(b))
 
 
 def _masks(
