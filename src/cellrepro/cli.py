@@ -641,11 +641,13 @@ def _grid_line(run: GridRun) -> str:
 
 
 def _list_line(run: dict[str, Any]) -> str:
+    from cellrepro.show.words import amount
+
     spec = run["spec"]
     loose = f", {spec['loose']} loose" if spec["loose"] else ""
     return (
         f"{run['key']}  {spec['task']} {spec['data']}, {spec['model']}, seed {spec['seed']}, "
-        f"{spec['profile']}, {spec['mode']}{loose}: {len(run['repeats'])} repeats, "
+        f"{spec['profile']}, {spec['mode']}{loose}: {amount(len(run['repeats']), 'repeat')}, "
         f"{run['verdict'] or 'no verdict'}"
     )
 
