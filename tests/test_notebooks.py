@@ -19,6 +19,7 @@ EXPECTED = (
     "04_cross_device_report",
     "05_first_divergence",
     "06_inference_benchmark",
+    "07_explorer",
 )
 
 

@@ -78,10 +78,73 @@ def test_distinct_networks_are_grouped_by_their_bits(tmp_path):
 def test_short_names_say_what_tells_apart(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, three())], seed=1)
-    add_run(store, [(2.0, three())], seed=2)
-    repeats = [run.repeats[0] for run in store.runs()]
-    assert sorted(picks.short_names(store, repeats)) == ["seed 1, repeat 0", "seed 2, repeat 0"]
-    assert picks.asked(store, repeats[0]).startswith("seed ")
+    add_run(store, [(2.0, three())] * 2, seed=2)
+    repeats = [repeat for run in picks.asked_alike(store.runs()) for repeat in run.repeats]
+    expected = ["seed 1, repeat 0", "seed 2, repeat 0", "seed 2, repeat 1"]
+    assert picks.short_names(store, repeats) == expected
+    assert picks.short_names(store, repeats, numbered=False) == ["seed 1", *expected[1:]]
+    assert picks.short_names(store, repeats[1:], numbered=False) == ["repeat 0", "repeat 1"]
+
+
+def test_enough_runs_are_taken_as_they_are(tmp_path, images, digest):
+    store = Store(tmp_path)
+    expected = {add_run(store, [(seed, three())], seed=seed, **digest).key for seed in (1, 2)}
+    assert {run.key for run in picks.some_runs(store, images)} == expected
+    assert {run.key for run in store.runs()} == expected  # nothing was trained
+
+
+def test_asked_alike_are_the_most_in_order(tmp_path):
+    store = Store(tmp_path)
+    for seed in (11, 2, 1):
+        add_run(store, [(seed, three())], seed=seed)
+    add_run(store, [(4.0, three())], mode="fast", seed=1)
+    add_run(store, [(5.0, three())], epochs=9)
+    found = picks.asked_alike(store.runs())
+    expected = [(1, "fast"), (1, "strict"), (2, "strict"), (11, "strict")]
+    assert [(run.spec.seed, run.spec.mode) for run in found] == expected
+    assert picks.asked_alike([]) == []
+
+
+def test_same_question_leaves_out_what_was_asked_otherwise_or_found_nothing(tmp_path):
+    store = Store(tmp_path)
+    own = add_run(store, [(1.0, three())] * 2, seed=5)
+    other = add_run(store, [(2.0, missing())], seed=1, mode="fast", profile="cpu-1thread")
+    add_run(store, [(3.0, three())], epochs=9)
+    add_run(store, [(4.0, three())], data_digest="c" * 64)
+    nothing = {name: np.zeros_like(masks) for name, masks in three().items()}
+    add_run(store, [(5.0, nothing)], seed=2)
+    found = [repeat.name for _, repeat in picks.same_question(store, own)]
+    assert found == [f"{own.key}/0", f"{own.key}/1", f"{other.key}/0"]
+
+
+def test_against_truth_counts_the_missing_cell(tmp_path):
+    store = Store(tmp_path)
+    run = add_run(store, [(1.0, missing())])
+    found = picks.against_truth(store, (run, run.repeats[0]))
+    assert [result.n_lost for result in found] == [1, 0, 0]
+    assert [result.n_objects_a for result in found] == [2, 2, 2]  # the truth is the first side
+
+
+def test_against_no_truth(tmp_path):
+    store = Store(tmp_path)
+    run = add_run(store, [(1.0, three())], truth=False)
+    assert picks.against_truth(store, (run, run.repeats[0])) == []
+
+
+def test_one_network_for_each_change(tmp_path):
+    store = Store(tmp_path)
+    base = add_run(store, [(1.0, three()), (1.5, three())])
+    seed = add_run(store, [(2.0, three())], seed=1)
+    fast = add_run(store, [(3.0, three())], mode="fast")
+    both = add_run(store, [(4.0, three())], mode="fast", seed=1)
+    second = add_run(store, [(5.0, three())], seed=2)
+    runs = (base, both, seed, second, fast)
+    repeats = [repeat for run in runs for repeat in run.repeats]
+    found = [repeat.name for repeat in picks.one_change_each(store, repeats)]
+    assert found == [f"{base.key}/0", f"{base.key}/1", f"{seed.key}/0", f"{fast.key}/0"]
+    apart = [base.repeats[0], both.repeats[0]]
+    assert picks.one_change_each(store, apart) == apart
+    assert picks.one_change_each(store, apart[:1]) == apart[:1]
 
 
 def test_agreement_counts_pixels_and_objects(tmp_path):

@@ -1,13 +1,18 @@
 """Tables say what the store holds."""
 
+import re
+
+import numpy as np
 import pytest
 
-from cellrepro import comparison
+from cellrepro.compare import agree, compare_masks, compare_weights
+from cellrepro.compare.spread import measure
 from cellrepro.control import profiles
 from cellrepro.record.manifest import PlaceRecord, WarningRecord
 from cellrepro.record.store import Store
 from cellrepro.show import tables
-from stores import add_run, planted, three
+from cellrepro.show.protocol import protocol
+from stores import TRUTH, add_run, planted, squares, three
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +27,28 @@ def test_repeats_that_differ_have_other_digests(runs):
     assert other["masks"].nunique() == 2
 
 
-def test_every_repeat_of_every_run_is_listed(runs):
-    listed = tables.run_table(list(runs.values()))
-    assert len(listed) == sum(len(run.repeats) for run in runs.values())
+def test_equal_results_share_a_row(tmp_path):
+    """Same weights and masks: one row; same masks of other weights: one number, two rows."""
+    store = Store(tmp_path)
+    missing = three(squares(second=False))
+    runs = [
+        add_run(store, [(1.0, three())] * 2),
+        add_run(store, [(1.0, three())], profile="cpu-1thread"),
+        add_run(store, [(2.0, three())], seed=1),
+        add_run(store, [(2.0, missing)], seed=2),
+    ]
+    listed = tables.result_table(runs)
+    assert listed["repeats"].tolist() == [3, 1, 1]
+    assert listed.index.tolist() == ["#1", "#2", "#2"]
+    assert listed["masks"].tolist() == ["#1", "#1", "#2"]
+    assert listed["cells"].tolist() == [6, 6, 5]
+    assert "(2×)" in listed["asked for"].iloc[0]
+    assert "cpu-1thread" in listed["asked for"].iloc[0]
+
+
+def test_results_without_weights_have_a_dash(tmp_path):
+    run = add_run(Store(tmp_path), [(None, three())], task="segment")
+    assert tables.result_table([run]).index.tolist() == ["–"]
 
 
 def test_warnings_are_told_apart(runs):
@@ -68,12 +92,112 @@ def test_what_is_about_determinism(message, expected):
     assert tables.is_about_determinism(message) is expected
 
 
-def test_masks_of_two_repeats(runs):
-    run = runs["different"]
-    result = comparison.compare_repeats(*[(run, repeat) for repeat in run.repeats[:2]])
-    listed = tables.mask_table(result.masks)
-    assert listed["verdict"].tolist().count("different") == 1
-    assert listed["ppm"].max() > 0
+@pytest.fixture
+def masks():
+    """One image with a cell lost, one grown from 100 to 108 pixels, and an equal one."""
+    other = three(squares(second=False), img_b=squares(grown=8))
+    return {name: compare_masks(labels, other[name]) for name, labels in three().items()}
+
+
+def test_what_became_of_the_cells(masks):
+    listed = tables.kind_table(masks)
+    assert listed.loc["img_a", ["cells A", "cells B", "kept", "lost"]].tolist() == [2, 1, 1, 1]
+    assert listed.loc["all", ["cells A", "cells B", "kept", "lost"]].tolist() == [6, 5, 5, 1]
+    assert listed.loc["all", "ppm"] == round(1e6 * (16 + 8) / (3 * 48 * 48))
+    assert "all" not in tables.kind_table({"img_a": masks["img_a"]}).index
+
+
+def test_changed_cells_with_positions(masks):
+    listed = tables.change_table(masks)
+    assert listed.index.tolist() == ["img_a"]  # a cell that grew by 8 pixels is kept
+    row = listed.iloc[0]
+    assert (row["what"], row["position"], row["area A (px)"]) == ("lost", "y 32, x 32", 16)
+    assert (row["label A"], row["label B"]) == ("2", "–")
+    assert tables.change_table(masks, n=0).empty
+
+
+def test_cut_cells_come_before_those_that_moved():
+    a, b = np.zeros((2, 20, 40), int)
+    a[2:8, 2:8], b[4:10, 2:8] = 1, 1
+    a[2:12, 20:30] = 2
+    b[2:12, 20:25], b[2:12, 25:30] = 2, 3
+    assert tables.change_table({"img": compare_masks(a, b)})["what"].tolist() == ["split", "moved"]
+
+
+def test_the_sentence_about_masks(masks):
+    said = tables.comparison_sentence(masks, a="the truth", b="B")
+    assert said.startswith("The truth and B differ: 6 cells in the truth, 5 in B, over 3 images")
+    assert "(5 kept, 1 lost)" in said
+    assert "9.1 % of the cells changed" in said  # 1 of 6 + 5
+    same = {"img": compare_masks(squares(), squares())}
+    assert tables.comparison_sentence(same).endswith(
+        "the same 2 cells, pixel for pixel, on 1 image."
+    )
+    other = {"img": compare_masks(squares(), squares(numbers=(7, 3)))}
+    assert "under other numbers" in tables.comparison_sentence(other)
+    nothing = {"img": compare_masks(np.zeros((4, 4), int), np.zeros((4, 4), int))}
+    assert "nothing can be compared" in tables.comparison_sentence(nothing)
+
+
+def test_scores_side_by_side(masks):
+    listed = tables.score_table({"B against A": list(masks.values()), "no truth": []})
+    assert listed.index.tolist() == [name for name, _ in tables.SCORES.values()]
+    scores = listed["B against A"]
+    assert scores["AP at IoU 0.5"] == pytest.approx((1 / 2 + 1 + 1) / 3)
+    assert scores["recall"] == pytest.approx((1 / 2 + 1 + 1) / 3)
+    assert scores["precision"] == 1
+    assert scores["cells more"] == -1
+    assert listed["no truth"].isna().all()
+    assert tables.score_table({}, fields=["aji"]).index.tolist() == ["AJI"]
+
+
+def test_least_stable_cells_come_first():
+    runs = [squares(), squares(second=False), squares(second=False)]
+    listed = tables.stability_table(agree(runs))
+    assert listed.index.tolist() == ["y 32, x 32"]
+    row = listed.iloc[0]
+    assert (row["in"], row["area (px)"], row["in the consensus"]) == ("1 of 3 runs", 16, "no")
+    assert np.isnan(row["mean IoU"])  # of one run
+    assert tables.stability_table(agree([TRUTH, TRUTH])).empty
+
+
+def test_decisions_and_steps_say_what_is_missing(runs):
+    spread = measure([runs["identical"], runs["different"], runs["other profile"]])
+    decided = tables.decision_table(spread)
+    assert "seeds" not in decided.index
+    assert set(decided["within spread"]) == {"no answer"}  # no seeds were compared
+    listed = tables.protocol_table(protocol(spread))
+    assert listed.index.tolist() == [1, 2, 3, 4, 5]
+    assert listed.loc[2, "answer"].startswith("Yes")
+    assert listed.loc[2, "what is missing"] == "–"
+    assert "3 seeds" in listed.loc[5, "what is missing"]
+
+
+def test_distances_of_weights(runs):
+    first = runs["identical"].repeats[0].weights
+    pairs = {
+        "equal": compare_weights(first, runs["identical"].repeats[1].weights),
+        "other": compare_weights(first, runs["different"].repeats[0].weights),
+    }
+    listed = tables.weights_table(pairs)
+    assert listed.loc["parameters that differ"].tolist()[:2] == ["0 %", "76 %"]  # 64 of 84
+    assert listed.loc["L2 distance", "equal"] == "0"
+    assert listed.loc["in"].tolist()[:2] == ["–", "encoder.blocks.0.attn.weight"]
+
+
+def test_readable_tables_are_alike_and_take_rows_of_one_name(masks):
+    listed = tables.score_table({"B against A": list(masks.values()), "no truth": []})
+    other = tables.kind_table(masks)
+    html = tables.readable(listed).to_html()
+    assert html == tables.readable(listed).to_html()
+    ids = [set(re.findall(r'id="([^"]+)"', t)) for t in (html, tables.readable(other).to_html())]
+    assert all(ids)
+    assert ids[0].isdisjoint(ids[1])  # or a page would style one as the other
+    assert "0.833" in html
+    assert "nan" not in html
+    twice = tables.change_table({"img": masks["img_a"]}).iloc[[0, 0]]
+    assert tables.readable(twice).to_html().count("<td") == 2 * (twice.shape[1] + 1)
+    assert "position" in tables.readable(tables.change_table({})).to_html()
 
 
 def test_profiles_and_whether_they_run_here():

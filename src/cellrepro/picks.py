@@ -1,21 +1,26 @@
-"""Which stored runs a notebook looks at when nobody names one."""
+"""What a notebook looks at in a store: which runs when nobody names one, and what they found."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cellrepro.cells.images import folder_digest
-from cellrepro.cells.network import find_model
+from cellrepro.cells.network import TINY, find_model
+from cellrepro.compare.masks import MaskComparison, compare_masks
 from cellrepro.errors import BadInput
 from cellrepro.record.store import Repeat, Run, Store
 from cellrepro.run import train
 
 Named = tuple[Run, Repeat]
 
+_START: dict[str, Any] = {"epochs": 6, "images_per_epoch": 32, "learning_rate": 0.01}
+"""A tiny network that finds most cells of the synthetic images, in some ten seconds."""
+_SHORT: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "learning_rate": 0.01}
+"""Seconds each, and steep enough that another seed moves cells of a network that finds them."""
 _HANDFUL: tuple[dict[str, Any], ...] = (
     {"repeats": 2},
     {"seed": 1},
@@ -23,9 +28,7 @@ _HANDFUL: tuple[dict[str, Any], ...] = (
     {"profile": "cpu-1thread"},
     {"mode": "fast"},
 )
-"""The fewest trainings that answer all: repeats, three seeds, another profile, another mode."""
-_SHORT: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "learning_rate": 0.01}
-"""Seconds each, and steep enough that another seed moves cells of a network that finds them."""
+"""The fewest trainings to compare all: repeats, three seeds, another profile, another mode."""
 
 
 def best_network(store: Store, data: str | Path) -> Repeat:
@@ -64,7 +67,7 @@ def trained_on(store: Store, data: str | Path) -> list[Run]:
     ]
 
 
-def some_runs(store: Store, data: str | Path, *, model: str = "tiny") -> list[Run]:
+def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]:
     """The stored trainings over a folder; where there are too few to compare, a handful is made.
 
     Parameters
@@ -80,27 +83,46 @@ def some_runs(store: Store, data: str | Path, *, model: str = "tiny") -> list[Ru
     -------
     list of Run
     """
-    if len(trained_on(store, data)) < 2:
-        start, short = model, dict(_SHORT)
-        if model == "tiny":
-            if not trained_on(store, data):
-                train(data, repeats=1, store=store.root)
-            start = best_network(store, data).name
-        else:
-            del short["learning_rate"]  # a pretrained network has a default of its own
-        for asked_for in _HANDFUL:
-            train(data, model=start, store=store.root, **{"repeats": 1, **short, **asked_for})
+    found = trained_on(store, data)
+    if len(found) > 1:
+        return found
+    start, short = model, dict(_SHORT)
+    if model != TINY:
+        del short["learning_rate"]  # a pretrained network has a default of its own
+    else:
+        if not found:
+            train(data, repeats=1, store=store.root, **_START)
+        start = best_network(store, data).name
+    for asked_for in _HANDFUL:
+        train(data, model=start, store=store.root, **{"repeats": 1, **short, **asked_for})
     return trained_on(store, data)
 
 
-def same_question(store: Store, data: str | Path, first: Run) -> list[Named]:
+def asked_alike(runs: Iterable[Run]) -> list[Run]:
+    """The most runs that were asked the same: all but seeds, profile and mode alike.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+
+    Returns
+    -------
+    list of Run
+        By seed, profile and mode; of equally many, those that come first.
+    """
+    groups: dict[tuple, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[_question(run)].append(run)
+    most = max(groups.values(), key=lambda group: len(group), default=[])
+    return sorted(most, key=_by_what_was_asked)
+
+
+def same_question(store: Store, first: Run) -> list[Named]:
     """The repeats that were asked the same as a run: all but seeds, profile and mode alike.
 
     Parameters
     ----------
     store : Store
-    data : str or Path
-        The folder of images.
     first : Run
 
     Returns
@@ -110,7 +132,7 @@ def same_question(store: Store, data: str | Path, first: Run) -> list[Named]:
     """
     found = [
         (run, repeat)
-        for run in trained_on(store, data)
+        for run in store.runs()
         if _question(run) == _question(first)
         for repeat in run.repeats
         if repeat.manifest.n_objects
@@ -121,6 +143,8 @@ def same_question(store: Store, data: str | Path, first: Run) -> list[Named]:
 def _question(run: Run) -> tuple:
     spec = run.spec
     return (
+        spec.task,
+        spec.data_digest,
         spec.model_digest or spec.model,
         spec.epochs,
         spec.batch_size,
@@ -129,24 +153,84 @@ def _question(run: Run) -> tuple:
     )
 
 
+def against_truth(store: Store, named: Named) -> list[MaskComparison]:
+    """A repeat's masks beside the ground truth, image by image.
+
+    Parameters
+    ----------
+    store : Store
+        That holds the annotated images.
+    named : tuple of (Run, Repeat)
+
+    Returns
+    -------
+    list of MaskComparison
+        The truth is the first side. Images without a ground truth are left out.
+    """
+    run, repeat = named
+    truths = {name: store.truth(run.spec.data_digest, name) for name in repeat.manifest.masks}
+    return [
+        compare_masks(truth, repeat.masks(name))
+        for name, truth in truths.items()
+        if truth is not None
+    ]
+
+
 def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
-    """The repeats of some trainings, grouped by equal weights, the largest group first."""
+    """The repeats of some trainings, grouped by equal weights, the largest group first.
+
+    Of equally large ones, those of the runs that come first.
+    """
     groups: dict[str, list[Repeat]] = defaultdict(list)
     for run in runs:
         for repeat in run.repeats:
             if repeat.manifest.weights is not None:
                 groups[repeat.manifest.weights.digest].append(repeat)
-    return sorted(groups.values(), key=lambda members: (-len(members), members[0].name))
+    return sorted(groups.values(), key=lambda members: -len(members))
 
 
-def asked(store: Store, repeat: Repeat) -> str:
-    """What a repeat was asked for, in a few words."""
-    spec = store.find(repeat.name)[0].spec
-    return f"seed {spec.seed}, {spec.profile}, {spec.held} ({spec.epochs} epochs)"
+def one_change_each(store: Store, repeats: Sequence[Repeat]) -> list[Repeat]:
+    """The first repeat, and for each thing that can be changed one that differs in it alone.
+
+    Parameters
+    ----------
+    store : Store
+    repeats : sequence of Repeat
+        Asked for alike, but for seeds, profile and mode.
+
+    Returns
+    -------
+    list of Repeat
+        The first one, then the first of each kind: another repeat, mode, profile or seed. The first
+        two where every other differs in several things.
+    """
+    specs = [store.find(repeat.name)[0].spec for repeat in repeats]
+    found: dict[tuple[str, ...], Repeat] = {}
+    for spec, repeat in zip(specs[1:], repeats[1:], strict=True):
+        changed = tuple(n for n in _CHANGES if getattr(spec, n) != getattr(specs[0], n))
+        if len(changed) < 2:
+            found.setdefault(changed, repeat)
+    return [repeats[0], *found.values()] if found else list(repeats[:2])
 
 
-def short_names(store: Store, repeats: Sequence[Repeat]) -> list[str]:
-    """A name for each repeat: what tells it apart from the others, and which repeat it is."""
+_CHANGES = ("held", "profile", "seed", "data_seed")
+
+
+def _by_what_was_asked(run: Run) -> tuple[str, ...]:
+    spec = run.spec
+    return f"{spec.seed:010}", str(spec.data_seed), spec.profile, spec.held, run.key
+
+
+def short_names(store: Store, repeats: Sequence[Repeat], *, numbered: bool = True) -> list[str]:
+    """A name for each repeat: what tells it apart from the others, and which repeat it is.
+
+    Parameters
+    ----------
+    store : Store
+    repeats : sequence of Repeat
+    numbered : bool
+        Whether to say which repeat it is also where the rest of the name is enough.
+    """
     found = [store.find(repeat.name)[0].spec for repeat in repeats]
     specs = [{**spec.model_dump(), "mode": spec.held} for spec in found]
     told = [
@@ -154,9 +238,12 @@ def short_names(store: Store, repeats: Sequence[Repeat]) -> list[str]:
         for name in ("data", "model", "seed", "data_seed", "epochs", "profile", "mode")
         if len({str(spec[name]) for spec in specs}) > 1
     ]
+    bare = [", ".join(_said(name, spec[name]) for name in told) for spec in specs]
     return [
-        ", ".join([*(_said(name, spec[name]) for name in told), f"repeat {repeat.index}"])
-        for spec, repeat in zip(specs, repeats, strict=True)
+        name
+        if name and not numbered and bare.count(name) == 1
+        else f"{name}{', ' if name else ''}repeat {repeat.index}"
+        for name, repeat in zip(bare, repeats, strict=True)
     ]
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.compare.changes import ObjectChange, ObjectKind
-from cellrepro.compare.spread import share_text
+from cellrepro.compare.spread import Spread, share_text
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.control import determinism, profiles
 from cellrepro.errors import NotPossibleHere
 from cellrepro.record import host
+from cellrepro.record.digests import value_digest
 from cellrepro.record.store import Repeat, Run
-from cellrepro.show.words import amount, ppm_text
+from cellrepro.show.findings import Names
+from cellrepro.show.words import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
 
     from cellrepro.compare.many import Agreement
     from cellrepro.compare.masks import MaskComparison
+    from cellrepro.compare.weights import WeightsComparison
     from cellrepro.record.manifest import PlaceRecord
+    from cellrepro.show.protocol import Step
 
 _MOST_TELLING = (
     ObjectKind.SPLIT,
@@ -31,6 +36,9 @@ _MOST_TELLING = (
     ObjectKind.MOVED,
 )
 """Few and worth a look come first: a cut cell says more than one that moved by a pixel."""
+
+_WRAPPED = 32
+"""Letters; longer texts are wrapped in their column."""
 
 SCORES: dict[str, tuple[str, str]] = {
     "ap50": ("AP at IoU 0.5", "matched cells, of all cells of either side; 1: every cell matches"),
@@ -133,30 +141,51 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
     return _frame(rows, "repeat")
 
 
-def run_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """What a store holds: one row a repeat."""
-    rows = []
+def result_table(runs: Sequence[Run]) -> pd.DataFrame:
+    """The different results of some runs: one row for all repeats that came out bit for bit equal.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+
+    Returns
+    -------
+    DataFrame
+        The result most repeats have comes first. Equal numbers in a column mean equal bits:
+        results that share their weights, or their masks, but not both, have a row each.
+    """
+    names = Names({run.key: run.spec for run in runs})
+    groups: dict[tuple[str, str], list[tuple[Run, Repeat]]] = defaultdict(list)
     for run in runs:
-        spec = run.spec
         for repeat in run.repeats:
-            manifest = repeat.manifest
-            rows.append(
-                {
-                    "run": repeat.name,
-                    "task": spec.task,
-                    "data": spec.data,
-                    "model": spec.model,
-                    "seed": spec.seed,
-                    "profile": spec.profile,
-                    "mode": spec.held,
-                    "weights": manifest.weights.digest[:8] if manifest.weights else "-",
-                    "masks": manifest.masks_digest[:8],
-                    "objects": manifest.n_objects,
-                    "AP@0.5": _rounded(manifest.ap50),
-                    "seconds": round(sum(manifest.seconds.values()), 1),
-                }
-            )
-    return _frame(rows, "run")
+            trained = repeat.manifest.weights
+            digests = trained.digest if trained else "", repeat.manifest.masks_digest
+            groups[digests].append((run, repeat))
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    networks = _numbered(weights for (weights, _), _ in ordered if weights)
+    segmentations = _numbered(masks for (_, masks), _ in ordered)
+    rows = []
+    for (weights, masks), members in ordered:
+        manifest = members[0][1].manifest
+        counts = Counter(names.short(run.key) for run, _ in members)
+        rows.append(
+            {
+                "weights": networks.get(weights, "–"),
+                "masks": segmentations[masks],
+                "repeats": len(members),
+                "asked for": "; ".join(
+                    f"{name} ({n}×)" if n > 1 else name for name, n in counts.items()
+                ),
+                "cells": manifest.n_objects,
+                "AP@0.5": _rounded(manifest.ap50),
+            }
+        )
+    return _frame(rows, "weights")
+
+
+def _numbered(digests: Iterable[str]) -> dict[str, str]:
+    """A number for each different digest, in the order in which they come."""
+    return {digest: f"#{i}" for i, digest in enumerate(dict.fromkeys(digests), 1)}
 
 
 def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
@@ -211,22 +240,33 @@ def is_about_determinism(message: str) -> bool:
 
 
 def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
-    """A table for the page: words to the left and wrapped, numbers rounded, dashes for nothing.
+    """A table for the page: words to the left, long ones wrapped, numbers rounded.
 
     Parameters
     ----------
     table : DataFrame
     decimals : int
-        Of numbers that are not whole.
+        Of numbers that are not whole. A dash stands for what is missing.
     """
     from pandas.io.formats.style import Styler
 
-    words = [name for name in table.columns if table[name].map(lambda x: isinstance(x, str)).any()]
-    # No random identifier inside: equal tables are equal output.
+    shown = table.reset_index()  # rows may share a name, which a style refuses of an index
+    longest = {
+        name: max((len(value) for value in shown[name] if isinstance(value, str)), default=0)
+        for name in shown.columns
+    }
+    words = [name for name, n in longest.items() if 0 < n <= _WRAPPED]
+    texts = [name for name, n in longest.items() if n > _WRAPPED]
+    # From the content: tables of one page share no styles, and equal tables are equal output.
+    identifier = value_digest([shown.to_json(), decimals])[:8]
     return (
-        Styler(table, uuid="", uuid_len=0, cell_ids=False)
+        Styler(shown, uuid=identifier, cell_ids=False)
+        .hide(axis="index")
         .format(precision=decimals, na_rep="–", thousands=" ")
-        .set_properties(**{"text-align": "left", "white-space": "normal"}, subset=words)
+        .set_properties(**{"text-align": "left", "white-space": "nowrap"}, subset=words)
+        .set_properties(
+            **{"text-align": "left", "white-space": "normal", "min-width": "15em"}, subset=texts
+        )
         .set_table_styles([{"selector": "th", "props": "text-align: left; white-space: nowrap"}])
     )
 
@@ -241,24 +281,26 @@ def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b:
     a, b : str
         What the two are called.
     """
-    over = f"{amount(len(masks), 'image')}"
+    over = amount(len(masks), "image")
+    both = f"{a[:1].upper()}{a[1:]} and {b}"
     n_a = sum(result.n_objects_a for result in masks.values())
     n_b = sum(result.n_objects_b for result in masks.values())
     if not n_a and not n_b:
         return f"Neither {a} nor {b} has a cell in any of the {over}: nothing can be compared."
     n_differing = sum(result.n_differing for result in masks.values())
     if not n_differing:
-        numbers = all(result.verdict != Verdict.SAME_OBJECTS for result in masks.values())
-        also = "" if numbers else ", some under other numbers"
-        return f"{a} and {b} have the same {amount(n_a, 'cell')}{also}, pixel for pixel, on {over}."
+        renumbered = any(result.verdict == Verdict.SAME_OBJECTS for result in masks.values())
+        also = ", some under other numbers" if renumbered else ""
+        return f"{both} have the same {amount(n_a, 'cell')}{also}, pixel for pixel, on {over}."
     counts = {kind: sum(_n_of(result, kind) for result in masks.values()) for kind in ObjectKind}
     said = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
     n_unmatched = sum(result.n_unmatched for result in masks.values())
     n_pixels = sum(result.n_pixels for result in masks.values())
     return (
-        f"{a} and {b} differ: of {amount(n_a, 'cell')} in {a} and {n_b} in {b}, "
-        f"{share_text(n_unmatched / (n_a + n_b))} have no counterpart ({said}), and "
-        f"{ppm_text(1e6 * n_differing / n_pixels)} of the pixels differ, over {over}."
+        f"{both} differ: {amount(n_a, 'cell')} in {a}, {n_b} in {b}, over {over} ({said}). "
+        f"{share_text(n_unmatched / (n_a + n_b))} of the cells changed, that is, have no "
+        f"counterpart that overlaps by half, and {ppm_text(1e6 * n_differing / n_pixels)} of the "
+        "pixels differ."
     )
 
 
@@ -308,14 +350,14 @@ def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.Data
             "position": _position(change.position),
             "IoU": change.iou,
             "went (px)": change.displacement,
-            "area A": change.area_a,
-            "area B": change.area_b,
+            "area A (px)": change.area_a,
+            "area B (px)": change.area_b,
             "label A": " ".join(map(str, change.labels_a)) or "–",
             "label B": " ".join(map(str, change.labels_b)) or "–",
         }
         for name, change in found[:n]
     ]
-    columns = ("image", "what", "position", "IoU", "went (px)", "area A", "area B")
+    columns = ("image", "what", "position", "IoU", "went (px)", "area A (px)", "area B (px)")
     return _frame(rows, "image", columns=(*columns, "label A", "label B"))
 
 
@@ -341,13 +383,17 @@ def _n_of(result: MaskComparison, kind: ObjectKind) -> int:
     return int(getattr(result, f"n_{kind}"))
 
 
-def score_table(comparisons: Mapping[str, Sequence[MaskComparison]]) -> pd.DataFrame:
+def score_table(
+    comparisons: Mapping[str, Sequence[MaskComparison]], *, fields: Iterable[str] = SCORES
+) -> pd.DataFrame:
     """Every usual score, one a row, with what it says.
 
     Parameters
     ----------
     comparisons : dict
         By name, the comparisons of all images; the truth is the first side where there is one.
+    fields : iterable of str
+        Only these of `SCORES`.
 
     Returns
     -------
@@ -355,15 +401,18 @@ def score_table(comparisons: Mapping[str, Sequence[MaskComparison]]) -> pd.DataF
         Means over the images for which a score is defined, the sum for the number of cells.
     """
     rows = []
-    for field, (name, meaning) in SCORES.items():
+    for field in fields:
+        name, meaning = SCORES[field]
         scores = {of: _score(field, results) for of, results in comparisons.items()}
         rows.append({"score": name, **scores, "what it says": meaning})
-    return _frame(rows, "score", columns=("score", *comparisons, "what it says"))
+    columns = ("score", *comparisons, "what it says")
+    return _frame(rows, "score", columns=columns, dtype=object)  # counts stay whole numbers
 
 
 def _score(field: str, results: Sequence[MaskComparison]) -> float:
     if field == "count":
-        return float(sum(result.n_objects_b - result.n_objects_a for result in results))
+        counts = [result.n_objects_b - result.n_objects_a for result in results]
+        return sum(counts) if counts else math.nan
     if field == "area":
         found = [result.mean_matched_area_difference for result in results]
     elif field == "ap":
@@ -388,35 +437,97 @@ def stability_table(agreement: Agreement, *, n: int = 10) -> pd.DataFrame:
         {
             "position": _position(item.position),
             "in": f"{item.n_runs_with} of {amount(agreement.n_runs, 'run')}",
-            "mean IoU": item.mean_iou,
-            "area": item.area,
+            # One run is always at one with itself.
+            "mean IoU": item.mean_iou if item.n_runs_with > 1 else math.nan,
+            "area (px)": item.area,
             "in the consensus": f"yes, as {item.label}" if item.label else "no",
         }
         for item in unstable[:n]
     ]
-    columns = ("position", "in", "mean IoU", "area", "in the consensus")
+    columns = ("position", "in", "mean IoU", "area (px)", "in the consensus")
     return _frame(rows, "position", columns=columns)
 
 
-def mask_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
-    """How two sets of masks differ, image by image."""
+def decision_table(spread: Spread) -> pd.DataFrame:
+    """Whether what was changed matters less than the seed, one row for each thing changed."""
+    rows = []
+    for axis in spread.axes:
+        if axis.name == "seed" or not axis.evidence:
+            continue
+        found = spread.decide(axis.name)
+        unknown = math.isnan(found.changed_ratio)
+        rows.append(
+            {
+                "changed": axis.title,
+                "pairs": len(axis.evidence),
+                "cells changed": share_text(axis.distribution().mean),
+                "within spread": "yes" if found.within else "no answer" if unknown else "not shown",
+                "why": found.sentence,
+            }
+        )
+    columns = ("changed", "pairs", "cells changed", "within spread", "why")
+    return _frame(rows, "changed", columns=columns)
+
+
+def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
+    """The five steps: question, answer, over what, and what to run where there is none."""
     rows = [
         {
-            "image": name,
-            "verdict": str(result.verdict),
-            "objects A": result.n_objects_a,
-            "objects B": result.n_objects_b,
-            "matched": result.n_matched,
-            "lost": len(result.lost),
-            "gained": len(result.gained),
-            "only A (px)": result.n_only_a,
-            "only B (px)": result.n_only_b,
-            "other object (px)": result.n_other_object,
-            "ppm": round(result.ppm),
+            "step": step.number,
+            "question": step.question,
+            "answer": step.answer,
+            "pairs": step.n_pairs,
+            "what is missing": step.todo.replace("`", "") or "–",
         }
-        for name, result in masks.items()
+        for step in steps
     ]
-    return _frame(rows, "image")
+    return _frame(rows, "step")
+
+
+def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
+    """How far pairs of networks lie apart, one measure a row, with what it says.
+
+    Parameters
+    ----------
+    comparisons : dict
+        By what the pair is called.
+    """
+    measured = {name: _measures(weights) for name, weights in comparisons.items()}
+    rows = [
+        {
+            "measure": measure,
+            **{name: of[measure] for name, of in measured.items()},
+            "what it says": says,
+        }
+        for measure, says in _DISTANCES.items()
+    ]
+    return _frame(rows, "measure")
+
+
+_DISTANCES = {
+    "parameters that differ": "in at least one bit",
+    "L2 distance": "length of the difference of all parameters",
+    "relative L2": "the same as a share of the first network's length",
+    "cosine": "1 where both point the same way",
+    "largest difference": "of one parameter",
+    "in": "where that is",
+    "median ulp": "steps between neighbouring floating-point numbers, of one parameter",
+    "largest ulp": "most steps of any parameter; many where a sign changed",
+}
+
+
+def _measures(weights: WeightsComparison) -> dict[str, str]:
+    share = weights.n_differing / weights.n_parameters if weights.n_parameters else 0.0
+    return {
+        "parameters that differ": share_text(share),
+        "L2 distance": f"{weights.l2:.3g}",
+        "relative L2": f"{weights.relative_l2:.3g}",
+        "cosine": f"{weights.cosine:.9f}",
+        "largest difference": f"{weights.max_abs:.3g}",
+        "in": weights.max_abs_name or "–",
+        "median ulp": "–" if weights.median_ulp is None else grouped(weights.median_ulp),
+        "largest ulp": "–" if weights.max_ulp is None else grouped(weights.max_ulp),
+    }
 
 
 def difference_table(fields: Mapping[str, tuple[Any, Any]], a: str, b: str) -> pd.DataFrame:
@@ -430,8 +541,12 @@ def _rounded(score: float | None) -> float | None:
 
 
 def _frame(
-    rows: list[dict[str, Any]], index: str, *, columns: Sequence[str] | None = None
+    rows: list[dict[str, Any]],
+    index: str,
+    *,
+    columns: Sequence[str] | None = None,
+    dtype: type | None = None,
 ) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=columns).set_index(index)
+    return pd.DataFrame(rows, columns=columns, dtype=dtype).set_index(index)
