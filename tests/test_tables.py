@@ -165,7 +165,11 @@ def test_decisions_and_steps_say_what_is_missing(runs):
     spread = measure([runs["identical"], runs["different"], runs["other profile"]])
     decided = tables.decision_table(spread)
     assert "seeds" not in decided.index
-    assert set(decided["within spread"]) == {"no answer"}  # no seeds were compared
+    # No seeds were compared, and what is equal needs none.
+    assert set(decided["within spread"]) == {"no answer", "same outlines"}
+    same = decided[decided["within spread"] == "same outlines"]
+    assert same["cells changed"].tolist() == ["0 %"] * len(same)
+    assert same["why"].str.startswith("the outlines are the same in ").all()
     listed = tables.protocol_table(protocol(spread))
     assert listed.index.tolist() == [1, 2, 3, 4, 5]
     assert listed.loc[2, "answer"].startswith("Yes")

@@ -194,6 +194,11 @@ class Axis:
         return [pair for pair in self.pairs if pair.verdict == Verdict.DIFFERENT]
 
     @property
+    def equal(self) -> bool:
+        """Whether all outlines are the same, so that nothing is to be held against seeds."""
+        return bool(self.evidence) and not self.differing
+
+    @property
     def largest_ppm(self) -> float:
         """Differing pixels per million of the pair in which most differ."""
         return max(pair.ppm for pair in self.pairs)

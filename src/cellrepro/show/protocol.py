@@ -187,10 +187,12 @@ def _seeds(spread: Spread) -> Step:
     if spread.n_seeds < FEWEST_SEEDS:
         return step.open(told, todo, f"{text}; only {spread.n_seeds} seeds: not enough to say.")
     others = [one for one in spread.axes if one.name != "seed" and one.evidence]
-    less = [one.title for one in others if spread.decide(one.name).within]
-    rest = [one.title for one in others if not spread.decide(one.name).within]
-    said = [f"less than that: {', '.join(less)}"] if less else []
-    said += [f"not shown to be less: {', '.join(rest)}"] if rest else []
+    answers = ("less than that", "nothing", "not shown to be less")
+    told_of: dict[str, list[str]] = {answer: [] for answer in answers}
+    for one in others:
+        within = spread.decide(one.name).within
+        told_of[answers[0 if within else 1 if one.equal else 2]].append(one.title)
+    said = [f"{answer}: {', '.join(titles)}" for answer, titles in told_of.items() if titles]
     return step.answered("; ".join([text, *said]) + ".")
 
 

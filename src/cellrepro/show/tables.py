@@ -455,14 +455,16 @@ def decision_table(spread: Spread) -> pd.DataFrame:
         if axis.name == "seed" or not axis.evidence:
             continue
         found = spread.decide(axis.name)
-        unknown = math.isnan(found.changed_ratio)
+        answer = "no answer" if math.isnan(found.changed_ratio) else "not shown"
+        answer = "yes" if found.within else "same outlines" if axis.equal else answer
+        why = f"the outlines are the same in {amount(len(axis.evidence), 'pair')}"
         rows.append(
             {
                 "changed": axis.title,
                 "pairs": len(axis.evidence),
                 "cells changed": share_text(axis.distribution().mean),
-                "within spread": "yes" if found.within else "no answer" if unknown else "not shown",
-                "why": found.sentence,
+                "within spread": answer,
+                "why": why if axis.equal and not found.within else found.sentence,
             }
         )
     columns = ("changed", "pairs", "cells changed", "within spread", "why")
