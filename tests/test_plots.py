@@ -267,6 +267,28 @@ def test_scores_count_what_falls_together():
     assert high - low >= 0.1
 
 
+def test_scores_of_one_line_share_a_note_and_keep_their_points():
+    rows = [("seed 0", "cpu", 0.75), ("seed 0", "gpu", 0.75), ("seed 1", "gpu", 0.75)]
+    picture = plots.scores(rows)
+    said = texts(picture).split("\n")
+    assert said.count("0.750 (2×)") == 1
+    assert said.count("0.750") == 1
+    points = {
+        tuple(line.get_xydata()[0])
+        for line in picture.axes[0].get_lines()
+        if line.get_marker() in "os"
+    }
+    assert len(points) == 3
+
+
+def test_a_short_logarithmic_axis_has_more_than_one_number():
+    axes = plots.Picture().subplots()
+    axes.set_xlim(2e-3, 2e-2)
+    plots.logarithmic(axes, "x")
+    written = {text.get_text() for text in axes.get_xticklabels()}
+    assert {"2·10⁻³", "5·10⁻³", "10⁻²", "2·10⁻²"} <= written
+
+
 def test_scores_never_suggest_less_than_nothing():
     picture = plots.scores([("a", "b", 0.0)])
     assert picture.axes[0].get_xlim()[0] > -0.01

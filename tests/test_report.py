@@ -1,17 +1,27 @@
-"""The report: its headline, groups and page against planted facts; it trains nothing."""
+"""The report: its headline, groups, figures and page against planted facts; it trains nothing.
 
+A browser opens it as a reader does: offline, on a phone, in the dark and on paper.
+"""
+
+import base64
+import csv
+import io
 import json
 import re
+import shutil
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cellrepro.errors import BadInput
 from cellrepro.record.manifest import Manifest, WarningRecord
 from cellrepro.record.store import Repeat, Store
-from cellrepro.show import plots, report
+from cellrepro.show import plots, report_weights
 from cellrepro.show.report import write_report
+from lab_server import CHROMIUM_FLAGS, chromium_path
 from stores import NOTHING, add_run, planted, squares, three
 
 TINY_PNG = bytes.fromhex(
@@ -37,7 +47,11 @@ def undrawn(monkeypatch):
 
 # -- reading the page ----------------------------------------------------------------------
 
-VOID = {"meta", "img", "br", "hr", "link", "input"}
+VOID = {"meta", "img", "br", "hr", "link", "input", "image", "circle", "rect"}
+SECTIONS = [
+    "worst", "equal", "spread", "protocol", "cells", "weights", "warnings", "cost", "environment",
+    "runs", "words",
+]  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -58,6 +72,9 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
     def handle_endtag(self, tag):
         assert self.open
         assert self.open.pop() == tag
@@ -74,23 +91,61 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def assert_self_contained(html: str) -> Page:
+def figures(html: str) -> list[Page]:
+    found = [Page(part) for part in re.findall(r"<figure>(.*?)</figure>", html, re.S)]
+    assert len(found) == html.count("<figure")
+    return found
+
+
+def caption_of(figure: str) -> str:
+    """Below a drawing, or above a table that is one."""
+    (text,) = re.findall(r"<(figcaption|caption)>(.*?)</\1>", figure, re.S)
+    return " ".join(Page(text[1]).text.split())
+
+
+def files(page: Page) -> dict[str, list[dict[str, str]]]:
+    """The rows of every CSV file inside a page or a figure, by the name it is saved under."""
+    found = {}
+    for link in page.all("a"):
+        if "download" in link:
+            kind, content = (link["href"] or "").split(",", 1)
+            assert kind == "data:text/csv;charset=utf-8;base64"
+            text = base64.b64decode(content, validate=True).decode("utf-8")
+            rows = list(csv.DictReader(io.StringIO(text), strict=True))
+            assert rows
+            assert all(None not in row and None not in row.values() for row in rows)
+            found[link["download"]] = rows
+    return found
+
+
+def assert_self_contained(html: str, *, beside: Path | None = None) -> Page:
+    """Nothing is asked for but what is inside; links lead into the page or to files beside it."""
     parsed = Page(html)
     names = {tag for tag, _ in parsed.tags}
     assert not names & {"script", "link", "iframe", "object", "embed", "base", "form"}
     for tag, attributes in parsed.tags:
         for name, value in attributes.items():
             assert not name.startswith("on")
-            if name in ("src", "href", "srcset", "data", "action"):
-                assert (value or "").startswith(("#", "data:image/png;base64,")), (tag, name)
+            if name in ("src", "srcset", "data", "action") or (name, tag) == ("href", "image"):
+                assert (value or "").startswith("data:image/png;base64,"), (tag, name)
     style = re.search(r"<style>(.*?)</style>", html, re.S)
     assert style is not None
     assert "url(" not in style[1]
     assert "@import" not in style[1]
     ids = {attributes["id"] for _, attributes in parsed.tags if "id" in attributes}
-    assert {(a["href"] or "")[1:] for a in parsed.all("a")} <= ids
-    assert parsed.all("img")
-    assert all(image.get("alt") for image in parsed.all("img"))
+    for link in parsed.all("a"):
+        address = link["href"] or ""
+        if address.startswith("#"):
+            assert address[1:] in ids
+        elif "download" in link:
+            assert address.startswith("data:text/csv;charset=utf-8;base64,")
+        else:
+            assert beside is not None, address
+            assert address.startswith("../runs/")
+            assert (beside / address).exists(), address
+    pictures = parsed.all("img")
+    assert all(picture.get("alt") for picture in pictures)
+    assert all(drawing.get("aria-label") for drawing in parsed.all("svg"))
     return parsed
 
 
@@ -106,7 +161,7 @@ def test_headline(page):
         "1 of 2 comparisons, by up to 2 315 ppm; mean AP@0.5 against the ground truth is 0.77 "
         "(0.00–1.00). 1 repeat failed."
     )
-    assert written.sentence in html
+    assert f">{written.sentence}</h1>" in html.replace("\u00a0", " ")
 
 
 def test_runs_are_plain_and_carry_the_verdicts(page):
@@ -162,23 +217,29 @@ def test_groups_hold_bit_equal_results(page):
 
 
 def test_page_is_self_contained_and_says_everything(page):
-    _, _, html = page
-    parsed = assert_self_contained(html)
+    runs, written, html = page
+    parsed = assert_self_contained(html, beside=written.html.parent)
+    assert [tag["id"] for tag in parsed.all("section")] == SECTIONS
     for said in (
-        "≠ different 2 repeats, 3 images weights different, masks different",
-        "≅ same-objects 2 repeats, 3 images",
-        "∅ vacuous",
+        "On img_a, cpu and cpu-1thread differ in 33 % of the cells: 1 kept and 1 lost.",
+        "10 runs of 5 specs came to 5 different networks and 4 different results in cells.",
+        "A 1 B 2 ≠ different 2 repeats weights different, masks different",
+        "A 4 ≅ same-objects 2 repeats",
+        "D 3 ∅ vacuous",
         "× failed 1 repeat failed",
         "no object was found in any of the 3 images : cpu, strict, seed 1",
+        "numbered differently between some runs of A; the outlines are equal",
         "memory is <short>",
+        "4 of 5 steps have an answer.",
         "Between repeats of one spec",
         "3 472 ppm of its pixels differ",  # 8 of 48 x 48
         "Between profiles",
-        "with up to 1 object lost and 0 gained",
+        "cpu and cpu-1thread ≠ different 0 of 2 1 of 2 2 315 ppm 9.1 % 0 1 0 0 0 0.17",
         "UserWarning : no deterministic <implementation> torch/nn/functional.py, line 7 8 train",
         "processor Abacus 9",
         "AP@0.5 average precision",
-        "10 repeats ended in 5 different networks of 84 parameters each",
+        "10 runs ended in 5 different networks of 84 parameters each",
+        f"{runs['identical'].key}/0",
     ):
         assert said in parsed.text, said
     assert "/home/me" not in html
@@ -191,13 +252,92 @@ def test_what_differs_in_the_surroundings_is_marked(page):
     assert "deterministic_algorithms" in html
 
 
-def test_captions_count_images_and_repeats(page):
+def test_every_run_is_linked(page):
+    runs, _, html = page
+    linked = {link["href"] for link in Page(html).all("a")}
+    for run in runs.values():
+        for index in (0, 1):
+            assert f"../runs/{run.key}/{index}/manifest.json" in linked
+
+
+# -- figures and their data ----------------------------------------------------------------
+
+
+def test_every_figure_says_what_it_shows_and_over_how_much(page):
     _, _, html = page
-    captions = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.S)
-    assert len(captions) == html.count("<figure>")
-    assert "AP@0.5 of 10 repeats of 5 specs, each the mean over 3 images with ground truth." in (
-        captions
+    parts = re.findall(r"<figure>(.*?)</figure>", html, re.S)
+    assert len(parts) > 12
+    for part, figure in zip(parts, figures(html), strict=True):
+        caption = caption_of(part)
+        over = r"\d+ (different )?(runs?|repeats?|comparisons?|networks?|results?|images?|specs?)\b"
+        assert re.search(over, caption), caption
+        pictures = [one.get("alt") for one in figure.all("img")]
+        pictures += [one.get("aria-label") for one in figure.all("svg") + figure.all("table")]
+        assert pictures
+        assert all(pictures), caption
+        assert files(figure), caption
+
+
+def test_files_hold_as_many_rows_as_the_page_says(page):
+    _, _, html = page
+    links = re.findall(r'<a download="([^"]+)".*?</a> <span class="soft">\((\d+) row', html)
+    found = [(name, len(rows)) for name, rows in files(Page(html)).items()]
+    assert set(found) == {(name, int(n)) for name, n in links}
+    assert len(found) > 20
+
+
+def test_files_agree_with_the_page(page):
+    runs, written, html = page
+    data = files(Page(html))
+    text = Page(html).text
+    lost = [row for row in data["cells-img_a.csv"] if row["what"] == "lost"]
+    assert [(row["y"], row["x"], row["area_a"]) for row in lost] == [("31.5", "31.5", "16")]
+
+    letters = {row["run"]: row["masks"] + row["network"] for row in data["equal-results-cells.csv"]}
+    key = {name: run.key for name, run in runs.items()}
+    assert [letters[f"{key['different']}/{i}"] for i in (0, 1)] == ["A1", "B2"]
+    assert [letters[f"{key['identical']}/{i}"] for i in (0, 1)] == ["A3", "A3"]
+    assert [letters[f"{key['vacuous']}/{i}"] for i in (0, 1)] == ["D3", "D3"]
+
+    changed = [
+        float(row["cells changed"]) for row in data["spread-cells.csv"] if row["axis"] == "profile"
+    ]
+    assert sorted(changed) == pytest.approx([0, 1 / 11])  # 1 of 6 + 5 cells
+    assert "changing the profile moved 4.5 % of the cells (2 pairs, 3 images)" in text
+
+    scores = [float(row["ap50"]) for row in data["scores-cells.csv"]]
+    assert len(scores) == 30
+    assert f"is {np.mean(scores):.2f} (0.00–1.00)" in written.sentence
+
+    matrix = data["l2-distance-cells.csv"]
+    step = float(np.linalg.norm(np.linspace(-1, 1, 64, dtype=np.float32)))
+    expected = np.abs(np.subtract.outer([1.5, 1.75, 1, 2, 1.25], [1.5, 1.75, 1, 2, 1.25])) * step
+    actual = [[float(row[str(i)]) for i in range(1, 6)] for row in matrix]
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-12)
+    assert f"{expected.max():.3g}" in text
+
+    assert {row["status"] for row in data["protocol-cells.csv"]} == {"answered", "not enough runs"}
+    assert [row["times"] if "times" in row else row["ratio"] for row in
+            data["strict-beside-fast-cells.csv"]] == ["1.0", "1.0"]  # fmt: skip
+    assert {row["train"] for row in data["seconds-cells.csv"]} == {"5.0"}
+    threads = {row["run"]: row["threads"] for row in data["surroundings.csv"]}
+    assert threads[f"{key['other profile']}/0"] == "1"
+
+
+def test_the_worst_image_is_the_one_whose_cells_change(tmp_path):
+    """Eight more pixels of a cell are fewer than a cell of four that is gone, to a biologist."""
+    small = squares(second=False)
+    small[40:42, 40:42] = 3
+    add_run(
+        Store(tmp_path),
+        [
+            (1.0, {"img_a": squares(), "img_b": small}),
+            (1.0, {"img_a": squares(grown=8), "img_b": squares(second=False)}),
+        ],
+        truth=False,
     )
+    text = Page(write_report(tmp_path).html.read_text(encoding="utf-8")).text
+    assert "On img_b, repeat 0 and repeat 1 differ in 33 % of the cells" in text
 
 
 # -- stores of other kinds -----------------------------------------------------------------
@@ -226,9 +366,14 @@ def test_one_run_of_one_repeat(tmp_path):
         "against the ground truth is 1.00."
     )
     assert written.runs[0]["verdict"] is None
-    parsed = assert_self_contained(written.html.read_text(encoding="utf-8"))
-    assert "? no verdict 1 repeat, 3 images" in parsed.text
+    parsed = assert_self_contained(
+        written.html.read_text(encoding="utf-8"), beside=written.html.parent
+    )
+    assert "A 1 ? no verdict 1 repeat" in parsed.text
     assert "there is nothing to compare it with" in parsed.text
+    assert "0 of 5 steps have an answer." in parsed.text
+    assert "worst" not in [tag["id"] for tag in parsed.all("section")]
+    assert len(files(parsed)) > 5
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -255,10 +400,14 @@ def test_only_segmented(tmp_path):
     written = write_report(tmp_path)
     assert written.sentence == "1 spec was segmented 3 times: it came out bit-identical."
     assert not any("weights" in group for group in written.groups)
-    parsed = assert_self_contained(written.html.read_text(encoding="utf-8"))
-    assert "so there are no new weights to compare" in parsed.text
+    parsed = assert_self_contained(
+        written.html.read_text(encoding="utf-8"), beside=written.html.parent
+    )
+    assert "These runs trained nothing, so there are no new weights to compare." in parsed.text
     assert "There is no ground truth for these images" in parsed.text
-    assert "Seconds to segment each of 3 images, in 3 repeats." in parsed.text
+    assert "1 spec, 3 runs." in parsed.text
+    assert "NaN" not in parsed.text
+    assert not [name for name in files(parsed) if name.startswith(("l2-", "scores-"))]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -275,6 +424,11 @@ def test_data_sets_are_not_compared_with_each_other(tmp_path):
     assert "nuclei: trained" in parsed.text
     assert "cells: only segmented" in parsed.text
     assert "ppm of its pixels differ" not in parsed.text
+    assert (
+        parsed.text.count("0 of 5 steps have an answer")
+        + parsed.text.count("1 of 5 steps have an answer")
+        == 1 + 2 * 2
+    )  # once in the open chapter, twice where the steps are folded
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -286,17 +440,24 @@ def test_seeds_are_the_yardstick(tmp_path):
     add_run(store, [(1.3, dict.fromkeys(three(), NOTHING))], seed=2)  # finds nothing: no yardstick
     parsed = Page(write_report(tmp_path).html.read_text(encoding="utf-8"))
     assert (
-        "Another seed changes up to 1 157 ppm of the pixels; another mode 145 ppm." in parsed.text
-    )
+        "Changing the mode moved 0 % of the cells (1 pair, 3 images); changing the seed moves 0 % "
+        "(1 pair of 2 seeds, 3 images); only 2 seeds: not enough to say what is less than that."
+    ) in parsed.text
+    assert "With only 2 seeds there is no band, only its outline." in parsed.text
+    seeds = [row for row in files(parsed)["spread-cells.csv"] if row["axis"] == "seed"]
+    (told,) = [row for row in seeds if row["evidence"] == "True"]
+    assert (told["a"], told["b"]) == ("seed 0", "seed 1")
+    assert float(told["ppm"]) == pytest.approx(1e6 * 8 / (3 * 48 * 48))
 
 
 def test_images_that_were_not_kept(tmp_path):
-    import shutil
-
     store = Store(tmp_path)
     add_run(store, [(1.0, three()), (1.5, three(squares(second=False)))])
     shutil.rmtree(tmp_path / "data")
-    parsed = assert_self_contained(write_report(tmp_path).html.read_text(encoding="utf-8"))
+    written = write_report(tmp_path)
+    parsed = assert_self_contained(
+        written.html.read_text(encoding="utf-8"), beside=written.html.parent
+    )
     assert "6 944 ppm of its pixels differ" in parsed.text
 
 
@@ -322,9 +483,10 @@ def test_hostile_names_are_text(tmp_path):
             profile=profile,
             manifest={"warnings": [spoken]},
         )
-    html = write_report(tmp_path).html.read_text(encoding="utf-8")
-    parsed = assert_self_contained(html)
-    assert "<b " not in html
+    written = write_report(tmp_path)
+    html = written.html.read_text(encoding="utf-8")
+    parsed = assert_self_contained(html, beside=written.html.parent)
+    assert "<b onload" not in html
     assert "<i>" not in html
     assert evil in parsed.text
     assert "<script>alert(1)</script>" in parsed.text
@@ -356,6 +518,10 @@ def test_another_place(tmp_path):
     target = tmp_path / "deep" / "page.html"
     assert write_report(tmp_path / "store", html=target).html == target
     assert not (tmp_path / "store" / "report").exists()
+    html = target.read_text(encoding="utf-8")
+    assert_self_contained(html)
+    assert str(tmp_path) not in html  # nor where the store is
+    assert "lies outside of its store" in Page(html).text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -386,12 +552,190 @@ def test_large_networks_are_compared_in_small_numbers():
         key = f"{i // 2:016d}"
         repeat.__dict__["manifest"] = Manifest.model_construct(key=key)
     groups = {f"digest {i}": [repeat] for i, repeat in enumerate(repeats)}
-    assert len(report._chosen_networks(groups, 84)) == 24
-    chosen = report._chosen_networks(groups, 300_000_000)
-    assert len(chosen) == 3
-    assert chosen == ["digest 0", "digest 2", "digest 4"]  # one of each spec first
+    chosen = report_weights._chosen_networks(groups, 84)
+    assert len(chosen) == 18
+    assert {f"digest {i}" for i in range(0, 30, 2)} < set(chosen)  # one of each spec first
+    few = report_weights._chosen_networks(groups, 300_000_000)
+    assert few == ["digest 0", "digest 14", "digest 28"]  # from the first spec to the last
 
 
 def test_every_word_of_the_verdicts_has_a_sign_and_a_colour():
     assert plots.VERDICT_SIGNS.keys() == plots.VERDICT_COLOURS.keys()
     assert len(set(plots.VERDICT_SIGNS.values())) == len(plots.VERDICT_SIGNS)
+
+
+# -- in a browser --------------------------------------------------------------------------
+
+LONG = "a-name-without-any-space-" * 6
+
+# Every text that a reader sees: its contrast to what lies behind it, as WCAG 2.2 counts it.
+CONTRASTS = """() => {
+  const parse = text => {
+    const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
+    return {r, g, b, a};
+  };
+  const light = ({r, g, b}) => {
+    const [x, y, z] = [r, g, b].map(v => v / 255).map(
+      v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = node => {
+    for (let at = node; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.a === 1) return colour;
+      if (colour.a > 0) throw new Error("half transparent: " + at.outerHTML.slice(0, 80));
+    }
+    throw new Error("nothing behind");
+  };
+  const found = [];
+  for (const details of document.querySelectorAll("details")) details.open = true;
+  for (const node of document.querySelectorAll("body *:not(svg *):not(.skip)")) {
+    const said = [...node.childNodes].filter(c => c.nodeType === 3 && c.data.trim());
+    if (!said.length || !node.checkVisibility()) continue;
+    const style = getComputedStyle(node);
+    const [low, high] = [light(parse(style.color)), light(behind(node))].sort((a, b) => a - b);
+    const size = parseFloat(style.fontSize), bold = Number(style.fontWeight) >= 700;
+    found.push({
+      ratio: (high + 0.05) / (low + 0.05),
+      least: size >= 24 || (bold && size >= 18.66) ? 3 : 4.5,
+      text: said[0].data.trim().slice(0, 60),
+    });
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    executable = chromium_path()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, page):
+    """Opens the planted report, or another, and keeps what was asked for on the way."""
+    contexts = []
+
+    def open_page(html=None, **settings):
+        context = browser.new_context(**settings)
+        contexts.append(context)
+        shown = context.new_page()
+        shown.asked, shown.errors = [], []
+        shown.on("request", lambda request: shown.asked.append(request.url))
+        shown.on("pageerror", lambda error: shown.errors.append(str(error)))
+        shown.on("console", lambda message: shown.errors.append(message.text))
+        shown.goto((html or page[1].html).as_uri())
+        return shown
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.browser
+def test_nothing_is_asked_for(opened, page):
+    shown = opened()
+    address = page[1].html.as_uri()
+    assert shown.asked[0] == address
+    assert [asked for asked in shown.asked[1:] if not asked.startswith("data:image/png")] == []
+    assert shown.errors == []
+    broken = "images => images.filter(i => !i.naturalWidth).length"
+    assert shown.eval_on_selector_all("img", broken) == 0
+    assert shown.eval_on_selector_all("img", "images => images.length") > 12
+
+
+@pytest.mark.browser
+def test_a_file_is_saved_as_its_rows(opened, page, tmp_path):
+    shown = opened()
+    with shown.expect_download() as saving:
+        shown.get_by_role("link", name="Every run with its letter, number and settings").click()
+    assert saving.value.suggested_filename == "equal-results-cells.csv"
+    saving.value.save_as(tmp_path / "saved.csv")
+    with (tmp_path / "saved.csv").open(encoding="utf-8", newline="") as saved:
+        rows = list(csv.DictReader(saved))
+    assert rows == files(Page(page[2]))["equal-results-cells.csv"]
+
+
+@pytest.mark.browser
+def test_the_first_screen_answers(opened, page):
+    shown = opened(viewport={"width": 1280, "height": 800})
+    box = shown.locator("h1").bounding_box()
+    assert box["y"] + box["height"] < 400
+    assert shown.locator("#worst figure").bounding_box()["y"] < 800
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory):
+    """A report in which every name is longer than a phone is wide."""
+    root = tmp_path_factory.mktemp("long")
+    masks = [{LONG[:100]: squares()}, {LONG[:100]: squares(second=False)}]
+    for profile in ("cpu", LONG):
+        add_run(
+            Store(root), [(1.0, masks[0]), (1.5, masks[1])], data=LONG, model=LONG, profile=profile
+        )
+    return write_report(root).html
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("names", ["short", "long"])
+def test_a_phone_never_scrolls_sideways(opened, names, long_names):
+    shown = opened(
+        long_names if names == "long" else None,
+        viewport={"width": 390, "height": 844},
+        is_mobile=True,
+        has_touch=True,
+    )
+    for fold in (False, True):
+        shown.eval_on_selector_all(
+            "details", "(all, open) => { for (const one of all) one.open = open; }", fold
+        )
+        assert shown.evaluate("document.documentElement.scrollWidth") == 390
+    # Drawings are not shrunk until their letters cannot be read: they scroll in their own box.
+    drawing = shown.locator(".drawing img").first
+    assert drawing.bounding_box()["width"] > 500
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read(opened, scheme):
+    shown = opened(color_scheme=scheme)
+    paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") is (scheme == "light")
+    found = shown.evaluate(CONTRASTS)
+    assert len(found) > 300
+    assert [one for one in found if one["ratio"] < one["least"]] == []
+
+
+def told_by_pdf(content: bytes) -> bytes:
+    """What a PDF file holds, unpacked."""
+    parts = [content]
+    for found in re.finditer(rb"stream\r?\n", content):
+        try:
+            parts.append(zlib.decompressobj().decompress(content[found.end() :]))
+        except zlib.error:  # another packing: a picture
+            continue
+    return b"\n".join(parts)
+
+
+@pytest.mark.browser
+def test_every_section_is_printed(opened, page):
+    shown = opened()
+    shown.emulate_media(media="print")
+    hidden = """all => all.filter(one => !one.checkVisibility({contentVisibilityAuto: true})
+        || !one.getBoundingClientRect().height).map(one => one.outerHTML.slice(0, 60))"""
+    assert shown.eval_on_selector_all("details table, details figure, dl", hidden) == []
+    content = shown.pdf(format="A4", outline=True, tagged=True)
+    unpacked = told_by_pdf(content)
+    titles = re.findall(r"<h2>(.*?)</h2>", page[2])
+    assert len(titles) == len(SECTIONS)
+    for title in titles:
+        written = [title.encode("ascii", "ignore"), title.encode("utf-16-be").hex().encode()]
+        assert any(one in unpacked or one.upper() in unpacked for one in written), title
+    # Nothing is wider than the paper: A4 without its margins, at 96 pixels per inch.
+    n_pages = len(re.findall(rb"/Type\s*/Page\b", unpacked))
+    assert 3 < n_pages < 40

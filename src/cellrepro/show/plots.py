@@ -9,6 +9,7 @@ dashes, fields hold words and signs.
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -90,7 +91,7 @@ _PHASE_COLOURS = {
     "segment": SERIES[1],
 }
 _PANEL = 480  # longer side of a picture inside a figure, pixels
-_FEW = 0.01  # share of differing pixels below which each is drawn as a spot of this size
+_FEW = 0.002  # share of differing pixels below which each is drawn as a spot of this size
 _SPOT = 5
 _MANY_PLACES = 12  # beyond this many separate differences, rings would hide them
 _LINES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
@@ -572,7 +573,7 @@ def scores(rows: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -> 
     ----------
     rows : sequence of (label, group, score)
         A line per label; groups (a profile, say) differ in height, colour and marker. Equal scores
-        of one group are one point, counted beside it.
+        of one group are one point; those of one line are counted beside the first.
     label : str
         Of the axis, which shows a span of 0.1 or more, so that small differences look small.
 
@@ -586,15 +587,27 @@ def scores(rows: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -> 
         raise BadInput("no score was given to draw; give (label, group, score)")
     labels = list(dict.fromkeys(name for name, _, _ in rows))
     groups = list(dict.fromkeys(group for _, group, _ in rows))
-    n_of = Counter(rows)
+    n_of = Counter((name, value) for name, _, value in rows)
+    noted: set[tuple[str, float]] = set()
     figure = Picture(height=1.3 + max(0.34, 0.13 * len(groups)) * len(labels))
     axes = figure.subplots()
-    for (name, group, value), n in n_of.items():
+    for name, group, value in dict.fromkeys(rows):
         i = groups.index(group)
         y = labels.index(name) + (i - (len(groups) - 1) / 2) * 0.7 / len(groups)
         axes.plot(value, y, **_point_style(i))
+        if (name, value) in noted:  # by another group: points below each other share one note
+            continue
+        noted.add((name, value))
+        n = n_of[name, value]
         note = f"{value:.3f}" + (f" ({n}×)" if n > 1 else "")
-        axes.annotate(note, (value, y), (8, 0), textcoords="offset points", va="center", fontsize=8)
+        # The least of a line stands left of its point, so that it does not cover the others.
+        left = any(row == name and value < other for row, other in n_of) and all(
+            value <= other for row, other in n_of if row == name
+        )
+        axes.annotate(
+            note, (value, y), (-8 if left else 8, 0), textcoords="offset points", va="center",
+            ha="right" if left else "left", fontsize=8,
+        )  # fmt: skip
     values = [value for _, _, value in rows]
     middle, span = (min(values) + max(values)) / 2, max(0.1, 1.5 * (max(values) - min(values)))
     axes.set_xlim(max(-span / 50, middle - span / 2), min(1.04, middle + span / 2) + span * 0.06)
@@ -759,8 +772,8 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
                 counts, edges = histograms[group]
                 share = np.maximum(counts / max(1, counts.sum()), floor)
                 panel.stairs(share, edges, baseline=None, **_line_style(i, len(counted)))
-        panel.set_yscale("log")
         panel.set_ylim(floor, 1.5)
+        logarithmic(panel, "y")
         panel.locator_params(axis="x", nbins=4)
         panel.tick_params(labelsize=8)
         _title(panel, f"{group} ({grouped(sizes[group])})", size=9)
@@ -1193,6 +1206,39 @@ def _label_axes(axes: Axes, *, x: str = "", y: str = "") -> None:
     axes.set_ylabel(y, fontsize=9)
     axes.tick_params(labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def logarithmic(axes: Axes, which: str) -> None:
+    """Scale the x or the y axis by powers of ten; its limits are set before.
+
+    Without minor ticks and mathematical text, which take longer to draw than all else.
+    """
+    from matplotlib.ticker import LogLocator
+
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log"})
+    axes.minorticks_off()
+    low, high = axis.get_view_interval()
+    if high < 1e3 * low:  # powers of ten alone would be too few
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(lambda value, _: _in_powers(value))
+
+
+def _in_powers(value: float) -> str:
+    exponent = math.floor(math.log10(value) + 1e-9)
+    factor = f"{value / 10.0**exponent:.2g}"
+    return power_text(exponent) if factor == "1" else f"{factor}·{power_text(exponent)}"
+
+
+def power_text(exponent: int) -> str:
+    """A power of ten as text.
+
+    Examples
+    --------
+    >>> power_text(-12)
+    '10⁻¹²'
+    """
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _whole_numbers(axes: Axes) -> None:

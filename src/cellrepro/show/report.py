@@ -8,6 +8,7 @@ the way, what did it cost. The modules ``report_…`` beside this one make its s
 from __future__ import annotations
 
 import errno
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,6 +67,10 @@ GLOSSARY = (
     ("digest", "a fingerprint of a file; equal digests mean equal content"),
 )  # fmt: skip
 """Every word of the page that a biologist may not know, in one line each."""
+
+
+_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
+_LONGEST_TEXT = 10_000  # letters; anything longer is the content of a file
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,7 @@ def _page(found: Findings, links: Links) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.finalize = _unbroken
     environment.globals |= {"ppm_text": ppm_text, "share_text": share_text}
     chapters = found.chapters
     same = {i: results(chapter) for i, chapter in enumerate(chapters)}
@@ -172,6 +178,13 @@ def _page(found: Findings, links: Links) -> str:
         linked=links.runs is not None,
         alone=len(chapters) == 1,
     )
+
+
+def _unbroken(value: Any) -> Any:
+    """A number stays on one line with its digits and its unit."""
+    if type(value) is not str or len(value) > _LONGEST_TEXT:  # markup and pictures stay as they are
+        return value
+    return _NUMBER_GAP.sub("\u00a0", value)
 
 
 def _masks_views(chapters: Sequence[Chapter], worst: Worst | None) -> list[dict[str, Any]]:

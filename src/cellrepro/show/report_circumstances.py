@@ -20,6 +20,7 @@ from cellrepro.show.report_page import table_file, which
 from cellrepro.show.words import amount, ppm_text
 
 _MOST_PLACES = 3
+_MOST_BARS = 12  # specs with a bar each; of more, a bar for each profile and mode
 _MOST_SPECS = 60  # in the table of times
 _COUNTS = (Verdict.IDENTICAL, Verdict.SAME_OBJECTS, Verdict.DIFFERENT)
 _PHASE_WORDS = {
@@ -216,11 +217,12 @@ def _short_path(file: str) -> str:
 
 def cost_view(chapter: Chapter) -> dict[str, Any]:
     """Seconds of every phase by spec, and what strict takes beside fast for the same spec."""
-    rows = [_cost_row(chapter, run) for run, _ in chapter.runs]
-    longest = max(row["total"] for row in rows) or 1.0
+    rows = [_cost_row(chapter.names.short(run.key), [run]) for run, _ in chapter.runs]
+    bars = rows if len(rows) <= _MOST_BARS else _cost_columns(chapter)
+    longest = max(row["total"] for row in bars) or 1.0
     phases = [phase for phase in PHASES if any(phase in row["seconds"] for row in rows)]
     phases += sorted({p for row in rows for p in row["seconds"]} - set(phases))
-    for row in rows:
+    for row in bars:
         row["bars"] = [
             {
                 "phase": phase,
@@ -230,22 +232,26 @@ def cost_view(chapter: Chapter) -> dict[str, Any]:
             for phase in phases
             if row["seconds"].get(phase)
         ]
+    for row in (*rows, *bars):
         row["cells"] = [row["seconds"].get(phase) for phase in phases]
     slowest = max(rows, key=lambda row: row["total"])
     return {
         "title": chapter.title,
         "phases": [(_style(phase), _PHASE_WORDS.get(phase, phase)) for phase in phases],
-        "rows": rows[:_MOST_SPECS],
+        "bars": bars,
+        "over": "the repeats of each spec" if bars is rows else "the runs of each profile and mode",
+        "rows": [] if bars is rows else rows[:_MOST_SPECS],
         "n_left_out": max(0, len(rows) - _MOST_SPECS),
         "alt": f"Seconds of {amount(len(rows), 'spec')}, {amount(len(chapter.repeats), 'run')}: "
         f"the longest is {slowest['name']} with {slowest['total']:.1f} s.",
+        "n_specs": len(rows),
         "n_runs": len(chapter.repeats),
         "strict": _strict_beside_fast(chapter),
         "download": table_file(
             f"seconds-{chapter.data}",
             [
-                {"spec": row["name"], "key": row["key"], "runs": row["n"], **row["seconds"]}
-                for row in rows
+                {"spec": row["name"], "key": run.key, "runs": row["n"], **row["seconds"]}
+                for row, (run, _) in zip(rows, chapter.runs, strict=True)
             ],
         ),
     }
@@ -256,21 +262,28 @@ def _style(phase: str) -> str:
     return f"p-{PHASES.index(phase) if phase in PHASES else len(PHASES)}"
 
 
-def _cost_row(chapter: Chapter, run: Run) -> dict[str, Any]:
-    seconds = _mean_seconds(run)
+def _cost_columns(chapter: Chapter) -> list[dict[str, Any]]:
+    """The specs of each profile and mode together."""
+    by_column: dict[str, list[Run]] = defaultdict(list)
+    for run, _ in chapter.runs:
+        by_column[", ".join(chapter.names.column(run.key))].append(run)
+    return [_cost_row(column, runs) for column, runs in by_column.items()]
+
+
+def _cost_row(name: str, runs: Sequence[Run]) -> dict[str, Any]:
+    seconds = _mean_seconds([repeat for run in runs for repeat in run.repeats])
     return {
-        "key": run.key,
-        "name": chapter.names.short(run.key),
-        "n": len(run.repeats),
+        "name": name,
+        "n": sum(len(run.repeats) for run in runs),
         "seconds": seconds,
         "total": sum(seconds.values()),
     }
 
 
-def _mean_seconds(run: Run) -> dict[str, float]:
-    phases = dict.fromkeys(phase for r in run.repeats for phase in r.manifest.seconds)
+def _mean_seconds(repeats: Sequence[Repeat]) -> dict[str, float]:
+    phases = dict.fromkeys(phase for r in repeats for phase in r.manifest.seconds)
     return {
-        phase: sum(r.manifest.seconds.get(phase, 0.0) for r in run.repeats) / len(run.repeats)
+        phase: sum(r.manifest.seconds.get(phase, 0.0) for r in repeats) / len(repeats)
         for phase in phases
     }
 
@@ -285,7 +298,9 @@ def _strict_beside_fast(chapter: Chapter) -> dict[str, Any] | None:
     for modes in by_setting.values():
         if "strict" not in modes or "fast" not in modes:
             continue
-        strict, fast = (_mean_seconds(modes[mode]).get(phase, 0.0) for mode in ("strict", "fast"))
+        strict, fast = (
+            _mean_seconds(modes[mode].repeats).get(phase, 0.0) for mode in ("strict", "fast")
+        )
         if strict and fast:
             rows.append(
                 {

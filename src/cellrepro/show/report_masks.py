@@ -21,7 +21,7 @@ from cellrepro.show.findings import AXES, Chapter
 from cellrepro.show.report_page import Shown, figure, share_text, table_file, which
 from cellrepro.show.report_plots import (
     CHANGES,
-    change_rows,
+    cell_rows,
     counts_text,
     difference_panels,
     object_counts,
@@ -53,28 +53,40 @@ class Worst:
 
 
 def worst_of_all(chapters: Sequence[Chapter]) -> Worst | None:
-    """Over all comparisons of all chapters; none where no masks differ.
+    """By cells that changed, then by pixels, over all chapters; none where no masks differ.
 
     A run that found nothing differs most from every other, and says least: it comes last.
     """
     found = [
-        (_tells(pair), pair.worst[1], chapter, axis, pair)
+        (_weight(pair, image), chapter, axis, pair, image)
         for chapter in chapters
         for axis in chapter.axes
-        for pair in axis.differing
+        if axis.differing
+        for pair, image in [_most_different(axis)]
     ]
     if not found:
         return None
-    _, _, chapter, axis, pair = max(found, key=lambda entry: entry[:2])
-    return _worst(chapter, axis, pair)
+    _, chapter, axis, pair, image = max(found, key=lambda entry: entry[0])
+    return _worst(chapter, axis, pair, image)
 
 
-def _tells(pair: Pair) -> bool:
-    return bool(pair.a.manifest.n_objects and pair.b.manifest.n_objects)
+def _most_different(axis: Axis) -> tuple[Pair, str]:
+    """The pair of runs, and the image, in which most of the cells changed; then most pixels."""
+    places = [(pair, image) for pair in axis.differing for image in pair.found.images]
+    return max(places, key=lambda place: _weight(*place))
 
 
-def _worst(chapter: Chapter, axis: Axis, pair: Pair) -> Worst:
-    image = pair.worst[0]
+def _weight(pair: Pair, image: str) -> tuple[bool, float, float]:
+    one, other = pair.a.manifest.masks[image], pair.b.manifest.masks[image]
+    i, found = pair.found.images.index(image), pair.found
+    return (
+        bool(one.n_objects and other.n_objects),
+        float(found.n_unmatched[i] / max(1, found.n_objects[i])),
+        float(found.n_differing[i] / max(1, found.n_pixels[i])),
+    )
+
+
+def _worst(chapter: Chapter, axis: Axis, pair: Pair, image: str) -> Worst:
     comparison = compare_masks(pair.a.masks(image), pair.b.masks(image))
     return Worst(chapter, axis, pair, image, comparison)
 
@@ -125,7 +137,7 @@ def _difference_figure(worst: Worst) -> Shown:
         f"two runs differ most, of {amount(n, 'comparison')} over "
         f"{amount(pair.n_images, 'image')} each. Where few pixels differ, they are drawn larger "
         "than they are.",
-        table_file(f"changed-cells-{worst.image}", change_rows(comparison, image=worst.image)),
+        table_file(f"cells-{worst.image}", cell_rows(comparison, image=worst.image)),
     )
 
 
@@ -140,11 +152,12 @@ def axis_view(chapter: Chapter, axis: Axis, *, shown: Worst | None) -> dict[str,
     shown : Worst or None
         What stands at the top of the page already and is not shown twice.
     """
-    picture = None
+    picture, above = None, False
     if axis.name in (*AXES, *_DEVICES) and axis.differing:
-        pair = axis.worst
-        if shown is None or shown.pair is not pair:
-            picture = _axis_figure(chapter, axis, pair)
+        pair, image = _most_different(axis)
+        above = shown is not None and (shown.pair, shown.image) == (pair, image)
+        if not above:
+            picture = _axis_figure(_worst(chapter, axis, pair, image))
     return {
         "title": axis.title,
         "summary": _axis_summary(axis),
@@ -154,14 +167,13 @@ def axis_view(chapter: Chapter, axis: Axis, *, shown: Worst | None) -> dict[str,
         "pairs": axis.pairs,
         "picture": picture,
         "folded": axis.name not in _DEVICES,
-        "above": shown is not None and shown.pair is axis.worst and bool(axis.differing),
+        "above": above,
         "download": table_file(f"{axis.name}-{chapter.data}", [_pair_row(p) for p in axis.pairs]),
     }
 
 
-def _axis_figure(chapter: Chapter, axis: Axis, pair: Pair) -> Shown:
-    worst = _worst(chapter, axis, pair)
-    comparison = worst.comparison
+def _axis_figure(worst: Worst) -> Shown:
+    chapter, axis, pair, comparison = worst.chapter, worst.axis, worst.pair, worst.comparison
     where = f" ({pair.context})" if pair.context else ""
     return Shown(
         difference_panels(
@@ -177,9 +189,7 @@ def _axis_figure(chapter: Chapter, axis: Axis, pair: Pair) -> Shown:
         f"{ppm_text(comparison.ppm)} of its pixels differ; cells: "
         f"{counts_text(object_counts(comparison))}. Chosen from "
         f"{amount(len(axis.pairs), 'comparison')} over {amount(pair.n_images, 'image')} each.",
-        table_file(
-            f"changed-cells-{axis.name}-{worst.image}", change_rows(comparison, image=worst.image)
-        ),
+        table_file(f"cells-{axis.name}-{worst.image}", cell_rows(comparison, image=worst.image)),
     )
 
 
@@ -348,7 +358,7 @@ def _truth_figure(chapter: Chapter, what: str, name: str, repeat: Repeat) -> Sho
         f"{caption} Against the truth: {counts}; Dice {comparison.dice:.3f}, "
         f"PQ {comparison.pq:.3f}. Coloured: blue only the truth, orange only found, pink another "
         "cell.",
-        table_file(f"against-truth-{name}", change_rows(comparison, image=name)),
+        table_file(f"against-truth-{name}", cell_rows(comparison, image=name)),
     )
 
 
@@ -400,6 +410,7 @@ def agreement_view(chapter: Chapter) -> dict[str, Any] | None:
             + ".",
             caption=f"The least stable cells of {image} in {over}, with their outlines in the runs "
             "that have them and what the other runs have there.",
+            data=table_file(f"least-stable-{image}", unstable[:_MOST_CELLS]),
         ),
         "rows": unstable[:_MOST_CELLS],
         "n_unstable": len(unstable),

@@ -30,6 +30,7 @@ CHANGES: dict[str, tuple[str, str]] = {
 _MOST_MARKS = 40
 _SMALLEST_WINDOW = 40
 _LARGEST_WINDOW = 160
+_NEARLY = 0.9  # of the differing pixels of the best window
 _LINE = 2  # pixels of the panel
 _BADGE = 0.03  # half of a sign's room at the edge, share of the panel's sides
 _LEAST_RADIUS = 0.014  # of a ring, share of the longer side
@@ -129,9 +130,10 @@ def changed(comparison: MaskComparison) -> list[ObjectChange]:
     return sorted(found, key=lambda change: -max(change.area_a, change.area_b))
 
 
-def change_rows(comparison: MaskComparison, *, image: str) -> list[dict[str, Any]]:
-    """The cells that are not kept, one row each, for a table or a file."""
-    return [
+def cell_rows(comparison: MaskComparison, *, image: str) -> list[dict[str, Any]]:
+    """Every cell of both sides and what became of it, those that are not kept first."""
+    kept = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
+    rows = [
         {
             "image": image,
             "what": str(change.kind),
@@ -143,8 +145,9 @@ def change_rows(comparison: MaskComparison, *, image: str) -> list[dict[str, Any
             "labels_a": " ".join(map(str, change.labels_a)),
             "labels_b": " ".join(map(str, change.labels_b)),
         }
-        for change in changed(comparison)
+        for change in [*changed(comparison), *kept]
     ]
+    return rows or [{"image": image, "what": "no cell on either side"}]
 
 
 def truth_panels(
@@ -230,7 +233,10 @@ def _window(differs: np.ndarray) -> tuple[slice, slice] | None:
     if min(height, width) < 2 * side or not differs.any():
         return None
     density = ndimage.uniform_filter(differs.astype(np.float32), side, mode="constant")
-    y, x = np.unravel_index(int(density.argmax()), differs.shape)
+    # Of the windows that hold nearly as much, the middle one does not cut through the cell.
+    ys, xs = np.nonzero(density >= _NEARLY * density.max())
+    near = (np.abs(ys - ys[0]) < side) & (np.abs(xs - xs[0]) < side)
+    y, x = round(float(ys[near].mean())), round(float(xs[near].mean()))
     top = int(np.clip(y - side // 2, 0, height - side))
     left = int(np.clip(x - side // 2, 0, width - side))
     return slice(top, top + side), slice(left, left + side)

@@ -25,7 +25,7 @@ from cellrepro.show.report_page import Shown, figure, share_text, table_file
 from cellrepro.show.report_runs import Results
 from cellrepro.show.words import amount, grouped
 
-_MOST_NETWORKS = 24
+_MOST_NETWORKS = 18
 _MOST_WORK = 1.5e9  # parameters compared for the similarity of all pairs: seconds, not hours
 _MOST_OVERLAID = 4
 _MOST_CURVES = 6
@@ -33,6 +33,7 @@ _MOST_LENGTHS = 2
 _MOST_TENSORS = 12
 _MOST_WITH_NUMBERS = 10  # networks; beyond, the shades say it and the file holds the numbers
 _SHADES = 9
+_AS_FAR_FROM_BLACK = 0.179  # luminance that contrasts with black as much as with white
 _BINS = 61  # as in the figure
 
 
@@ -113,7 +114,7 @@ def _network_name(chapter: Chapter, number: int, members: Sequence[Repeat]) -> s
 
 
 def _chosen_networks(groups: Mapping[str, Sequence[Repeat]], n_parameters: int) -> list[str]:
-    """As many different networks as can be compared in seconds; one of each spec first."""
+    """As many different networks as a page shows, evenly over the specs; one of each first."""
     most = _MOST_NETWORKS
     while most > 2 and most * (most - 1) / 2 * n_parameters > _MOST_WORK:
         most -= 1
@@ -122,8 +123,16 @@ def _chosen_networks(groups: Mapping[str, Sequence[Repeat]], n_parameters: int) 
     for digest, members in groups.items():
         order[digest] = seen[members[0].manifest.key]
         seen[members[0].manifest.key] += 1
-    kept = set(sorted(groups, key=lambda digest: order[digest])[:most])
+    firsts = [digest for digest in groups if not order[digest]]
+    others = [digest for digest in groups if order[digest]]
+    kept = {*_evenly(firsts, most), *_evenly(others, max(0, most - len(firsts)))}
     return [digest for digest in groups if digest in kept]
+
+
+def _evenly(digests: Sequence[str], n: int) -> list[str]:
+    """At most n of them, from the first to the last."""
+    places = np.linspace(0, len(digests) - 1, min(n, len(digests)))
+    return [digests[place] for place in places.round().astype(int).tolist()]
 
 
 # -- matrices ------------------------------------------------------------------------------
@@ -134,19 +143,25 @@ def _matrices(
 ) -> list[dict[str, Any]]:
     over = f"{amount(len(labels), 'different network')}, every one against every other"
     kinds = (
-        ("L2 distance", table.l2, "0 is equal."),
+        ("L2 distance", "l2-distance", table.l2, "0 is equal."),
         (
             "1 − cosine similarity",
+            "cosine-distance",
             np.where(np.isnan(table.cosine), np.nan, np.maximum(1 - table.cosine, 0)),
             "0 is the same direction; below 1e-15 it is rounding.",
         ),
-        ("largest difference of one parameter", table.max_abs, "0 is equal."),
+        (
+            "largest difference of one parameter",
+            "largest-difference",
+            table.max_abs,
+            "0 is equal.",
+        ),
     )
     return [
         {
             "title": title[0].upper() + title[1:],
             "caption": f"{title[0].upper()}{title[1:]} of {over}, over all their parameters. "
-            f"{note} The darker, the farther apart.",
+            f"{note} The darker, the farther apart{_limits_text(matrix)}.",
             "alt": _matrix_text(title, matrix, labels),
             "columns": numbers,
             "rows": [
@@ -154,7 +169,7 @@ def _matrices(
                 for i, label in enumerate(labels)
             ],
             "download": table_file(
-                f"{title.replace(' ', '-')}-{chapter.data}",
+                f"{file}-{chapter.data}",
                 [
                     {
                         "network": label,
@@ -167,7 +182,7 @@ def _matrices(
                 ],
             ),
         }
-        for title, matrix, note in kinds
+        for title, file, matrix, note in kinds
     ]
 
 
@@ -181,6 +196,11 @@ def _matrix_text(title: str, matrix: np.ndarray, labels: Sequence[str]) -> str:
         f"{title} from {apart[low]:.2g} ({labels[low[0]]}, and {labels[low[1]]}) to "
         f"{apart[high]:.2g} ({labels[high[0]]}, and {labels[high[1]]})."
     )
+
+
+def _limits_text(matrix: np.ndarray) -> str:
+    shown = matrix[np.isfinite(matrix) & (matrix > 0)]
+    return f": from {shown.min():.2g} to {shown.max():.2g}" if shown.size else ""
 
 
 def _heat(matrix: np.ndarray, row: int, *, numbers: bool) -> list[dict[str, Any]]:
@@ -199,12 +219,18 @@ def _heat(matrix: np.ndarray, row: int, *, numbers: bool) -> list[dict[str, Any]
 
 
 def shade_colours() -> list[tuple[str, bool]]:
-    """Background of every shade, and whether black text is readable on it."""
+    """Background of every shade, and whether black text is easier to read on it than white."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    places = np.linspace(0.95, 0.12, _SHADES)
-    return [(to_hex(colormaps["cividis"](place)), bool(place > 0.55)) for place in places]
+    colours = [colormaps["cividis"](place)[:3] for place in np.linspace(0.95, 0.12, _SHADES)]
+    return [(to_hex(colour), _luminance(colour) > _AS_FAR_FROM_BLACK) for colour in colours]
+
+
+def _luminance(colour: Sequence[float]) -> float:
+    """Relative luminance of an sRGB colour, as WCAG 2.2 defines it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return float(np.dot((0.2126, 0.7152, 0.0722), linear))
 
 
 def _near_and_far(table: Similarity, base: int) -> list[int]:
@@ -269,7 +295,7 @@ def _layers(chapter: Chapter, table: Similarity, labels: Sequence[str]) -> Shown
             [
                 {
                     "layer": row.layer,
-                    "pairs": len(row.pairs),
+                    "pairs": len({frozenset(pair) for pair in row.pairs}),
                     "least": row.least,
                     "median": row.median,
                     "most": row.most,

@@ -21,6 +21,8 @@ from cellrepro.show.plots import (
     _line_style,
     _note,
     _title,
+    logarithmic,
+    power_text,
 )
 from cellrepro.show.words import amount, grouped
 
@@ -81,8 +83,8 @@ def layers_parting(
         range(len(rows)), _clipped_all(row.layer for row in rows), parse_math=False, fontsize=8
     )
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xscale("log")
     axes.set_xlim(low, high)
+    logarithmic(axes, "x")
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)
     _label_axes(axes, x="relative L2 distance of the layer (logarithmic), all pairs of networks")
@@ -96,8 +98,8 @@ def layers_parting(
     )
     _range_legend(figure, rows)
     axes.set_title(
-        f"furthest apart in {_clipped(rows[0].layer, 30)}: {_clipped(labels[a], 24)} and "
-        f"{_clipped(labels[b], 24)}, {_size(rows[0].most)}",
+        f"furthest apart in {_clipped(rows[0].layer, 40)} ({_size(rows[0].most)}):\n"
+        f"{_clipped(labels[a], 40)} and {_clipped(labels[b], 40)}",
         fontsize=9,
         parse_math=False,
     )
@@ -258,8 +260,8 @@ def _draw_differences(
         edges = np.arange(len(found.edges)) - (len(found.edges) - 1) / 2
         panel.stairs(share, edges, baseline=None, **_line_style(i, len(found.pairs)))
     _logarithmic_both_ways(panel, found.edges[n_side + 1 :])
-    panel.set_yscale("log")
     panel.set_ylim(floor, 2)
+    logarithmic(panel, "y")
     panel.tick_params(labelsize=8)
     total = found.counts[:, layer].sum(1) + found.n_undefined[:, layer]
     zero = found.n_zero[:, layer] / np.maximum(1, total)
@@ -281,9 +283,9 @@ def _logarithmic_both_ways(panel: Axes, steps: np.ndarray) -> None:
     places = tens / np.log10(2) - low + 0.5
     readable = places > 0.15 * (high - low)  # beside the 0
     tens, places = tens[readable], places[readable]
-    every = max(1, -(-len(tens) // 3))
+    every = max(1, -(-len(tens) // 2))
     tens, places = tens[::-every], places[::-every]
-    texts = [f"10$^{{{int(ten)}}}$" for ten in tens]
+    texts = [power_text(int(ten)) for ten in tens]
     panel.set_xticks(
         [*-places, 0.0, *places],
         [*(f"−{text}" for text in texts), "0", *texts],
