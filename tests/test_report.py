@@ -161,7 +161,12 @@ def test_headline(page):
         "1 of 2 comparisons, by up to 2 315 ppm; mean AP@0.5 against the ground truth is 0.77 "
         "(0.00–1.00). 1 repeat failed."
     )
-    assert f">{written.sentence}</h1>" in html.replace("\u00a0", " ")
+    parsed = Page(html)
+    verdict, _, more = written.sentence.partition("; ")
+    (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", html)
+    assert headline.replace("\u00a0", " ") == f"{verdict}."
+    assert "Does it matter? Repeating the same spec " in parsed.text
+    assert more[:1].upper() + more[1:] in parsed.text
 
 
 def test_runs_are_plain_and_carry_the_verdicts(page):

@@ -344,7 +344,7 @@ def _named(pair: Pair, names: Names) -> Pair:
 
 def _sentence(chapters: Sequence[Chapter], failures: Sequence[Failure]) -> str:
     parts = [
-        (f"{chapter.data}: " if len(chapters) > 1 else "") + _chapter_sentence(chapter)
+        (f"{chapter.data}: " if len(chapters) > 1 else "") + "; ".join(clauses(chapter))
         for chapter in chapters
     ]
     if failures:
@@ -352,7 +352,8 @@ def _sentence(chapters: Sequence[Chapter], failures: Sequence[Failure]) -> str:
     return ". ".join(parts) + "."
 
 
-def _chapter_sentence(chapter: Chapter) -> str:
+def clauses(chapter: Chapter) -> list[str]:
+    """What a chapter's headline is made of: how its runs came out; then profiles and score."""
     clauses = [_outcomes(chapter)]
     profiles = next((axis for axis in chapter.axes if axis.name == "profile"), None)
     if profiles is not None:
@@ -360,7 +361,7 @@ def _chapter_sentence(chapter: Chapter) -> str:
     score = _score_clause(chapter)
     if score:
         clauses.append(score)
-    return "; ".join(clauses)
+    return clauses
 
 
 def _outcomes(chapter: Chapter) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record.store import Store
 from cellrepro.show import plots
-from cellrepro.show.findings import Chapter, Findings, find
+from cellrepro.show.findings import Chapter, Findings, clauses, find
 from cellrepro.show.report_circumstances import cost_view, environment_view, warnings_view
 from cellrepro.show.report_masks import (
     Worst,
@@ -40,7 +40,7 @@ from cellrepro.show.report_runs import (
 )
 from cellrepro.show.report_spread import RULE, protocol_view, spread_view
 from cellrepro.show.report_weights import shade_colours, weights_view
-from cellrepro.show.words import ppm_text
+from cellrepro.show.words import amount, ppm_text
 
 GLOSSARY = (
     ("spec", "what was asked for: data, model, seed, epochs, profile, mode"),
@@ -148,7 +148,7 @@ def _page(found: Findings, links: Links) -> str:
     worst = worst_of_all(chapters)
     runs = run_rows(chapters, same, links)
     return environment.get_template("report.html.j2").render(
-        sentence=found.sentence,
+        head=_head(chapters, len(found.failures)),
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         n_runs=sum(len(chapter.repeats) for chapter in chapters),
@@ -185,6 +185,29 @@ def _unbroken(value: Any) -> Any:
     if type(value) is not str or len(value) > _LONGEST_TEXT:  # markup and pictures stay as they are
         return value
     return _NUMBER_GAP.sub("\u00a0", value)
+
+
+def _head(chapters: Sequence[Chapter], n_failed: int) -> dict[str, Any]:
+    """The verdict in one sentence, over what most runs are about; then what else there is to it."""
+    main = max(chapters, key=lambda chapter: len(chapter.repeats))
+    verdict, *more = clauses(main)
+    others = [
+        f"{chapter.title}: {'; '.join(clauses(chapter))}."
+        for chapter in chapters
+        if chapter is not main
+    ]
+    if n_failed:
+        others.append(f"{amount(n_failed, 'repeat')} failed.")
+    return {
+        "verdict": (f"{main.data}: " if len(chapters) > 1 else "") + verdict + ".",
+        "matters": main.spread.sentence() if main.spread.axes else "",
+        "more": _capital("; ".join(more)) + "." if more else "",
+        "others": others,
+    }
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _masks_views(chapters: Sequence[Chapter], worst: Worst | None) -> list[dict[str, Any]]:

@@ -257,6 +257,8 @@ def _answer(spread: Spread, axis: Axis) -> str:
     found = spread.decide(axis.name)
     if found.within:
         return "≈ less than seeds do"
+    if axis.equal:
+        return "= the same outlines"
     if math.isnan(found.changed_ratio):
         return "? " + found.sentence.partition(":")[0]
     if found.changed[0] > found.changed[1]:
