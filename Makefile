@@ -45,10 +45,11 @@ test: setup data
 lab: setup data
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_setup.ipynb
 
-# The notebook's kernel starts beside the notebook, so the store is named in full.
+# The notebook's kernel starts beside the notebook, so the store is named in full. By
+# notebooks/voila.json the page asks no other server: Voila's own template asks for icons elsewhere.
 explore: setup data
 	CELLREPRO_STORE="$$($(BIN)/python -c 'import os, sys; print(os.path.abspath(sys.argv[1]))' "$(STORE)")" \
-	  $(BIN)/voila notebooks/07_explorer.ipynb
+	  $(BIN)/voila notebooks/07_explorer.ipynb --Voila.config_file_paths=notebooks
 
 bench: setup data
 	$(BIN)/python scripts/bench.py --json outputs/bench.json

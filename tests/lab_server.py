@@ -73,14 +73,18 @@ def jupyterlab(folder: Path, *, theme: str = "JupyterLab Light") -> Iterator[str
 
 
 @contextmanager
-def voila(folder: Path, notebook: str) -> Iterator[str]:
-    """Voila serving one notebook of `folder` alone; gives its address."""
+def voila(folder: Path, notebook: Path, store: Path) -> Iterator[str]:
+    """Voila serving a notebook alone as `make explore` does; gives its address.
+
+    Its home and its log are in `folder`.
+    """
     port = free_port()
-    command = [sys.executable, "-m", "voila", str(folder / notebook), "--no-browser"]
+    command = [sys.executable, "-m", "voila", str(notebook), "--no-browser"]
+    command += [f"--Voila.config_file_paths={notebook.parent}"]
     command += ["--Voila.ip=127.0.0.1", f"--port={port}", "--port_retries=0"]
     # Any file of Voila's own says that it listens; the page itself would start a kernel.
     status = f"http://127.0.0.1:{port}/voila/static/voila.js"
-    environment = with_home(folder / "home-of-voila")
+    environment = with_home(folder / "home-of-voila") | {"CELLREPRO_STORE": str(store)}
     with serving(command, status, folder / "voila.log", environment):
         yield f"http://127.0.0.1:{port}/"
 

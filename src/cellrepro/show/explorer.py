@@ -108,15 +108,16 @@ class Explorer(anywidget.AnyWidget):
         views: Sequence[View],
         runs: Sequence[str],
         *,
-        image: int = 0,
-        a: int = 0,
-        b: int = 1,
+        image: str | int = 0,
+        a: str | int = 0,
+        b: str | int = 1,
         title: str = "",
         height: int = 512,
     ):
         self._views = Views(views, runs)
-        a, b = self._views.pair(image, a, b)
-        scene = self._views.scene(image, a, b)
+        first = _position("image", image, [view.name for view in views])
+        pair = _position("run", a, runs), _position("run", b, runs)
+        scene = self._views.scene(first, *self._views.pair(first, *pair))
         # What only some will look at is sent when they do.
         at_once = ("image", "a", "b", "categories", "story", "truth")
         names = [scene["planes"][key] for key in at_once if key in scene["planes"]]
@@ -181,13 +182,15 @@ class Explorer(anywidget.AnyWidget):
         BadInput
             If there is none of that name, or the masks do not fit the image.
         """
-        asked = {
-            "view": _position("image", image, self.images),
-            "a": _position("run", a, self.runs),
-            "b": _position("run", b, self.runs),
-            "z": z,
-        }
-        choice = {**self.choice, **{key: v for key, v in asked.items() if v is not None}}
+        choice = dict(self.choice)
+        if image is not None:
+            choice["view"] = _position("image", image, self.images)
+        if a is not None:
+            choice["a"] = _position("run", a, self.runs)
+        if b is not None:
+            choice["b"] = _position("run", b, self.runs)
+        if z is not None:
+            choice["z"] = z
         self._choose(choice, strict=True)
 
     def plane(self, key: str) -> Any:
@@ -398,15 +401,11 @@ def explore_views(
     BadInput
         If there are fewer than two runs, or an array is not as `View` describes it.
     """
-    first = _position("image", image, [view.name for view in views]) or 0
-    pair = (_position("run", a, runs) or 0, _position("run", b, runs) or 0)
-    return Explorer(views, runs, image=first, a=pair[0], b=pair[1], title=title, height=height)
+    return Explorer(views, runs, image=image, a=a, b=b, title=title, height=height)
 
 
-def _position(noun: str, wanted: str | int | None, names: Sequence[str]) -> int | None:
-    """Where something is that was named or counted, or none if nothing was asked for."""
-    if wanted is None:
-        return None
+def _position(noun: str, wanted: str | int, names: Sequence[str]) -> int:
+    """Where something is that was named or counted."""
     if isinstance(wanted, str) and wanted in names:
         return list(names).index(wanted)
     if isinstance(wanted, int) and 0 <= wanted < len(names):

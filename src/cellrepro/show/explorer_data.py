@@ -281,17 +281,22 @@ class Views:
                 share = agreement.cell_share if kind == "cells" else agreement.same_object_share
                 runs = np.rint(_at(share, z) * agreement.n_runs).astype(np.int64)
                 return packed(runs, n_runs=agreement.n_runs)
+        except BadInput:
+            raise
         except (ValueError, IndexError) as error:
             raise BadInput(f"there is no plane {name!r} ({error})") from error
         raise BadInput(f"there is no plane {name!r}; expected one that a scene names")
 
     def _runs(self, view: int, *digests: str) -> list[int]:
         """The first run with each digest, given by its first 16 digits."""
-        found = {self.digest(view, run)[:16]: run for run in reversed(self.having(view))}
-        missing = [digest for digest in digests if digest not in found]
-        if missing:
-            raise BadInput(f"no run has masks {missing[0]} of image {self.views[view].name}")
-        return [found[digest] for digest in digests]
+        found = []
+        for digest in digests:
+            having = (run for run in self.having(view) if self.digest(view, run)[:16] == digest)
+            run = next(having, None)  # others are not even read
+            if run is None:
+                raise BadInput(f"no run has masks {digest} of image {self.views[view].name}")
+            found.append(run)
+        return found
 
     def _kinds(self, view: int, a: int, b: int) -> dict[str, int]:
         numbers = dict.fromkeys(map(str, ObjectKind), 0)

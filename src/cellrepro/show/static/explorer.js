@@ -514,11 +514,11 @@ class Explorer {
 
   // Size of the canvas: the whole image at zoom 1, as large as page and height allow.
   fit() {
-    const { root, canvas, stage } = this.parts;
-    if (root.clientWidth === 0) return; // hidden, for example in a collapsed cell
-    const beside = root.clientWidth >= WIDE_CSS;
+    const { root, canvas, body, stage } = this.parts;
+    if (body.clientWidth === 0) return; // hidden, for example in a collapsed cell
+    const beside = body.clientWidth >= WIDE_CSS;
     root.dataset.wide = beside ? "1" : "0";
-    const widthCss = root.clientWidth - (beside ? SIDE_CSS : 0);
+    const widthCss = body.clientWidth - (beside ? SIDE_CSS : 0);
     const pixelCss = Math.min(widthCss / this.columns, this.heightCss / this.rows);
     this.ratio = window.devicePixelRatio || 1;
     const width = Math.max(1, Math.round(this.columns * pixelCss * this.ratio));

@@ -310,15 +310,16 @@ function build(model, el) {
   if (model.get("title")) header.append(make("h3", "", {}, model.get("title")));
   header.append(parts.line);
   const toolbar = make("div", "cre-toolbar", {}, modes);
+  parts.body = make("div", "cre-body", {}, parts.stage, side);
   parts.root = make(
     "div",
     "cellrepro-explorer",
-    { "data-ready": "0" },
+    { "data-ready": "0", "data-loading": "0" },
     header,
     choices(model, parts),
     toolbar,
     parts.message,
-    make("div", "cre-body", {}, parts.stage, side),
+    parts.body,
     make("div", "cre-footer", {}, exports, help),
   );
   for (const [key, colour] of Object.entries(colours)) {

@@ -1,0 +1,63 @@
+"""Stored runs in the explorer: which are shown first, and what is refused at the door."""
+
+import numpy as np
+import pytest
+
+from cellrepro.errors import BadInput
+from cellrepro.exploring import explore_runs, n_repeats
+from cellrepro.record.store import Store
+from stores import add_run, squares, three
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+def missing(image: str) -> dict[str, np.ndarray]:
+    return three(**{image: squares(second=False)})
+
+
+def test_first_are_repeats_that_differ_on_an_image_where_they_do(store):
+    """Repeats of one spec should not differ, so they come before seeds that may."""
+    add_run(store, [(1.0, three())] * 2, seed=0)
+    add_run(store, [(2.0, three()), (2.0, missing("img_c"))], seed=1)
+    shown = explore_runs(store)
+    assert shown.image_name == "img_c"
+    assert all("seed 1" in name for name in (shown.name_a, shown.name_b))
+    assert shown.counts["differ"] == 16
+    assert shown.images == ["img_a", "img_b", "img_c"]
+    assert len(shown.runs) == len(set(shown.runs)) == n_repeats(store) == 4
+
+
+def test_named_runs_come_in_their_order(store):
+    one = add_run(store, [(1.0, three())], seed=0)
+    two = add_run(store, [(2.0, missing("img_b"))], seed=1)
+    shown = explore_runs(store, [two.key, f"{one.key}/0"], image="img_b")
+    assert shown.scene["n_objects"] == {"a": 1, "b": 2}
+    assert shown.counts["only_b"] == 16
+    assert "truth" in shown.scene["planes"]
+
+
+def test_one_repeat_is_too_few(store):
+    run = add_run(store, [(1.0, three())], seed=0)
+    with pytest.raises(BadInput, match=r"has 1 repeats over the same images.*cellrepro train"):
+        explore_runs(store)
+    with pytest.raises(BadInput, match=rf"has 1 repeats named by {run.key}/0; .* two or more"):
+        explore_runs(store, [f"{run.key}/0"])
+
+
+def test_unknown_run_and_image(store):
+    add_run(store, [(1.0, three())] * 2, seed=0)
+    with pytest.raises(BadInput, match="0123456789abcdef"):
+        explore_runs(store, ["0123456789abcdef"])
+    with pytest.raises(BadInput, match="there is no image 'img_z'; expected one of 3: img_a"):
+        explore_runs(store, image="img_z")
+
+
+def test_runs_over_different_data_have_no_image_in_common(store):
+    """Images of one name in two data sets are two images."""
+    one = add_run(store, [(1.0, three())], data_digest="a" * 64)
+    two = add_run(store, [(1.0, three())], data_digest="b" * 64)
+    with pytest.raises(BadInput, match="no two of the 2 repeats segmented the same image"):
+        explore_runs(store, [one.key, two.key])
