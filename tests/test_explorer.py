@@ -326,12 +326,17 @@ def test_static_picture_keeps_a_single_pixel(arrays):
 
 
 def test_static_picture_of_many_runs():
-    """A fourth panel tells how many runs call a pixel cell."""
+    """A fourth panel, below, tells how many runs call a pixel cell, in colours of its own."""
     two = explore(**drawn_by_hand()).to_png()
-    picture, narrower = (
-        np.asarray(Image.open(io.BytesIO(c))) for c in (three_runs().to_png(), two)
-    )
-    assert picture.shape[1] > 1.3 * narrower.shape[1]
+    picture, flatter = (np.asarray(Image.open(io.BytesIO(c))) for c in (three_runs().to_png(), two))
+    assert picture.shape[0] > 1.6 * flatter.shape[0]
+
+    def in_colour(part):
+        return int((np.ptp(part[..., :3].astype(int), axis=2) > 60).sum())
+
+    lower = picture[picture.shape[0] // 2 : -120]
+    right = lower[:, lower.shape[1] // 2 :]
+    assert in_colour(right) > 1000
 
 
 def test_shows_itself_as_a_widget(arrays):

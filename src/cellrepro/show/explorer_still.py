@@ -139,39 +139,48 @@ def _figure(
 
     # Panels are placed to the pixel, so that matplotlib resamples nothing.
     height, width = panels[0][1].shape[:2]
-    n = len(panels)
-    gap, top, bottom = 16, 76 if title else 48, 88
-    total = (max(n * width + (n + 1) * gap, 700), height + top + bottom)
-    left = (total[0] - n * width - (n - 1) * gap) // 2
+    n_columns = 2 if len(panels) == 4 else len(panels)
+    n_rows = -(-len(panels) // n_columns)
+    gap = 16
+    across = max(n_columns * width + (n_columns + 1) * gap, 700)
+    large = max(1.0, across / 1150)  # letters stay readable where a page shows all of it smaller
+    heading, bottom = round(32 * large), round(88 * large)
+    top = round((44 if title else 16) * large)
+    total = (across, n_rows * (height + heading) + top + bottom)
+    left = (total[0] - n_columns * width - (n_columns - 1) * gap) // 2
     figure = Figure(figsize=(total[0] / 100, total[1] / 100), dpi=100, facecolor="white")
     canvas = FigureCanvasAgg(figure)
     for i, (name, picture) in enumerate(panels):
-        x = left + i * (width + gap)
-        axes = figure.add_axes(
-            (x / total[0], bottom / total[1], width / total[0], height / total[1])
-        )
+        row, column = divmod(i, n_columns)
+        x = left + column * (width + gap)
+        y = bottom + (n_rows - 1 - row) * (height + heading)
+        axes = figure.add_axes((x / total[0], y / total[1], width / total[0], height / total[1]))
         axes.imshow(picture, interpolation="nearest", aspect="auto")
         axes.set_axis_off()
-        axes.set_title(name, fontsize=11, parse_math=False)
+        axes.set_title(name, fontsize=11 * large, parse_math=False)
     if title:
-        figure.text(0.5, 1 - 24 / total[1], title, ha="center", fontsize=13, parse_math=False)
-    _legend(figure, scene["short"], with_truth=with_truth)
+        figure.text(
+            0.5, 1 - 28 * large / total[1], title, ha="center", fontsize=13 * large,
+            parse_math=False,
+        )  # fmt: skip
+    _legend(figure, scene["short"], at=56 * large / total[1], size=10 * large, truth=with_truth)
     kinds = ", ".join(f"{n} {kind}" for kind, n in scene["kinds"].items() if n)
     for y, text in ((32, f"cells: {kinds or 'none'}"), (10, line)):
         figure.text(
-            0.5, y / total[1], text, ha="center", va="bottom", fontsize=10, parse_math=False
-        )
+            0.5, y * large / total[1], text, ha="center", va="bottom", fontsize=10 * large,
+            parse_math=False,
+        )  # fmt: skip
     buffer = io.BytesIO()
     canvas.print_png(buffer)
     return buffer.getvalue()
 
 
-def _legend(figure: Any, names: dict[str, str], *, with_truth: bool) -> None:
+def _legend(figure: Any, names: dict[str, str], *, at: float, size: float, truth: bool) -> None:
     """Name colours, line styles and patterns under the panels."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    outlines = {"a": names["a"], "b": names["b"], **({"truth": "truth"} if with_truth else {})}
+    outlines = {"a": names["a"], "b": names["b"], **({"truth": "truth"} if truth else {})}
     areas = {
         "only_a": (f"only {names['a']}", "////"),
         "only_b": (f"only {names['b']}", "\\\\\\\\"),
@@ -188,10 +197,10 @@ def _legend(figure: Any, names: dict[str, str], *, with_truth: bool) -> None:
     figure.legend(
         handles=handles,
         loc="lower center",
-        bbox_to_anchor=(0.5, 50 / (figure.get_figheight() * 100)),
+        bbox_to_anchor=(0.5, at),
         ncols=len(handles),
         frameon=False,
-        fontsize=10,
+        fontsize=size,
         handlelength=2.6,
         borderaxespad=0,
     )
