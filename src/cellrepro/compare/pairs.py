@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -466,13 +466,14 @@ class _Found:
     kinds: tuple[int, ...]
 
 
+_MOST_HELD = 2**24  # pixels
 _KINDS = ("kept", "moved", "lost", "gained", "split", "merged")
 _SWAPPED = (0, 1, 3, 2, 5, 4)
 
 
 @dataclass
 class MaskPairs:
-    """Compares the masks of repeats; each different pair of label images is read once.
+    """Compares the masks of repeats; each different pair of label images is compared once.
 
     Attributes
     ----------
@@ -482,6 +483,7 @@ class MaskPairs:
 
     known: dict[tuple[str, str, str], _Found] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    held: OrderedDict[tuple[str, str], NDArray[np.integer]] = field(default_factory=OrderedDict)
     n_compared: int = 0
 
     def compare(
@@ -537,7 +539,9 @@ class MaskPairs:
         low, high = sorted((one.canonical_digest, other.canonical_digest))
         key = (image, low, high)
         if key not in self.known:
-            self.known[key] = _essence(compare_masks(first.masks(image), second.masks(image)))
+            self.known[key] = _essence(
+                compare_masks(self._masks(image, first), self._masks(image, second))
+            )
             self.n_compared += self.known[key].n_pixels
         found = self.known[key]
         if not swapped:
@@ -546,8 +550,18 @@ class MaskPairs:
 
     def _size(self, image: str, repeat: Repeat) -> int:
         if image not in self.sizes:
-            self.sizes[image] = repeat.masks(image).size
+            self.sizes[image] = self._masks(image, repeat).size
         return self.sizes[image]
+
+    def _masks(self, image: str, repeat: Repeat) -> NDArray[np.integer]:
+        """Read, or still held from the last pairs that needed it."""
+        key = (image, repeat.manifest.masks[image].digest)
+        if key not in self.held:
+            self.held[key] = repeat.masks(image)
+            while len(self.held) > 2 and sum(m.size for m in self.held.values()) > _MOST_HELD:
+                self.held.popitem(last=False)
+        self.held.move_to_end(key)
+        return self.held[key]
 
 
 def _essence(result: MaskComparison) -> _Found:
