@@ -326,8 +326,10 @@ def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
         Positions in the list of pairs.
     """
     eligible = np.flatnonzero(table.iou >= threshold)
+    if threshold > 0.5:
+        return eligible  # as said below
     rows, columns = table.rows[eligible], table.columns[eligible]
-    if threshold >= 0.5:
+    if threshold == 0.5:
         # No assignment is needed. Say object i overlaps j and k with IoU >= 1/2 each. Then
         # |i & j| >= |i | j| / 2 >= |i| / 2, and so does |i & k|. As j and k are disjoint, both
         # are |i| / 2 exactly, hence |i | j| = |i|: j and k are the two halves of i, inside it,

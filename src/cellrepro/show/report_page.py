@@ -154,7 +154,7 @@ def panel(
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG", compress_level=3)
     height, width = pixels.shape[:2]
     return Panel(
         _image_address(buffer.getvalue()), alt, width, height, shown, heading, tuple(marks)

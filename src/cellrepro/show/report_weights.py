@@ -25,7 +25,7 @@ from cellrepro.show.report_page import Shown, figure, share_text, table_file
 from cellrepro.show.report_runs import Results
 from cellrepro.show.words import amount, grouped
 
-_MOST_NETWORKS = 18
+_MOST_NETWORKS = 12
 _MOST_WORK = 1.5e9  # parameters compared for the similarity of all pairs: seconds, not hours
 _MOST_OVERLAID = 4
 _MOST_CURVES = 6
