@@ -16,9 +16,7 @@ from cellrepro.errors import BadInput
 from cellrepro.record.store import Store
 from cellrepro.show import explorer
 from cellrepro.show.explorer import COLOURS, DASHES, View, agreement_colours, explore, explore_views
-from cellrepro.show.explorer_data import hatched
-from cellrepro.show.explorer_still import DARKER
-from cellrepro.show.plots import DIMMED, enlarged_categories
+from cellrepro.show.plots import DARKER, DIMMED, enlarged_categories, hatched
 from cellrepro.show.plots import painted as paint
 from lab_server import CHROMIUM_FLAGS, chromium_path, jupyterlab, voila
 from stores import SIZE as STORED_SIZE

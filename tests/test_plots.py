@@ -32,9 +32,12 @@ def rgb(colour: str) -> list[int]:
 
 
 def n_painted(picture: np.ndarray, colour: str, opacity: float = 1.0) -> int:
-    """Pixels of a colour laid over black."""
+    """Pixels of a colour laid over black, on the lines of its pattern and beside them."""
     expected = np.rint(np.array(rgb(colour)) * opacity)
-    return int((np.abs(picture.astype(int) - expected) <= 1).all(axis=2).sum())
+    return sum(
+        int((np.abs(picture.astype(int) - shade) <= 1).all(axis=2).sum())
+        for shade in (expected, expected * plots.DARKER)
+    )
 
 
 def folder(n_train: int, n_test: int, *, with_masks: bool = True) -> ImageFolder:

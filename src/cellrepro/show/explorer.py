@@ -27,11 +27,12 @@ from cellrepro.show.explorer_data import (
     packed,
     unpacked,
 )
-from cellrepro.show.explorer_still import AGREED, AGREEMENT, DARKER, agreement_colours, still
+from cellrepro.show.explorer_still import AGREED, AGREEMENT, agreement_colours, still
 from cellrepro.show.plots import (
     AGREE_SHARE,
     CATEGORIES,
     COLOURS,
+    DARKER,
     DASHES,
     DIMMED,
     outlined,

@@ -451,33 +451,6 @@ def grey(plane: dict[str, Any]) -> np.ndarray:
     return np.floor(stretched.mean(axis=2) * 255 + 0.5).astype(np.uint8)
 
 
-def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarray:
-    """Which pixels of a picture lie on the pattern of a category, for those who see no colours.
-
-    Parameters
-    ----------
-    category : int
-        2 (only A) has lines that rise, 3 (only B) lines that fall, 4 (other object) dots.
-    shape : tuple of int
-        (Y, X) of the picture, pixels.
-    unit : int
-        Pixels of the picture in one of the page.
-
-    Returns
-    -------
-    ndarray of bool, shape (Y, X)
-        The browser's `onPattern` is the same rule.
-    """
-    y, x = np.ogrid[: shape[0], : shape[1]]
-    if category == 2:
-        return (x + y) % (8 * unit) < 2 * unit
-    if category == 3:
-        return (x - y) % (8 * unit) < 2 * unit
-    if category == 4:
-        return (x % (6 * unit) < 3 * unit) & (y % (6 * unit) < 3 * unit)
-    return np.zeros(shape, bool)
-
-
 # ---- counts ----------------------------------------------------------------------------------
 
 

@@ -7,21 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.show.explorer_data import Views, grey, hatched, unpacked
+from cellrepro.show.explorer_data import Views, grey, unpacked
 from cellrepro.show.plots import (
-    AGREE_SHARE,
-    CATEGORIES,
     COLOURS,
     DASHES,
     DIMMED,
     enlarged,
     enlarged_categories,
+    in_category_colours,
     outlined,
     painted,
 )
-
-DARKER = 0.45
-"""The share of its brightness that a colour keeps on the lines of its pattern."""
 
 AGREEMENT = ("#F0E442", "#E69F00", "#D55E00", "#8C4A86", "#2F4A7A")
 """From few runs (bright) to all runs (dark): what runs dispute stands out, also without colour."""
@@ -109,14 +105,8 @@ def _headed(scene: dict[str, Any], side: str) -> str:
 
 def _differences(background: np.ndarray, categories: np.ndarray) -> np.ndarray:
     picture = np.rint(background * DIMMED).astype(np.uint8)
-    shape = background.shape[0], background.shape[1]
-    seen = enlarged_categories(categories, shape)
-    for value, name in enumerate(CATEGORIES[1:], start=1):
-        opacity = 0.85 * (AGREE_SHARE if name == "agree" else 1)
-        painted(picture, seen == value, COLOURS[name], opacity)
-        lined = (seen == value) & hatched(value, shape)
-        picture[lined] = np.rint(picture[lined] * DARKER).astype(np.uint8)
-    return picture
+    seen = enlarged_categories(categories, background.shape[:2])
+    return in_category_colours(picture, seen)
 
 
 def _votes(background: np.ndarray, votes: np.ndarray, n_runs: int) -> np.ndarray:

@@ -74,6 +74,8 @@ VERDICT_COLOURS: dict[str, str] = {
 AGREE_SHARE = 0.25
 # Under the categories the image is dimmed, so that differences stand out on bright cells too.
 DIMMED = 0.55
+DARKER = 0.45
+"""The share of its brightness that a colour keeps on the lines of its pattern."""
 # Outlines differ in style as well as colour: (pixels on, pixels off) along the line; None is solid.
 DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2, 4)}
 
@@ -456,6 +458,14 @@ def _ring(panel: Axes, differs: np.ndarray) -> None:
             )
 
 
+def _patterned(category: str, hatch: str, label: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(
+        facecolor=COLOURS[category], edgecolor="#404040", linewidth=0, hatch=hatch, label=label
+    )
+
+
 def _difference_legend(figure: Picture, name_a: str, name_b: str, *, with_truth: bool) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -467,9 +477,9 @@ def _difference_legend(figure: Picture, name_a: str, name_b: str, *, with_truth:
     handles: list[Any] = [
         Line2D([], [], color=COLOURS["a"], linewidth=2.5, label=name_a),
         Line2D([], [], color=COLOURS["b"], linewidth=2.5, linestyle=(0, (3, 1.5)), label=name_b),
-        Patch(color=COLOURS["only_a"], label=only_a),
-        Patch(color=COLOURS["only_b"], label=only_b),
-        Patch(color=COLOURS["other_object"], label="another object"),
+        _patterned("only_a", "////", only_a),
+        _patterned("only_b", "\\\\\\\\", only_b),
+        _patterned("other_object", "...", "another object"),
         Patch(facecolor="#8C8C8C", label="the same object"),
     ]
     _legend(figure, handles)
@@ -1054,10 +1064,57 @@ def category_picture(
     drawn = enlarged_categories(categories, shape)
     if np.count_nonzero(categories >= 2) < _FEW * categories.size:
         drawn = _grown(drawn)
+    return in_category_colours(picture, drawn), drawn
+
+
+def in_category_colours(picture: np.ndarray, categories: np.ndarray) -> np.ndarray:
+    """Paint the categories over a picture of their size, each with its pattern.
+
+    Parameters
+    ----------
+    picture : ndarray of uint8, shape (Y, X, 3)
+        Changed in place.
+    categories : ndarray of int, shape (Y, X)
+        Positions in `CATEGORIES`.
+
+    Returns
+    -------
+    ndarray of uint8, shape (Y, X, 3)
+        The picture.
+    """
     for value, name in enumerate(CATEGORIES[1:], start=1):
-        opacity = 0.85 * (AGREE_SHARE if name == "agree" else 1)
-        painted(picture, drawn == value, COLOURS[name], opacity)
-    return picture, drawn
+        here = categories == value
+        painted(picture, here, COLOURS[name], 0.85 * (AGREE_SHARE if name == "agree" else 1))
+        lined = here & hatched(value, here.shape)
+        picture[lined] = np.rint(picture[lined] * DARKER).astype(np.uint8)
+    return picture
+
+
+def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarray:
+    """Which pixels of a picture lie on the pattern of a category, for those who see no colours.
+
+    Parameters
+    ----------
+    category : int
+        2 (only A) has lines that rise, 3 (only B) lines that fall, 4 (other object) dots.
+    shape : tuple of int
+        (Y, X) of the picture, pixels.
+    unit : int
+        Pixels of the picture in one of the page.
+
+    Returns
+    -------
+    ndarray of bool, shape (Y, X)
+        The browser's `onPattern` is the same rule.
+    """
+    y, x = np.ogrid[: shape[0], : shape[1]]
+    if category == 2:
+        return (x + y) % (8 * unit) < 2 * unit
+    if category == 3:
+        return (x - y) % (8 * unit) < 2 * unit
+    if category == 4:
+        return (x % (6 * unit) < 3 * unit) & (y % (6 * unit) < 3 * unit)
+    return np.zeros(shape, bool)
 
 
 def outlined(

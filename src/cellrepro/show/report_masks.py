@@ -95,6 +95,9 @@ def worst_view(worst: Worst) -> dict[str, Any]:
     """The picture of the worst image, which runs these are, and what became of the cells."""
     pair, comparison = worst.pair, worst.comparison
     counts = object_counts(comparison)
+    in_cells = f"{share_text(comparison.changed)} of the cells"
+    in_pixels = f"{ppm_text(comparison.ppm)} of the pixels, and in no cell"
+    differ_in = in_cells if comparison.n_unmatched else in_pixels
     return {
         "figure": _difference_figure(worst),
         "a": pair.name_a,
@@ -113,8 +116,8 @@ def worst_view(worst: Worst) -> dict[str, Any]:
         "n_b": comparison.n_objects_b,
         "changed": share_text(comparison.changed),
         "ppm": ppm_text(comparison.ppm),
-        "sentence": f"On {worst.image}, {pair.name_a} and {pair.name_b} differ in "
-        f"{share_text(comparison.changed)} of the cells: {counts_text(counts)}.",
+        "sentence": f"On {worst.image}, {pair.name_a} and {pair.name_b} differ in {differ_in}: "
+        f"{counts_text(counts)}.",
     }
 
 
