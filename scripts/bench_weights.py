@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,8 @@ def weights(
     Parameters
     ----------
     n_files, n_parameters : int
-        Networks, and float32 parameters of each; all files are on disk at once.
+        Networks, and float32 parameters of each; all files are on disk at once. Where they would
+        fill more than half of what is free there, the networks are smaller.
     folder : Path, optional
         Where to write them; the system's temporary folder by default. They are removed.
 
@@ -61,6 +63,8 @@ def weights(
     name, value, target, met, how : tuple
         As `bench.py` prints them.
     """
+    free = shutil.disk_usage(folder or tempfile.gettempdir()).free
+    n_parameters = min(n_parameters, free // 2 // (4 * n_files))
     for kind in ("from one start", "other seeds"):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             paths = _written(Path(scratch), n_files, n_parameters, kind)
