@@ -190,10 +190,10 @@ VECTORS = host()["instructions"]
 @pytest.mark.parametrize(
     ("fields", "expected", "possible"),
     [
-        ({"threads": 1}, {"sum/float32", "conv/float32"}, True),
+        ({"threads": 1}, {"sum/float32"}, True),
         (
             {"threads": 2, "environment": {"ATEN_CPU_CAPABILITY": "default"}},
-            {"softmax/float32", "softmax/bfloat16", "elementwise/float32"},
+            {"softmax/float32", "elementwise/float32"},
             "avx2" in VECTORS,
         ),
         (
@@ -206,11 +206,16 @@ VECTORS = host()["instructions"]
             {"conv/float32", "conv/bfloat16"},
             "avx512f" in VECTORS,
         ),
-        ({"threads": 2, "onednn": False}, {"conv/float32", "conv/bfloat16"}, X86),
+        ({"threads": 2, "onednn": False}, {"conv/float32"}, X86),
     ],
     ids=["one thread", "PyTorch's kernels", "MKL", "oneDNN's limit", "without oneDNN"],
 )
 def test_what_changes_bits_changes_the_class(fields, expected, possible):
+    """Expected is what differs on a processor with AVX-512 and on one with AVX2 only.
+
+    More does on either: without AVX-512 the number of threads leaves ``conv/float32`` as it is,
+    and oneDNN ``conv/bfloat16``, for example.
+    """
     if not possible:
         pytest.skip("this processor has nothing that could be taken away")
     other = child_class(**fields)

@@ -105,6 +105,13 @@ def test_it_is_said_in_words_and_in_rows(spread):
     assert "Over 6 runs and 3 images." in spread_plots.caption(spread)
 
 
+def test_what_is_equal_is_not_called_different(spread):
+    """Four repeats and two profiles with the same outlines; too few cells to show more."""
+    said = texts(spread_plots.spread_axis(spread))
+    assert said.count("= the same outlines") == 2
+    assert not any(text.startswith("≠") for text in said)
+
+
 def test_nothing_to_show(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, dict.fromkeys(three(), NOTHING))] * 2, truth=False)
