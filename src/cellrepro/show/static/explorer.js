@@ -189,7 +189,8 @@ class Explorer {
     for (const [key, text] of Object.entries(said)) parts.names[key].textContent = text;
     for (const key of AREAS) parts.amounts[key].textContent = `${grouped(counts[key])} px`;
     for (const key of ["a", "b"]) {
-      parts.amounts[key].textContent = `${grouped(scene.n_objects[key])} cells`;
+      const n = scene.n_objects[key];
+      parts.amounts[key].textContent = `${grouped(n)} ${n === 1 ? "cell" : "cells"}`;
       parts.heads[key].textContent = short[key];
     }
     const hasTruth = "truth" in scene.planes;
