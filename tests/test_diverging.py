@@ -8,9 +8,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from cellrepro import child, closer
+from cellrepro import child, closer, growing
 from cellrepro.divergence import Place
 from cellrepro.diverging import diverge
 from cellrepro.errors import BadInput
@@ -91,6 +92,16 @@ def test_growth_follows_checkpoints(fast):
     # Masks of checkpoints are made in mode strict, those of the runs were made in mode fast.
     ends = [repeat["ap50"] for repeat in trained["repeats"][:2]]
     assert moments[1].ap50 == pytest.approx(ends, abs=0.02)
+
+
+def test_moments_are_scored_over_images_with_a_truth():
+    """One of two true cells missing is 1 / 2; images without truth or true cells do not count."""
+    truth = np.array([[1, 1, 0, 2, 2]])
+    one_lost, nothing = np.where(truth == 2, 0, truth), np.zeros_like(truth)
+    truths = [truth, None, nothing]
+    masks = [[truth, nothing, truth], [one_lost, truth, nothing]]
+    assert growing._scores(truths, masks) == (1, 0.5)
+    assert growing._scores([None, nothing], [side[1:] for side in masks]) is None
 
 
 def test_two_profiles_are_round_off(copied, small_store, small_data, command):

@@ -616,3 +616,17 @@ def test_only_axes_with_pairs_are_held_against_seeds(store):
             BadInput, match=rf"'{name}' is no axis to be .*; expected one of profile"
         ):
             found.decide(name)
+
+
+# -- nothing is not equality ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "equal"), [(NOTHING, False), (cells(), True)], ids=["none", "some"]
+)
+def test_outlines_are_the_same_only_where_there_are_some(tmp_path, found, equal):
+    store = Store(tmp_path)
+    add_run(store, [(1.0, {"img": found})] * 2, truth=False)
+    axis = measure(store.runs()).axis("repeats")
+    assert not axis.differing
+    assert axis.equal is equal
