@@ -38,7 +38,8 @@ that over the pairs of seeds in the same surroundings, and L = log(d / s):
 
 Counts get half a cell (half a pixel) more, so that nothing changed on few cells is weak evidence.
 A bootstrap over images alone is not enough: where an axis does exactly what seeds do and runs
-differ among each other, more images would make it claim within-spread in nearly half of all cases.
+differ among each other, many images leave it certain of whichever mean happens to be smaller, so
+it would claim within-spread up to half of the time.
 """
 
 from __future__ import annotations
