@@ -88,6 +88,7 @@ class Explorer(anywidget.AnyWidget):
     choice = traitlets.Dict().tag(sync=True)
     scene = traitlets.Dict().tag(sync=True)
     planes = traitlets.Dict().tag(sync=True)
+    answered = traitlets.Int().tag(sync=True)
     problem = traitlets.Unicode().tag(sync=True)
     selected = traitlets.Dict().tag(sync=True)
     title = traitlets.Unicode().tag(sync=True)
@@ -282,6 +283,7 @@ class Explorer(anywidget.AnyWidget):
         """Follow the browser, which chose; not what `_choose` itself wrote there."""
         if any(choice[key] != self.scene[key] for key in ("view", "a", "b", "z")):
             self._choose(choice)
+        self.answered = choice.get("asked", self.answered)
 
     def _choose(self, choice: dict[str, int], *, strict: bool = False) -> None:
         """Show what was chosen, or say why that cannot be."""

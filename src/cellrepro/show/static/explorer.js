@@ -20,6 +20,7 @@ class Planes {
     this.waiting = new Map();
     this.arrived = new Map();
     this.arrays = new Map();
+    this.asks = model.get("answered"); // number of the last choice sent to the kernel
     for (const [name, plane] of Object.entries(model.get("planes"))) this.keep(name, plane, plane.data);
     model.on("msg:custom", (content, buffers) => {
       if (!content || !content.plane) return;
@@ -77,6 +78,8 @@ class Explorer {
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.blink = { side: "a", playing: !calm, perSecond: 1 };
     this.chosen = -1; // number of a change
+    this.wanted = undefined; // choice that the kernel has not answered yet
+    this.loads = 0; // under way
     this.pointers = new Map();
     this.listening = new AbortController();
     this.mode = "outlines";
@@ -90,11 +93,13 @@ class Explorer {
     this.resizing.observe(this.parts.root);
     this.watchRatio();
     this.onScene = () => this.reload();
-    this.onProblem = () => {
-      this.say(this.model.get("problem"));
-      this.parts.root.dataset.loading = "0";
+    this.onProblem = () => this.say(this.model.get("problem"));
+    this.onAnswer = () => {
+      if (this.model.get("answered") >= this.planes.asks) this.wanted = undefined;
+      this.tellLoading();
     };
     this.model.on("change:scene", this.onScene);
+    this.model.on("change:answered", this.onAnswer);
     this.model.on("change:problem", this.onProblem);
   }
 
@@ -104,6 +109,7 @@ class Explorer {
     cancelAnimationFrame(this.frame);
     clearTimeout(this.timer);
     this.model.off("change:scene", this.onScene);
+    this.model.off("change:answered", this.onAnswer);
     this.model.off("change:problem", this.onProblem);
   }
 
@@ -146,8 +152,8 @@ class Explorer {
   }
 
   async reload() {
-    const { root } = this.parts;
-    root.dataset.loading = "1";
+    this.loads += 1;
+    this.tellLoading();
     try {
       const before = this.scene;
       await this.load();
@@ -161,8 +167,13 @@ class Explorer {
     } catch (error) {
       this.say(String(error.message ?? error));
     } finally {
-      root.dataset.loading = "0";
+      this.loads -= 1;
+      this.tellLoading();
     }
+  }
+
+  tellLoading() {
+    this.parts.root.dataset.loading = this.loads || this.wanted ? "1" : "0";
   }
 
   say(text) {
@@ -234,20 +245,27 @@ class Explorer {
     if (next) next.disabled = scene.view === this.model.get("images").length - 1;
   }
 
+  // What was chosen last, whether or not the kernel has followed.
+  choice() {
+    const { view, a, b, z } = this.wanted ?? this.scene;
+    return { view, a, b, z };
+  }
+
   ask(change) {
-    const { view, a, b, z } = this.scene;
-    if (Object.keys(change).every((key) => change[key] === this.scene[key])) {
-      this.say("");
+    const before = this.choice();
+    if (Object.keys(change).every((key) => change[key] === before[key])) {
+      if (!this.wanted) this.say("");
       return;
     }
-    this.parts.root.dataset.loading = "1";
-    // A new object each time, or asking again for what was refused would change nothing.
-    this.model.set("choice", { view, a, b, z, ...change, asked: (this.asked = (this.asked ?? 0) + 1) });
+    this.wanted = { ...before, ...change };
+    this.tellLoading();
+    // Numbered, or asking again for what was refused would change nothing.
+    this.model.set("choice", { ...this.wanted, asked: (this.planes.asks += 1) });
     this.model.save_changes();
   }
 
   step(by) {
-    const view = this.scene.view + by;
+    const view = this.choice().view + by;
     if (view >= 0 && view < this.model.get("images").length) this.ask({ view });
   }
 
@@ -315,10 +333,9 @@ class Explorer {
   }
 
   tellStory() {
-    const { story: place, root } = this.parts;
+    const { story: place } = this.parts;
     const { story } = this.data;
     const row = this.chosen;
-    root.dataset.chosen = row < 0 ? "" : `${story.kind[row]} ${cellNumbers(story, row)}`;
     if (row < 0) {
       const told = story.kind.length
         ? "Click a cell, or choose one in the list below."
@@ -438,7 +455,8 @@ class Explorer {
 
   async fetchVotes(mode) {
     const { scene, vote } = this;
-    this.parts.root.dataset.loading = "1";
+    this.loads += 1;
+    this.tellLoading();
     try {
       const plane = await this.planes.get(scene.planes[vote]);
       if (this.scene !== scene) return;
@@ -448,7 +466,8 @@ class Explorer {
     } catch (error) {
       this.say(String(error.message ?? error));
     } finally {
-      this.parts.root.dataset.loading = "0";
+      this.loads -= 1;
+      this.tellLoading();
     }
   }
 
@@ -764,7 +783,8 @@ class Explorer {
   // The state, for tests and for style sheets.
   report(layersMs, compositeMs) {
     const { zoom, scale, offsetX, offsetY } = this.view;
-    const { parts } = this;
+    const { parts, chosen } = this;
+    const { story } = this.data;
     parts.zoom.value = String(Math.round((1000 * Math.log(zoom)) / Math.log(this.largest() || 2)) || 0);
     parts.scale.textContent = `${((100 * scale) / this.ratio).toFixed(0)} %`;
     parts.canvas.style.touchAction = zoom > 1 ? "none" : "pan-y";
@@ -773,6 +793,7 @@ class Explorer {
       mode: this.mode,
       shows: shown.sort().join(" "),
       patterns: this.show.patterns ? "1" : "0",
+      chosen: chosen < 0 ? "" : `${story.kind[chosen]} ${cellNumbers(story, chosen)}`,
       image: this.names.image,
       a: this.names.a,
       b: this.names.b,
@@ -1036,7 +1057,7 @@ class Explorer {
   }
 
   swap() {
-    const { a, b } = this.scene;
+    const { a, b } = this.choice();
     this.ask({ a: b, b: a });
   }
 }
