@@ -133,6 +133,12 @@ def test_other_images_than_labels_are_refused(tmp_path, labels, metadata, messag
         compare(str(path), str(path))
 
 
+def test_values_in_a_row_are_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(6))
+    with pytest.raises(BadInput, match=r"shape \(6,\), expected .*; save the image as it is"):
+        compare(str(tmp_path / "a.npy"), str(tmp_path / "a.npy"))
+
+
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"], ids=repr)
 def test_a_damaged_array_is_refused(tmp_path, content):
     path = tmp_path / "a.npy"

@@ -555,10 +555,12 @@ def _check_labels(file: Path, decoded: _Decoded) -> np.ndarray:
             "(Y, X) or (Z, Y, X); save the labels as 16-bit grey, the axes of a stack named ZYX"
         )
     if labels.ndim not in (2, 3) or "T" in axes:
-        raise Problem(
-            f"{what}, expected label numbers, (Y, X) or (Z, Y, X); save each image of a series on "
-            "its own"
+        remedy = (
+            "save each image of a series on its own"
+            if labels.ndim > 2
+            else "save the image as it is, not its values in a row"
         )
+        raise Problem(f"{what}, expected label numbers, (Y, X) or (Z, Y, X); {remedy}")
     _refuse_other_than_labels(file, labels, _LARGEST_LABEL)
     if labels.dtype.kind in "bf":
         labels = labels.astype(np.uint8 if labels.dtype.kind == "b" else np.int64)

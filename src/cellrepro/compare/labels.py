@@ -42,9 +42,14 @@ def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
             "cast with .astype('int32') if every value is whole and none is NaN"
         )
     if image.ndim not in (2, 3):
+        remedy = (
+            "compare the images of a series one by one, without channels"
+            if image.ndim > 3
+            else "give the image as it is, not its values in a row"
+        )
         raise BadInput(
             f"{name} has shape {image.shape}, and a label image has shape (Y, X) or (Z, Y, X); "
-            "compare the images of a series one by one, without channels"
+            f"{remedy}"
         )
     if image.size and image.dtype.kind == "i" and image.min() < 0:
         raise BadInput(
