@@ -1,8 +1,11 @@
 """The command line: answers, exit codes, and one clear message for whatever is wrong."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import imagecodecs
@@ -17,6 +20,7 @@ from cellrepro.record.store import Store
 
 HEX = re.compile(r"[0-9a-f]{64}")
 SMALL = ["--epochs", 4, "--images-per-epoch", 16, "--learning-rate", 0.01]
+PROGRAM = "from cellrepro.cli import main; main()"
 QUICK = ["--epochs", 2, "--images-per-epoch", 1]
 
 
@@ -104,6 +108,9 @@ def test_one_epoch_is_vacuous(small_data, tmp_path, command):
     assert answer.json["verdicts"] == {"weights": "vacuous", "masks": "vacuous"}
     assert "1 epoch trains nothing" in "; ".join(answer.json["reasons"])
     assert "note: this run will be vacuous: 1 epoch trains nothing" in answer.err
+    key = answer.json["key"]
+    told = command("diverge", key, key, "--store", tmp_path / "outputs", "--json")
+    assert (told.code, told.json["first"], told.json["verdict"]) == (1, None, "vacuous")
 
 
 # -- segment, compare, list, over a store with more in it ----------------------------------
@@ -227,6 +234,47 @@ def test_compare_weights_files(invoke, small_store, tmp_path):
     answer = invoke("compare", small_store.weights, tmp_path / "other.safetensors", "--json")
     assert (answer.code, answer.json["differs"]) == (1, ["weights"])
     assert answer.json["weights"]["n_differing"] == 1
+
+
+def test_networks_of_other_layouts_are_told_apart_by_name(invoke, tmp_path):
+    one = {"a": np.ones(3, np.float32), "b": np.ones((2, 2), np.float32), "c": np.ones(1)}
+    two = {"b": np.ones(4, np.float32), "c": np.ones(1, np.float32), "d": np.ones(1)}
+    for name, tensors in (("one", one), ("two", two)):
+        save_file(tensors, tmp_path / f"{name}.safetensors")
+    said = invoke("compare", tmp_path / "one.safetensors", tmp_path / "two.safetensors").out
+    assert "nan" not in said
+    for line in (
+        "9 of 9 parameters differ, no distance over all of them",
+        "only in A: a",
+        "only in B: d",
+        "other shapes: b ((2, 2) and (4,))",
+        "other types: c (F64 and F32)",
+    ):
+        assert line in said
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "closed"),
+    [({"PYTHONIOENCODING": "ascii"}, ""), ({}, ">&-")],
+    ids=["ascii", "no output"],
+)
+def test_where_the_answer_cannot_be_written_the_code_still_tells(tmp_path, surroundings, closed):
+    """A file name that the terminal has no letters for, or no terminal at all."""
+    path = tmp_path / "größe.tif"
+    tifffile.imwrite(path, np.array([[0, 1, 1]], np.uint16))
+    more = tmp_path / "mehr.tif"
+    tifffile.imwrite(more, np.array([[0, 1, 2]], np.uint16))
+    found = [
+        subprocess.run(
+            ["sh", "-c", f'"$0" -c "$1" "$2" "$3" "$4" {closed}', sys.executable, PROGRAM,
+             "compare", path, other],
+            env={**os.environ, **surroundings}, capture_output=True, text=True, check=False,
+        )
+        for other in (path, more)
+    ]  # fmt: skip
+    assert [result.returncode for result in found] == [0, 1]
+    assert [result.stderr for result in found] == ["", ""]
+    assert closed or " in gr\\xf6\\xdfe.tif" in found[1].stdout
 
 
 def test_json_knows_no_nan(invoke, tmp_path):

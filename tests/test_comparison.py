@@ -227,6 +227,47 @@ def test_no_such_run(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_passed_over_in_a_folder_is_said(masks, tmp_path):
+    """Beside marked masks a plain file is an image if it has its own, and doubtful if not."""
+    for folder in ("one", "two"):
+        for name in ("a.tif", "b.tif", "b_masks.tif"):
+            masks(f"{folder}/{name}", np.array([[0, 1]], np.uint16))
+    masks("two/a.tif", np.array([[1, 0]], np.uint16))
+    result = compare(str(tmp_path / "one"), str(tmp_path / "two"))
+    assert result.masks.keys() == {"b_masks"}
+    assert result.notes == ("not compared, as others there are called NAME_masks: a.tif",)
+
+
+def test_two_masks_of_one_name_are_refused(masks, tmp_path):
+    for name in ("a_masks.tif", "a_masks.tiff"):
+        masks(name, np.array([[0, 1]], np.uint16))
+    with pytest.raises(BadInput, match=r"a_masks\.tif and a_masks\.tiff have one name"):
+        compare(str(tmp_path), str(tmp_path))
+
+
+def test_a_foreground_map_is_noticed(masks):
+    """All cells under one number are one object; a cell in one piece is no reason to doubt."""
+    blobs = np.zeros((8, 9), np.uint16)
+    blobs[1:3, 1:3] = blobs[5:7, 5:7] = 255
+    whole = np.where(np.arange(9) < 4, 1, 0) * np.ones((8, 1), np.uint16)
+    result = compare(masks("a.tif", blobs), masks("b.tif", whole.astype(np.uint16)))
+    (note,) = result.notes
+    assert note.startswith("a.tif of A has one label (255) in 2 pieces, compared as one object")
+
+
+def test_labels_that_floats_cannot_hold_are_refused(masks):
+    labels = np.array([[0, 2**24 + 2]], np.float32)
+    with pytest.raises(BadInput, match=r"16777218 as float32, which does not tell neighbouring"):
+        compare(masks("a.tif", labels), masks("b.tif", labels))
+    labels[0, 1] = 2**24
+    assert compare(masks("a.tif", labels), masks("b.tif", labels)).verdict == "identical"
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(BadInput, match=r"there is no file nowhere\.tif"):
+        compare("nowhere.tif", "elsewhere.tif", store=tmp_path)
+
+
 # -- runs ----------------------------------------------------------------------------------
 
 
@@ -268,6 +309,13 @@ def test_two_repeats_are_identical(small_store):
     assert not result.spec
 
 
+def test_a_key_twice_is_its_two_repeats(compare_changed, small_store, tmp_path):
+    """The first repeat compared with itself would be equal whatever the second is."""
+    compare_changed(threads=1)
+    root = tmp_path / "outputs"
+    assert compare(small_store.key, small_store.key, store=root).environment["threads"] == (2, 1)
+
+
 def test_a_key_alone_is_its_first_repeat(small_store):
     result = compare(small_store.key[:8], f"{small_store.key}/0", store=small_store.root)
     assert (result.verdict, result.differs) == ("identical", ())
@@ -295,6 +343,9 @@ def test_other_masks_are_found_in_the_files(compare_changed, first):
     result = compare_changed(labels=labels)
     assert (result.verdict, result.differs) == ("different", ("masks",))
     assert result.n_objects["lost"] == 1
+    (note,) = (note for note in result.notes if "manifest" in note)
+    assert note.startswith(f"the masks of {name} in ")
+    assert "/1 are others than its manifest says" in note
 
 
 def test_renumbered_masks_are_the_same_objects(compare_changed, first):

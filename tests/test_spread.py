@@ -527,6 +527,50 @@ def test_a_device_within_the_spread_of_seeds(store):
     assert spread_.n_seeds == 3
 
 
+def thread_profile(n):
+    name = f"cpu-{n}threads"
+    return {"profile": name, "profile_settings": {"device": "cpu", "name": name, "threads": n}}
+
+
+def test_one_profile_is_not_diluted_by_others_that_do_nothing(store):
+    """On five more profiles all is as on the first; on a sixth as many cells change as by seed."""
+    a = pick(store, seed=0, profile="cpu")
+    same = {name: a[1].masks(name) for name in a[1].manifest.masks}
+    for n in range(2, 7):
+        add_run(store, [(1.0, same)], truth=False, **thread_profile(n))
+    assert measure(store.runs()).decide("profile").within
+    far = images(6, without={12, 13, 14})
+    add_run(store, [(1.0, far)], truth=False, **thread_profile(7))
+    spread_ = measure(store.runs())
+    found = spread_.decide("profile")
+    means = spread_.axis("profile").distribution().mean, spread_.seeds.distribution().mean
+    assert means[0] < 0.5 * means[1]
+    assert not found.within
+    assert "and cpu-7threads" in found.contrast
+    assert found.sentence.startswith(f"{found.contrast}: ")
+    assert f" {found.contrast})" in spread_.sentence()
+    assert "less than seeds do" not in spread_.sentence()
+
+
+def test_repeats_of_one_mode_are_not_diluted_by_those_of_another(store):
+    """Strict repeats are equal; fast ones differ as much as seeds do, which the mean would hide."""
+    a = pick(store, seed=0, profile="cpu")
+    same = {name: a[1].masks(name) for name in a[1].manifest.masks}
+    far = images(6, without={12, 13, 14})
+    for seed in range(3):
+        _, repeat = pick(store, seed=seed, profile="cpu")
+        own = {name: repeat.masks(name) for name in repeat.manifest.masks}
+        add_run(store, [(1.0 + seed, own)] * 2, seed=seed, truth=False, batch_size=2)
+    add_run(store, [(1.0, same), (1.1, far)], truth=False, batch_size=2, mode="fast")
+    spread_ = measure(store.runs())
+    assert spread_.axis("repeats").distribution().mean < 0.3 * spread_.seeds.distribution().mean
+    found = spread_.decide("repeats")
+    assert not found.within
+    assert found.n_pairs == 1
+    assert "fast" in found.contrast
+    assert found.sentence.startswith(f"{found.contrast}: ")
+
+
 def test_two_seeds_are_not_enough(store):
     few = [run for run in store.runs() if run.spec.seed < 2]
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")

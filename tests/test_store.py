@@ -18,6 +18,7 @@ import tifffile
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record import store as store_module
+from cellrepro.record.digests import array_digest
 from cellrepro.record.store import MANIFEST, NOTEBOOK, WEIGHTS, Store
 
 
@@ -34,6 +35,7 @@ def fill(made_up):
         (folder / WEIGHTS).write_bytes(weights)
         masks = np.zeros((4, 5), np.uint16)
         masks[1:3, 1:3] = label
+        manifest.masks["cell"].digest = array_digest(masks.astype(np.uint32))
         tifffile.imwrite(folder / "masks" / "cell.tif", masks)
         tifffile.imwrite(folder / "data" / "cell.tif", np.full((4, 5), 9, np.uint8))
         tifffile.imwrite(folder / "data" / "cell_masks.tif", masks.astype(np.int32))
@@ -72,6 +74,35 @@ def test_keeps_a_repeat_whole(store, keep, made_up, wholeness):
     assert repeat.manifest.files.keys() == {WEIGHTS, "masks/cell.tif"}
     assert wholeness(store.root) == [f"{spec.key}/0"]
     assert {item.name for item in store.root.iterdir()} == {"runs", "data"}
+
+
+def test_masks_that_were_changed_afterwards_are_refused(store, keep, made_up):
+    repeat = keep(store, made_up.spec())
+    path = repeat.folder / "masks" / "cell.tif"
+    path.unlink()
+    tifffile.imwrite(path, np.ones((4, 5), np.uint16))
+    with pytest.raises(BadInput, match=r"cell\.tif are others than were stored: .* copy the store"):
+        repeat.masks("cell")
+    masks, digest = repeat.masks_on_disk("cell")
+    assert masks.all()
+    assert digest == array_digest(np.ones((4, 5), np.uint32))
+
+
+def test_two_references_are_two_repeats(store, keep, made_up):
+    spec, other = made_up.spec(), made_up.spec(seed=1)
+    keep(store, spec)
+    keep(store, other)
+    with pytest.raises(BadInput, match="has a single repeat; name two runs"):
+        store.find_two(spec.key, spec.key[:8])
+    keep(store, spec, repeat=1)
+
+    def names(a, b):
+        return [repeat.name.replace(spec.key, "one") for _, repeat in store.find_two(a, b)]
+
+    assert names(spec.key, spec.key[:8]) == ["one/0", "one/1"]
+    assert names(f"{spec.key}/1", spec.key) == ["one/1", "one/0"]
+    assert names(f"{spec.key}/1", f"{spec.key}/1") == ["one/1", "one/1"]
+    assert names(other.key, spec.key) == [f"{other.key}/0", "one/0"]
 
 
 def test_keeps_the_images_once_for_all_runs(store, keep, made_up, listing):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import json
 import math
 import sys
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cellrepro.auditing import TrainingAudit
     from cellrepro.compare.changes import ObjectChange
     from cellrepro.compare.masks import MaskComparison
+    from cellrepro.compare.weights import WeightsComparison
     from cellrepro.comparison import Comparison
     from cellrepro.divergence import Divergence
     from cellrepro.doctor import Diagnosis
@@ -261,7 +263,9 @@ def compare(
     a: Annotated[
         str, typer.Argument(help="KEY, KEY/REPEAT, a mask file, a folder, a weights file")
     ],
-    b: Annotated[str, typer.Argument(help="the other one, of the same kind")],
+    b: Annotated[
+        str, typer.Argument(help="the other one, of the same kind; the same KEY: its two repeats")
+    ],
     store: StoreOption = "outputs",
     as_json: JsonOption = False,
 ) -> int:
@@ -294,6 +298,7 @@ def diverge(
     as_json: JsonOption = False,
 ) -> int:
     """Name the first place where two runs part: stage, step, operation and line."""
+    from cellrepro.compare.verdicts import Verdict
     from cellrepro.diverging import diverge as diverge_two
 
     found = diverge_two(
@@ -306,7 +311,7 @@ def diverge(
         store=store,
     )
     _answer(as_json, _divergence_document(found), lambda: _divergence_lines(found))
-    return 0 if found.first is None else 1
+    return 0 if found.first is None and found.verdict != Verdict.VACUOUS else 1
 
 
 @_verb()
@@ -553,12 +558,7 @@ def _comparison_lines(result: Comparison) -> list[str]:
 
     lines = [f"{result.verdict}" + (f": {', '.join(result.differs)}" if result.differs else "")]
     if result.weights is not None:
-        w = result.weights
-        lines.append(
-            f"  weights: {w.n_differing} of {w.n_parameters} parameters differ, "
-            f"L2 {w.l2:.3g} (relative {w.relative_l2:.3g}), cosine {w.cosine:.6f}, "
-            f"largest {w.max_abs:.3g}" + (f" in {w.max_abs_name}" if w.max_abs_name else "")
-        )
+        lines += _weights_lines(result.weights)
     if result.masks:
         n = result.n_objects
         lines.append(
@@ -571,6 +571,34 @@ def _comparison_lines(result: Comparison) -> list[str]:
     for title, differing in (("spec", result.spec), ("environment", result.environment)):
         lines += [f"  {title} {name}: {a!r} and {b!r}" for name, (a, b) in differing.items()]
     return lines + [f"  note: {note}" for note in result.notes]
+
+
+def _weights_lines(w: WeightsComparison) -> list[str]:
+    """Distances, or in what the two are not one network."""
+    from cellrepro.cells.decoding import some
+
+    head = f"  weights: {w.n_differing} of {w.n_parameters} parameters differ, "
+    if math.isnan(w.l2):
+        lines = [f"{head}no distance over all of them"]
+    else:
+        lines = [
+            f"{head}L2 {w.l2:.3g} (relative {w.relative_l2:.3g}), cosine {w.cosine:.6f}, "
+            f"largest {w.max_abs:.3g}" + (f" in {w.max_abs_name}" if w.max_abs_name else "")
+        ]
+    lines += [
+        f"    only in {side}: {some(names)}"
+        for side, names in (("A", w.only_a), ("B", w.only_b))
+        if names
+    ]
+    for what, row_a, row_b in (("shapes", "shape", "shape_b"), ("types", "dtype", "dtype_b")):
+        others = [
+            f"{row.name} ({getattr(row, row_a)} and {getattr(row, row_b)})"
+            for row in w.per_tensor
+            if getattr(row, row_a) != getattr(row, row_b)
+        ]
+        if others:
+            lines.append(f"    other {what}: {some(others)}")
+    return lines
 
 
 _MOST_CHANGES = 12  # objects that are named on a screen; --json names them all
@@ -720,4 +748,10 @@ def _overrides(pairs: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command line; the contract's exit codes, and no traceback for a user's mistake."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, io.StringIO())
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # where there is no dash: \u2013
     app()

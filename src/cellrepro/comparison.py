@@ -153,9 +153,9 @@ def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:
     Parameters
     ----------
     a, b : str
-        ``KEY`` (then its first repeat) or ``KEY/REPEAT`` of the store, or the paths of two mask
-        files, two folders of masks (files of equal names are compared), or two
-        ``.safetensors`` files.
+        ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT`` of
+        the store, or the paths of two mask files, two folders of masks (files of equal names are
+        compared; where some are called ``NAME_masks``, only those), or two ``.safetensors`` files.
     store : str or Path
 
     Returns
@@ -171,7 +171,10 @@ def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:
     on_disk = [path.exists() for path in paths]
     if not any(on_disk):
         place = Store(store)
-        return compare_repeats(*_repeats(a, b, place), store=place)
+        for name, path in zip((a, b), paths, strict=True):
+            if path.suffix.lower() in (*MASK_FILES, *WEIGHT_FILES):
+                raise BadInput(f"there is no file {name}; expected two paths that exist")
+        return compare_repeats(*place.find_two(a, b), store=place)
     if not all(on_disk):
         missing = paths[on_disk.index(False)]
         raise BadInput(
@@ -259,7 +262,7 @@ def compare_repeats(
         environment,
         spec,
         (first.ap50, second.ap50),
-        tuple(notes + [f"vacuous: {reason}" for reason in first.vacuous]),
+        tuple(notes + [f"vacuous: {reason}" for reason in _vacuous(first, second)]),
         spread,
     )
 
@@ -267,15 +270,13 @@ def compare_repeats(
 _EQUAL = (Verdict.IDENTICAL, Verdict.VACUOUS)
 
 
+def _vacuous(a: Manifest, b: Manifest) -> list[str]:
+    return list(dict.fromkeys([*a.vacuous, *b.vacuous]))
+
+
 def _weights_verdict(weights: WeightsComparison, a: Manifest, b: Manifest) -> Verdict:
     untrained = any(m.weights is not None and m.weights.n_changed == 0 for m in (a, b))
     return Verdict.VACUOUS if weights.equal and untrained else weights.verdict
-
-
-def _repeats(a: str, b: str, store: Store) -> tuple[tuple[Run, Repeat], tuple[Run, Repeat]]:
-    run_a, repeat_a = store.find(a)
-    run_b, repeat_b = store.find(b)
-    return (run_a, repeat_a or run_a.repeats[0]), (run_b, repeat_b or run_b.repeats[0])
 
 
 def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str]]:
@@ -288,7 +289,17 @@ def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str
             f"{a.name} and {b.name} segmented no image of the same name; compare runs over the "
             "same images"
         )
-    return {name: compare_masks(a.masks(name), b.masks(name)) for name in shared}, notes
+    masks = {}
+    for name in shared:
+        sides = [repeat.masks_on_disk(name) for repeat in (a, b)]
+        masks[name] = compare_masks(*(labels for labels, _ in sides))
+        notes += [
+            f"the masks of {name} in {repeat.name} are others than its manifest says: the file was "
+            "changed or damaged after the run"
+            for repeat, (_, digest) in zip((a, b), sides, strict=True)
+            if digest != repeat.manifest.masks[name].digest
+        ]
+    return masks, notes
 
 
 def _compare_folders(a: Path, b: Path) -> Comparison:
@@ -300,10 +311,13 @@ def _compare_folders(a: Path, b: Path) -> Comparison:
             f"expected folders with masks ({', '.join(MASK_FILES)}) of equal names"
         )
     alone = sorted(files_a.keys() ^ files_b.keys())
-    notes = (f"only one side has {', '.join(alone)}",) if alone else ()
+    notes = [f"only one side has {', '.join(alone)}"] if alone else []
+    passed = sorted({name for folder in (a, b) for name in _passed_over(folder)})
+    if passed:
+        notes.append(f"not compared, as others there are called NAME_masks: {', '.join(passed)}")
     return _of_masks(
         {name: (read_labels(files_a[name]), read_labels(files_b[name])) for name in shared},
-        notes,
+        tuple(notes),
         complete=not alone,
     )
 
@@ -326,7 +340,27 @@ def _numeric_classes(a: Manifest, b: Manifest) -> tuple[dict[str, tuple[Any, Any
 def _mask_files(folder: Path) -> dict[str, Path]:
     files = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in MASK_FILES]
     marked = [path for path in files if path.stem.endswith("_masks")]
-    return {path.stem: path for path in marked or files}
+    chosen: dict[str, Path] = {}
+    for path in marked or files:
+        if path.stem in chosen:
+            raise BadInput(
+                f"{chosen[path.stem]} and {path.name} have one name; expected one mask file of "
+                "each, remove the one that does not count"
+            )
+        chosen[path.stem] = path
+    return chosen
+
+
+def _passed_over(folder: Path) -> list[str]:
+    """Files that might be masks beside others that are marked as such; images are none."""
+    stems = {path.stem: path.name for path in folder.iterdir() if path.suffix.lower() in MASK_FILES}
+    if not any(stem.endswith("_masks") for stem in stems):
+        return []
+    return [
+        name
+        for stem, name in stems.items()
+        if not stem.endswith("_masks") and f"{stem}_masks" not in stems
+    ]
 
 
 def _of_masks(
@@ -341,10 +375,30 @@ def _of_masks(
             masks[name] = compare_masks(a, b)
         except BadInput as error:
             raise BadInput(f"{name}: {error}") from error
+        notes += _remarks(name, masks[name], (a, b))
     verdicts = [result.verdict for result in masks.values() if result.verdict != Verdict.VACUOUS]
     verdict = combine(verdicts if complete else [*verdicts, Verdict.DIFFERENT])
     differs = ("masks",) if verdict not in _EQUAL else ()
     return Comparison(verdict, differs, masks, notes=notes)
+
+
+def _remarks(
+    name: str, found: MaskComparison, sides: tuple[np.ndarray, np.ndarray]
+) -> tuple[str, ...]:
+    """What looks like a foreground map: one object, and it in pieces."""
+    from scipy import ndimage
+
+    remarks = []
+    for side, labels, n in zip("AB", sides, (found.n_objects_a, found.n_objects_b), strict=True):
+        if n != 1:
+            continue
+        _, n_pieces = ndimage.label(labels, structure=np.ones((3,) * labels.ndim))
+        if n_pieces > 1:
+            remarks.append(
+                f"{name} of {side} has one label ({labels.max()}) in {n_pieces} pieces, compared "
+                "as one object; if this is a foreground map, label it first (scipy.ndimage.label)"
+            )
+    return tuple(remarks)
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -81,7 +81,7 @@ def diverge(
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise BadInput(f"{name} is {number!r}; expected a whole number, {least} or more")
     place = Store(store)
-    sides = _sides(a, b, place)
+    sides = place.find_two(a, b)
     found = _ledgers_compared(*sides)
     comparison = compare_repeats(*sides)
     told = Divergence(
@@ -174,19 +174,6 @@ def _by_image(
     return told
 
 
-def _sides(a: str, b: str, store: Store) -> tuple[Side, Side]:
-    run_a, repeat_a = store.find(a)
-    run_b, repeat_b = store.find(b)
-    if repeat_a is None and repeat_b is None and run_a.key == run_b.key:
-        if len(run_a.repeats) < 2:
-            raise BadInput(
-                f"run {run_a.key} has a single repeat; name two runs, or train a second repeat "
-                "with --repeats 2"
-            )
-        return (run_a, run_a.repeats[0]), (run_b, run_b.repeats[1])
-    return (run_a, repeat_a or run_a.repeats[0]), (run_b, repeat_b or run_b.repeats[0])
-
-
 # -- stage by stage ------------------------------------------------------------------------
 
 
@@ -254,7 +241,7 @@ def _of_files(repeat: Repeat) -> list[Entry]:
     if repeat.weights is not None:
         ledger.add("weights", "stored file", file_digest(repeat.weights))
     for image, record in repeat.manifest.masks.items():
-        labels = repeat.masks(image)
+        labels, _ = repeat.masks_on_disk(image)
         ledger.add("masks", f"{image} stored file", array_digest(labels), value=record.n_objects)
     return ledger.entries
 

@@ -524,7 +524,13 @@ def _refuse_other_than_labels(file: Path, labels: np.ndarray, largest: int) -> N
             f"{file}: labels of type {labels.dtype}, expected whole numbers; save them as 16-bit"
         )
     _refuse_not_finite(file, labels)
-    if labels.dtype.kind == "f":
+    if labels.dtype.kind == "f" and labels.size:
+        exact = 2 ** (np.finfo(labels.dtype).nmant + 1)
+        if labels.max() > exact:
+            raise Problem(
+                f"{file}: labels up to {labels.max():.0f} as {labels.dtype}, which does not tell "
+                f"neighbouring numbers above {exact} apart; save the labels as whole numbers"
+            )
         n_bad = int(np.count_nonzero(labels != np.rint(labels)))
         if n_bad:
             raise Problem(

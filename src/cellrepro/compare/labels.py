@@ -34,7 +34,10 @@ def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
     BadInput
         If it is not of integers, has negative or too large labels, or is not 2-D or 3-D.
     """
-    image = np.asarray(masks)
+    try:
+        image = np.asarray(masks)
+    except ValueError as error:  # rows of other lengths
+        raise BadInput(f"{name} is no array ({error}); give one of shape (Y, X)") from error
     if image.dtype.kind not in "iu":
         raise BadInput(
             f"{name} has dtype {image.dtype}, and a label image holds integers, 0 for background "

@@ -31,6 +31,9 @@ MEASURES = ("changed", "ppm", "ap", "ap50")
 """Share of cells without a counterpart; differing pixels per million; 1 - AP, mean over IoU 0.5
 to 0.95; 1 - AP at 0.5."""
 
+DRAWN = ("seed", "data_seed")
+"""Axes whose values are draws from many, not chosen ones."""
+
 # These only hold the interpreter together, or write files.
 _NO_NUMBERS = ("python", "papermill", "safetensors")
 
@@ -120,6 +123,10 @@ class Pair:
         Objects kept, moved, lost, gained, split and merged over all images.
     worst : tuple of (str, float)
         The image with most differing pixels per million, and how many.
+    settings : str
+        The same for pairs in surroundings that differ in `DRAWN` only.
+    setting : str
+        What of these settings varies among the runs, in words.
     """
 
     axis: str
@@ -136,6 +143,21 @@ class Pair:
     found: Differences
     kinds: Mapping[str, int]
     worst: tuple[str, float]
+    settings: str = ""
+    setting: str = ""
+
+    @property
+    def contrast(self) -> tuple:
+        """The same for pairs that differ from each other in draws only."""
+        drawn = self.axis in (*DRAWN, "repeats")
+        return (self.settings, () if drawn else tuple(sorted(self.units)))
+
+    @property
+    def contrast_named(self) -> str:
+        """As in "between cpu and cuda, in strict"; empty where nothing is to be told apart."""
+        drawn = self.axis in (*DRAWN, "repeats")
+        parts = [] if drawn else [f"between {self.name_a} and {self.name_b}"]
+        return ", ".join([*parts, *([f"in {self.setting}"] if self.setting else [])])
 
     @property
     def n_images(self) -> int:
@@ -278,6 +300,8 @@ class Candidate:
     a: Sample
     b: Sample
     order: tuple[int, ...] = ()
+    settings: str = ""
+    setting: str = ""
 
 
 def choose(samples: Sequence[Sample], axis: str, most: int) -> tuple[list[Candidate], int]:
@@ -310,22 +334,28 @@ def choose(samples: Sequence[Sample], axis: str, most: int) -> tuple[list[Candid
         members.sort(key=lambda sample: _sort_key(axis, sample))
         n, turns = _pairs_among(members, axis)
         n_pairs += n
-        surroundings = value_digest([str(fact) for fact in members[0].but(*freed)])
-        context = _context(members[0], varying, freed)
-        streams.append(_candidates(axis, context, surroundings, number, members, turns))
+        streams.append(_candidates(axis, members, varying, number, turns))
     return list(itertools.islice(_in_turn(streams), most)), n_pairs
 
 
 def _candidates(
     axis: str,
-    context: str,
-    surroundings: str,
-    number: int,
     members: Sequence[Sample],
+    varying: Sequence[str],
+    number: int,
     turns: Iterable[tuple[int, int]],
 ) -> Iterator[Candidate]:
+    freed = _FREED.get(axis, (axis,))
+    one = members[0]
+    surroundings, settings = (
+        value_digest([str(fact) for fact in one.but(*names)]) for names in (freed, freed + DRAWN)
+    )
+    context, setting = (_context(one, varying, names) for names in (freed, freed + DRAWN))
     for i, j in turns:
-        yield Candidate(axis, context, surroundings, members[i], members[j], (number, i, j))
+        order = (number, i, j)
+        yield Candidate(
+            axis, context, surroundings, members[i], members[j], order, settings, setting
+        )
 
 
 def _in_turn(streams: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
@@ -522,6 +552,8 @@ class MaskPairs:
             found=_differences(images, found),
             kinds={kind: int(n) for kind, n in zip(_KINDS, kinds, strict=True)},
             worst=worst,
+            settings=candidate.settings,
+            setting=candidate.setting,
         )
 
     def _found(self, image: str, a: Repeat, b: Repeat) -> _Found:

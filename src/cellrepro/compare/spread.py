@@ -36,6 +36,13 @@ that over the pairs of seeds in the same surroundings, and L = log(d / s):
    question scatter more. t is Student's with Satterthwaite's degrees of freedom.
 4. The same holds for differing pixels per million.
 
+Pairs are taken together over what is drawn only, seeds and data seeds. What was chosen is judged
+by itself: each two profiles, modes, machines or versions, and repeats in each setting, are a
+*contrast*, with the seeds of either side as yardsticks; where neither side has three, those of all
+runs on the axis. An axis is within the spread of seeds only if each of its contrasts that differs
+is, held against each yardstick; otherwise a device that does more than seeds would pass in the
+company of some that do nothing. No claim is made more often by that, as all must hold at 95 % each.
+
 Counts get half a cell (half a pixel) more, so that nothing changed on few cells is weak evidence.
 A bootstrap over images alone is not enough: where an axis does exactly what seeds do and runs
 differ among each other, many images leave it certain of whichever mean happens to be smaller, so
@@ -44,9 +51,10 @@ it would claim within-spread up to half of the time.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -55,6 +63,7 @@ import numpy as np
 from cellrepro.compare.masks import MaskComparison
 from cellrepro.compare.pairs import (
     AXES,
+    DRAWN,
     MEASURES,
     Candidate,
     MaskPairs,
@@ -101,7 +110,6 @@ _TITLES = {
     "images_per_epoch": "images per epoch",
     "ledger": "ledgers",
 }
-_DRAWN = ("seed", "data_seed")  # values that are draws from many, not chosen ones
 _N_RESAMPLES = 2000
 _RANDOM_SEED = 20261101
 _FURTHEST = 700.0  # exp of more overflows
@@ -182,7 +190,7 @@ class Axis:
         A seed with which nothing was found would make the spread of seeds large, and everything
         else small beside it.
         """
-        return [p for p in self.told if not (self.name in _DRAWN and p.one_sided)]
+        return [p for p in self.told if not (self.name in DRAWN and p.one_sided)]
 
     @property
     def n_vacuous(self) -> int:
@@ -256,6 +264,9 @@ class Decision:
     changed_ratio, ppm_ratio : float
         How many times what seeds do the difference may be: the upper end of the one-sided 95 %
         interval; NaN where the rule could not be applied.
+    contrast : str
+        Where several were judged: the one this is about, the least favourable, as in "between cpu
+        and cuda".
     """
 
     within: bool
@@ -268,6 +279,7 @@ class Decision:
     ppm: tuple[float, float] = (math.nan, math.nan)
     changed_ratio: float = math.nan
     ppm_ratio: float = math.nan
+    contrast: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,6 +311,11 @@ class Spread:
         ----------
         name : str
             Of an axis with pairs, not ``seed``.
+
+        Returns
+        -------
+        Decision
+            Of its least favourable contrast.
         """
         axis = self.axis(name)
         if axis is None or name == "seed":
@@ -314,15 +331,39 @@ class Spread:
 
     def _decide(self, name: str) -> Decision:
         pairs = [pair for axis in self.axes if axis.name == name for pair in axis.evidence]
+        contrasts = list(_grouped(pairs, lambda pair: pair.contrast).values())
+        differing = [
+            group for group in contrasts if any(p.verdict == Verdict.DIFFERENT for p in group)
+        ]
+        decided = [
+            replace(one, contrast=group[0].contrast_named if len(contrasts) > 1 else "")
+            for group in differing or [pairs]
+            for one in self._decide_contrast(group, pairs)
+        ]
+        return _named(max(decided, key=_objection))
+
+    def _decide_contrast(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> list[Decision]:
+        """Pairs that differ in draws only, beside each yardstick.
+
+        Those are the seeds of either side; where neither has enough, of all runs on the axis.
+        """
+        beside = [self._seeds_beside(some) for some in (pairs, axis)]
+        enough = [
+            [group for group in groups if len(_levels(group)) >= FEWEST_SEEDS] for groups in beside
+        ]
+        most = sorted(beside[1], key=lambda group: -len(_levels(group)))[:1]
+        chosen = enough[0] or enough[1] or most
+        yardsticks = _grouped(itertools.chain.from_iterable(chosen), lambda pair: pair.settings)
+        return [decide(pairs, seeds) for seeds in yardsticks.values()] or [decide(pairs, [])]
+
+    def _seeds_beside(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """Pairs of seeds in surroundings in which some of these runs were."""
         runs = {repeat.manifest.key for pair in pairs for repeat in (pair.a, pair.b)}
-        beside = [
+        return [
             group
             for group in _by_surroundings(self._seed_pairs).values()
             if any(repeat.manifest.key in runs for pair in group for repeat in (pair.a, pair.b))
         ]
-        enough = [group for group in beside if len(_levels(group)) >= FEWEST_SEEDS]
-        chosen = enough or sorted(beside, key=lambda group: -len(_levels(group)))[:1]
-        return decide(pairs, [pair for group in chosen for pair in group])
 
     @property
     def _seed_pairs(self) -> list[Pair]:
@@ -536,7 +577,7 @@ def _pair_weights(axis: Axis) -> tuple[str, Values | None]:
     """How often each pair counts in each resample, shape (B, P), and what was resampled."""
     pairs = axis.evidence
     one_place = len({pair.surroundings for pair in pairs}) == 1
-    by_runs = axis.name in _DRAWN or (axis.name == "repeats" and one_place)
+    by_runs = axis.name in DRAWN or (axis.name == "repeats" and one_place)
     units = [pair.units if by_runs else (pair.surroundings,) for pair in pairs]
     names = sorted({name for unit in units for name in unit})
     if len(names) < FEWEST_SEEDS:
@@ -571,14 +612,24 @@ def _levels(pairs: Iterable[Pair]) -> list[str]:
     return sorted({unit for pair in pairs for unit in pair.units})
 
 
-def _by_surroundings(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
-    found: dict[str, list[Pair]] = defaultdict(list)
+def _by_surroundings(pairs: Iterable[Pair]) -> dict[Hashable, list[Pair]]:
+    return _grouped(pairs, lambda pair: pair.surroundings)
+
+
+def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> dict[Hashable, list[Pair]]:
+    found: dict[Hashable, list[Pair]] = defaultdict(list)
     for pair in pairs:
-        found[pair.surroundings].append(pair)
+        found[key(pair)].append(pair)
     return found
 
 
 # -- the rule -------------------------------------------------------------------------------
+
+
+def _objection(found: Decision) -> tuple[bool, bool, float]:
+    """How much a decision speaks against within-spread; a ratio says more than no answer."""
+    largest = max(found.changed_ratio, found.ppm_ratio)
+    return (not found.within, not math.isnan(largest), 0.0 if math.isnan(largest) else largest)
 
 
 def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
@@ -696,6 +747,15 @@ def _decision_sentence(found: Decision) -> str:
     )
 
 
+def _named(found: Decision) -> Decision:
+    """With the contrast in its sentence."""
+    if not found.contrast:
+        return found
+    told = math.isnan(found.changed_ratio)  # a reason, which is read up to its colon
+    text = f"{found.sentence} ({found.contrast})" if told else f"{found.contrast}: {found.sentence}"
+    return replace(found, sentence=text)
+
+
 def _times(ratio: float) -> str:
     return f"{ratio:.2g} times" if ratio < 100 else "over 100 times"
 
@@ -703,10 +763,10 @@ def _times(ratio: float) -> str:
 def _clause(axis: Axis, decision: Decision) -> str:
     if not axis.evidence:
         return f"{axis.doing} cannot be judged, as no cells were found"
-    text = (
-        f"{axis.doing} moved {share_text(axis.distribution().mean)} of the cells "
-        f"({_amount(len(axis.evidence), 'pair')}, {_amount(axis.n_images, 'image')})"
-    )
+    over = f"{_amount(len(axis.evidence), 'pair')}, {_amount(axis.n_images, 'image')}"
+    if decision.contrast and not math.isnan(decision.changed[0]) and axis.differing:
+        over += f"; {share_text(decision.changed[0])} {decision.contrast}"
+    text = f"{axis.doing} moved {share_text(axis.distribution().mean)} of the cells ({over})"
     if decision.within:
         return f"{text}, less than seeds do"
     return text

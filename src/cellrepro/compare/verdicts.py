@@ -22,9 +22,10 @@ class Verdict(StrEnum):
 
 
 # Strongest objection first. A difference is a finding whatever else was compared, so it comes
-# before everything. Then VACUOUS: it stands before the two kinds of equality, because ten equal
-# images and one on which nothing was found do not add up to "all equal". It stands behind
-# WITHIN_SPREAD, because a measured difference says more than the absence of evidence.
+# before everything. Then VACUOUS: it stands before the two kinds of equality, because equal masks
+# and weights that were never trained do not add up to "all equal". Images on which neither side
+# found anything are left out by those who compare several, as long as there are others. It stands
+# behind WITHIN_SPREAD, because a measured difference says more than the absence of evidence.
 _MOST_TELLING_FIRST = (
     Verdict.DIFFERENT,
     Verdict.WITHIN_SPREAD,

@@ -123,8 +123,10 @@ def make_spec(**fields: Any) -> Spec:
 
 def explain(error: ValidationError) -> str:
     """A validation error as one sentence a user can act on."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'value'} is {problem['input']!r}: "
-        f"{problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors()
-    )
+    told = []
+    for problem in error.errors():
+        given = f"{'.'.join(str(part) for part in problem['loc']) or 'value'} is "
+        message = problem["msg"].removeprefix("Value error, ")
+        says_so = message.startswith((given, "unknown "))
+        told.append(message if says_so else f"{given}{problem['input']!r}: {message}")
+    return "; ".join(told)

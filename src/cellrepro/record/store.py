@@ -32,7 +32,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.record.digests import file_digest
+from cellrepro.record.digests import array_digest, file_digest
 from cellrepro.record.manifest import Manifest
 from cellrepro.record.spec import KEY_LENGTH, Spec
 
@@ -51,6 +51,9 @@ _LOCK = ".lock"
 _UNLOCKED = "new-"
 _MAKING_SECONDS = 600
 _TRIES = 100
+
+
+_RESTORE = "copy the store again, or remove that repeat's folder and run it again"
 
 
 @dataclass(frozen=True)
@@ -93,18 +96,33 @@ class Repeat:
         Raises
         ------
         BadInput
-            If the stored file is gone or damaged.
+            If the stored file is gone or damaged, or holds others than the manifest says.
+        """
+        masks, digest = self.masks_on_disk(image)
+        record = self.manifest.masks[image]
+        if digest != record.digest:
+            raise BadInput(
+                f"the masks {self.folder / record.file} are others than were stored: their digest "
+                f"is {digest[:12]}, expected {record.digest[:12]} from the manifest; {_RESTORE}"
+            )
+        return masks
+
+    def masks_on_disk(self, image: str) -> tuple[np.ndarray, str]:
+        """The labels of one image as they lie there now, and their digest.
+
+        Raises
+        ------
+        BadInput
+            If the stored file is gone or cannot be read.
         """
         import tifffile
 
         path = self.folder / self.manifest.masks[image].file
         try:
-            return tifffile.imread(path)
+            masks = tifffile.imread(path)
         except (OSError, ValueError) as error:
-            raise BadInput(
-                f"the masks {path} cannot be read ({error}); copy the store again, or remove that "
-                "repeat's folder and run it again"
-            ) from error
+            raise BadInput(f"the masks {path} cannot be read ({error}); {_RESTORE}") from error
+        return masks, array_digest(masks.astype(np.uint32, copy=False))
 
 
 @dataclass(frozen=True)
@@ -198,6 +216,29 @@ class Store:
             f"run {run.key} has no repeat {index!r}; it has "
             f"{', '.join(repeat.folder.name for repeat in run.repeats)}"
         )
+
+    def find_two(self, a: str, b: str) -> tuple[tuple[Run, Repeat], tuple[Run, Repeat]]:
+        """The two repeats that two references mean.
+
+        Parameters
+        ----------
+        a, b : str
+            As of `find`. A key alone is its first repeat; the same key twice its first two.
+
+        Raises
+        ------
+        BadInput
+            If one of them is not found, or the one run named twice has a single repeat.
+        """
+        (run_a, repeat_a), (run_b, repeat_b) = self.find(a), self.find(b)
+        if repeat_a is None and repeat_b is None and run_a.key == run_b.key:
+            if len(run_a.repeats) < 2:
+                raise BadInput(
+                    f"run {run_a.key} has a single repeat; name two runs, or train a second repeat "
+                    "with --repeats 2"
+                )
+            return (run_a, run_a.repeats[0]), (run_b, run_b.repeats[1])
+        return (run_a, repeat_a or run_a.repeats[0]), (run_b, repeat_b or run_b.repeats[0])
 
     def image(self, data_digest: str, name: str) -> np.ndarray | None:
         """A segmented image, shape (Y, X) or (Y, X, C), or none if it was not kept."""

@@ -385,6 +385,7 @@ def agreement_view(chapter: Chapter) -> dict[str, Any] | None:
     over = f"{amount(n_runs, 'run')} with {amount(n_results, 'different result')}"
     rows = [_stability_row(chapter, repeats, one) for one in agreement.objects]
     unstable = [row for row in rows if row["runs_with"] < n_runs]
+    least = [one for one in agreement.objects if one.n_runs_with < n_runs][:_MOST_CELLS]
     return {
         "sentence": f"{n_stable} of {amount(n_cells, 'cell')} "
         f"({share_text(n_stable / n_cells) if n_cells else '–'}) are in all {n_runs} runs, "
@@ -407,7 +408,7 @@ def agreement_view(chapter: Chapter) -> dict[str, Any] | None:
             ),
             alt="The least stable cells: "
             + "; ".join(
-                f"at y {row['y']}, x {row['x']} in {row['runs_with']} of {n_runs} runs"
+                f"at y {row['y']:.0f}, x {row['x']:.0f} in {row['runs_with']} of {n_runs} runs"
                 for row in unstable[:_MOST_CELLS]
             )
             + ".",
@@ -415,7 +416,10 @@ def agreement_view(chapter: Chapter) -> dict[str, Any] | None:
             "that have them and what the other runs have there.",
             data=table_file(f"least-stable-{image}", unstable[:_MOST_CELLS]),
         ),
-        "rows": unstable[:_MOST_CELLS],
+        "rows": [
+            row | {"example": which(_without(chapter, repeats, one), n_runs, "run", most=3)}
+            for row, one in zip(unstable, least, strict=False)
+        ],
         "n_unstable": len(unstable),
         "over": over,
     }
@@ -454,14 +458,16 @@ def _stable_share(agreement: Agreement) -> float:
 
 
 def _stability_row(chapter: Chapter, repeats: Sequence[Repeat], one: Stability) -> dict[str, Any]:
-    having = set(one.runs)
-    without = [chapter.label(repeat) for i, repeat in enumerate(repeats) if i not in having]
     return {
-        "y": round(one.position[-2]),
-        "x": round(one.position[-1]),
+        **dict(zip("zyx"[-len(one.position) :], np.round(one.position, 2).tolist(), strict=True)),
         "area": one.area,
         "runs_with": one.n_runs_with,
         "share": round(one.share, 4),
         "mean_iou": round(one.mean_iou, 4),
-        "without": which(without, len(repeats), "run", most=3),
+        "without": "; ".join(_without(chapter, repeats, one)),
     }
+
+
+def _without(chapter: Chapter, repeats: Sequence[Repeat], one: Stability) -> list[str]:
+    having = set(one.runs)
+    return [chapter.label(repeat) for i, repeat in enumerate(repeats) if i not in having]

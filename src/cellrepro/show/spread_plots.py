@@ -262,7 +262,7 @@ def _answer(spread: Spread, axis: Axis) -> str:
     if math.isnan(found.changed_ratio):
         return "? " + found.sentence.partition(":")[0]
     if found.changed[0] > found.changed[1]:
-        return "≠ more than seeds do on average"
+        return "≠ more than seeds do" + (" in one case" if found.contrast else " on average")
     return "≠ not shown to be less than seeds do"
 
 
