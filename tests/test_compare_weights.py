@@ -806,6 +806,38 @@ def test_the_order_and_size_of_pieces_is_irrelevant(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.max_abs, table.max_abs)
 
 
+@pytest.mark.parametrize("noise", [1, 1e-6], ids=["far", "close"])
+def test_more_networks_than_one_matrix_product_holds(tmp_path, noise):
+    x = np.array(spread(np.random.default_rng(7), 43, 700, noise=noise))
+    table = similarity([saved(tmp_path / str(i), w=row) for i, row in enumerate(x)])
+    apart = x[:, None] - x
+    np.testing.assert_allclose(table.l2, np.sqrt((apart**2).sum(2)), rtol=1e-12, atol=0)
+    np.testing.assert_array_equal(table.max_abs, np.abs(apart).max(2))
+    np.testing.assert_array_equal(table.cosine, table.cosine.T)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[1.2e154, 0], [-1.2e154, 0], [1.2e154, 1e140]],
+        [[0.968e154, 0], [0.9285e154, 0], [0.968e154, 1e140]],
+    ],
+    ids=["squares of differences too", "twice the products do not"],
+)
+def test_tables_where_sums_of_squares_leave_float64(tmp_path, rows):
+    files = [saved(tmp_path / str(i), w=np.array(row)) for i, row in enumerate(rows)]
+    table = agrees_with_pairs(files)
+    assert table.l2[0, 2] == 1e140
+    assert table.max_abs[0, 1] == rows[0][0] - rows[1][0]
+
+
+def test_tables_where_squares_of_differences_are_lost(tmp_path):
+    files = [saved(tmp_path / str(x), w=np.array([1, x])) for x in (0, 1e-170)]
+    table = similarity(files)
+    assert table.l2[0, 1] == table.max_abs[0, 1] == 1e-170
+    assert table.layer_l2[0, 0, 1] > 0
+
+
 # Distributions of differences
 
 

@@ -15,6 +15,7 @@ their distance from the subtracted one, leaves room for more than was found befo
 All is decided piece by piece, while a piece of every file is in memory.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +40,11 @@ from cellrepro.errors import BadInput
 
 _PIECE_VALUES = 2**23  # parameters read at a time over all files: 32 MiB of float32, twice
 _BLOCK_VALUES = 2**18  # of those in float64 at a time: 2 MiB
-# Columns of one matrix product: so few that OpenBLAS (0.3.31) does not divide the product of 20
-# networks among threads, which would change the order of its sums, and that both factors stay in
-# the nearest cache. Measured as fast as any other width.
-_COLUMNS = 512
-_PAIRS_AT_ONCE = 2**15  # differences of single parameters in memory at a time
+# Of one matrix product: so few that OpenBLAS (0.3.31) does not divide it among threads, which
+# would change the order of its sums and takes many times as long where the processors are busy;
+# and that both factors stay in the nearest cache.
+_ROWS, _COLUMNS = 20, 512
+_PAIRS_AT_ONCE = 2**13  # differences of single parameters in memory at a time: 64 KiB
 # A squared distance below this share of the two squared lengths is computed with a network
 # subtracted: first generously, since ranges tell more of what is left; then as rounding asks.
 _FAR_APART = 0.4
@@ -226,9 +227,10 @@ def _fill_in_one_network(
     layers = layer_groups(files[0].tensors)
     totals = _Totals.zero(len(files), len(layers))
     if len(files) > 1:  # one alone is at distance 0 from itself, unread
+        memory = _Memory()
         for name, bits in in_step(files, _PIECE_VALUES):
             dtypes = [file.tensors[name].dtype for file in files]
-            totals.add(layers.index(layer_group(name)), bits, dtypes)
+            totals.add(layers.index(layer_group(name)), bits, dtypes, memory)
     rows, columns = np.ix_(members, members)
     result.equal[rows, columns] = totals.equal
     result.max_abs[rows, columns] = totals.largest
@@ -291,7 +293,9 @@ class _Totals:
             np.ones((n_files, n_files), bool),
         )
 
-    def add(self, layer: int, bits: Sequence[Bits], dtypes: Sequence[str]) -> None:
+    def add(
+        self, layer: int, bits: Sequence[Bits], dtypes: Sequence[str], memory: "_Memory"
+    ) -> None:
         """Count a piece of a tensor of that layer in, given from every file."""
         leaders, kinds = _distinct(bits, dtypes)
         every_pair = np.ix_(kinds, kinds)
@@ -306,7 +310,7 @@ class _Totals:
         for start in range(0, len(bits[0]), step):
             part = [(b[start : start + step], dtype) for b, dtype in rows]
             with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
-                block = _Block(part, known, near, expected_close=close)
+                block = _Block(part, known, near, memory, expected_close=close)
             close = block.close
             self.squares[layer] += block.squares[kinds]
             self.apart[layer] += block.apart[every_pair]
@@ -333,6 +337,24 @@ def _distinct(bits: Sequence[Bits], dtypes: Sequence[str]) -> tuple[list[int], N
     return leaders, kinds
 
 
+class _Memory:
+    """Arrays to compute one block after the other in.
+
+    They are kept because new memory costs more than what is computed in it: the system hands it
+    out page by page, and takes it back after every block.
+    """
+
+    def __init__(self) -> None:
+        self._flat: dict[str, NDArray[np.float64]] = {}
+
+    def array(self, name: str, *shape: int) -> NDArray[np.float64]:
+        """The one of that name, with anything in it."""
+        n = math.prod(shape)
+        if name not in self._flat or self._flat[name].size < n:
+            self._flat[name] = np.empty(n)
+        return self._flat[name][:n].reshape(shape)
+
+
 class _Block:
     """All pairs of D networks over some parameters, of which no two have equal bits throughout.
 
@@ -353,36 +375,38 @@ class _Block:
         rows: Sequence[tuple[Bits, str]],
         known: Matrix,
         near: Matrix,
+        memory: _Memory,
         *,
         expected_close: bool,
     ):
         self._rows = rows
+        self._memory = memory
         n = len(rows)
-        self._x = _in_columns(rows)
-        self.squares = np.einsum("kns,kns->n", self._x, self._x)
-        self.apart, self.product = np.zeros((2, n, n))
+        self._x = _in_columns(rows, memory)
+        self.apart = np.zeros((n, n))
         self.largest = known.copy()
+        if expected_close:
+            self.squares = np.einsum("kns,kns->n", self._x, self._x)
+        else:
+            self.product = _products(self._x)
+            self.squares = np.diag(self.product).copy()
         finite = np.isfinite(self.squares)
         self._open = finite[:, None] & finite & ~np.eye(n, dtype=bool)
+        sums = self.squares[:, None] + self.squares
         if not expected_close:
-            self._from_products()
+            apart = sums - 2 * self.product
+            good = _not_cancelled(apart, sums, _FAR_APART)
+            self._settle(self._x, np.arange(n), apart, good, self.squares)
         while self._open.any():
             self._from_differences(near)
-        sums = self.squares[:, None] + self.squares
         self.close = bool((self.apart < _FAR_APART * sums).all())
         if expected_close and self.close:
             self.product = (sums - self.apart) / 2  # which cannot cancel
         elif expected_close:
-            self.product = _products(self._x, self.squares)
+            self.product = _products(self._x)
         for i in np.flatnonzero(~finite):
             for j in range(n):
                 self._one_pair(int(i), j)
-
-    def _from_products(self) -> None:
-        self.product = _products(self._x, self.squares)
-        sums = self.squares[:, None] + self.squares
-        apart = sums - 2 * self.product
-        self._settle(self._x, np.arange(len(sums)), self.squares, apart, sums, _FAR_APART)
 
     def _from_differences(self, near: Matrix) -> None:
         """Settle those pairs that are closer to each other than to the network subtracted."""
@@ -390,41 +414,45 @@ class _Block:
         waiting = self._open.sum(1)
         middle = np.where(waiting == waiting.max(), np.where(self._open, near, 0).sum(1), np.inf)
         one = int(np.argmin(middle))
-        others = np.flatnonzero(self._open[one])
-        d = self._x[:, others] - self._x[:, one : one + 1]
-        squares = np.einsum("kns,kns->n", d, d)
-        size = np.maximum(d.max((0, 2)), -d.min((0, 2)))
+        which = np.flatnonzero(self._open[one] | (np.arange(len(waiting)) == one))
+        d = self._memory.array("differences", len(self._x), len(which), _COLUMNS)
+        rows = self._x
+        if len(which) < len(waiting):
+            rows = np.take(self._x, which, axis=1, out=d, mode="clip")  # "raise" would copy twice
+        np.subtract(rows, self._x[:, one : one + 1], out=d)
+        products = _products(d)
+        squares = np.diag(products).copy()
         # Squares below 1e-308 are 0 in float64, and only equal values have distance 0.
-        squares[(squares == 0) & (size > 0)] = np.nextafter(0, 1)
-        self.apart[one, others] = self.apart[others, one] = squares
-        self.largest[one, others] = np.maximum(self.largest[one, others], size)
-        self.largest[others, one] = self.largest[one, others]
-        self._open[one, others] = self._open[others, one] = False
+        for row in np.flatnonzero(squares == 0):
+            if d[:, row].any():
+                squares[row] = np.nextafter(0, 1)
         sums = squares[:, None] + squares
-        apart = sums - 2 * _products(d, squares)
-        self._settle(d, others, squares, apart, sums, _NOT_CANCELLED)
+        apart = sums - 2 * products
+        good = _not_cancelled(apart, sums, _NOT_CANCELLED)
+        good[which == one] = good[:, which == one] = True  # plain sums of squares
+        self._settle(d, which, apart, good, squares)
 
     def _settle(
         self,
         d: Matrix,
         which: NDArray[np.int64],
-        squares: NDArray[np.float64],
         apart: Matrix,
-        sums: Matrix,
-        enough: float,
+        good: NDArray[np.bool_],
+        squares: NDArray[np.float64],
     ) -> None:
-        """Take over the squared distances of some networks that did not cancel.
+        """Take over the good ones among the squared distances of some networks.
 
-        ``d`` has the networks ``which``, with the same one subtracted from all or none.
+        ``d`` has the networks ``which``, with the same one subtracted from all or none, and
+        ``squares`` their squared lengths.
         """
         all_of = np.ix_(which, which)
-        good = self._open[all_of] & (((apart >= enough * sums) & (sums > _TINY)) | (sums == 0))
+        good = good & self._open[all_of]
         if not good.any():
             return
         self.apart[all_of] = np.where(good, apart, self.apart[all_of])
         self._open[all_of] &= ~good
         k, column = _which_may_exceed(d, np.where(good, self.largest[all_of], np.inf), squares)
-        found = _largest_differences(self._x[k[:, None], which, column[:, None]])
+        found = _largest_differences(self._x, which, k, column)
         self.largest[all_of] = np.where(
             good, np.maximum(self.largest[all_of], found), self.largest[all_of]
         )
@@ -443,10 +471,10 @@ class _Block:
         self.largest[j, i] = self.largest[i, j]
 
 
-def _in_columns(rows: Sequence[tuple[Bits, str]]) -> Matrix:
+def _in_columns(rows: Sequence[tuple[Bits, str]], memory: _Memory) -> Matrix:
     """Values of N networks as (K, N, columns), with zeros behind the last parameter."""
     n = len(rows[0][0])
-    x = np.empty((-(-n // _COLUMNS), len(rows), _COLUMNS))
+    x = memory.array("values", -(-n // _COLUMNS), len(rows), _COLUMNS)
     n_whole, rest = divmod(n, _COLUMNS)
     x[n_whole:, :, rest:] = 0
     with np.errstate(invalid="ignore"):  # raised by casting a signalling NaN
@@ -457,15 +485,22 @@ def _in_columns(rows: Sequence[tuple[Bits, str]]) -> Matrix:
     return x
 
 
-def _products(x: Matrix, squares: Matrix) -> Matrix:
-    """Scalar products of the N rows of (K, N, columns), with their squares on the diagonal."""
-    # The first row is left out of one factor: of equal factors NumPy 2.4 makes a symmetric
-    # product (syrk), which takes twice as long for so few rows. The other pairs stand twice.
-    parts = np.matmul(x, x[:, 1:].transpose(0, 2, 1)).sum(0)
-    upper = np.zeros((len(squares), len(squares)))
-    upper[:, 1:] = parts
-    upper = np.triu(upper, 1)
-    return upper + upper.T + np.diag(squares)
+def _products(x: Matrix) -> Matrix:
+    """Scalar products of the N rows of (K, N, columns), their squares on the diagonal."""
+    n = x.shape[1]
+    products = np.zeros((n, n))
+    for i in range(0, n, _ROWS):
+        for j in range(i, n, _ROWS):
+            rows, columns = slice(i, i + _ROWS), slice(j, j + _ROWS)
+            some = np.matmul(x[:, rows], x[:, columns].transpose(0, 2, 1))
+            products[rows, columns] = some.sum(0)
+    upper = np.triu(products, 1)  # each pair has one product, whatever BLAS made of it
+    return upper + upper.T + np.diag(np.diag(products))
+
+
+def _not_cancelled(apart: Matrix, sums: Matrix, enough: float) -> NDArray[np.bool_]:
+    """Which squared distances are not small beside the sums of two squares they came from."""
+    return ((apart >= enough * sums) & (sums > _TINY) & (sums < np.inf)) | (sums == 0)
 
 
 def _which_may_exceed(
@@ -478,14 +513,15 @@ def _which_may_exceed(
     """
     known = (1 - 1e-12) * known
     lengths = np.sqrt(squares)
-    if lengths.max() <= _ALIKE * lengths.min():
+    if lengths.max() <= _ALIKE * lengths.min(where=lengths > 0, initial=np.inf):
         span = d.max(1) - d.min(1)  # of all rows, so no two are farther apart
         k, column = np.nonzero(span > np.fmin.reduce(known, axis=None))
         return k, column
     # If |d_i - d_j| > known, then |d_i| or |d_j| is above its part of it, and any parts will do;
     # parts in proportion to the rows' lengths are seldom exceeded.
     pairs = lengths[:, None] + lengths
-    share = np.divide(lengths[:, None], pairs, out=np.full(pairs.shape, 0.5), where=pairs > 0)
+    share = np.full(pairs.shape, 0.5)
+    np.divide(lengths[:, None], pairs, out=share, where=(pairs > 0) & (pairs < np.inf))
     with np.errstate(invalid="ignore"):  # 0 * infinity; where NaN is known, nothing exceeds it
         limit = np.fmin.reduce(share * known, axis=1)
     size = np.maximum(d.max(2), -d.min(2))
@@ -494,13 +530,16 @@ def _which_may_exceed(
     return np.divmod(np.unique(k[hit] * d.shape[2] + column), d.shape[2])
 
 
-def _largest_differences(x: Matrix) -> Matrix:
-    """Of every two of N rows, given as (columns, N)."""
-    n = x.shape[1]
+def _largest_differences(
+    x: Matrix, which: NDArray[np.int64], k: NDArray[np.int64], column: NDArray[np.int64]
+) -> Matrix:
+    """Of every two of some rows of (K, N, columns), at these places."""
+    n = len(which)
     found = np.zeros((n, n))
     step = max(1, _PAIRS_AT_ONCE // n**2)
-    for start in range(0, len(x), step):
-        part = x[start : start + step]
+    for start in range(0, len(k), step):
+        at = slice(start, start + step)
+        part = x[k[at, None], which, column[at, None]]
         apart = part[:, :, None] - part[:, None, :]
         np.maximum(found, np.abs(apart, out=apart).max(0), out=found)
     return found

@@ -127,6 +127,6 @@ def explain(error: ValidationError) -> str:
     for problem in error.errors():
         given = f"{'.'.join(str(part) for part in problem['loc']) or 'value'} is "
         message = problem["msg"].removeprefix("Value error, ")
-        says_so = message.startswith((given, "unknown "))
-        told.append(message if says_so else f"{given}{problem['input']!r}: {message}")
+        said = message.startswith(given)
+        told.append(message if said else f"{given}{problem['input']!r}: {message}")
     return "; ".join(told)
