@@ -510,10 +510,17 @@ def test_put_back_when_it_raises():
 
 def test_an_audit_around_it():
     """What an audit asks again is not written down."""
-    with Auditor(replays=2), DrawLog() as log:
-        torch.rand(3)
-        nn.functional.dropout(torch.ones(4))
-    assert [d.n for d in log.draws] == [3, 8]
+
+    def draw():
+        with DrawLog() as log:
+            torch.rand(3)
+            nn.functional.dropout(torch.ones(4))
+        return [d.n for d in log.draws]
+
+    alone = draw()  # a dropout's number differs between versions of PyTorch
+    with Auditor(replays=2):
+        assert draw() == alone
+    assert alone[0] == 3
 
 
 def test_not_nested():

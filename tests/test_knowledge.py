@@ -45,6 +45,8 @@ def found():
 
 def test_knows_every_alert_of_the_installed_pytorch(found):
     missing = unknown_alerts(found)
+    if found.torch < taken_from()["torch"]:  # an older page lists some operations otherwise
+        missing = [name for name in missing if name in found.alerts]
     assert not missing, (
         f"PyTorch {found.torch} knows {missing}, and the data does not: add an entry for each to "
         f"{knowledge.__name__.replace('.', '/')}'s nondeterministic.yaml; "

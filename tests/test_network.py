@@ -38,8 +38,9 @@ PRINT_DIGEST = """
 import sys, torch
 from pathlib import Path
 from cellrepro.cells.network import TINY, ModelSource, build, save_weights
+from cellrepro.control.profiles import cpu_capability
 network = build(ModelSource(TINY, TINY), seed=0, device=torch.device("cpu"), dtype="float32")
-print(torch.backends.cpu.get_cpu_capability())
+print(cpu_capability())
 print(save_weights(network, Path(sys.argv[1]), architecture=TINY))
 """
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
 from cellrepro.control.seeding import seeded
@@ -474,8 +474,13 @@ def test_nested_observers_see_the_same():
         net(torch.ones(2, 3)).sum().backward()
         assert outer.current is None
         assert inner.current is None
-    assert outer.places == inner.places
-    assert len(outer.places) > 10
+
+    # Torch 2.6 shows the outer one a view more wherever the inner one passes on a detach.
+    def seen(log):
+        return [place for place in log.places if place.op != "aten.detach.default"]
+
+    assert seen(outer) == seen(inner)
+    assert len(seen(outer)) > 10
 
 
 def test_one_observer_cannot_be_nested_in_itself_but_used_again():
@@ -551,6 +556,10 @@ def test_no_more_nodes_are_remembered_than_allowed(monkeypatch):
     assert any(place.source is None for place in places)  # the first ones forgotten
 
 
+@pytest.mark.skipif(
+    not hasattr(TorchDispatchMode, "supports_higher_order_operators"),
+    reason="dispatch modes of this PyTorch cannot see them",
+)
 def test_operations_that_take_functions_are_seen_too():
     x = torch.ones(2)
     with Log() as log:

@@ -374,9 +374,9 @@ def test_onednn_that_cannot_be_turned_off(started_as, monkeypatch):
 def test_a_process_of_a_profile_enters_it(name):
     profile = load(name)
     script = (
-        "from cellrepro.control.profiles import load; import sys, torch\n"
+        "from cellrepro.control.profiles import cpu_capability, load; import sys, torch\n"
         "load(sys.argv[1]).enter()\n"
-        "print(torch.backends.cpu.get_cpu_capability(), torch.backends.mkldnn.enabled)"
+        "print(cpu_capability(), torch.backends.mkldnn.enabled)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, name],

@@ -24,7 +24,7 @@ from cellrepro.cells.training import Epoch, Loop
 from cellrepro.child import Events, serve
 from cellrepro.compare.masks import average_precision, canonical
 from cellrepro.control import determinism
-from cellrepro.control.profiles import NUMERIC_VARIABLES, Profile
+from cellrepro.control.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.control.seeding import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.keeping import Keeper, Keeping
@@ -189,7 +189,7 @@ def _surroundings(device: Any, switches: dict[str, Any]) -> dict[str, Any]:
         "versions": host.versions(),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu_capability": cpu_capability(),
         "numeric_libraries": host.numeric_libraries(),
         "numeric_class": asdict(numeric_class(device=str(device))),
         "variables": {name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},

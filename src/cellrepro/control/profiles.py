@@ -64,6 +64,16 @@ _ONEDNN_LIMITS = r"DEFAULT|SSE41|AVX|AVX2(_VNNI(_2)?)?|AVX512_CORE\w*|AVX10_\w+"
 """What oneDNN 3 understands, in either case; any other value it takes for no limit, silently."""
 
 
+def cpu_capability() -> str:
+    """The instruction set PyTorch computes with; the lowest is ``DEFAULT``, which torch 2.6 calls
+    ``NO AVX``.
+    """
+    import torch
+
+    found = torch.backends.cpu.get_cpu_capability()
+    return "DEFAULT" if found == "NO AVX" else found
+
+
 class Profile(BaseModel):
     """The numeric surroundings of one process."""
 
@@ -81,7 +91,7 @@ class Profile(BaseModel):
     """Whether PyTorch may use oneDNN on the CPU; without it convolutions are its own."""
     environment: dict[str, str] = Field(default_factory=dict)
     cpu_capability: str | None = None
-    """What ``torch.backends.cpu.get_cpu_capability()`` must answer inside the process."""
+    """What `cpu_capability` must answer inside the process."""
 
     @model_serializer(mode="wrap")
     def _without_defaults_added_later(
@@ -124,7 +134,7 @@ class Profile(BaseModel):
         self.check_device()
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        actual = torch.backends.cpu.get_cpu_capability()
+        actual = cpu_capability()
         if self.cpu_capability is not None and actual != self.cpu_capability:
             raise NotPossibleHere(
                 f"profile {self.name!r} needs the instruction set {self.cpu_capability}, but "

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -23,8 +24,8 @@ from cellrepro.control import knowledge, substitutes
 from cellrepro.control.alerts import alert_in
 from cellrepro.errors import BadInput
 from cellrepro.record.bits import Bits, difference, same_bits
-from cellrepro.record.operations import Call, Observer, Place, Step
-from cellrepro.record.replay import AS_IT_IS, Before, Buffers, Plan, only_warns, quiet, wait
+from cellrepro.record.operations import Call, Observer, Place, Step, saying_at_once
+from cellrepro.record.replay import Before, Buffers, Plan, only_warns, quiet, wait
 
 
 @dataclass(frozen=True)
@@ -257,8 +258,12 @@ class Auditor(Observer):
             expected = [Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
             for bits in expected:
                 if bits.comparable:
-                    with quiet() if plan.guarded or only_warns() else AS_IT_IS:
-                        self._replay(call, spot, before, expected)
+                    replay = partial(self._replay, call, spot, before, expected)
+                    if plan.guarded or only_warns():
+                        with quiet():
+                            saying_at_once(replay)
+                    else:
+                        replay()
                     break
             return returned
 
@@ -392,7 +397,7 @@ def _warns(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
         warnings.simplefilter("always")
         try:
             torch.set_deterministic_debug_mode("warn")
-            func(*args, **kwargs)
+            saying_at_once(partial(func, *args, **kwargs))
         finally:
             torch.set_deterministic_debug_mode(mode)
     return any(alert_in(str(warning.message)) for warning in caught)

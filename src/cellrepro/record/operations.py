@@ -365,6 +365,27 @@ class Observer(TorchDispatchMode):
 
 _NOWHERE = (None, None)
 
+# -- warnings ------------------------------------------------------------------------------
+
+
+def saying_at_once(run: Callable[[], Any]) -> Any:
+    """What ``run`` returns; what PyTorch warned of in it has been said when it does.
+
+    An operation called inside another one keeps its warnings until the outer one is over (torch
+    2.6). ``Tensor.apply_`` calls a function from C++ and gives the warnings out as it returns.
+    """
+    returned = []
+
+    def call(element: float) -> float:
+        returned.append(run())
+        return element
+
+    _ONE.apply_(call)
+    return returned[0]
+
+
+_ONE = torch.zeros(1, device="cpu")
+
 # -- Python's side of it -------------------------------------------------------------------
 
 _next_node: Callable[[], int] = torch.autograd._get_sequence_nr

@@ -27,12 +27,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from cellrepro.record.operations import Call, Observer, Place
+from cellrepro.record.operations import Call, Observer, Place, saying_at_once
 from cellrepro.record.replay import AS_IT_IS, Plan, leaves_of, only_warns, quiet
 
 _CLASSES = {
@@ -153,7 +154,9 @@ class Reference:
         return largest
 
     def _run(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-        return self._plan.outputs(args, kwargs, self._func(*args, **kwargs))
+        run = partial(self._func, *args, **kwargs)
+        returned = saying_at_once(run) if only_warns() else run()
+        return self._plan.outputs(args, kwargs, returned)
 
     def _magnitudes(self) -> tuple[tuple, dict[str, Any]]:
         args, kwargs = self._changed(torch.abs, abs)

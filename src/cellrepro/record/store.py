@@ -492,9 +492,14 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 def _private_folder(area: Path) -> Path:
     for _ in range(_TRIES):
         # Another process may remove the empty area, or the store around it, at any moment.
-        with contextlib.suppress(FileNotFoundError):
+        try:
             area.mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=area))
+        except FileNotFoundError:
+            pass
+        except FileExistsError as error:  # it was there for mkdir, and then no longer
+            if Path(error.filename).is_file():
+                raise
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(area))
 
 

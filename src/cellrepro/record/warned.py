@@ -58,10 +58,14 @@ class WarningLog:
         model : torch.nn.Module, optional
             Whose modules are named.
         """
-        from cellrepro.record.operations import Observer
+        from cellrepro.record.operations import Call, Observer, saying_at_once
+
+        class AtOnce(Observer):
+            def observe(self, call: Call) -> Any:
+                return saying_at_once(call.run)
 
         outer = self.observer
-        with Observer(model) as self.observer:
+        with AtOnce(model) as self.observer:
             try:
                 yield
             finally:
