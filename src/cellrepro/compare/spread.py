@@ -336,7 +336,7 @@ class Spread:
             group for group in contrasts if any(p.verdict == Verdict.DIFFERENT for p in group)
         ]
         decided = [
-            replace(one, contrast=group[0].contrast_named if len(contrasts) > 1 else "")
+            replace(one, contrast=group[0].contrast_named if differing and contrasts[1:] else "")
             for group in differing or [pairs]
             for one in self._decide_contrast(group, pairs)
         ]

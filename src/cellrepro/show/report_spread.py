@@ -17,7 +17,8 @@ from cellrepro.show.words import amount, ppm_text
 RULE = (
     "A difference is called within the spread of seeds only where three seeds or more and three "
     "images or more were compared, and it is shown, at 95 % confidence, to be less than what "
-    "another seed does, both in cells and in pixels."
+    "another seed does, both in cells and in pixels; profiles, modes, machines and versions two by "
+    "two."
 )
 """The rule of ``within-spread`` in one line; `cellrepro.compare.spread` has all of it."""
 
