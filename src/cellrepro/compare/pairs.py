@@ -125,7 +125,7 @@ class Pair:
         The image with most differing pixels per million, and how many.
     settings : str
         The same for pairs in surroundings that differ in `DRAWN` only.
-    setting : str
+    setting : tuple of str
         What of these settings varies among the runs, in words.
     """
 
@@ -144,20 +144,13 @@ class Pair:
     kinds: Mapping[str, int]
     worst: tuple[str, float]
     settings: str = ""
-    setting: str = ""
+    setting: tuple[str, ...] = ()
 
     @property
     def contrast(self) -> tuple:
         """The same for pairs that differ from each other in draws only."""
         drawn = self.axis in (*DRAWN, "repeats")
         return (self.settings, () if drawn else tuple(sorted(self.units)))
-
-    @property
-    def contrast_named(self) -> str:
-        """As in "between cpu and cuda, in strict"; empty where nothing is to be told apart."""
-        drawn = self.axis in (*DRAWN, "repeats")
-        parts = [] if drawn else [f"between {self.name_a} and {self.name_b}"]
-        return ", ".join([*parts, *([f"in {self.setting}"] if self.setting else [])])
 
     @property
     def n_images(self) -> int:
@@ -301,7 +294,7 @@ class Candidate:
     b: Sample
     order: tuple[int, ...] = ()
     settings: str = ""
-    setting: str = ""
+    setting: tuple[str, ...] = ()
 
 
 def choose(samples: Sequence[Sample], axis: str, most: int) -> tuple[list[Candidate], int]:
@@ -350,11 +343,11 @@ def _candidates(
     surroundings, settings = (
         value_digest([str(fact) for fact in one.but(*names)]) for names in (freed, freed + DRAWN)
     )
-    context, setting = (_context(one, varying, names) for names in (freed, freed + DRAWN))
+    context, setting = (_told(one, varying, names) for names in (freed, freed + DRAWN))
     for i, j in turns:
         order = (number, i, j)
         yield Candidate(
-            axis, context, surroundings, members[i], members[j], order, settings, setting
+            axis, ", ".join(context), surroundings, members[i], members[j], order, settings, setting
         )
 
 
@@ -433,9 +426,9 @@ def _varying(samples: Sequence[Sample]) -> list[str]:
     return [n for n in names if len({str(sample.facts[n]) for sample in samples}) > 1]
 
 
-def _context(sample: Sample, varying: Iterable[str], freed: Iterable[str]) -> str:
+def _told(sample: Sample, varying: Iterable[str], freed: Iterable[str]) -> tuple[str, ...]:
     told = [name for name in varying if name not in freed and name not in ("class", "version")]
-    return ", ".join(_said(name, sample) for name in told)
+    return tuple(_said(name, sample) for name in told)
 
 
 def _said(name: str, sample: Sample) -> str:

@@ -336,7 +336,7 @@ class Spread:
             group for group in contrasts if any(p.verdict == Verdict.DIFFERENT for p in group)
         ]
         decided = [
-            replace(one, contrast=group[0].contrast_named if differing and contrasts[1:] else "")
+            replace(one, contrast=_contrast(group[0], contrasts) if differing else "")
             for group in differing or [pairs]
             for one in self._decide_contrast(group, pairs)
         ]
@@ -745,6 +745,16 @@ def _decision_sentence(found: Decision) -> str:
         f"{text}; not shown to be less than seeds do (it may be up to "
         f"{_times(found.changed_ratio)} as many cells and {_times(found.ppm_ratio)} as many pixels)"
     )
+
+
+def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
+    """What tells it from the others, as in "between cpu and cuda, in strict"; else nothing."""
+    if len(contrasts) == 1:
+        return ""
+    values = {group[0].contrast[1] for group in contrasts}
+    own = [word for word in one.setting if not all(word in c[0].setting for c in contrasts)]
+    parts = [f"between {one.name_a} and {one.name_b}"] if len(values) > 1 else []
+    return ", ".join([*parts, *([f"in {', '.join(own)}"] if own else [])])
 
 
 def _named(found: Decision) -> Decision:
