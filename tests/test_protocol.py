@@ -6,6 +6,7 @@ import pytest
 
 import cellrepro
 from cellrepro.compare.spread import Spread, measure
+from cellrepro.errors import BadInput
 from cellrepro.grid import read_grid
 from cellrepro.record.store import Store
 from cellrepro.show.protocol import Status, protocol
@@ -128,3 +129,22 @@ def test_the_long_grid_can_be_carried_out(small_data, tmp_path):
         (p.parameters["checkpoint_every"], p.parameters["keep_checkpoints"]) for p in grid.points
     }
     assert asked == {(10, True)}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"checkpoint_every": -3}, "checkpoint_every is -3; expected a number of epochs"),
+        ({"checkpoint_every": 0}, "keep_checkpoints asks for checkpoints and checkpoint_every, 0"),
+        ({"keep_checkpoints": "all"}, "keep_checkpoints is 'all'; expected true or false"),
+    ],
+    ids=["negative", "none to keep", "no switch"],
+)
+def test_checkpoints_are_refused_before_anything_runs(small_data, tmp_path, given, message):
+    with pytest.raises(BadInput, match=message):
+        read_grid(
+            PROJECT / "grids" / "protocol-long.yaml",
+            store=tmp_path / "outputs",
+            overrides={"data": str(small_data), "profile": "cpu", **given},
+        )
+    assert not (tmp_path / "outputs").exists()

@@ -552,6 +552,23 @@ def test_one_profile_is_not_diluted_by_others_that_do_nothing(store):
     assert "less than seeds do" not in spread_.sentence()
 
 
+def test_a_contrast_without_seeds_is_held_against_all_yardsticks_of_its_axis(store):
+    """Few pixels are little beside the seeds of one profile, and not beside those of another."""
+    _, first = pick(store, seed=0, profile="cpu")
+    same = {name: first.masks(name) for name in first.manifest.masks}
+    add_run(store, [(1.0, same)], truth=False, **thread_profile(2))
+    assert measure(store.runs()).decide("profile").within
+    for seed in (3, 4, 5):  # one cell of one image each
+        own = images(6) | {"img_0": cells(without={seed})}
+        add_run(store, [(1.0 + seed, own)], seed=seed, truth=False, **thread_profile(3))
+        if seed == 3:
+            add_run(store, [(1.0, own)], seed=seed, truth=False, **thread_profile(4))
+    found = measure(store.runs()).decide("profile")
+    assert found.contrast == "between cpu-1thread and cpu-2threads"
+    assert not found.within
+    assert found.changed[1] < 0.02
+
+
 def test_repeats_of_one_mode_are_not_diluted_by_those_of_another(store):
     """Strict repeats are equal; fast ones differ as much as seeds do, which the mean would hide."""
     a = pick(store, seed=0, profile="cpu")

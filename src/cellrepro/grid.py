@@ -27,6 +27,7 @@ from cellrepro.record.store import NOTEBOOK, Repeat, Store
 from cellrepro.run import (
     HOLD_VARIABLE,
     Plan,
+    epochs_between_checkpoints,
     plan_segmentation,
     plan_training,
     stored,
@@ -328,6 +329,9 @@ def _point(
     make = plan_training if "epochs" in known else plan_segmentation
     data = str(Path(str(complete["data"])).resolve())
     plan = make(data, store=store, **chosen)
+    if "checkpoint_every" in complete:
+        keep = complete.get("keep_checkpoints", False)
+        epochs_between_checkpoints(plan, complete["checkpoint_every"], keep=keep)
     if plan.model.path is not None and Path(str(complete["model"])).is_file():
         chosen["model"] = str(Path(str(complete["model"])).resolve())
     if str(chosen.get("profile", "")).endswith((".yaml", ".yml")):

@@ -233,12 +233,7 @@ def train(
         If this machine lacks the device, memory or disk.
     """
     plan = plan_training(data, **parameters)
-    every = _checkpoint_every(checkpoint_every, plan)
-    if keep_checkpoints and not every:
-        raise BadInput(
-            "keep_checkpoints asks for checkpoints and checkpoint_every, 0, for none; give the "
-            "epochs between them, 1 or more"
-        )
+    every = epochs_between_checkpoints(plan, checkpoint_every, keep=keep_checkpoints)
     keeping = Keeping(
         resume=resume,
         checkpoint_every=every,
@@ -377,12 +372,35 @@ def _refuse_nothing_to_resume(spec: Spec, store: Store) -> None:
     )
 
 
-def _checkpoint_every(asked: int | None, plan: Plan) -> int:
-    if asked is None:
-        return 1 if plan.model.architecture == TINY else 10
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 0:
-        raise BadInput(f"checkpoint_every is {asked!r}; expected a number of epochs, 0 for none")
-    return asked
+def epochs_between_checkpoints(plan: Plan, asked: int | None, *, keep: bool) -> int:
+    """The number of epochs, 0 for no checkpoints.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a training; its model decides where nothing is asked for.
+    asked : int, optional
+    keep : bool
+        Whether all of them are to be stored.
+
+    Raises
+    ------
+    BadInput
+        If that is no number of epochs, or none are to be kept.
+    """
+    every = asked
+    if every is None:
+        every = 1 if plan.model.architecture == TINY else 10
+    if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+        raise BadInput(f"checkpoint_every is {every!r}; expected a number of epochs, 0 for none")
+    if not isinstance(keep, bool):
+        raise BadInput(f"keep_checkpoints is {keep!r}; expected true or false")
+    if keep and not every:
+        raise BadInput(
+            "keep_checkpoints asks for checkpoints and checkpoint_every, 0, for none; give the "
+            "epochs between them, 1 or more"
+        )
+    return every
 
 
 def _operation_steps(asked: Sequence[int] | None, spec: Spec) -> tuple[int, ...] | None:
