@@ -16,6 +16,7 @@ import pytest
 from cellrepro.cells.synthetic import write_folder
 from cellrepro.record.manifest import (
     DataRecord,
+    MachineRecord,
     Manifest,
     MaskRecord,
     ModelRecord,
@@ -174,9 +175,11 @@ def wholeness(root):
     found = []
     for run in sorted(Path(root, "runs").glob("*")):
         assert Spec.model_validate_json((run / "spec.json").read_bytes()).key == run.name
-        for repeat in sorted(item for item in run.iterdir() if item.name != "spec.json"):
+        machines = [item for item in run.iterdir() if item.name != "spec.json"]
+        for repeat in sorted(item for machine in machines for item in machine.iterdir()):
             manifest = Manifest.model_validate_json((repeat / "manifest.json").read_bytes())
             assert (manifest.key, str(manifest.repeat)) == (run.name, repeat.name)
+            assert manifest.machine.name == repeat.parent.name
             present = {
                 path.relative_to(repeat).as_posix(): file_digest(path)
                 for path in repeat.rglob("*")
@@ -211,6 +214,17 @@ def some_spec(**changes):
     return Spec(**{**fields, **changes})
 
 
+def some_machine(label="abacus", **changes):
+    """A machine that nobody has; what is changed makes another one."""
+    fields = {
+        "identity": label,
+        "device": "Abacus 9",
+        "numeric_class": "0a",
+        "versions": {"torch": "2.15.0"},
+    }
+    return MachineRecord(label=label, **{**fields, **changes})
+
+
 def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, **changes):
     """A manifest with weights and masks of the digests named by single letters.
 
@@ -221,9 +235,13 @@ def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, 
     fields = {
         "key": spec.key,
         "repeat": repeat,
+        "machine": some_machine(),
         "vacuous": [],
         "started": "2026-11-01T12:00:00+00:00",
         "seconds": {"train": 1.5, "segment": 0.5},
+        "peak_memory": {"process": 2**30, "gpu": None},
+        "distributions": {"torch": "2.15.0"},
+        "cuda": {"driver": None, "runtime": None, "cudnn": None},
         "host": {"processor": "made up", "cores": 2},
         "versions": {"torch": "2.15.0"},
         "device": "cpu",
@@ -271,7 +289,7 @@ def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, 
 @pytest.fixture
 def made_up():
     """Makers of specs and manifests that no machine was needed for."""
-    return SimpleNamespace(spec=some_spec, manifest=some_manifest)
+    return SimpleNamespace(spec=some_spec, manifest=some_manifest, machine=some_machine)
 
 
 # -- the command line ----------------------------------------------------------------------
@@ -363,8 +381,17 @@ class SmallStore:
         return self.answer.json["key"]
 
     @property
+    def machine(self):
+        return self.answer.json["repeats"][0]["machine"]
+
+    @property
+    def folder(self):
+        """Of the repeats."""
+        return self.root / "runs" / self.key / self.machine
+
+    @property
     def weights(self):
-        return self.root / "runs" / self.key / "0" / "weights.safetensors"
+        return self.folder / "0" / "weights.safetensors"
 
 
 @pytest.fixture(scope="session")

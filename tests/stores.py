@@ -11,6 +11,7 @@ from cellrepro.compare.masks import average_precision, canonical
 from cellrepro.record.digests import array_digest, file_digest
 from cellrepro.record.manifest import (
     DataRecord,
+    MachineRecord,
     Manifest,
     MaskRecord,
     ModelRecord,
@@ -121,6 +122,9 @@ def _manifest(spec, index, weights, masks, vacuous, changes, weight) -> Manifest
         "vacuous": vacuous,
         "started": "2026-01-01T00:00:00+00:00",
         "seconds": {"import": 2.0, "data": 0.1, "model": 0.1, "train": 5.0, "segment": 1.0},
+        "peak_memory": {"process": 2**30, "gpu": None},
+        "distributions": {"torch": "2.6"},
+        "cuda": {"driver": None, "runtime": None, "cudnn": None},
         "host": {"processor": "Abacus 9", "memory": 2**34, "gpus": []},
         "versions": {"python": "3.11.7", "torch": "2.6"},
         "device": "cpu",
@@ -156,7 +160,20 @@ def _manifest(spec, index, weights, masks, vacuous, changes, weight) -> Manifest
         "warnings": [],
         **changes,
     }
-    return Manifest(**fields)
+    return Manifest(**{"machine": _machine(fields)} | fields)
+
+
+def _machine(fields: Mapping) -> MachineRecord:
+    """The machine on which all that a manifest says would be so."""
+    processor, gpus = fields["host"]["processor"], fields["host"].get("gpus", [])
+    return MachineRecord(
+        label=processor.lower().replace(" ", "-"),
+        identity=processor,
+        device=fields["device"] if fields["device"].startswith("cuda") else processor,
+        driver=gpus[0].get("driver") if gpus else None,
+        numeric_class=(fields.get("numeric_class") or {}).get("name", ""),
+        versions={n: v for n, v in fields["versions"].items() if n != "python"},
+    )
 
 
 def planted(root: Path) -> dict[str, Run]:
@@ -195,5 +212,5 @@ def planted(root: Path) -> dict[str, Run]:
         ),
     }
     failed = runs["vacuous"].spec.model_copy(update={"mode": "fast"})
-    store.keep_failure(root, failed, repeat=0, reason="memory is <short>")
+    store.keep_failure(root, failed, machine="abacus", repeat=0, reason="memory is <short>")
     return runs

@@ -322,7 +322,10 @@ def grid(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run")] = False,
     override: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE, replaces a parameter of the file")
+        list[str] | None,
+        typer.Option(
+            "--set", help="NAME=VALUE replaces a parameter of the file, NAME=[A, B] an axis"
+        ),
     ] = None,
     store: StoreOption = "outputs",
     as_json: JsonOption = False,
@@ -357,17 +360,18 @@ def list_runs(store: StoreOption = "outputs", as_json: JsonOption = False) -> in
     from cellrepro.compare.runs import judge
     from cellrepro.record.store import Store
 
-    runs = []
-    for run in Store(store).runs():
-        judgement = judge([repeat.manifest for repeat in run.repeats])
-        runs.append(
-            {
-                "key": run.key,
-                "spec": run.spec.model_dump(mode="json"),
-                "repeats": [repeat.index for repeat in run.repeats],
-                "verdict": judgement.overall,
-            }
-        )
+    runs = [
+        {
+            "key": run.key,
+            "label": run.spec.label,
+            "machine": machine,
+            "spec": run.spec.model_dump(mode="json"),
+            "repeats": list(repeats),
+            "verdict": judge([repeat.manifest for repeat in repeats.values()]).overall,
+        }
+        for run in Store(store).runs()
+        for machine, repeats in run.machines.items()
+    ]
     _answer(as_json, {"runs": runs}, lambda: [_list_line(run) for run in runs] or ["no runs yet"])
     return 0
 
@@ -437,6 +441,7 @@ def _repeat_document(repeat: Any) -> dict[str, Any]:
     manifest = repeat.manifest
     return {
         "index": manifest.repeat,
+        "machine": repeat.machine,
         "weights": manifest.weights.digest if manifest.weights else None,
         "masks": {name: record.digest for name, record in manifest.masks.items()},
         "objects": {name: record.n_objects for name, record in manifest.masks.items()},
@@ -495,7 +500,7 @@ def _learning_rates(outcome: Outcome) -> list[float] | None:
 
 
 def _outcome_lines(outcome: Outcome) -> list[str]:
-    lines = [f"run {outcome.key} in {outcome.folder}"]
+    lines = [f"run {outcome.key} in {outcome.folder}, on {outcome.plan.machine}"]
     rates = _learning_rates(outcome)
     if rates:
         lines.append(f"learning rate {rates[0]:.2g} to {max(rates):.2g} over {len(rates)} epochs")
@@ -665,18 +670,17 @@ def _divergence_lines(found: Divergence) -> list[str]:
 
 def _grid_line(run: GridRun) -> str:
     varied = ", ".join(f"{name} {value}" for name, value in run.varied.items())
-    return f"{run.status:8} {run.key}  {varied}" + (f"  ({run.reason})" if run.reason else "")
+    on = f" on {run.machine}" if run.machine else ""
+    reason = f"  ({run.reason})" if run.reason else ""
+    return f"{run.status:8} {run.key}{on}  {varied}{reason}"
 
 
 def _list_line(run: dict[str, Any]) -> str:
     from cellrepro.show.words import amount
 
-    spec = run["spec"]
-    loose = f", {spec['loose']} loose" if spec["loose"] else ""
     return (
-        f"{run['key']}  {spec['task']} {spec['data']}, {spec['model']}, seed {spec['seed']}, "
-        f"{spec['profile']}, {spec['mode']}{loose}: {amount(len(run['repeats']), 'repeat')}, "
-        f"{run['verdict'] or 'no verdict'}"
+        f"{run['key']}  {run['label']}: {amount(len(run['repeats']), 'repeat')} on "
+        f"{run['machine']}, {run['verdict'] or 'no verdict'}"
     )
 
 

@@ -56,7 +56,7 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs") -> Demo:
     """
     base = _train_base(data, store)
     grid_file = Path(cellrepro.__file__).resolve().parents[2] / "grids" / "demo.yaml"
-    overrides: dict[str, Any] = {"data": str(data), "model": f"{base.key}/0"}
+    overrides: dict[str, Any] = {"data": str(data), "model": base.repeats[0].name}
     _say("2/4  the demo grid: 3 seeds, 3 CPU profiles, 2 modes, 2 repeats each")
     runs = run_grid(
         read_grid(grid_file, store=store, overrides=overrides), store=store, workers=_WORKERS
@@ -100,7 +100,7 @@ def _execute_notebooks(data: str | Path, store: str | Path, base: Outcome) -> li
     # A taste of what it measures; opened by hand, the notebook trains and times more.
     short: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1}
     images = {"data": str(Path(data).resolve())}
-    start = {"model": f"{base.key}/0"}
+    start = {"model": base.repeats[0].name}
     jobs = {
         "03_determinism_warnings": images | aside | short,  # the longest first
         "00_setup": images,

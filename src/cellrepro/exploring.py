@@ -105,8 +105,8 @@ def _named(store: Store, references: Sequence[str]) -> list[Named]:
     """The repeats that were named, each once, in that order."""
     found: dict[str, Named] = {}
     for reference in references:
-        run, repeat = store.find(reference)
-        for each in (repeat,) if repeat is not None else run.repeats:
+        run = store.find_run(reference.partition("/")[0])
+        for each in run.repeats if "/" not in reference else store.find(reference)[1:]:
             found.setdefault(each.name, (run, each))
     return list(found.values())
 

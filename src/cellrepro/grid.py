@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,23 +19,17 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import cellrepro
-from cellrepro.control import determinism, profiles
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.control import determinism
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.headless import Job, execute_in_child
+from cellrepro.machine import HOLD_VARIABLE
 from cellrepro.record.spec import PARAMETERS, explain
 from cellrepro.record.store import NOTEBOOK, Repeat, Store
-from cellrepro.run import (
-    HOLD_VARIABLE,
-    Plan,
-    epochs_between_checkpoints,
-    plan_segmentation,
-    plan_training,
-    stored,
-)
+from cellrepro.run import Plan, epochs_between_checkpoints, plan_segmentation, plan_training
 from cellrepro.show.progress import LINES_VARIABLE, Progress, progress
 
 Scalar = str | int | float | bool | None
-Status = Literal["done", "present", "failed", "planned"]
+Status = Literal["done", "present", "failed", "planned", "not-here"]
 
 
 class GridFile(BaseModel):
@@ -80,8 +74,11 @@ class GridRun:
     Attributes
     ----------
     key : str
-    status : {"done", "present", "failed", "planned"}
-        ``present``: stored before, not run again; ``planned``: a dry run.
+    machine : str
+        Of the repeats; empty where this machine cannot carry it out.
+    status : {"done", "present", "failed", "planned", "not-here"}
+        ``present``: stored before, not run again; of a dry run ``planned``, or ``not-here``, what
+        this machine cannot carry out.
     folder : Path
         In the store: of the run, or of what was kept of the failure.
     varied : dict
@@ -91,6 +88,7 @@ class GridRun:
     """
 
     key: str
+    machine: str
     status: Status
     folder: Path
     varied: dict[str, Scalar]
@@ -98,7 +96,10 @@ class GridRun:
 
 
 def read_grid(
-    path: str | Path, *, store: str | Path = "outputs", overrides: dict[str, Scalar] | None = None
+    path: str | Path,
+    *,
+    store: str | Path = "outputs",
+    overrides: dict[str, Scalar | list[Scalar]] | None = None,
 ) -> Grid:
     """Read a grid file and check everything in it before anything runs.
 
@@ -110,7 +111,8 @@ def read_grid(
     store : str or Path
         Where runs are kept.
     overrides : dict, optional
-        Fixed parameters that replace the file's.
+        Parameters that replace the file's; a list is an axis, a value in the place of an axis
+        leaves that value of it.
 
     Returns
     -------
@@ -124,8 +126,15 @@ def read_grid(
     """
     file = _read_file(Path(path))
     notebook = find_notebook(file.notebook, near=Path(path).parent)
-    fixed = {**file.fixed, **(overrides or {})}
-    vary = {name: values for name, values in file.vary.items() if name not in (overrides or {})}
+    fixed, vary = dict(file.fixed), dict(file.vary)
+    for name, value in (overrides or {}).items():
+        if isinstance(value, list):
+            fixed.pop(name, None)
+            vary[name] = value
+        elif name in vary:
+            vary[name] = [value]
+        else:
+            fixed[name] = value
     known = notebook_parameters(notebook)
     _check_names(path, notebook, known, fixed=fixed, vary=vary, exclude=file.exclude)
     points = tuple(
@@ -193,7 +202,10 @@ def notebook_parameters(notebook: Path) -> dict[str, Any]:
 def run_grid(
     grid: Grid, *, store: str | Path = "outputs", workers: int | None = None, quiet: bool = False
 ) -> list[GridRun]:
-    """Carry out what the store lacks of a grid; a failure is kept and the others go on.
+    """Carry out what the store lacks of a grid on this machine; a failure is kept, others go on.
+
+    Each device has a queue of its own, in the order of the grid's points. A training that was
+    killed goes on from its last checkpoint.
 
     Parameters
     ----------
@@ -213,23 +225,30 @@ def run_grid(
     if workers is not None and workers < 1:
         raise BadInput(f"workers is {workers}; expected 1 or more")
     place = Store(store)
-    slots = _Slots(grid, workers)
-    children = _Children()
+    queues, children = _Queues(grid.points, workers), _Children()
+    ended: dict[int, GridRun] = {}
     n_repeats = len(grid.points) * grid.repeats
     with progress(n_repeats, "grid", quiet=quiet) as bar, children:
-        pool = ThreadPoolExecutor(slots.n_threads)
 
-        def one(point: Point) -> GridRun:
-            with slots.taken(point):
-                return _run_point(grid, point, place, bar, children)
+        def work() -> None:
+            while (taken := queues.take()) is not None:
+                try:
+                    point = grid.points[taken]
+                    ended[taken] = _run_point(grid, point, place, bar, children)
+                finally:
+                    queues.done(taken)
 
-        futures: list[Future[GridRun]] = [pool.submit(one, point) for point in grid.points]
+        pool = ThreadPoolExecutor(queues.n_threads)
+        futures = [pool.submit(work) for _ in range(queues.n_threads)]
         try:
             wait_for(futures)
         finally:
+            queues.close()
             children.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
-    return [future.result() for future in futures]
+            pool.shutdown(wait=True)
+    for future in futures:
+        future.result()
+    return [ended[index] for index in range(len(grid.points))]
 
 
 def planned(grid: Grid, *, store: str | Path = "outputs") -> list[GridRun]:
@@ -237,17 +256,16 @@ def planned(grid: Grid, *, store: str | Path = "outputs") -> list[GridRun]:
     place = Store(store)
     runs = []
     for point in grid.points:
-        spec = point.plan.spec
-        complete = all(stored(place, spec, index) for index in range(grid.repeats))
-        runs.append(
-            GridRun(
-                spec.key,
-                "present" if complete else "planned",
-                place.root / "runs" / spec.key,
-                point.varied,
-                "; ".join(point.plan.notices),
-            )
-        )
+        key, reason, machine = point.plan.spec.key, "; ".join(point.plan.notices), ""
+        status: Status = "planned"
+        try:
+            machine = point.plan.machine
+            if all(place.repeat(key, machine, index) for index in range(grid.repeats)):
+                status = "present"
+        except NotPossibleHere as error:
+            status, reason = "not-here", str(error)
+        folder = place.root / "runs" / key
+        runs.append(GridRun(key, machine, status, folder, point.varied, reason))
     return runs
 
 
@@ -368,20 +386,35 @@ def _check_distinct(path: str | Path, points: Sequence[Point]) -> None:
 # -- running -------------------------------------------------------------------------------
 
 
-class _Slots:
-    """How many specs may run at once on each device."""
+class _Queues:
+    """The points that wait, a queue for each device."""
 
-    def __init__(self, grid: Grid, workers: int | None):
-        devices = {_device(point) for point in grid.points}
-        self.n_threads = workers or len(devices)
-        self._free = {device: threading.Semaphore(workers or 1) for device in devices}
+    def __init__(self, points: Sequence[Point], workers: int | None):
+        self._devices = [point.plan.profile.device for point in points]
+        self._waiting: dict[str, deque[int]] = defaultdict(deque)
+        for index, device in enumerate(self._devices):
+            self._waiting[device].append(index)
+        self._running: Counter[str] = Counter()
+        self._most, self._lock = workers or 1, threading.Lock()
+        self.n_threads = workers or len(self._waiting)
 
-    def taken(self, point: Point) -> threading.Semaphore:
-        return self._free[_device(point)]
+    def take(self) -> int | None:
+        """The next point of the device with the least to do; none if no device has room."""
+        with self._lock:
+            free = [d for d in self._waiting if self._waiting[d] and self._running[d] < self._most]
+            if not free:
+                return None
+            device = min(free, key=self._running.__getitem__)
+            self._running[device] += 1
+            return self._waiting[device].popleft()
 
+    def done(self, index: int) -> None:
+        with self._lock:
+            self._running[self._devices[index]] -= 1
 
-def _device(point: Point) -> str:
-    return str(point.plan.spec.profile_settings["device"])
+    def close(self) -> None:
+        with self._lock:
+            self._waiting.clear()
 
 
 class _Children:
@@ -419,38 +452,45 @@ class _Children:
 def _run_point(
     grid: Grid, point: Point, store: Store, bar: Progress, children: _Children
 ) -> GridRun:
-    spec = point.plan.spec
-    folder = store.root / "runs" / spec.key
-    ran = 0
-    for index in range(grid.repeats):
-        if stored(store, spec, index) is not None:
-            bar.advance(f"{spec.key}/{index} {point.label}: was there")
-            continue
-        started = time.monotonic()
-        try:
-            repeat = _run_repeat(grid, point, index, store, children)
-        except CellreproError as error:
-            for _ in range(index, grid.repeats):
-                bar.advance(f"{spec.key}/{index} {point.label}: failed")
-            bar.say(f"failed   {spec.key}/{index}  {point.label}: {error}")
-            kept = store.root / "failed" / spec.key / str(index)
-            return GridRun(spec.key, "failed", kept, point.varied, str(error))
-        ran += 1
-        bar.advance(f"{spec.key}/{index} {point.label}: done")
-        reasons = repeat.manifest.vacuous
-        bar.say(
-            f"{'vacuous' if reasons else 'done   '}  {repeat.name}  {point.label}  "
-            f"{time.monotonic() - started:.0f} s" + (f"  {'; '.join(reasons)}" if reasons else "")
-        )
-    last = stored(store, spec, grid.repeats - 1)
-    reasons = last.manifest.vacuous if last is not None else []
+    key, machine, index, ran = point.plan.spec.key, "", 0, 0
+    reasons: list[str] = []
+    try:
+        machine = point.plan.machine
+        for index in range(grid.repeats):
+            started, present = time.monotonic(), store.repeat(key, machine, index)
+            repeat = present or _run_repeat(grid, point, index, store, children)
+            ran += present is None
+            reasons = repeat.manifest.vacuous
+            how = "was there" if present else "vacuous" if reasons else "done"
+            bar.advance(f"{key}/{index} {point.label}: {how}")
+            if not present:
+                bar.say(
+                    f"{how:8} {repeat.name}  {point.label}  {time.monotonic() - started:.0f} s"
+                    + (f"  {'; '.join(reasons)}" if reasons else "")
+                )
+    except CellreproError as error:
+        bar.say(f"failed   {key}/{index}  {point.label}: {error}")
+        for left in range(index, grid.repeats):
+            how = "failed" if left == index else "not run, as an earlier repeat failed"
+            bar.advance(f"{key}/{left} {point.label}: {how}")
+        kept = store.root / "failed" / key / (machine or _NO_MACHINE) / str(index)
+        if not machine:  # of a failed notebook more is kept, where it failed
+            with store.staging() as area:
+                store.keep_failure(
+                    area, point.plan.spec, machine=_NO_MACHINE, repeat=index, reason=str(error)
+                )
+        return GridRun(key, machine, "failed", kept, point.varied, str(error))
     status: Status = "done" if ran else "present"
-    return GridRun(spec.key, status, folder, point.varied, "; ".join(reasons))
+    folder = store.root / "runs" / key
+    return GridRun(key, machine, status, folder, point.varied, "; ".join(reasons))
+
+
+_NO_MACHINE = "not-here"
 
 
 def _run_repeat(grid: Grid, point: Point, index: int, store: Store, children: _Children) -> Repeat:
     """Execute the notebook for one repeat and store what it made, with the notebook."""
-    spec = point.plan.spec
+    spec, machine = point.plan.spec, point.plan.machine
     with store.staging() as area:
         held, executed = area / "repeat", area / NOTEBOOK
         parameters = {**point.parameters, "repeats": index + 1}
@@ -459,11 +499,12 @@ def _run_repeat(grid: Grid, point: Point, index: int, store: Store, children: _C
         if reason is None:
             reason = _unlike_asked(held, spec.key, index)
         if reason is not None:
-            store.keep_failure(area, spec, repeat=index, reason=reason)
+            store.keep_failure(area, spec, machine=machine, repeat=index, reason=reason)
             raise CellreproError(reason)
         shutil.move(executed, held / NOTEBOOK)
         repeat = store.commit(held, spec)
-    store.forget_failure(spec.key, index)
+    for place in (machine, _NO_MACHINE):
+        store.forget_failure(spec.key, place, index)
     return repeat
 
 
@@ -475,7 +516,7 @@ def _execute(job: Job, point: Point, held: Path, children: _Children) -> str | N
         HOLD_VARIABLE: str(held.resolve()),
         LINES_VARIABLE: "lines",
     }
-    environment = profiles.Profile(**spec.profile_settings).child_environment(extra)
+    environment = point.plan.profile.child_environment(extra)
     return execute_in_child(job, environment, start=children.start, ended=children.ended)
 
 

@@ -119,8 +119,7 @@ def has_checkpoints(repeat: Repeat) -> bool:
 
 
 def _named(reference: str, store: Store) -> Repeat:
-    run, repeat = store.find(reference)
-    return repeat or run.repeats[0]
+    return store.find(reference)[1]
 
 
 def _by_epoch(repeat: Repeat) -> dict[int, checkpoints.Checkpoint]:

@@ -292,7 +292,7 @@ def _outlines(repeat: Repeat) -> dict[str, str]:
 
 
 def parted_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
-    """Two repeats of one training over a folder that came out differently, or none.
+    """Two repeats of one training, on one machine, that came out differently, or none.
 
     Preferred are those whose step in which they part can be gone through quickest: few steps.
 
@@ -305,13 +305,14 @@ def parted_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
     Returns
     -------
     tuple of str or None
-        Two ``KEY/REPEAT``.
+        Two ``KEY/MACHINE/REPEAT``.
     """
     found = [
         (a.manifest.training.n_steps, a.name, b.name)
         for run in trained_on(store, data)
         if run.spec.ledger != "off"
-        for a, b in itertools.combinations(run.repeats, 2)
+        for repeats in run.machines.values()
+        for a, b in itertools.combinations(repeats.values(), 2)
         if a.manifest.weights is not None
         and b.manifest.weights is not None
         and a.manifest.training is not None

@@ -24,15 +24,12 @@ from cellrepro.compare.runs import Judgement, judge
 from cellrepro.control import profiles, startup
 from cellrepro.errors import BadInput
 from cellrepro.keeping import Keeping
+from cellrepro.machine import HOLD_VARIABLE, machine_here
 from cellrepro.record.checkpoints import folders
 from cellrepro.record.spec import Spec, make_spec
 from cellrepro.record.store import Repeat, Store
 from cellrepro.show.progress import progress
 from cellrepro.worker import Request, segmented_part
-
-HOLD_VARIABLE = "CELLREPRO_HOLD"
-"""Names a folder in which to leave the finished repeat instead of storing it; the grid sets it,
-adds the notebook it executed, and stores both together."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,8 @@ class Plan:
     model : ModelSource
     notices : tuple of str
         What the user should know before it starts.
+    profile : Profile
+        With the device as asked for; the spec has its kind.
     """
 
     spec: Spec
@@ -56,11 +55,17 @@ class Plan:
     folder: ImageFolder
     model: ModelSource
     notices: tuple[str, ...]
+    profile: profiles.Profile
+
+    @property
+    def machine(self) -> str:
+        """The name of this machine under the profile; found out once."""
+        return machine_here(self.profile).name
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All repeats of one spec, and whether they came out the same."""
+    """All repeats of one spec on this machine, and whether they came out the same."""
 
     plan: Plan
     store: Store
@@ -125,7 +130,7 @@ def plan_training(
     why = trains_nothing(spec.epochs, spec.learning_rate)
     if why is not None:
         notices.append(f"this run will be vacuous: {why}")
-    return Plan(spec, Path(data), folder, source, tuple(notices))
+    return Plan(spec, Path(data), folder, source, tuple(notices), profiles.load(profile))
 
 
 def plan_segmentation(
@@ -157,7 +162,7 @@ def plan_segmentation(
             "tiny with its initial weights has learnt nothing and finds no cells; name a trained "
             "model (KEY/REPEAT of a run, a file, a Cellpose name)"
         )
-    return Plan(spec, Path(data), folder, source, tuple(notices))
+    return Plan(spec, Path(data), folder, source, tuple(notices), profiles.load(profile))
 
 
 def train(
@@ -174,7 +179,7 @@ def train(
 ) -> Outcome:
     """Train one spec ``repeats`` times, each in a process of its own, and compare the repeats.
 
-    Repeats that are stored already are not run again.
+    Repeats that this machine has stored already are not run again.
 
     Parameters
     ----------
@@ -273,14 +278,16 @@ def carry_out(
     quiet: bool = False,
     keeping: Keeping | None = None,
 ) -> Outcome:
-    """Run the repeats of a plan that the store lacks, and judge all of them."""
+    """Run the repeats of a plan that the store lacks of this machine, and judge all of them."""
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise BadInput(f"repeats is {repeats!r}; expected a whole number, 1 or more")
     if not quiet:
         for notice in plan.notices:
             print(f"note: {notice}", file=sys.stderr)
     keeping = keeping or Keeping()
-    if keeping.resume:
+    if HOLD_VARIABLE in os.environ:  # a grid that is started again goes on where it was
+        keeping = replace(keeping, resume=True)
+    elif keeping.resume:
         _refuse_nothing_to_resume(plan.spec, store)
     done = [
         _repeat(plan, store, index, keeping, repeats=repeats, quiet=quiet)
@@ -289,21 +296,15 @@ def carry_out(
     return Outcome(plan, store, tuple(done), judge([repeat.manifest for repeat in done]))
 
 
-def stored(store: Store, spec: Spec, index: int) -> Repeat | None:
-    """A repeat that the store holds, or none."""
-    folder = store.root / "runs" / spec.key / str(index)
-    return Repeat(folder) if folder.exists() else None
-
-
 def _repeat(
     plan: Plan, store: Store, index: int, keeping: Keeping, *, repeats: int, quiet: bool
 ) -> Repeat:
-    present = stored(store, plan.spec, index)
+    present = store.repeat(plan.spec.key, plan.machine, index)
     if present is not None:
         return present
     label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
     held = os.environ.get(HOLD_VARIABLE)
-    with _unfinished(plan.spec, store, index, keeping, quiet=quiet) as kept:
+    with _unfinished(plan, store, index, keeping, quiet=quiet) as kept:
         if held:
             folder = Path(held)
             folder.mkdir()
@@ -318,13 +319,14 @@ def _repeat(
 
 @contextmanager
 def _unfinished(
-    spec: Spec, store: Store, index: int, keeping: Keeping, *, quiet: bool
+    plan: Plan, store: Store, index: int, keeping: Keeping, *, quiet: bool
 ) -> Iterator[Keeping]:
     """Where this repeat leaves its checkpoints, if it makes any."""
+    spec = plan.spec
     if spec.task != "train" or not (keeping.checkpoint_every or keeping.resume):
         yield keeping
         return
-    with store.unfinished(spec, index) as folder:
+    with store.unfinished(spec, plan.machine, index) as folder:
         if folder is None:
             print(
                 f"note: another process is at repeat {index} of {spec.key}; this one leaves no "
@@ -421,8 +423,9 @@ def _work(
     plan: Plan, index: int, folder: Path, keeping: Keeping, *, label: str, quiet: bool
 ) -> None:
     """Have a worker do one repeat, with the profile's environment, and show how it goes."""
-    profile = profiles.Profile(**plan.spec.profile_settings)
-    request = Request(plan.spec, index, folder, plan.data.resolve(), plan.model, keeping)
+    request = Request(
+        plan.spec, index, folder, plan.data.resolve(), plan.model, keeping, plan.profile.device
+    )
     total = plan.spec.epochs + len(segmented_part(plan.folder)[1])
     with progress(total, label, quiet=quiet) as bar:
         show: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -436,7 +439,7 @@ def _work(
         child.call(
             "cellrepro.worker",
             request.to_json(),
-            environment=profile.child_environment(started_with(plan.spec)),
+            environment=plan.profile.child_environment(started_with(plan.spec)),
             label=label,
             on_event=lambda event: show[event["event"]](event),
         )

@@ -55,6 +55,14 @@ class Request:
     data: Path
     model: ModelSource
     keeping: Keeping = field(default_factory=Keeping)
+    device: str | None = None
+    """Which of several of the profile's kind; none for the first."""
+
+    @property
+    def profile(self) -> Profile:
+        """The spec's, with this device."""
+        settings = self.spec.profile_settings
+        return Profile(**settings if self.device is None else settings | {"device": self.device})
 
     def to_json(self) -> str:
         """As `from_json` reads it."""
@@ -74,6 +82,7 @@ class Request:
             data=Path(plain["data"]),
             model=ModelSource(**model, path=None if path is None else Path(path)),
             keeping=Keeping.from_plain(plain["keeping"]),
+            device=plain["device"],
         )
 
 
@@ -102,7 +111,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
     log = WarningLog()
     watch = Stopwatch(events, log)
     spec = request.spec
-    profile = Profile(**spec.profile_settings)
+    profile = request.profile
     with watch.phase("import"):
         import torch
 
@@ -114,10 +123,11 @@ def carry_out(request: Request, events: Events) -> Manifest:
     with (
         log.listening(),
         determinism.mode_in_force(
-            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.device
+            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.kind
         ) as switches,
     ):
         surroundings = _surroundings(device, switches)
+        not_numbers = {"machine", "distributions"}  # what of them changes bits stands elsewhere
         loose = None if spec.loose is None else Loose([spec.loose])
         with watch.phase("data"):
             folder = _read_data(request)
@@ -129,7 +139,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
             write_beginning(
                 keeper.ledger,
                 spec=spec,
-                surroundings=surroundings,
+                surroundings={n: v for n, v in surroundings.items() if n not in not_numbers},
                 folder=folder,
                 network=network,
             )
@@ -159,6 +169,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
         vacuous=[*_vacuous(spec, weights_record, masks), *_never_called(loose, spec)],
         started=started,
         seconds=watch.seconds,
+        peak_memory=host.peak_memory(),
         **surroundings,
         seeds={"python": spec.seed, "numpy": spec.seed, "torch": spec.seed, "data": spec.data_seed},
         data=DataRecord(
@@ -184,14 +195,18 @@ def _surroundings(device: Any, switches: dict[str, Any]) -> dict[str, Any]:
     """What the numbers depend on beside what was asked for, as the manifest names it."""
     import torch
 
+    found = numeric_class(device=str(device))
     return {
+        "machine": host.machine(device, found.name),
         "host": host.host(),
         "versions": host.versions(),
+        "distributions": host.distributions(),
+        "cuda": host.cuda(),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
         "cpu_capability": cpu_capability(),
         "numeric_libraries": host.numeric_libraries(),
-        "numeric_class": asdict(numeric_class(device=str(device))),
+        "numeric_class": asdict(found),
         "variables": {name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
         "switches": switches,
     }

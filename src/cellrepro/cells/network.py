@@ -127,19 +127,18 @@ def find_model(reference: str, store: Store) -> ModelSource:
     path = Path(reference)
     if path.is_file():
         return ModelSource(path.name, _architecture(path), path, file_digest(path))
-    if path.suffix or len(path.parts) > 2 or path.is_absolute() or path.is_dir():
+    if path.suffix or len(path.parts) > 3 or path.is_absolute() or path.is_dir():
         raise BadInput(
             f"model {reference!r} is not a file; expected {TINY!r}, {_named()}, the path of a "
             "weights file, or KEY/REPEAT of a stored run"
         )
     try:
-        run, repeat = store.find(reference)
+        repeat = store.find(reference)[1]
     except BadInput as error:
         raise BadInput(
             f"unknown model {reference!r}; expected {TINY!r}, {_named()}, the path of a weights "
             f"file, or KEY/REPEAT of a run in the store {store.root}"
         ) from error
-    repeat = repeat or run.repeats[0]
     if repeat.weights is None:
         raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
     return ModelSource(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    field_validator,
     model_serializer,
 )
 
@@ -60,6 +62,10 @@ NUMERIC_VARIABLES = (
 )
 """Variables that change numbers: a profile decides all of them, the caller's shell none."""
 
+_FIRST_FIELDS = frozenset(
+    ("name", "description", "device", "threads", "dtype", "tf32", "environment", "cpu_capability")
+)
+
 _ONEDNN_LIMITS = r"DEFAULT|SSE41|AVX|AVX2(_VNNI(_2)?)?|AVX512_CORE\w*|AVX10_\w+"
 """What oneDNN 3 understands, in either case; any other value it takes for no limit, silently."""
 
@@ -74,6 +80,29 @@ def cpu_capability() -> str:
     return "DEFAULT" if found == "NO AVX" else found
 
 
+_DEVICE = re.compile(r"(cpu|mps|cuda)|cuda:\d+|GPU-[0-9A-Fa-f-]{36}")
+
+
+def device_kind(device: str) -> str:
+    """``cpu``, ``cuda`` or ``mps``: of which kind a device is.
+
+    Examples
+    --------
+    >>> device_kind("cuda:1"), device_kind("GPU-8f6c3a52-7f2e-4b0a-9a51-0d8f0a6b1c2d")
+    ('cuda', 'cuda')
+    """
+    return device if device in ("cpu", "mps") else "cuda"
+
+
+def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
+    """Fields that are none of the first version's and have their default: no part of a key.
+
+    So a later version may add fields, and what was asked for without them keeps its key.
+    """
+    fields = type(model).model_fields
+    return {n for n in fields if n not in first and getattr(model, n) == fields[n].default}
+
+
 class Profile(BaseModel):
     """The numeric surroundings of one process."""
 
@@ -81,7 +110,8 @@ class Profile(BaseModel):
 
     name: str
     description: str = ""
-    device: Literal["cpu", "cuda", "mps"] = "cpu"
+    device: str = "cpu"
+    """``cpu``, ``mps``, ``cuda`` (the first GPU), ``cuda:1``, or a GPU's UUID, ``GPU-…``."""
     threads: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads; none leaves the machine's default, which differs between machines."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -93,15 +123,24 @@ class Profile(BaseModel):
     cpu_capability: str | None = None
     """What `cpu_capability` must answer inside the process."""
 
+    @field_validator("device")
+    @classmethod
+    def _device_known(cls, value: str) -> str:
+        if not _DEVICE.fullmatch(value):
+            raise ValueError("expected cpu, mps, cuda, cuda:N or a GPU's UUID, GPU-…")
+        return value
+
+    @property
+    def kind(self) -> str:
+        """``cpu``, ``cuda`` or ``mps``."""
+        return device_kind(self.device)
+
     @model_serializer(mode="wrap")
     def _without_defaults_added_later(
         self, serialize: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
-        """Leave out ``onednn`` where it is true: specs of before it keep their keys."""
-        fields: dict[str, Any] = serialize(self)
-        if fields.get("onednn") is True:
-            del fields["onednn"]
-        return fields
+        left_out = added_later(self, _FIRST_FIELDS)
+        return {name: value for name, value in serialize(self).items() if name not in left_out}
 
     def variables(self) -> dict[str, str]:
         """The environment variables a process of this profile is started with."""
@@ -149,7 +188,7 @@ class Profile(BaseModel):
                 f"{torch.__version__} reads back {onednn.enabled}; choose another "
                 f"profile: {', '.join(names())}"
             )
-        return torch.device(self.device)
+        return self._place()
 
     def warnings(self) -> list[str]:
         """What this profile asks for and would not get on this machine, in sentences.
@@ -183,20 +222,41 @@ class Profile(BaseModel):
 
     def check_device(self) -> None:
         """Raise `NotPossibleHere` if this machine lacks the profile's device."""
+        self._place()
+
+    def _place(self) -> Any:
+        """The ``torch.device``; a GPU becomes the current one."""
         import torch
 
-        found = {
-            "cpu": True,
-            "cuda": torch.cuda.is_available(),
-            "mps": torch.backends.mps.is_available(),
-        }
-        if not found[self.device]:
-            on_cpu = [name for name in names() if load(name).device == "cpu"]
-            raise NotPossibleHere(
-                f"profile {self.name!r} needs the device {self.device!r}, and PyTorch "
-                f"{torch.__version__} finds none on this machine; choose a profile that runs "
-                f"here: {', '.join(on_cpu)}"
-            )
+        if self.kind == "cpu":
+            return torch.device("cpu")
+        if self.kind == "mps" and torch.backends.mps.is_available():
+            return torch.device("mps")
+        uuids = gpu_uuids() if self.kind == "cuda" else []
+        wanted = self.device.partition(":")[2] or "0"
+        if self.device.startswith("GPU-"):
+            uuid = self.device.removeprefix("GPU-").lower()
+            wanted = str(uuids.index(uuid)) if uuid in uuids else ""
+        if wanted and int(wanted) < len(uuids):
+            torch.cuda.set_device(int(wanted))  # what names no device takes this one, too
+            return torch.device("cuda", int(wanted))
+        there = f"{len(uuids)} GPUs" if uuids else "none"
+        on_cpu = [name for name in names() if load(name).device == "cpu"]
+        raise NotPossibleHere(
+            f"profile {self.name!r} needs the device {self.device!r}, and PyTorch "
+            f"{torch.__version__} finds {there} on this machine; choose a profile that runs "
+            f"here: {', '.join(on_cpu)}"
+        )
+
+
+def gpu_uuids() -> list[str]:
+    """The UUIDs of the GPUs that PyTorch sees, in its order; empty strings where it knows none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    found = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
+    return [str(getattr(gpu, "uuid", "")).removeprefix("GPU-").lower() for gpu in found]
 
 
 def _processor_vendor() -> str:

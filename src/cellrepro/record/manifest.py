@@ -14,6 +14,30 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 
+class MachineRecord(_Record):
+    """Where a repeat was computed: what can change bits, or tells two machines apart."""
+
+    label: str
+    """Readable: ``CELLREPRO_MACHINE``, else made from the device's name."""
+    identity: str
+    """``CELLREPRO_MACHINE``, else a salted digest of the GPU's UUID or of the machine-id."""
+    device: str
+    """The processor's or the GPU's name."""
+    driver: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    """These three where the device is an NVIDIA GPU."""
+    numeric_class: str
+    """Name of `cellrepro.record.numeric.numeric_class` under the profile."""
+    versions: dict[str, str]
+    """Of the numeric libraries, without builds such as ``+cpu``."""
+
+    @property
+    def name(self) -> str:
+        """The label and eight hex digits of a digest of all else; a folder's name."""
+        return f"{self.label}-{value_digest(self.model_dump(exclude={'label'}))[:8]}"
+
+
 class DataRecord(_Record):
     """The images a repeat used."""
 
@@ -103,15 +127,22 @@ class WarningRecord(_Record):
 class Manifest(_Record):
     """What happened in one repeat."""
 
-    format: int = 1
+    format: int = 2
     key: str
     repeat: int
+    machine: MachineRecord
     vacuous: list[str]
     """Why equality with another repeat would prove nothing; empty if it would."""
     started: str
     seconds: dict[str, float]
+    peak_memory: dict[str, int | None]
+    """Bytes: of the process, and of PyTorch on the GPU (null on others)."""
     host: dict[str, Any]
     versions: dict[str, str]
+    distributions: dict[str, str]
+    """Version of every installed distribution, by name."""
+    cuda: dict[str, str | None]
+    """``driver``, ``runtime`` and ``cudnn`` as installed, also where the processor computed."""
     device: str
     threads: int
     cpu_capability: str

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from cellrepro.control.determinism import check_mode
+from cellrepro.control.profiles import added_later, device_kind
 from cellrepro.control.seeding import check_seed
 from cellrepro.errors import BadInput
 from cellrepro.record.digests import value_digest
@@ -39,11 +40,17 @@ PARAMETERS = (
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
+_FIRST_FIELDS = frozenset(
+    (*PARAMETERS, "task", "data", "data_digest", "model_digest", "profile_settings")
+)
+"""They always enter the key; a field that came later does where it differs from its default."""
+
 
 class Spec(BaseModel):
     """What was asked for, completely: the same spec gives the same key on every machine.
 
-    Data and weights count by their content and their name; where they lie is not part of it.
+    Data count by their content and their name, weights by their content alone, a device by its
+    kind; where things lie, and which of several GPUs it was, is not part of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,7 +60,8 @@ class Spec(BaseModel):
     """The folder's name, for people; `data_digest` says what is in it."""
     data_digest: Digest
     model: str
-    """``tiny``, a Cellpose model name, a file's name, or ``KEY/REPEAT`` of a stored run."""
+    """``tiny``, a Cellpose model name, a file's name, or a stored run; with a digest beside it
+    only a name for people."""
     model_digest: Digest | None = None
     """SHA-256 of the weights file; none where the weights follow from the seed."""
     seed: Annotated[int, AfterValidator(check_seed)] = 0
@@ -70,6 +78,11 @@ class Spec(BaseModel):
     """What is written down as it goes: nothing, every step, every operation too."""
     loose: str | None = None
     """The one operation left loose in mode ``strict``, to see what it does to the cells."""
+
+    @field_validator("profile_settings")
+    @classmethod
+    def _kind_of_device(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return value if "device" not in value else value | {"device": device_kind(value["device"])}
 
     @field_validator("data_seed")
     @classmethod
@@ -100,11 +113,18 @@ class Spec(BaseModel):
         return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
 
     @property
+    def label(self) -> str:
+        """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
+        return (
+            f"{self.task} {self.data}, {self.model}, seed {self.seed}, {self.profile}, {self.held}"
+        )
+
+    @property
     def key(self) -> str:
         """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
-        # What came later counts only where it is asked for, so that older keys stay.
-        later = {name for name in ("loose",) if getattr(self, name) is None}
-        return value_digest(self.model_dump(mode="json", exclude=later))[:KEY_LENGTH]
+        named_by_digest = {"model"} if self.model_digest is not None else set()
+        left_out = named_by_digest | added_later(self, _FIRST_FIELDS)
+        return value_digest(self.model_dump(mode="json", exclude=left_out))[:KEY_LENGTH]
 
 
 def make_spec(**fields: Any) -> Spec:

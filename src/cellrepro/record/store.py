@@ -2,12 +2,12 @@
 
 ::
 
-    runs/KEY/spec.json      what was asked for
-    runs/KEY/REPEAT/        manifest.json, weights.safetensors, masks/*.tif, notebook.ipynb
-    data/DIGEST/            the segmented images and their ground truth, once per data set
-    failed/KEY/REPEAT/      why a repeat of a grid failed, with its notebook
-    unfinished/KEY/REPEAT/  checkpoints of a training that goes on, or was killed
-    .staging/               work in progress; what a killed process left is swept away
+    runs/KEY/spec.json              what was asked for
+    runs/KEY/MACHINE/REPEAT/        manifest.json, weights.safetensors, masks/*.tif, notebook.ipynb
+    data/DIGEST/                    the segmented images and their ground truth, once per data set
+    failed/KEY/MACHINE/REPEAT/      why a repeat of a grid failed, with its notebook
+    unfinished/KEY/MACHINE/REPEAT/  checkpoints of a training that goes on, or was killed
+    .staging/                       work in progress; what a killed process left is swept away
 
 Equal files are stored once, as hard links. Nothing outside the folder is needed to read it, so
 it can be copied, and two stores are united by copying one ``runs`` and ``data`` over the other.
@@ -32,6 +32,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.record import host
 from cellrepro.record.digests import array_digest, file_digest
 from cellrepro.record.manifest import Manifest
 from cellrepro.record.spec import KEY_LENGTH, Spec
@@ -46,6 +47,7 @@ WEIGHTS = "weights.safetensors"
 NOTEBOOK = "notebook.ipynb"
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
+_SUMS = "SHA256SUMS"
 _UNFINISHED = "unfinished"
 _LOCK = ".lock"
 _UNLOCKED = "new-"
@@ -80,9 +82,14 @@ class Repeat:
         return self.manifest.repeat
 
     @property
+    def machine(self) -> str:
+        """Where it was computed, as its folder is named."""
+        return self.manifest.machine.name
+
+    @property
     def name(self) -> str:
-        """``KEY/REPEAT``, as commands accept it."""
-        return f"{self.manifest.key}/{self.manifest.repeat}"
+        """``KEY/MACHINE/REPEAT``, as commands accept it."""
+        return f"{self.manifest.key}/{self.machine}/{self.manifest.repeat}"
 
     @property
     def weights(self) -> Path | None:
@@ -127,10 +134,18 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Run:
-    """One spec and its stored repeats, in order."""
+    """One spec and its stored repeats, machine by machine, in order."""
 
     spec: Spec
     repeats: tuple[Repeat, ...]
+
+    @cached_property
+    def machines(self) -> dict[str, dict[int, Repeat]]:
+        """The repeats of each machine, by its name and their index."""
+        found: dict[str, dict[int, Repeat]] = {}
+        for repeat in self.repeats:
+            found.setdefault(repeat.machine, {})[repeat.index] = repeat
+        return found
 
     @property
     def key(self) -> str:
@@ -170,8 +185,19 @@ class Store:
                 f"{folder / 'spec.json'} was written by another version of cellrepro or changed "
                 f"by hand ({error.error_count()} problems); move {folder} out of the store"
             ) from error
-        indices = sorted(int(item.name) for item in folder.iterdir() if item.name.isdecimal())
-        return Run(spec, tuple(Repeat(folder / str(index)) for index in indices))
+        return Run(
+            spec,
+            tuple(
+                Repeat(machine / str(index))
+                for machine in sorted(item for item in folder.iterdir() if item.is_dir())
+                for index in sorted(int(i.name) for i in machine.iterdir() if i.name.isdecimal())
+            ),
+        )
+
+    def repeat(self, key: str, machine: str, index: int) -> Repeat | None:
+        """A stored repeat by its full name, or none."""
+        folder = self.root / "runs" / key / machine / str(index)
+        return Repeat(folder) if folder.exists() else None
 
     def runs(self) -> list[Run]:
         """Every run with at least one repeat, in order of keys."""
@@ -180,42 +206,48 @@ class Store:
         found = (self.run(key) for key in keys)
         return [run for run in found if run is not None and run.repeats]
 
-    def find(self, reference: str) -> tuple[Run, Repeat | None]:
-        """The run, and the repeat if one is named, that ``KEY`` or ``KEY/REPEAT`` means.
-
-        Parameters
-        ----------
-        reference : str
-            A key or its first digits, as long as only one run begins with them.
+    def find_run(self, key: str) -> Run:
+        """The run that a key, or its first digits, means.
 
         Raises
         ------
         BadInput
             If none or several match; the message lists what the store holds.
         """
-        key, _, index = reference.partition("/")
         folder = self.root / "runs"
         keys = sorted(item.name for item in folder.iterdir()) if folder.is_dir() else []
         matching = [name for name in keys if key and name.startswith(key)]
         if len(matching) != 1:
             listed = ", ".join(keys[:8]) + (" …" if len(keys) > 8 else "")
             raise BadInput(
-                f"{reference!r} names {len(matching)} runs of the store {self.root}; expected "
-                f"KEY or KEY/REPEAT of one of its {len(keys)} runs"
+                f"{key!r} names {len(matching)} runs of the store {self.root}; expected "
+                f"KEY, KEY/REPEAT or KEY/MACHINE/REPEAT of one of its {len(keys)} runs"
                 + (f": {listed}" if keys else "; train one first with `cellrepro train`")
             )
         run = self.run(matching[0])
         if run is None or not run.repeats:
             raise BadInput(f"run {matching[0]} of the store {self.root} has no finished repeat")
-        if not index:
-            return run, None
-        for repeat in run.repeats:
-            if repeat.folder.name == index:
-                return run, repeat
-        raise BadInput(
-            f"run {run.key} has no repeat {index!r}; it has "
-            f"{', '.join(repeat.folder.name for repeat in run.repeats)}"
-        )
+        return run
+
+    def find(self, reference: str) -> tuple[Run, Repeat]:
+        """The repeat that a reference means, with its run.
+
+        Parameters
+        ----------
+        reference : str
+            ``KEY``, which means repeat 0, ``KEY/REPEAT``, ``KEY/MACHINE`` or
+            ``KEY/MACHINE/REPEAT``; of keys and machines the first letters are enough, as long as
+            only one begins with them. Without a machine it is the only one that has the repeat,
+            else this one.
+
+        Raises
+        ------
+        BadInput
+            If none or several match; the message lists what there is.
+        """
+        run, machine, index = self._parsed(reference)
+        index = index or 0
+        return run, run.machines[self._machine(run, machine, (index,))][index]
 
     def find_two(self, a: str, b: str) -> tuple[tuple[Run, Repeat], tuple[Run, Repeat]]:
         """The two repeats that two references mean.
@@ -223,22 +255,53 @@ class Store:
         Parameters
         ----------
         a, b : str
-            As of `find`. A key alone is its first repeat; the same key twice its first two.
+            As of `find`. The same key twice, without repeats, means repeats 0 and 1 of one machine.
 
         Raises
         ------
         BadInput
             If one of them is not found, or the one run named twice has a single repeat.
         """
-        (run_a, repeat_a), (run_b, repeat_b) = self.find(a), self.find(b)
-        if repeat_a is None and repeat_b is None and run_a.key == run_b.key:
-            if len(run_a.repeats) < 2:
-                raise BadInput(
-                    f"run {run_a.key} has a single repeat; name two runs, or train a second repeat "
-                    "with --repeats 2"
-                )
-            return (run_a, run_a.repeats[0]), (run_b, run_b.repeats[1])
-        return (run_a, repeat_a or run_a.repeats[0]), (run_b, repeat_b or run_b.repeats[0])
+        (run_a, machine_a, index_a), (run_b, machine_b, index_b) = map(self._parsed, (a, b))
+        if run_a.key == run_b.key and machine_a == machine_b and index_a is index_b is None:
+            repeats = run_a.machines[self._machine(run_a, machine_a, (0, 1))]
+            return (run_a, repeats[0]), (run_b, repeats[1])
+        return self.find(a), self.find(b)
+
+    def _parsed(self, reference: str) -> tuple[Run, str, int | None]:
+        """The run, the first letters of the machine, and the index, as far as they are named."""
+        key, *rest = reference.split("/")
+        run = self.find_run(key)
+        index = rest.pop() if rest and (len(rest) == 2 or rest[0].isdecimal()) else None
+        if len(rest) > 1 or (index is not None and not index.isdecimal()):
+            raise BadInput(
+                f"{reference!r} names no repeat of {run.key}; expected KEY, KEY/REPEAT or "
+                f"KEY/MACHINE/REPEAT of {_listed(run)}"
+            )
+        return run, "".join(rest), None if index is None else int(index)
+
+    def _machine(self, run: Run, begins: str, indices: Sequence[int]) -> str:
+        """The only machine, else this one, that has some repeats of a run."""
+        having = [
+            name
+            for name, repeats in run.machines.items()
+            if name.startswith(begins) and repeats.keys() >= {*indices}
+        ]
+        here = [n for n in having if host.is_here(run.machines[n][indices[0]].manifest.machine)]
+        for found in (having, here):
+            if len(found) == 1:
+                return found[0]
+        wanted = " and ".join(str(index) for index in indices)
+        if not having and len(indices) > 1:
+            raise BadInput(
+                f"no machine has the repeats {wanted} of {run.key}; there are {_listed(run)}; name "
+                "two repeats, or train a second one with --repeats 2"
+            )
+        who = "no machine of that name has" if not having else "several machines have"
+        raise BadInput(
+            f"{who} repeat {wanted} of {run.key}; expected KEY/MACHINE/REPEAT, one of "
+            f"{_listed(run)}"
+        )
 
     def image(self, data_digest: str, name: str) -> np.ndarray | None:
         """A segmented image, shape (Y, X) or (Y, X, C), or none if it was not kept."""
@@ -252,13 +315,25 @@ class Store:
         import tifffile
 
         path = self.root / "data" / data_digest[:KEY_LENGTH] / file
-        return tifffile.imread(path) if path.exists() else None
+        sums = path.with_name(_SUMS)
+        try:
+            sealed = dict(line.split("  ", 1)[::-1] for line in _lines(sums))
+            if file not in sealed and not path.exists():
+                return None
+            if file_digest(path) != sealed[file]:
+                raise ValueError("its digest is not the one it was stored with")
+            return tifffile.imread(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise BadInput(
+                f"{path} is not as it was stored, by {_SUMS} beside it ({error}); copy the "
+                f"store again, or remove {path.parent} and run one of its runs into another store"
+            ) from error
 
     def failures(self) -> list[dict]:
-        """What the grid kept of failed repeats: key, repeat, reason, folder."""
+        """What the grid kept of failed repeats: key, machine, repeat, reason, spec, folder."""
         return [
             {**json.loads(path.read_text(encoding="utf-8")), "folder": str(path.parent)}
-            for path in sorted(self.root.glob("failed/*/*/failure.json"))
+            for path in sorted(self.root.glob("failed/*/*/*/failure.json"))
         ]
 
     # -- writing ---------------------------------------------------------------------------
@@ -311,27 +386,33 @@ class Store:
         with self._writing():
             self._keep_data(staged / STAGED_DATA, spec.data_digest)
             self._seal(staged, manifest)
-            target = self.root / "runs" / spec.key
-            if not target.exists():
+            run = self.root / "runs" / spec.key
+            target = run / manifest.machine.name / str(manifest.repeat)
+            if not run.exists():
                 whole = staged.with_name(f"{staged.name}-{spec.key}")
-                whole.mkdir()
+                first = whole / target.relative_to(run)
+                first.parent.mkdir(parents=True)
                 try:
                     _write_spec(whole / "spec.json", spec)
-                    staged.rename(whole / str(manifest.repeat))
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    if _move(whole, target):
-                        return Repeat(target / str(manifest.repeat))
-                    (whole / str(manifest.repeat)).rename(staged)
+                    staged.rename(first)
+                    run.parent.mkdir(parents=True, exist_ok=True)
+                    if _move(whole, run):
+                        return Repeat(target)
+                    first.rename(staged)
                 finally:
                     shutil.rmtree(whole, ignore_errors=True)
-            _move(staged, target / str(manifest.repeat))
-        return Repeat(target / str(manifest.repeat))
+            target.parent.mkdir(exist_ok=True)
+            _move(staged, target)
+        return Repeat(target)
 
-    def keep_failure(self, staged: Path, spec: Spec, *, repeat: int, reason: str) -> Path:
+    def keep_failure(
+        self, staged: Path, spec: Spec, *, machine: str, repeat: int, reason: str
+    ) -> Path:
         """Keep what a failed repeat left (its notebook) outside ``runs``; returns the folder."""
-        target = self.root / "failed" / spec.key / str(repeat)
+        target = self.root / "failed" / spec.key / machine / str(repeat)
         record = {
             "key": spec.key,
+            "machine": machine,
             "repeat": repeat,
             "reason": reason,
             "spec": spec.model_dump(mode="json"),
@@ -344,15 +425,14 @@ class Store:
             _write_whole(target / "failure.json", json.dumps(record, indent=1))
         return target
 
-    def forget_failure(self, key: str, repeat: int) -> None:
+    def forget_failure(self, key: str, machine: str, repeat: int) -> None:
         """Remove the trace of a failure once the repeat succeeded."""
-        shutil.rmtree(self.root / "failed" / key / str(repeat), ignore_errors=True)
-        for empty in (self.root / "failed" / key, self.root / "failed"):
-            with contextlib.suppress(OSError):
-                empty.rmdir()
+        folder = self.root / "failed" / key / machine / str(repeat)
+        shutil.rmtree(folder, ignore_errors=True)
+        _remove_empty(list(folder.parents)[:3])
 
     @contextmanager
-    def unfinished(self, spec: Spec, repeat: int) -> Iterator[Path | None]:
+    def unfinished(self, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
         """Where a repeat leaves what is needed to go on with it after a kill.
 
         What lies there stays if the block is left by an error or a kill, and is removed after a
@@ -370,7 +450,7 @@ class Store:
         NotPossibleHere
             If the disk is full.
         """
-        folder = self.root / _UNFINISHED / spec.key / str(repeat)
+        folder = self.root / _UNFINISHED / spec.key / machine / str(repeat)
         with self._writing():
             missing = [path for path in (self.root, *self.root.parents) if not path.exists()]
             folder.mkdir(parents=True, exist_ok=True)
@@ -388,13 +468,14 @@ class Store:
             if done or not any(item.is_dir() for item in folder.iterdir()):
                 shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-            _remove_empty([folder.parent, folder.parent.parent, *missing])
+            _remove_empty([*list(folder.parents)[:3], *missing])
 
     def unfinished_specs(self) -> dict[str, dict]:
-        """What was asked of every training that was not finished, by ``KEY/REPEAT``."""
+        """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
+        area = self.root / _UNFINISHED
         return {
-            f"{path.parent.parent.name}/{path.parent.name}": json.loads(path.read_bytes())
-            for path in sorted(self.root.glob(f"{_UNFINISHED}/*/*/spec.json"))
+            path.parent.relative_to(area).as_posix(): json.loads(path.read_bytes())
+            for path in sorted(area.glob("*/*/*/spec.json"))
         }
 
     @contextmanager
@@ -415,6 +496,10 @@ class Store:
     def _keep_data(self, staged: Path, digest: str) -> None:
         target = self.root / "data" / digest[:KEY_LENGTH]
         if staged.is_dir():
+            sums = [f"{file_digest(path)}  {path.name}\n" for path in sorted(staged.iterdir())]
+            (staged / _SUMS).write_text("".join(sums), encoding="utf-8")  # as sha256sum -c reads it
+            for path in staged.iterdir():
+                path.chmod(0o444)
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists() or not _move(staged, target):
                 shutil.rmtree(staged)
@@ -435,7 +520,7 @@ class Store:
 
     def _files_by_digest(self, wanted: set[str]) -> dict[str, Path]:
         found: dict[str, Path] = {}
-        for path in self.root.glob(f"runs/*/*/{MANIFEST}"):
+        for path in self.root.glob(f"runs/*/*/*/{MANIFEST}"):
             if wanted <= found.keys():
                 break
             try:
@@ -446,6 +531,17 @@ class Store:
                 if digest in wanted:
                     found.setdefault(digest, path.parent / name)
         return found
+
+
+def _listed(run: Run) -> str:
+    """The repeats of each machine: ``laptop-0a1b2c3d/0, 1; a100-9f8e7d6c/0``."""
+    return "; ".join(
+        f"{name}/{', '.join(map(str, repeats))}" for name, repeats in run.machines.items()
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def _write_spec(path: Path, spec: Spec) -> None:
