@@ -84,6 +84,12 @@ def add_run(
     return run
 
 
+def short(name: str) -> str:
+    """``KEY/REPEAT`` of ``KEY/MACHINE/REPEAT``, for stores of one machine."""
+    key, _, index = name.split("/")
+    return f"{key}/{index}"
+
+
 def _weights(folder: Path, weight: float | None) -> WeightsRecord | None:
     if weight is None:
         return None

@@ -812,27 +812,27 @@ def left_by_a_kill(store, spec, repeat):
     """A folder with a checkpoint, as an error in the middle of a training leaves it."""
 
     def dies():
-        with store.unfinished(spec, repeat) as folder:
+        with store.unfinished(spec, "here", repeat) as folder:
             (folder / "epoch-00001").mkdir()
             raise Killed
 
     with pytest.raises(Killed):
         dies()
-    return store.root / "unfinished" / spec.key / str(repeat)
+    return store.root / "unfinished" / spec.key / "here" / str(repeat)
 
 
 def test_what_ended_well_leaves_nothing(tmp_path, made_up):
     store = Store(tmp_path / "deep" / "outputs")
-    with store.unfinished(made_up.spec(), 0) as folder:
+    with store.unfinished(made_up.spec(), "here", 0) as folder:
         (folder / "epoch-00001").mkdir()
         (folder / "epoch-00001" / "state.json").write_text("{}")
-        assert folder == store.root / "unfinished" / made_up.spec().key / "0"
+        assert folder == store.root / "unfinished" / made_up.spec().key / "here" / "0"
     assert listed(tmp_path) == []
 
 
 def test_an_error_before_anything_was_saved_leaves_nothing(tmp_path, made_up):
     store = Store(tmp_path / "deep" / "outputs")
-    with pytest.raises(Killed), store.unfinished(made_up.spec(), 0):
+    with pytest.raises(Killed), store.unfinished(made_up.spec(), "here", 0):
         raise Killed
     assert listed(tmp_path) == []
 
@@ -841,8 +841,8 @@ def test_what_was_saved_before_an_error_stays(tmp_path, made_up):
     store, spec = Store(tmp_path / "outputs"), made_up.spec()
     folder = left_by_a_kill(store, spec, 2)
     assert (folder / "epoch-00001").is_dir()
-    assert store.unfinished_specs() == {f"{spec.key}/2": spec.model_dump(mode="json")}
-    with store.unfinished(spec, 2) as again:
+    assert store.unfinished_specs() == {f"{spec.key}/here/2": spec.model_dump(mode="json")}
+    with store.unfinished(spec, "here", 2) as again:
         assert (again / "epoch-00001").is_dir()
     assert listed(tmp_path) == ["outputs"]
     assert store.unfinished_specs() == {}
@@ -854,12 +854,16 @@ def test_others_in_the_store_are_left_alone(tmp_path, made_up):
     a, b = made_up.spec(seed=1), made_up.spec(seed=2)
     for spec, repeat in ((a, 0), (a, 1), (b, 0)):
         left_by_a_kill(store, spec, repeat)
-    assert set(store.unfinished_specs()) == {f"{a.key}/0", f"{a.key}/1", f"{b.key}/0"}
-    with store.unfinished(a, 0):
+    assert set(store.unfinished_specs()) == {
+        f"{a.key}/here/0",
+        f"{a.key}/here/1",
+        f"{b.key}/here/0",
+    }
+    with store.unfinished(a, "here", 0):
         pass
-    assert set(store.unfinished_specs()) == {f"{a.key}/1", f"{b.key}/0"}
+    assert set(store.unfinished_specs()) == {f"{a.key}/here/1", f"{b.key}/here/0"}
     for spec, repeat in ((a, 1), (b, 0)):
-        with store.unfinished(spec, repeat):
+        with store.unfinished(spec, "here", repeat):
             pass
     assert listed(store.root) == ["runs"]
 
@@ -868,7 +872,7 @@ OTHER = """\
 import os, sys
 from cellrepro.record.spec import Spec
 from cellrepro.record.store import Store
-with Store(sys.argv[1]).unfinished(Spec.model_validate_json(sys.argv[2]), 0) as folder:
+with Store(sys.argv[1]).unfinished(Spec.model_validate_json(sys.argv[2]), "here", 0) as folder:
     print(folder is None, flush=True)
     if sys.argv[3:] == ["die"]:
         (folder / "epoch-00001").mkdir()
@@ -886,14 +890,17 @@ def test_two_processes_at_one_repeat(tmp_path, made_up):
     """The second is told; a killed one leaves what it saved, and no lock."""
     store, spec = Store(tmp_path / "outputs"), made_up.spec()
     assert other_process(store, spec, "die") == (9, "False", "")
-    with store.unfinished(spec, 0) as folder:
+    with store.unfinished(spec, "here", 0) as folder:
         assert (folder / "epoch-00001").is_dir()
-        with store.unfinished(spec, 0) as second, store.unfinished(spec, 1) as beside:
+        with (
+            store.unfinished(spec, "here", 0) as second,
+            store.unfinished(spec, "here", 1) as beside,
+        ):
             assert second is None
             assert beside is not None
         assert other_process(store, spec) == (0, "True", "")
         assert (folder / "epoch-00001").is_dir()
-        assert list(store.unfinished_specs()) == [f"{spec.key}/0"]
+        assert list(store.unfinished_specs()) == [f"{spec.key}/here/0"]
     assert listed(tmp_path) == ["outputs"]
 
 
@@ -902,7 +909,7 @@ def test_a_store_that_cannot_be_written(tmp_path, made_up):
     (tmp_path / "outputs" / "unfinished").write_text("a file in the way")
     with (
         pytest.raises(BadInput, match=r"the store .*outputs cannot be written"),
-        Store(tmp_path / "outputs").unfinished(made_up.spec(), 0),
+        Store(tmp_path / "outputs").unfinished(made_up.spec(), "here", 0),
     ):
         pass
 

@@ -15,6 +15,8 @@ import tifffile
 from safetensors.numpy import load_file, save_file
 
 from cellrepro import child
+from cellrepro.control.profiles import load
+from cellrepro.machine import machine_here
 from cellrepro.record.digests import file_digest
 from cellrepro.record.store import Store
 
@@ -26,7 +28,8 @@ QUICK = ["--epochs", 2, "--images-per-epoch", 1]
 
 @pytest.fixture
 def no_worker(monkeypatch):
-    """Fail if a process is started: a refusal must come before."""
+    """Fail if a process is started, but for a look at the machine: a refusal must come before."""
+    machine_here(load("cpu"))  # found out once a process
 
     def refuse(*_, **__):
         raise AssertionError("a worker was started")
@@ -54,12 +57,12 @@ def test_train_answers_with_the_fields_of_the_contract(small_store):
     assert document["folder"] == str(small_store.root / "runs" / document["key"])
     assert [repeat["index"] for repeat in document["repeats"]] == [0, 1]
     for repeat in document["repeats"]:
-        assert {"index", "weights", "masks", "ap50", "seconds"} <= repeat.keys()
+        assert {"index", "machine", "weights", "masks", "ap50", "seconds"} <= repeat.keys()
         assert repeat["masks"].keys() == {"synth_003"}
         assert HEX.fullmatch(repeat["masks"]["synth_003"])
         assert 0 < repeat["ap50"] < 1
         assert repeat["seconds"] > 0
-        folder = small_store.root / "runs" / document["key"] / str(repeat["index"])
+        folder = small_store.folder / str(repeat["index"])
         assert file_digest(folder / "weights.safetensors") == repeat["weights"]
 
 
@@ -83,7 +86,8 @@ def test_train_in_words(small_store, invoke, no_worker):
     lines = answer.out.splitlines()
     assert answer.code == 0
     assert lines[0] == f"run {small_store.key} in {small_store.root / 'runs' / small_store.key}"
-    assert lines[1] == "learning rate 0 to 0.0033 over 4 epochs"
+    assert lines[1] == f"machine {small_store.machine}"
+    assert lines[2] == "learning rate 0 to 0.0033 over 4 epochs"
     assert lines[-1] == "identical (weights identical, masks identical) over 2 repeats, 1 images"
 
 

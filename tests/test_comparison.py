@@ -282,7 +282,7 @@ def compare_changed(small_store, tmp_path):
     """Compare the small store's repeats after something was changed in the second."""
     root = tmp_path / "outputs"
     shutil.copytree(small_store.root, root)
-    folder = root / "runs" / small_store.key / "1"
+    folder = root / "runs" / small_store.key / small_store.machine / "1"
 
     def change(*, labels=None, tensors=None, **fields):
         manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
@@ -492,7 +492,7 @@ def test_masks_changed_on_disk_are_not_within_spread(seeds):
     """The files are compared, not the digests that the manifests hold."""
     store = seeds(0, 1, 2)
     names = on_one_thread(store, SLIGHTLY)
-    folder = store.root / "runs" / names[1]
+    folder = store.find(names[1])[1].folder
     for path in (folder / "masks").iterdir():
         path.chmod(0o644)
         tifffile.imwrite(path, np.zeros((SIZE, SIZE), "u2"))

@@ -129,7 +129,7 @@ class TestDoors:
         ("arguments", "message"),
         [
             (["nowhere", "nowhere"], "names 0 runs"),
-            (["KEY/0", "KEY/7"], "has no repeat '7'"),
+            (["KEY/0", "KEY/7"], "no machine has repeat 7"),
             (["KEY/0", "KEY/1", "--repetitions", "0"], "repetitions is 0"),
             (["KEY/0", "KEY/1", "--suspects", "-1"], "suspects is -1"),
         ],
@@ -150,7 +150,7 @@ class TestDoors:
     def test_a_damaged_ledger(self, small_store, tmp_path):
         root = tmp_path / "outputs"
         shutil.copytree(small_store.root, root)
-        path = root / "runs" / small_store.key / "1" / LEDGER
+        path = root / "runs" / small_store.key / small_store.machine / "1" / LEDGER
         path.chmod(0o644)
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(BadInput, match="is no ledger that can be read"):
@@ -224,9 +224,9 @@ def test_killed_and_resumed(small_store, tmp_path, command, wholeness):
     assert answer.code == 0, answer.err
     assert f"{checkpoint_epoch(left)} of {SMALL['epochs']} epochs were done" in answer.err
     assert answer.json["key"] == small_store.key
-    folder = store / "runs" / small_store.key / "0"
+    folder = store / "runs" / small_store.key / small_store.machine / "0"
     for name in ("weights.safetensors", LEDGER):
-        whole = small_store.root / "runs" / small_store.key / "0" / name
+        whole = small_store.folder / "0" / name
         assert file_digest(folder / name) == file_digest(whole)
     assert wholeness(store) == [f"{small_store.key}/0"]
     assert not (store / "unfinished").exists()
@@ -244,7 +244,7 @@ def test_certificate(small_data, tmp_path, command):
         "train", small_data, "--certify", "--json", *options(**BRIEF, repeats=1, store=tmp_path)
     )
     assert answer.code == 0, answer.err
-    folder = tmp_path / "runs" / answer.json["key"] / "0"
+    folder = tmp_path / "runs" / answer.json["key"] / answer.json["repeats"][0]["machine"] / "0"
     certificate = json.loads((folder / "certificate.json").read_text())
     assert certificate["verdict"] == "identical"
     assert set(certificate["levels"]) == {"off", "steps", "ops", "masks", "audit"}

@@ -115,6 +115,9 @@ def test_a_killed_grid(small_store, tmp_path, notebook, command, wholeness):
     path.write_text(yaml.safe_dump({"notebook": str(notebook), "fixed": fixed}))
     process = start("grid", path, "--store", store)
     wait_for_worker(process)
+    until = time.monotonic() + 60
+    while not list(store.glob("unfinished/*/*/*/epoch-*")) and time.monotonic() < until:
+        time.sleep(0.02)
     orphans = kill(process)
     assert len(orphans) >= 3, orphans  # the notebook's process, the kernel, the worker
     assert psutil.wait_procs(orphans, timeout=15)[1] == [], "one of them went on by itself"
@@ -126,4 +129,5 @@ def test_a_killed_grid(small_store, tmp_path, notebook, command, wholeness):
     assert wholeness(store) == [f"{run['key']}/0"]
     _, repeat = Store(store).find(f"{run['key']}/0")
     assert repeat.manifest.weights.digest == small_store.answer.json["repeats"][0]["weights"]
+    assert repeat.manifest.training.resumed_at, "it began anew instead of going on"
     assert {item.name for item in store.iterdir()} == {"runs", "data"}

@@ -6,11 +6,14 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+import torch
 import yaml
 
 from cellrepro import grid as module
+from cellrepro.control.profiles import load
 from cellrepro.errors import BadInput
 from cellrepro.grid import find_notebook, planned, read_grid, run_grid
+from cellrepro.machine import machine_here
 from cellrepro.record.digests import file_digest
 from cellrepro.record.store import Store
 
@@ -39,7 +42,8 @@ def store(tmp_path):
 
 @pytest.fixture
 def no_child(monkeypatch):
-    """Fail if a process is started."""
+    """Fail if a process is started, but for a look at the machine, once."""
+    machine_here(load("cpu"))
 
     def refuse(*_, **__):
         raise AssertionError("a process was started")
@@ -85,6 +89,30 @@ def test_set_replaces_what_the_file_says(write, store):
     assert (point.plan.spec.epochs, point.plan.spec.seed) == (4, 7)
 
 
+def test_set_with_a_list_replaces_an_axis(write, store):
+    path = write(
+        fixed={"epochs": 3},
+        vary={"seed": [0, 1, 2], "mode": ["fast", "strict"]},
+        exclude=[{"seed": 0, "mode": "fast"}],
+    )
+    overrides = {"seed": [0], "epochs": [4, 5], "mode": "strict"}
+    grid = read_grid(path, store=store, overrides=overrides)
+    found = [(p.plan.spec.seed, p.plan.spec.mode, p.plan.spec.epochs) for p in grid.points]
+    assert found == [(0, "strict", 4), (0, "strict", 5)]
+
+
+def test_no_device_waits_for_another(write, store):
+    """A queue each: a GPU begins at once although the processor's points come first."""
+    grid = read_grid(write(vary={"seed": [0, 1], "profile": ["cpu", "cuda"]}), store=store)
+    points = sorted(grid.points, key=lambda point: point.varied["profile"])
+    queues = module._Queues(points, None)
+    assert (queues.n_threads, queues.take(), queues.take(), queues.take()) == (2, 0, 2, None)
+    queues.done(2)
+    assert (queues.take(), queues.take()) == (3, None)
+    queues = module._Queues(points, 3)
+    assert [queues.take() for _ in range(4)] == [0, 2, 1, 3]
+
+
 def test_relative_paths_mean_what_they_meant_here(write, store, small_data, monkeypatch):
     monkeypatch.chdir(small_data.parent)
     (point,) = read_grid(write(fixed={"data": "nuclei"}), store="here").points
@@ -127,10 +155,23 @@ def test_refused_before_anything_runs(write, store, no_child, fields, expected):
     assert not store.exists()
 
 
-def test_a_device_that_is_missing_fails_that_spec_alone(write, store):
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has the device")
+def test_what_this_machine_cannot_carry_out(write, store, capsys):
     """It is no fault of the file: the same grid may run elsewhere."""
-    grid = read_grid(write(vary={"profile": ["cpu", "mps"]}), store=store)
-    assert len(grid.points) == 2
+    path = write(vary={"profile": ["cpu", "mps"]}, repeats=3)
+    runs = planned(read_grid(path, store=store), store=store)
+    assert [run.status for run in runs] == ["planned", "not-here"]
+    assert "needs the device 'mps'" in runs[1].reason
+    assert not store.exists()
+    only = read_grid(path, store=store, overrides={"profile": ["mps"]})
+    (run,) = run_grid(only, store=store)
+    assert (run.status, run.machine) == ("failed", "")
+    said = capsys.readouterr().err
+    assert f"{run.key}/0 profile mps: failed" in said
+    for index in (1, 2):
+        assert f"{run.key}/{index} profile mps: not run" in said
+    (failure,) = Store(store).failures()
+    assert (failure["folder"], failure["repeat"]) == (str(run.folder), 0)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +241,7 @@ def test_a_dry_run_does_nothing(write, store, no_child, invoke):
         ("=3", "expected NAME=VALUE"),
         ("seed={a", "is not YAML"),
         ("sead=3", "not sead"),
-        ("seed=[0, 1]", "seed is "),
+        ("seed=[0, {}]", "seed is "),
         ("data=/absent", "/absent"),
     ],
 )
@@ -279,7 +320,7 @@ def test_failures_say_why(runs):
 @pytest.mark.parametrize("behave", BEHAVIOURS[:4])
 def test_what_a_failure_left_is_kept(carried_out, runs, behave):
     run = runs[behave]
-    folder = carried_out.store / "failed" / run["key"] / "0"
+    folder = carried_out.store / "failed" / run["key"] / run["machine"] / "0"
     assert run["folder"] == str(folder)
     record = json.loads((folder / "failure.json").read_text())
     assert (record["key"], record["repeat"]) == (run["key"], 0)
@@ -292,7 +333,14 @@ def test_what_a_failure_left_is_kept(carried_out, runs, behave):
 @pytest.mark.slow
 def test_a_killed_kernel_is_a_failure_although_its_notebook_says_completed(carried_out, runs):
     """Papermill 2.7.0 writes ``exception: null`` and ``completed``; if that changes, be glad."""
-    path = carried_out.store / "failed" / runs["kill"]["key"] / "0" / "notebook.ipynb"
+    path = (
+        carried_out.store
+        / "failed"
+        / runs["kill"]["key"]
+        / runs["kill"]["machine"]
+        / "0"
+        / "notebook.ipynb"
+    )
     metadata = nbformat.read(path, 4).metadata.papermill
     assert not metadata.exception
     assert runs["kill"]["status"] == "failed"
@@ -374,13 +422,16 @@ def test_only_the_missing_repeat_is_run_and_a_failure_forgotten(again, wholeness
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     grid = read_grid(path, store=store)
     spec = grid.points[0].plan.spec
+    machine = grid.points[0].plan.machine
     with Store(store).staging() as area:
-        Store(store).keep_failure(area, spec, repeat=1, reason="the power went out")
-    before = (store / "runs" / spec.key / "0").stat().st_mtime_ns
+        Store(store).keep_failure(
+            area, spec, machine=machine, repeat=1, reason="the power went out"
+        )
+    before = (store / "runs" / spec.key / machine / "0").stat().st_mtime_ns
     (run,) = run_grid(grid, store=store, quiet=True)
     assert run.status == "done"
     assert wholeness(store) == [f"{spec.key}/0", f"{spec.key}/1"]
-    assert (store / "runs" / spec.key / "0").stat().st_mtime_ns == before
+    assert (store / "runs" / spec.key / machine / "0").stat().st_mtime_ns == before
     first, second = Store(store).run(spec.key).repeats
     assert first.manifest.weights == second.manifest.weights
     assert not (store / "failed" / spec.key).exists()

@@ -279,7 +279,10 @@ def test_a_repeat_of_the_store(small_store):
     store = Store(small_store.root)
     source = find_model(small_store.key[:6], store)
     assert source == find_model(f"{small_store.key}/0", store)
-    assert (source.label, source.architecture) == (f"{small_store.key}/0", "tiny")
+    assert (source.label, source.architecture) == (
+        f"{small_store.key}/{small_store.machine}/0",
+        "tiny",
+    )
     assert source.digest == small_store.answer.json["repeats"][0]["weights"]
 
 
@@ -297,7 +300,7 @@ def test_an_unknown_name_is_never_replaced(reference, tmp_path):
 
 @pytest.mark.parametrize(
     "reference",
-    ["", ".", "{tmp}", "{tmp}/absent.pth", "weights.safetensors", "a/b/c", "models/cpsam.pt"],
+    ["", ".", "{tmp}", "{tmp}/absent.pth", "weights.safetensors", "a/b/c/d", "models/cpsam.pt"],
     ids=["empty", "here", "folder", "absent", "absent here", "deep", "relative"],
 )
 def test_a_path_without_a_file(reference, tmp_path):
@@ -313,7 +316,7 @@ def test_a_run_that_only_segmented(tmp_path, made_up):
         manifest = made_up.manifest(spec, weights=None, masks={})
         (area / "r" / "manifest.json").write_text(manifest.model_dump_json())
         store.commit(area / "r", spec)
-    with pytest.raises(BadInput, match=rf"run {spec.key}/0 only segmented; it holds no weights"):
+    with pytest.raises(BadInput, match=rf"run {spec.key}/.*/0 only segmented; it holds no weights"):
         find_model(spec.key, store)
 
 

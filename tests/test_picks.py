@@ -8,7 +8,7 @@ from cellrepro.cells.images import folder_digest
 from cellrepro.cells.synthetic import write_folder
 from cellrepro.errors import BadInput
 from cellrepro.record.store import Store
-from stores import add_run, squares, three
+from stores import add_run, short, squares, three
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_best_network_agrees_best_with_the_truth(tmp_path, images, digest):
     add_run(store, [(1.0, missing())], seed=1, **digest)
     best = add_run(store, [(2.0, three())], seed=2, **digest)
     add_run(store, [(3.0, three())], seed=3)  # over other images
-    assert picks.best_network(store, images).name == f"{best.key}/0"
+    assert picks.best_network(store, images).name == best.repeats[0].name
 
 
 def test_best_network_of_none(tmp_path, images):
@@ -45,7 +45,7 @@ def test_telling_pair_prefers_repeats_that_differ(tmp_path, images, digest):
     add_run(store, [(1.0, three())] * 2, seed=1, **digest)
     loose = add_run(store, [(1.0, three()), (2.0, missing())], mode="fast", **digest)
     (run, a), (other, b) = picks.telling_pair(store, images)
-    assert {a.name, b.name} == {f"{loose.key}/0", f"{loose.key}/1"}
+    assert {a.name, b.name} == {repeat.name for repeat in loose.repeats}
     assert run.key == other.key == loose.key
 
 
@@ -113,7 +113,7 @@ def test_same_question_leaves_out_what_was_asked_otherwise_or_found_nothing(tmp_
     add_run(store, [(4.0, three())], data_digest="c" * 64)
     nothing = {name: np.zeros_like(masks) for name, masks in three().items()}
     add_run(store, [(5.0, nothing)], seed=2)
-    found = [repeat.name for _, repeat in picks.same_question(store, own)]
+    found = [short(repeat.name) for _, repeat in picks.same_question(store, own)]
     assert found == [f"{own.key}/0", f"{own.key}/1", f"{other.key}/0"]
 
 
@@ -140,7 +140,7 @@ def test_one_network_for_each_change(tmp_path):
     second = add_run(store, [(5.0, three())], seed=2)
     runs = (base, both, seed, second, fast)
     repeats = [repeat for run in runs for repeat in run.repeats]
-    found = [repeat.name for repeat in picks.one_change_each(store, repeats)]
+    found = [short(repeat.name) for repeat in picks.one_change_each(store, repeats)]
     assert found == [f"{base.key}/0", f"{base.key}/1", f"{seed.key}/0", f"{fast.key}/0"]
     apart = [base.repeats[0], both.repeats[0]]
     assert picks.one_change_each(store, apart) == apart

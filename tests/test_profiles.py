@@ -82,7 +82,7 @@ def test_missing_file(tmp_path):
         (b"thread: 2", "thread: Extra inputs"),
         (b"threads: 0", "threads: Input should be greater than or equal to 1"),
         (b"threads: many", "threads: Input should be a valid integer"),
-        (b"device: gpu", "device: Input should be 'cpu', 'cuda' or 'mps'"),
+        (b"device: gpu", "device: .*expected cpu, mps, cuda, cuda:N or a GPU's UUID.*, not 'gpu'"),
         (
             b"environment: {OMP_NUM_THREADS: 2}",
             r'environment.OMP_NUM_THREADS: .*valid string, not 2 \(in quotes: OMP_NUM_THREADS: "2"',

@@ -3,14 +3,18 @@
 import io
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import warnings
+from importlib import metadata
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 import cellrepro
 from cellrepro import child, run, worker
@@ -19,17 +23,20 @@ from cellrepro.child import Events
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.control.profiles import load
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.machine import machine_here
 from cellrepro.record.store import Store
 from cellrepro.record.warned import WarningLog
 from cellrepro.run import carry_out, plan_segmentation, plan_training
 from cellrepro.worker import Request
+from conftest import options, run_command
 
 SMALL = {"epochs": 4, "images_per_epoch": 16, "learning_rate": 0.01}
 
 
 @pytest.fixture
 def no_worker(monkeypatch):
-    """Fail if a process is started."""
+    """Fail if a process is started, but for a look at the machine, once."""
+    machine_here(load("cpu"))
 
     def refuse(*_, **__):
         raise AssertionError("a worker was started")
@@ -65,7 +72,7 @@ def test_defaults_of_cellposes_networks(small_data):
 def test_a_stored_run_goes_on_as_what_it_is(small_store):
     spec = plan_training(small_store.data, model=small_store.key, store=small_store.root).spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-3, 48)
-    assert spec.model == f"{small_store.key}/0"
+    assert spec.model == f"{small_store.key}/{small_store.machine}/0"
     assert spec.model_digest == small_store.answer.json["repeats"][0]["weights"]
 
 
@@ -105,11 +112,45 @@ def test_stored_repeats_are_not_run_again(small_store, no_worker, listing):
     assert [repeat.index for repeat in outcome.repeats] == [0, 1]
 
 
+@pytest.mark.slow
+def test_another_machine_runs_its_own_repeats(small_store, tmp_path, monkeypatch):
+    """A copied store holds the first machine's repeats; the second adds and judges its own."""
+    shutil.copytree(small_store.root, tmp_path / "copy")
+    monkeypatch.setenv("CELLREPRO_MACHINE", "other-lab")
+    answer = run_command(
+        *("train", small_store.data, "--json"),
+        *options(**SMALL, repeats=1, store=tmp_path / "copy"),
+    )
+    (repeat,) = answer.json["repeats"]
+    assert re.fullmatch("other-lab-[0-9a-f]{8}", repeat["machine"])
+    assert answer.json["verdict"] is None  # of its own repeats there is one
+    run = Store(tmp_path / "copy").run(small_store.key)
+    assert {name: list(repeats) for name, repeats in run.machines.items()} == {
+        small_store.machine: [0, 1],
+        repeat["machine"]: [0],
+    }
+    assert Store(tmp_path / "copy").find(run.key)[1].machine == repeat["machine"]
+    listed = run_command("list", "--json", "--store", tmp_path / "copy").json["runs"]
+    assert [(row["machine"], row["repeats"]) for row in listed] == [
+        (name, list(repeats)) for name, repeats in run.machines.items()
+    ]
+
+
 def test_what_a_run_records(small_store):
     _, repeat = Store(small_store.root).find(f"{small_store.key}/1")
     manifest = repeat.manifest
     assert (manifest.repeat, manifest.vacuous) == (1, [])
     assert (manifest.device, manifest.threads) == ("cpu", 2)
+    machine = manifest.machine
+    assert machine.name == small_store.machine == machine_here(load("cpu")).name
+    assert machine.numeric_class == manifest.numeric_class["name"]
+    assert machine.versions["cellpose"] == metadata.version("cellpose")
+    assert socket.gethostname() not in machine.name
+    assert manifest.distributions["pydantic"] == metadata.version("pydantic")
+    assert len(manifest.distributions) > 100
+    assert manifest.cuda.keys() == {"driver", "runtime", "cudnn"}
+    assert manifest.cuda["runtime"] == torch.version.cuda
+    assert 10**8 < manifest.peak_memory["process"] < 10**11
     assert manifest.variables["OMP_NUM_THREADS"] == "2"
     assert manifest.variables["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert manifest.switches["deterministic_algorithms"]
@@ -170,7 +211,7 @@ def test_the_callers_surroundings_do_not_matter(small_store, tmp_path, command):
     (actual,), expected = answer.json["repeats"], small_store.answer.json["repeats"][0]
     assert actual["weights"] == expected["weights"]
     assert actual["masks"] == expected["masks"]
-    assert Path(tmp_path, "here", "runs", small_store.key, "0").is_dir()
+    assert Path(tmp_path, "here", "runs", small_store.key, small_store.machine, "0").is_dir()
 
 
 @pytest.mark.slow

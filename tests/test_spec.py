@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from cellrepro.control.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.record.spec import KEY_LENGTH, Spec, make_spec
 from cellrepro.run import plan_training
@@ -53,6 +54,36 @@ def test_the_key_is_pinned():
 )
 def test_everything_asked_for_changes_the_key(field, value):
     assert make_spec(**{**FIELDS, field: value}).key != make_spec(**FIELDS).key
+
+
+def test_a_field_that_comes_later_leaves_the_keys_of_finished_grids():
+    """It enters the key where it differs from its default, in specs and in profiles."""
+
+    class LaterSpec(Spec):
+        weight_decay: float = 0.1
+
+    class LaterProfile(Profile):
+        cudnn_benchmark: bool = False
+
+    before = Profile(name="cpu").model_dump(mode="json")
+    assert LaterProfile(name="cpu").model_dump(mode="json") == before
+    assert LaterProfile(name="cpu", cudnn_benchmark=True).model_dump(mode="json") != before
+    assert LaterSpec(**FIELDS).key == make_spec(**FIELDS).key
+    assert LaterSpec(**FIELDS, weight_decay=0.1).key == make_spec(**FIELDS).key
+    assert LaterSpec(**FIELDS, weight_decay=0.2).key != make_spec(**FIELDS).key
+
+
+def test_the_key_holds_content_and_no_reference():
+    """The same weights under any name, and the same kind of device under any index, are one."""
+
+    def key(model, device):
+        settings = {"device": device, "threads": 2}
+        given = FIELDS | {"model": model, "model_digest": "f" * 64, "profile_settings": settings}
+        return make_spec(**given).key
+
+    uuid = "GPU-8f6c3a52-7f2e-4b0a-9a51-0d8f0a6b1c2d"
+    assert key("KEY/laptop-0a1b2c3d/0", "cuda:1") == key("nuclei.pth", uuid) == key("x", "cuda")
+    assert key("x", "cuda") != key("x", "cpu")
 
 
 def test_every_field_is_among_those():

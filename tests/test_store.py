@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -26,11 +27,11 @@ from cellrepro.record.store import MANIFEST, NOTEBOOK, WEIGHTS, Store
 def fill(made_up):
     """Put the files of one made-up repeat into a folder."""
 
-    def put(folder, spec, *, repeat=0, weights=b"weights", label=1):
+    def put(folder, spec, *, repeat=0, weights=b"weights", label=1, machine=None):
         folder.mkdir()
         (folder / "masks").mkdir()
         (folder / "data").mkdir()
-        manifest = made_up.manifest(spec, repeat=repeat)
+        manifest = made_up.manifest(spec, repeat=repeat, machine=machine or made_up.machine())
         manifest.weights.digest = hashlib.sha256(weights).hexdigest()
         (folder / WEIGHTS).write_bytes(weights)
         masks = np.zeros((4, 5), np.uint16)
@@ -67,8 +68,9 @@ def store(tmp_path):
 def test_keeps_a_repeat_whole(store, keep, made_up, wholeness):
     spec = made_up.spec()
     repeat = keep(store, spec)
-    assert repeat.folder == store.root / "runs" / spec.key / "0"
-    assert (repeat.index, repeat.name) == (0, f"{spec.key}/0")
+    machine = made_up.machine().name
+    assert repeat.folder == store.root / "runs" / spec.key / machine / "0"
+    assert (repeat.index, repeat.name) == (0, f"{spec.key}/{machine}/0")
     assert repeat.weights.read_bytes() == b"weights"
     assert repeat.masks("cell").sum() == 4
     assert repeat.manifest.files.keys() == {WEIGHTS, "masks/cell.tif"}
@@ -92,17 +94,17 @@ def test_two_references_are_two_repeats(store, keep, made_up):
     spec, other = made_up.spec(), made_up.spec(seed=1)
     keep(store, spec)
     keep(store, other)
-    with pytest.raises(BadInput, match="has a single repeat; name two runs"):
+    with pytest.raises(BadInput, match=r"no machine has repeat 0 and 1 .* --repeats 2"):
         store.find_two(spec.key, spec.key[:8])
     keep(store, spec, repeat=1)
 
-    def names(a, b):
-        return [repeat.name.replace(spec.key, "one") for _, repeat in store.find_two(a, b)]
+    def found(a, b):
+        return [(run.spec.seed, repeat.index) for run, repeat in store.find_two(a, b)]
 
-    assert names(spec.key, spec.key[:8]) == ["one/0", "one/1"]
-    assert names(f"{spec.key}/1", spec.key) == ["one/1", "one/0"]
-    assert names(f"{spec.key}/1", f"{spec.key}/1") == ["one/1", "one/1"]
-    assert names(other.key, spec.key) == [f"{other.key}/0", "one/0"]
+    assert found(spec.key, spec.key[:8]) == [(0, 0), (0, 1)]
+    assert found(f"{spec.key}/1", spec.key) == [(0, 1), (0, 0)]
+    assert found(f"{spec.key}/1", f"{spec.key}/1") == [(0, 1), (0, 1)]
+    assert found(other.key, spec.key) == [(1, 0), (0, 0)]
 
 
 def test_keeps_the_images_once_for_all_runs(store, keep, made_up, listing):
@@ -148,7 +150,8 @@ def test_the_clock_names_nothing(store, keep, made_up, monkeypatch):
     spec = made_up.spec()
     keep(store, spec)
     names = {path.name for path in (store.root / "runs").rglob("*")}
-    assert names == {spec.key, "spec.json", "0", MANIFEST, WEIGHTS, "masks", "cell.tif"}
+    machine = made_up.machine().name
+    assert names == {spec.key, "spec.json", machine, "0", MANIFEST, WEIGHTS, "masks", "cell.tif"}
 
 
 # -- equal content once --------------------------------------------------------------------
@@ -203,27 +206,48 @@ def test_finds_by_key_and_by_its_first_digits(store, keep, made_up):
     spec = made_up.spec()
     for index in (0, 1):
         keep(store, spec, repeat=index)
-    for reference in (spec.key, spec.key[:3]):
-        run, repeat = store.find(reference)
-        assert (run.key, repeat) == (spec.key, None)
-        run, repeat = store.find(f"{reference}/1")
-        assert (run.key, repeat.index) == (spec.key, 1)
+    for reference in (spec.key, spec.key[:3], f"{spec.key}/0", f"{spec.key}/aba"):
+        assert store.find(reference)[1].index == 0
+    for reference in (f"{spec.key}/1", f"{spec.key}/{made_up.machine().name}/1"):
+        assert store.find(reference)[1].index == 1
 
 
 @pytest.mark.parametrize("reference", ["", "/", "/0", "zzz", "zzz/0", ".."])
 def test_finds_nothing(store, keep, made_up, reference):
     key = keep(store, made_up.spec()).manifest.key
-    with pytest.raises(
-        BadInput, match=rf"'{reference}' names 0 runs .* of one of its 1 runs: {key}"
-    ):
+    with pytest.raises(BadInput, match=rf"names 0 runs .* of one of its 1 runs: {key}"):
         store.find(reference)
 
 
-@pytest.mark.parametrize("index", ["1", "00", "-1", "zero", "0/0"])
-def test_finds_no_such_repeat(store, keep, made_up, index):
-    key = keep(store, made_up.spec()).manifest.key
-    with pytest.raises(BadInput, match=rf"run {key} has no repeat '{index}'; it has 0"):
-        store.find(f"{key}/{index}")
+@pytest.mark.parametrize("rest", ["1", "-1", "zero", "abacus/1", "zero/0", "abacus/x", "a/0/0"])
+def test_finds_no_such_repeat(store, keep, made_up, rest):
+    repeat = keep(store, made_up.spec())
+    with pytest.raises(BadInput, match=rf"expected .*KEY/MACHINE/REPEAT.* {repeat.machine}/0"):
+        store.find(f"{repeat.manifest.key}/{rest}")
+
+
+def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made_up, monkeypatch):
+    """Refused, with the list, only where neither decides."""
+    spec, there, here = made_up.spec(), made_up.machine("there"), made_up.machine("here")
+    keep(store, spec, machine=there, repeat=0)
+    keep(store, spec, machine=there, repeat=1)
+    keep(store, spec, machine=here, repeat=0)
+
+    def found(*references):
+        return [repeat.machine for _, repeat in store.find_two(*references)]
+
+    assert found(spec.key, spec.key) == [there.name] * 2
+    assert found(f"{spec.key}/1", f"{spec.key}/here") == [there.name, here.name]
+    with pytest.raises(BadInput, match=rf"several machines have .*{there.name}/0, 1"):
+        store.find(spec.key)
+    monkeypatch.setattr(store_module.host, "numeric_versions", lambda: here.versions)
+    monkeypatch.setenv("CELLREPRO_MACHINE", "here")
+    assert store.find(spec.key)[1].machine == here.name
+    keep(store, spec, machine=here, repeat=1)
+    assert found(spec.key, spec.key) == [here.name] * 2
+    monkeypatch.setattr(store_module.host, "numeric_versions", lambda: {"torch": "3.0"})
+    with pytest.raises(BadInput, match="several machines have repeat 0 and 1"):
+        found(spec.key, spec.key)  # an upgrade makes this another machine
 
 
 def test_an_ambiguous_beginning_is_refused(store, keep, made_up):
@@ -269,7 +293,7 @@ def test_a_damaged_manifest_is_refused_with_its_path(store, keep, made_up):
 
 
 def test_a_damaged_spec_is_refused_with_its_path(store, keep, made_up):
-    folder = keep(store, made_up.spec()).folder.parent
+    folder = keep(store, made_up.spec()).folder.parent.parent
     (folder / "spec.json").chmod(0o644)
     (folder / "spec.json").write_text('{"task": "train"}')
     with pytest.raises(BadInput, match=rf"{folder / 'spec.json'} was written by another version"):
@@ -285,22 +309,55 @@ def copy_new(source, target):
         shutil.copy2(source, target)
 
 
-def test_two_stores_are_united_by_copying(tmp_path, keep, made_up, wholeness):
-    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_stores_are_united_by_copying(tmp_path, keep, made_up, wholeness, order):
+    """Of three machines, one of them after an upgrade: the union holds every repeat of each."""
     shared, alone = made_up.spec(), made_up.spec(seed=1)
-    keep(one, shared)
-    keep(two, shared)
-    keep(two, shared, repeat=1)
-    keep(two, alone, label=2)
-    for part in ("runs", "data"):
+    laptop, gpu = made_up.machine("laptop"), made_up.machine("a100", driver="575.1")
+    upgraded = made_up.machine("laptop", versions={"torch": "2.16.0"})
+    stores = [Store(tmp_path / machine.name) for machine in (laptop, upgraded, gpu)]
+    for label, (place, machine) in enumerate(zip(stores, (laptop, upgraded, gpu), strict=True)):
+        for index in range(2):
+            keep(place, shared, repeat=index, machine=machine, label=label + 1)
+    keep(stores[2], alone, machine=gpu)
+    first, *rest = (stores[index] for index in order)
+    for part, other in itertools.product(("runs", "data"), rest):
         shutil.copytree(
-            two.root / part, one.root / part, copy_function=copy_new, dirs_exist_ok=True
+            other.root / part, first.root / part, copy_function=copy_new, dirs_exist_ok=True
         )
-    both = Store(one.root)
-    found = sorted([f"{shared.key}/0", f"{shared.key}/1", f"{alone.key}/0"])
-    assert sorted(wholeness(both.root)) == found
-    assert {run.key for run in both.runs()} == {shared.key, alone.key}
-    assert keep(both, shared, repeat=2).index == 2
+    union = Store(first.root)
+    assert len(wholeness(union.root)) == 7
+    run = union.run(shared.key)
+    assert {name: list(repeats) for name, repeats in run.machines.items()} == {
+        machine.name: [0, 1] for machine in (laptop, upgraded, gpu)
+    }
+    assert [
+        int(run.machines[machine.name][1].masks("cell").max())
+        for machine in (laptop, upgraded, gpu)
+    ] == [1, 2, 3]
+    assert union.truth(shared.data_digest, "cell") is not None
+    assert keep(union, shared, repeat=2, machine=gpu).index == 2
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone", "unsealed"])
+def test_stored_images_are_sealed(store, keep, made_up, damage):
+    spec = made_up.spec()
+    keep(store, spec)
+    path = store.root / "data" / spec.data_digest[:16] / "cell.tif"
+    sums = path.with_name("SHA256SUMS")
+    assert (
+        subprocess.run(["sha256sum", "-c", "--quiet", sums.name], cwd=path.parent).returncode == 0
+    )
+    assert store.image(spec.data_digest, "cell") is not None
+    assert store.image(spec.data_digest, "other") is None
+    if damage == "unsealed":
+        sums.unlink()
+    else:
+        path.unlink()
+    if damage == "changed":
+        tifffile.imwrite(path, np.zeros((4, 5), np.uint8))
+    with pytest.raises(BadInput, match=rf"{path} is not as it was stored"):
+        store.image(spec.data_digest, "cell")
 
 
 def test_a_store_that_was_copied_works(tmp_path, store, keep, made_up, wholeness):
@@ -322,13 +379,13 @@ def test_failures_are_kept_replaced_and_forgotten(store, made_up):
     for reason in ("first", "second"):
         with store.staging() as area:
             (area / NOTEBOOK).write_text("{}")
-            kept = store.keep_failure(area, spec, repeat=1, reason=reason)
+            kept = store.keep_failure(area, spec, machine="here", repeat=1, reason=reason)
     assert (kept / NOTEBOOK).read_text() == "{}"
     (failure,) = store.failures()
     assert (failure["key"], failure["repeat"], failure["reason"]) == (spec.key, 1, "second")
     assert failure["folder"] == str(kept)
     assert store.runs() == []
-    store.forget_failure(spec.key, 1)
+    store.forget_failure(spec.key, "here", 1)
     assert store.failures() == []
     assert not (store.root / "failed").exists()
 

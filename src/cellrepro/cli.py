@@ -500,7 +500,7 @@ def _learning_rates(outcome: Outcome) -> list[float] | None:
 
 
 def _outcome_lines(outcome: Outcome) -> list[str]:
-    lines = [f"run {outcome.key} in {outcome.folder}, on {outcome.plan.machine}"]
+    lines = [f"run {outcome.key} in {outcome.folder}", f"machine {outcome.plan.machine}"]
     rates = _learning_rates(outcome)
     if rates:
         lines.append(f"learning rate {rates[0]:.2g} to {max(rates):.2g} over {len(rates)} epochs")

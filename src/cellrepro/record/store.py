@@ -141,10 +141,10 @@ class Run:
 
     @cached_property
     def machines(self) -> dict[str, dict[int, Repeat]]:
-        """The repeats of each machine, by its name and their index."""
+        """The repeats of each machine, by its name and their index, as the folders are named."""
         found: dict[str, dict[int, Repeat]] = {}
         for repeat in self.repeats:
-            found.setdefault(repeat.machine, {})[repeat.index] = repeat
+            found.setdefault(repeat.folder.parent.name, {})[int(repeat.folder.name)] = repeat
         return found
 
     @property
@@ -287,20 +287,17 @@ class Store:
             for name, repeats in run.machines.items()
             if name.startswith(begins) and repeats.keys() >= {*indices}
         ]
-        here = [n for n in having if host.is_here(run.machines[n][indices[0]].manifest.machine)]
-        for found in (having, here):
-            if len(found) == 1:
-                return found[0]
+        if len(having) > 1:
+            records = {name: run.machines[name][indices[0]].manifest.machine for name in having}
+            having = [name for name in having if host.is_here(records[name])] or having
+        if len(having) == 1:
+            return having[0]
         wanted = " and ".join(str(index) for index in indices)
-        if not having and len(indices) > 1:
-            raise BadInput(
-                f"no machine has the repeats {wanted} of {run.key}; there are {_listed(run)}; name "
-                "two repeats, or train a second one with --repeats 2"
-            )
-        who = "no machine of that name has" if not having else "several machines have"
+        who = "several machines have" if having else "no machine has"
+        named = f" whose name begins with {begins!r}" if begins else ""
         raise BadInput(
-            f"{who} repeat {wanted} of {run.key}; expected KEY/MACHINE/REPEAT, one of "
-            f"{_listed(run)}"
+            f"{who}{named} repeat {wanted} of {run.key}; expected KEY/MACHINE/REPEAT, one of "
+            f"{_listed(run)}" + ("; --repeats 2 trains a second one" if len(indices) > 1 else "")
         )
 
     def image(self, data_digest: str, name: str) -> np.ndarray | None:
