@@ -203,7 +203,7 @@ def test_list(store, invoke):
     assert found[store.segmented.json["key"]]["spec"]["task"] == "segment"
     lines = invoke("list", "--store", store.root).out.splitlines()
     assert len(lines) == 3
-    assert any("seed 1, cpu-baseline, strict: 1 repeat, no verdict" in line for line in lines)
+    assert any("seed 1, cpu-baseline, strict: 1 repeat on " in line for line in lines)
 
 
 def test_list_of_nothing(invoke, tmp_path):

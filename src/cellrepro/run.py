@@ -288,7 +288,7 @@ def carry_out(
     if HOLD_VARIABLE in os.environ:  # a grid that is started again goes on where it was
         keeping = replace(keeping, resume=True)
     elif keeping.resume:
-        _refuse_nothing_to_resume(plan.spec, store)
+        _refuse_nothing_to_resume(plan, store)
     done = [
         _repeat(plan, store, index, keeping, repeats=repeats, quiet=quiet)
         for index in range(repeats)
@@ -351,12 +351,19 @@ def _about_unfinished(n_epochs: int, spec: Spec, keeping: Keeping) -> str:
     return f"{done}; it goes on"
 
 
-def _refuse_nothing_to_resume(spec: Spec, store: Store) -> None:
-    """Refuse to resume where only trainings of other specs are unfinished."""
-    unfinished = store.unfinished_specs()
-    begun = any(name.partition("/")[0] == spec.key for name in unfinished)
-    if not unfinished or begun or store.run(spec.key) is not None:
+def _refuse_nothing_to_resume(plan: Plan, store: Store) -> None:
+    """Refuse to resume where only trainings of other specs or machines are unfinished."""
+    spec, unfinished = plan.spec, store.unfinished_specs()
+    here = f"{spec.key}/{plan.machine}"
+    begun = any(name.startswith(f"{here}/") for name in unfinished)
+    if not unfinished or begun or (store.root / "runs" / here).exists():
         return
+    elsewhere = sorted(name for name in unfinished if name.startswith(f"{spec.key}/"))
+    if elsewhere:
+        raise BadInput(
+            f"nothing of {here} is there to be resumed, only {', '.join(elsewhere)}, and other "
+            "machines compute other bits; go on there, or train without --resume"
+        )
     asked = spec.model_dump(mode="json")
     differing = {
         name: [field for field in asked if asked[field] != other.get(field)]
