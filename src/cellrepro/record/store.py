@@ -309,10 +309,14 @@ class Store:
         """Its ground truth: int32, shape (Y, X), 0 is background; none where there is none."""
         return self._kept(data_digest, f"{name}_masks.tif")
 
+    def kept(self, data_digest: str, file: str) -> Path:
+        """Where a file of a data set would lie; never outside the store, links followed."""
+        return _inside(self.root / "data", f"{data_digest[:KEY_LENGTH]}/{file}")
+
     def _kept(self, data_digest: str, file: str) -> np.ndarray | None:
         import tifffile
 
-        path = _inside(self.root / "data", f"{data_digest[:KEY_LENGTH]}/{file}")
+        path = self.kept(data_digest, file)
         sums = path.with_name(_SUMS)
         try:
             sealed = dict(line.split("  ", 1)[::-1] for line in _lines(sums))
