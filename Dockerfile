@@ -8,9 +8,10 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /lab
-COPY requirements.lock pyproject.toml Makefile README.md LICENSE ./
+COPY requirements.lock pyproject.toml setup.py Makefile README.md LICENSE ./
+COPY scripts/set_up.py scripts/
 COPY src src
-RUN make setup
+RUN UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1 make setup
 COPY . .
 
 CMD ["make", "demo"]

@@ -18,11 +18,7 @@ help:
 setup: .venv/.ready
 
 .venv/.ready: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else f"cellrepro needs Python 3.11 to 3.13, and $(PYTHON) is {sys.version.split()[0]}; name another one: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
+	@$(PYTHON) scripts/set_up.py
 
 data: setup
 	@$(BIN)/cellrepro data synthetic > /dev/null

@@ -233,6 +233,8 @@ def test_what_is_passed_over_in_a_folder_is_said(masks, tmp_path):
         for name in ("a.tif", "b.tif", "b_masks.tif"):
             masks(f"{folder}/{name}", np.array([[0, 1]], np.uint16))
     masks("two/a.tif", np.array([[1, 0]], np.uint16))
+    for name in ("one/._b_masks.tif", "two/._a.tif", "two/Thumbs.db", "two/.DS_Store"):
+        (tmp_path / name).write_text("left by a desktop")
     result = compare(str(tmp_path / "one"), str(tmp_path / "two"))
     assert result.masks.keys() == {"b_masks"}
     assert result.notes == ("not compared, as others there are called NAME_masks: a.tif",)

@@ -159,6 +159,20 @@ def test_the_portable_profile_is_not_told_to_be_portable(runs):
     )
 
 
+def test_what_the_shell_sets_in_vain_is_said(runs, monkeypatch):
+    for name in profiles.NUMERIC_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    runs({})
+    assert "set in your environment" not in said(diagnose(quiet=True), "info")
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    runs({})
+    text = said(diagnose(quiet=True), "info")
+    assert (
+        "ATEN_CPU_CAPABILITY=avx2 (unset instead), CUBLAS_WORKSPACE_CONFIG=:16:8 (:4096:8" in text
+    )
+
+
 def test_this_process_is_looked_at(runs, monkeypatch):
     runs({})
     wanted = profiles.load("cpu").variables()

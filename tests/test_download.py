@@ -1,5 +1,6 @@
 """Public image sets, fetched from a server on this machine that serves the same layouts."""
 
+import dataclasses
 import errno
 import functools
 import http.server
@@ -9,8 +10,11 @@ import re
 import shutil
 import socket
 import stat
+import struct
 import threading
+import tracemalloc
 import zipfile
+import zlib
 from pathlib import Path
 
 import imagecodecs
@@ -21,6 +25,8 @@ import tifffile
 from cellrepro.cells import download
 from cellrepro.cells.images import read_folder
 from cellrepro.errors import BadInput, NotPossibleHere
+
+REGISTRY = download._registry()
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -41,6 +47,18 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *args):
         pass
+
+
+@pytest.fixture(autouse=True)
+def no_digests(monkeypatch):
+    """A registry without digests, as the archives served here are none of the publishers'."""
+    undigested = {
+        name: dataclasses.replace(
+            entry, archives=tuple(dataclasses.replace(a, sha256=None) for a in entry.archives)
+        )
+        for name, entry in REGISTRY.items()
+    }
+    monkeypatch.setattr(download, "_registry", lambda: undigested)
 
 
 @pytest.fixture
@@ -137,7 +155,7 @@ def below(path):
 def test_registry_says_where_from_and_under_which_licence():
     assert download.names() == sorted(SETS)
     for name in download.names():
-        entry = download.describe(name)
+        entry = REGISTRY[name]
         assert entry.layout in download._LAYOUTS
         assert all((entry.description, entry.licence, entry.cite))
         assert entry.source.startswith("https://")
@@ -150,7 +168,7 @@ def test_registry_says_where_from_and_under_which_licence():
 @pytest.mark.parametrize("name", SETS)
 def test_first_use_downloads_and_converts(server, tmp_path, name):
     SETS[name](server.root)
-    folder = download.fetch(name, data_dir=tmp_path / "data", base_url=server.url)
+    folder = download.fetch(name, data_dir=tmp_path / "data", mirror=server.url)
     assert folder == tmp_path / "data" / name
     actual = read_folder(folder)
     assert actual.warnings == ()
@@ -166,7 +184,7 @@ def test_first_use_downloads_and_converts(server, tmp_path, name):
 
 def test_record_says_what_came_from_where(server, tmp_path):
     dsb2018(server.root)
-    folder = download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url + "/")
+    folder = download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url + "/")
     record = json.loads((tmp_path / "data/dsb2018.download.json").read_text())
     archive = record["archives"]["dsb2018.zip"]
     assert archive["url"] == f"{server.url}/dsb2018.zip"
@@ -179,7 +197,7 @@ def test_record_says_what_came_from_where(server, tmp_path):
 
 def test_second_use_needs_no_network_and_verifies(server, tmp_path):
     dsb2018(server.root)
-    first = download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+    first = download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     n_requests = len(server.requests)
     before = below(tmp_path / "data")
     assert download.fetch("dsb2018", data_dir=tmp_path / "data") == first
@@ -204,21 +222,21 @@ def test_second_use_needs_no_network_and_verifies(server, tmp_path):
 )
 def test_tampering_is_found(server, tmp_path, spoil, match):
     dsb2018(server.root)
-    folder = download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+    folder = download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     spoil(folder)
     with pytest.raises(BadInput, match=f"{match}.*delete .*dsb2018 to download it again"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
 
 
 def test_another_archive_under_the_same_name_is_refused(server, tmp_path):
     dsb2018(server.root)
-    folder = download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+    folder = download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     shutil.rmtree(folder)
-    download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+    download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     shutil.rmtree(folder)
     dsb2018(server.root, more=b"x")
     with pytest.raises(BadInput, match=r"not the file of the first download .*delete .*json"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert below(tmp_path / "data") == ["dsb2018.download.json"]
 
 
@@ -231,14 +249,14 @@ def test_digest_of_the_registry_is_held_to(server, tmp_path, monkeypatch):
     with pytest.raises(
         BadInput, match=f"not the file of the registry, expected SHA-256 {'0' * 64}"
     ):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert not (tmp_path / "data").exists()
 
 
 def test_unrecorded_folder_is_left_alone(server, tmp_path):
     (tmp_path / "data/dsb2018").mkdir(parents=True)
     with pytest.raises(BadInput, match=r"dsb2018: exists, but dsb2018.download.json does not"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert server.requests == []
 
 
@@ -247,7 +265,7 @@ def test_broken_record_is_refused(server, tmp_path, content):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/dsb2018.download.json").write_text(content)
     with pytest.raises(BadInput, match=r"dsb2018.download.json: .*record.*; restore it, or delete"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert server.requests == []
 
 
@@ -255,13 +273,13 @@ def test_download_that_breaks_off(server, tmp_path):
     dsb2018(server.root)
     server.cut = 100
     with pytest.raises(NotPossibleHere, match=r"dsb2018.zip: the download broke off .*try again"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert not (tmp_path / "data").exists()
 
 
 def test_missing_on_the_server(server, tmp_path):
     with pytest.raises(NotPossibleHere, match=r"the server answers 404 .*new address") as caught:
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert caught.value.exit_code == 3
     assert not (tmp_path / "data").exists()
 
@@ -271,7 +289,7 @@ def test_server_down(server, tmp_path):
     server.shutdown()
     server.socket.close()
     with pytest.raises(NotPossibleHere, match=r"cannot be reached \(ConnectionError\); check the"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=url)
     assert not (tmp_path / "data").exists()
 
 
@@ -281,12 +299,101 @@ def test_silent_server(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(NotPossibleHere, match=r"no answer within 0.2 s.*try again later"):
-            download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=url)
+            download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=url)
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """The registry with its digests."""
+    monkeypatch.setattr(download, "_registry", lambda: REGISTRY)
+
+
+def test_command_fetches_from_a_mirror_and_says_what_it_trusts(server, tmp_path, invoke):
+    """Nobody can check the first download of this set, and everybody every later one."""
+    bbbc038(server.root)
+    arguments = ("data", "bbbc038", "--mirror", server.url, "--into", tmp_path / "data", "--json")
+    first = invoke(*arguments)
+    assert (first.code, first.json) == (0, {"folder": str(tmp_path / "data/bbbc038")})
+    record = tmp_path / "data/bbbc038.download.json"
+    assert "of stage1_train.zip, so this first download is trusted" in first.err
+    assert f"SHA-256 is kept in {record}" in first.err
+    assert "trusted" not in invoke(*arguments).err
+    shutil.rmtree(tmp_path / "data/bbbc038")
+    pack(server.root / "stage1_train.zip", {"other.txt": b"moved"})
+    again = invoke(*arguments)
+    assert again.code == 2
+    assert "not the file of the first download" in again.err
+    assert "trusted" not in again.err
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize("name", ["dsb2018", "bbbc039"])
+def test_known_digests_hold_on_a_mirror(server, tmp_path, invoke, name):
+    SETS[name](server.root)
+    answer = invoke("data", name, "--mirror", server.url, "--into", tmp_path / "data")
+    assert answer.code == 2
+    assert "not the file of the registry, expected SHA-256" in answer.err
+    assert "another mirror (--mirror URL)" in answer.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_synthetic_images_have_no_mirror(tmp_path, invoke):
+    answer = invoke("data", "synthetic", "--mirror", "http://127.0.0.1:9", "--into", tmp_path)
+    assert answer.code == 2
+    assert "synthetic images are made here; leave it out" in answer.err
+
+
+def shrink(path, member, declared):
+    """Let a member declare another size than it unpacks to, with the digest of its beginning."""
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(member)
+        sound = zlib.crc32(archive.open(info).read(declared))
+    data = bytearray(path.read_bytes())
+    size, crc = struct.pack("<I", info.file_size), struct.pack("<I", info.CRC)
+    assert data.count(size) == data.count(crc) == 2  # beside the member, and in the directory
+    path.write_bytes(
+        data.replace(size, struct.pack("<I", declared)).replace(crc, struct.pack("<I", sound))
+    )
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "hidden"])
+def test_zip_bomb_is_refused_unpacked_or_not(server, tmp_path, declared):
+    path = server.root / "dsb2018.zip"
+    dsb2018(server.root)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        for kind in ("images", "masks"):
+            with archive.open(f"dsb2018/train/{kind}/0bomb.tif", "w") as stream:
+                stream.write(tif(grey(0)) + bytes(kind, "ascii"))
+                for _ in range(300 if kind == "images" else 0):
+                    stream.write(bytes(2**20))
+    if not declared:
+        shrink(path, "dsb2018/train/images/0bomb.tif", len(tif(grey(0))))
+    tracemalloc.start()
+    try:
+        if declared:
+            with pytest.raises(BadInput, match=r"unpacks to \d+ bytes, .* use another mirror"):
+                download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
+            assert not (tmp_path / "data").exists()
+        else:  # what it declares is a sound image, and all that is read of it
+            download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
+        assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_packing_that_cannot_be_bounded_is_refused(server, tmp_path):
+    """Python unpacks a whole piece of bzip2 or LZMA at once, however large that becomes."""
+    with zipfile.ZipFile(server.root / "dsb2018.zip", "w", zipfile.ZIP_BZIP2) as archive:
+        for kind in ("images", "masks"):
+            archive.writestr(f"dsb2018/train/{kind}/a.tif", tif(grey(0)))
+    with pytest.raises(BadInput, match=r"packed in an unknown way \(compression method 12\)"):
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
+    assert not (tmp_path / "data").exists()
 
 
 def test_mirror_that_is_no_address(tmp_path):
-    with pytest.raises(BadInput, match="not an address; a mirror starts with http"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url="mirror.example")
+    with pytest.raises(BadInput, match="not an address; --mirror URL starts with http"):
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror="mirror.example")
 
 
 def test_unknown_name(tmp_path):
@@ -318,7 +425,7 @@ def test_archive_that_leads_outside_is_refused(server, tmp_path, member):
         archive.writestr(link(member) if member == "link" else member, b"/etc/passwd")
     before = below(tmp_path)
     with pytest.raises(BadInput, match=r"dsb2018.zip: holds '.*(evil|link).*' *, which leads out"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert below(tmp_path) == before
 
 
@@ -346,7 +453,7 @@ def test_unexpected_content_is_refused(server, tmp_path, content, match):
     path = server.root / "dsb2018.zip"
     path.write_bytes(content) if isinstance(content, bytes) else pack(path, content)
     with pytest.raises(BadInput, match=match):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert not (tmp_path / "data").exists()
 
 
@@ -357,7 +464,7 @@ def test_changed_byte_in_an_archive_is_refused(server, tmp_path):
     data[600] ^= 1
     path.write_bytes(data)
     with pytest.raises(BadInput, match=r"damaged or is no zip file .*CRC"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert not (tmp_path / "data").exists()
 
 
@@ -371,9 +478,9 @@ def test_interruption_leaves_nothing_half(server, tmp_path, monkeypatch, step):
     with monkeypatch.context() as patched:
         patched.setattr(download, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+            download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert not (tmp_path / "data").exists()
-    assert download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url).is_dir()
+    assert download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url).is_dir()
 
 
 def test_interruption_between_record_and_folder(server, tmp_path, monkeypatch):
@@ -385,9 +492,9 @@ def test_interruption_between_record_and_folder(server, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+            download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert below(tmp_path / "data") == ["dsb2018.download.json"]
-    assert download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url).is_dir()
+    assert download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url).is_dir()
 
 
 def test_data_folder_cannot_be_written(server, tmp_path, monkeypatch):
@@ -398,14 +505,14 @@ def test_data_folder_cannot_be_written(server, tmp_path, monkeypatch):
 
     monkeypatch.setattr(download.tempfile, "TemporaryDirectory", refuse)
     with pytest.raises(BadInput, match=r"data: cannot be written to \(Permission denied\); give"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert not (tmp_path / "data").exists()
 
 
 def test_data_folder_is_a_file(server, tmp_path):
     (tmp_path / "data").write_text("")
     with pytest.raises(BadInput, match="data: a file, but a data folder was expected"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
 
 
 def test_full_disk(server, tmp_path, monkeypatch):
@@ -416,5 +523,5 @@ def test_full_disk(server, tmp_path, monkeypatch):
 
     monkeypatch.setattr(download, "_save_pair", full)
     with pytest.raises(NotPossibleHere, match="no space left on the disk; free some"):
-        download.fetch("dsb2018", data_dir=tmp_path / "data", base_url=server.url)
+        download.fetch("dsb2018", data_dir=tmp_path / "data", mirror=server.url)
     assert not (tmp_path / "data").exists()

@@ -202,12 +202,21 @@ def test_natural_order_whatever_the_order_of_creation(tmp_path):
 
 
 def test_other_files_are_ignored(folder):
+    for name in (".DS_Store", "Thumbs.db", "desktop.ini", "train/._a.tif", "train/Thumbs.db"):
+        (folder / name).write_text("left by a desktop")
     for name in ("README.md", "LICENSE", "SHA256SUMS", "train/.hidden.tif", "train/a_seg.npy"):
         (folder / name).write_text("not an image")
     for name in ("a_flows.tif", "a_cp_masks.png", "a_cp_output.tif", "a_cellprob.tif"):
         (folder / "train" / name).write_text("not an image")
     (folder / "train" / "models").mkdir()
     assert len(read_folder(folder).files) == 6
+
+
+def test_a_folder_with_nothing_but_litter_is_empty(tmp_path):
+    for name in (".DS_Store", "Thumbs.db", "desktop.ini", "._a.tif"):
+        (tmp_path / name).write_text("left by a desktop")
+    with pytest.raises(BadInput, match="no images, it is empty; expected"):
+        read_folder(tmp_path)
 
 
 def test_loose_images_beside_train_are_named(folder):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellrepro.control import profiles, startup
+from cellrepro.control.determinism import MODES
 from cellrepro.control.profiles import NUMERIC_VARIABLES, Profile, load, names
 from cellrepro.errors import BadInput, NotPossibleHere
 
@@ -138,6 +139,19 @@ def test_a_child_gets_the_profile_and_not_the_callers_numbers(monkeypatch):
     assert child["MKL_CBWR"] == "COMPATIBLE"
     assert child["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert child["PYTHONHASHSEED"] == "0"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_profiles_cublas_workspace_holds_in_every_mode(mode, monkeypatch):
+    """Both values that cuBLAS repeats itself with are the user's to choose."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2")
+    smaller = Profile(name="small", environment={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
+    wanted = startup.startup_variables(0, mode=mode)
+    assert smaller.child_environment(wanted)["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    (text,) = smaller.replaced(wanted)
+    assert "CUBLAS_WORKSPACE_CONFIG=:4096:2 (:16:8 instead)" in text
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    assert smaller.replaced(wanted) == []
 
 
 @pytest.mark.parametrize(

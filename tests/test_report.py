@@ -21,6 +21,7 @@ from cellrepro.record.manifest import Manifest, WarningRecord
 from cellrepro.record.store import Repeat, Store
 from cellrepro.show import plots, report_weights
 from cellrepro.show.report import write_report
+from cellrepro.show.report_page import table_file
 from lab_server import CHROMIUM_FLAGS, chromium_path
 from stores import NOTHING, add_run, planted, squares, three
 
@@ -150,6 +151,19 @@ def assert_self_contained(html: str, *, beside: Path | None = None) -> Page:
 
 
 # -- planted facts -------------------------------------------------------------------------
+
+
+def test_no_cell_of_a_csv_file_is_a_formula():
+    """Spreadsheets run them when a file is opened, and names of images come from outside."""
+    names = ("=cmd|' /C calc'!A0", "+1+1", "-a", "@SUM(A1)", "\t=1", "＝1", "a=1")
+    rows = [{"image": name, "=head": -2.5, "text": "-2.5", "none": None} for name in names]
+    link = table_file("cells", [*rows, {"image": "last"}])
+    text = base64.b64decode(link.href.split(",", 1)[1]).decode("utf-8")
+    head, *cells = csv.reader(io.StringIO(text), strict=True)
+    assert head == ["image", "'=head", "text", "none"]
+    assert [row[0] for row in cells] == [f"'{name}" for name in names[:-1]] + ["a=1", "last"]
+    assert cells[0][1:] == ["-2.5", "-2.5", ""]  # numbers stay numbers
+    assert cells[-1][1:] == ["", "", ""]
 
 
 def test_headline(page):

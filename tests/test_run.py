@@ -136,6 +136,22 @@ def test_another_machine_runs_its_own_repeats(small_store, tmp_path, monkeypatch
     ]
 
 
+@pytest.mark.slow
+def test_a_run_with_a_cublas_workspace_of_its_own(small_data, tmp_path, monkeypatch, capsys):
+    """The profile's is honoured, and what the shell says in vain is said before the run."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2")
+    path = tmp_path / "small.yaml"
+    path.write_text('threads: 2\nenvironment: {CUBLAS_WORKSPACE_CONFIG: ":16:8"}\n')
+    outcome = cellrepro.train(
+        small_data, profile=str(path), repeats=1, store=tmp_path / "outputs", epochs=2,
+        images_per_epoch=1,
+    )  # fmt: skip
+    assert outcome.repeats[0].manifest.variables["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    said = capsys.readouterr().err
+    assert "CUBLAS_WORKSPACE_CONFIG=:4096:2 (:16:8 instead)" in said
+    assert said.index("instead") < said.index("train")
+
+
 def test_what_a_run_records(small_store):
     _, repeat = Store(small_store.root).find(f"{small_store.key}/1")
     manifest = repeat.manifest

@@ -20,7 +20,7 @@ import tifffile
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record import store as store_module
 from cellrepro.record.digests import array_digest
-from cellrepro.record.store import MANIFEST, NOTEBOOK, WEIGHTS, Store
+from cellrepro.record.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 
 
 @pytest.fixture
@@ -280,6 +280,94 @@ def test_what_a_desktop_leaves_in_the_folder_is_no_run(store, keep, made_up):
     (store.root / "runs" / key / ".DS_Store").write_text("")
     assert [run.key for run in store.runs()] == [key]
     assert len(store.run(key).repeats) == 1
+    with pytest.raises(BadInput, match=rf"of one of its 2 runs: {key}, empty$"):
+        store.find(".")
+
+
+def change_manifest(repeat, change):
+    """What somebody who prepares a store can write."""
+    path = repeat.folder / MANIFEST
+    content = json.loads(path.read_text())
+    change(content)
+    path.chmod(0o644)
+    path.write_text(json.dumps(content))
+    return Repeat(repeat.folder)
+
+
+def renamed(name):
+    return lambda content: content["masks"].update({name: content["masks"].pop("cell")})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["masks"]["cell"].update(file="../../../../secret.tif"),
+        lambda content: content["masks"]["cell"].update(file="{outside}/secret.tif"),
+        renamed("../../../secret"),
+        renamed("{outside}/secret"),
+        lambda content: content["files"].update({"../../../../secret.tif": "0" * 64}),
+        lambda content: content["data"].update(digest="../../.."),
+    ],
+    ids=["masks", "masks, absolute", "image", "image, absolute", "files", "data"],
+)
+def test_a_manifest_that_names_a_file_elsewhere_is_refused(store, keep, made_up, tmp_path, change):
+    """Else a store that somebody prepared pulls a file of yours into a report."""
+    tifffile.imwrite(tmp_path / "secret.tif", np.ones((4, 5), np.uint16))
+    repeat = keep(store, made_up.spec())
+
+    def spelt(content):
+        change(content)
+        text = json.dumps(content).replace("{outside}", str(tmp_path))
+        content.clear()
+        content.update(json.loads(text))
+
+    with pytest.raises(BadInput, match=rf"{repeat.folder / MANIFEST} is not a manifest"):
+        _ = change_manifest(repeat, spelt).manifest
+
+
+def test_names_with_dots_and_spaces_stay_inside(store, keep, made_up):
+    for seed, name in enumerate(("..cell", "my cell..", "t:0 <b>", "cell$x_1$")):
+        spec = made_up.spec(seed=seed)
+        repeat = change_manifest(keep(store, spec), renamed(name))
+        assert repeat.masks(name).any()
+        assert store.image(spec.data_digest, name) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "read"),
+    [
+        ("runs/{key}/0/masks/cell.tif", lambda store, repeat, _: repeat.masks("cell")),
+        ("runs/{key}/0/masks", lambda store, repeat, _: repeat.masks("cell")),
+        ("runs/{key}/0/weights.safetensors", lambda store, repeat, _: repeat.weights),
+        ("data/{data}/cell.tif", lambda store, _, data: store.image(data, "cell")),
+        ("data/{data}/cell_masks.tif", lambda store, _, data: store.truth(data, "cell")),
+        ("data/{data}", lambda store, _, data: store.image(data, "cell")),
+    ],
+)
+def test_a_link_out_of_the_store_is_refused(store, keep, made_up, tmp_path, place, read):
+    spec = made_up.spec()
+    repeat = keep(store, spec)
+    path = store.root / place.format(key=spec.key, data=spec.data_digest[:16])
+    outside = tmp_path / "elsewhere"
+    path.rename(outside)
+    path.symlink_to(outside)
+    with pytest.raises(BadInput, match=rf"{path.name}.* leads out of .*, to {outside}"):
+        read(store, repeat, spec.data_digest)
+
+
+def test_a_store_behind_a_link_is_a_store(store, keep, made_up, tmp_path):
+    """People keep what is large on another disk."""
+    spec = made_up.spec()
+    keep(store, spec)
+    for name in ("runs", "data"):
+        (store.root / name).rename(tmp_path / name)
+        (store.root / name).symlink_to(tmp_path / name)
+    (tmp_path / "link").symlink_to(store.root)
+    linked = Store(tmp_path / "link")
+    (repeat,) = linked.run(spec.key).repeats
+    assert repeat.masks("cell").any()
+    assert repeat.weights is not None
+    assert linked.image(spec.data_digest, "cell") is not None
 
 
 def test_a_damaged_manifest_is_refused_with_its_path(store, keep, made_up):

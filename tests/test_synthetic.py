@@ -362,6 +362,16 @@ def test_foreign_file_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_what_desktops_leave_does_not_matter(tmp_path):
+    first = write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64))
+    litter = (".DS_Store", "train/Thumbs.db", "train/desktop.ini", "train/._synth_000.tif")
+    (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
+    for name in (*litter, "train/.ipynb_checkpoints/note.txt"):
+        (tmp_path / name).write_text("left by a desktop")
+    assert write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64)) == first
+    assert (tmp_path / ".DS_Store").read_text() == "left by a desktop"
+
+
 def test_another_set_is_refused(tmp_path):
     """Another seed would put another image under the same name."""
     write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64))

@@ -189,6 +189,19 @@ def test_distances_of_weights(runs):
     assert listed.loc["in"].tolist()[:2] == ["–", "encoder.blocks.0.attn.weight"]
 
 
+def test_names_from_outside_are_no_html(masks):
+    """A file name can hold a script, and Voila shows tables and sentences without asking."""
+    name = "<img src=x onerror=alert(1)>"
+    listed = tables.kind_table(dict.fromkeys([name, "b"], next(iter(masks.values()))))
+    listed[name] = 1
+    html = tables.readable(listed).to_html()
+    assert "<img" not in html
+    assert html.count("&lt;img src=x onerror=alert(1)&gt;") == 2  # as a row and as a column
+    assert tables.markdown(f"**{name}** & 'b'").data == (
+        "**&lt;img src=x onerror=alert(1)&gt;** &amp; 'b'"
+    )
+
+
 def test_readable_tables_are_alike_and_take_rows_of_one_name(masks):
     listed = tables.score_table({"B against A": list(masks.values()), "no truth": []})
     other = tables.kind_table(masks)

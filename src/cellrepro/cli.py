@@ -380,6 +380,10 @@ def list_runs(store: StoreOption = "outputs", as_json: JsonOption = False) -> in
 def data(
     name: Annotated[str, typer.Argument(help="synthetic, or a public set; none lists them")] = "",
     folder: Annotated[str, typer.Option("--into", help="where data sets are kept")] = "data",
+    mirror: Annotated[
+        str | None,
+        typer.Option(help="URL of a folder with the set's archives, for its publisher's"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Make the synthetic images, or fetch a named public set, under data/."""
@@ -390,8 +394,21 @@ def data(
         document = {"sets": known}
         _answer(as_json, document, lambda: [f"{key}: {text}" for key, text in known.items()])
         return 0
-    path = datasets.provide(name, data_dir=Path(folder))
+    path = datasets.provide(name, data_dir=Path(folder), mirror=mirror)
     _answer(as_json, {"folder": str(path)}, lambda: [str(path)])
+    return 0
+
+
+@_verb()
+def notebooks(
+    folder: Annotated[str, typer.Argument(help="a new folder, which gets notebooks/ and grids/")],
+    as_json: JsonOption = False,
+) -> int:
+    """Copy out the notebooks and grids that the package brings."""
+    from cellrepro.headless import copy_brought
+
+    files = copy_brought(Path(folder))
+    _answer(as_json, {"files": files}, lambda: [str(path) for path in files])
     return 0
 
 

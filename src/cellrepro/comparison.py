@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cellrepro.cells.decoding import read_labels
+from cellrepro.cells.images import is_litter
 from cellrepro.compare.changes import ObjectKind
 from cellrepro.compare.masks import MaskComparison, compare_masks
 from cellrepro.compare.spread import Decision, decide_between
@@ -338,7 +339,11 @@ def _numeric_classes(a: Manifest, b: Manifest) -> tuple[dict[str, tuple[Any, Any
 
 
 def _mask_files(folder: Path) -> dict[str, Path]:
-    files = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in MASK_FILES]
+    files = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() in MASK_FILES and not is_litter(path.name)
+    ]
     marked = [path for path in files if path.stem.endswith("_masks")]
     chosen: dict[str, Path] = {}
     for path in marked or files:
@@ -353,7 +358,11 @@ def _mask_files(folder: Path) -> dict[str, Path]:
 
 def _passed_over(folder: Path) -> list[str]:
     """Files that might be masks beside others that are marked as such; images are none."""
-    stems = {path.stem: path.name for path in folder.iterdir() if path.suffix.lower() in MASK_FILES}
+    stems = {
+        path.stem: path.name
+        for path in folder.iterdir()
+        if path.suffix.lower() in MASK_FILES and not is_litter(path.name)
+    }
     if not any(stem.endswith("_masks") for stem in stems):
         return []
     return [

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cellrepro
 from cellrepro.errors import CellreproError
 from cellrepro.grid import GridRun, find_notebook, read_grid, run_grid
-from cellrepro.headless import Job, execute_in_child
+from cellrepro.headless import Job, brought, execute_in_child
 from cellrepro.record.store import WEIGHTS, Store
 from cellrepro.run import Outcome, train
 from cellrepro.show.report import Report, write_report
@@ -55,11 +54,12 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs") -> Demo:
         If a run of the grid failed.
     """
     base = _train_base(data, store)
-    grid_file = Path(cellrepro.__file__).resolve().parents[2] / "grids" / "demo.yaml"
     overrides: dict[str, Any] = {"data": str(data), "model": base.repeats[0].name}
     _say("2/4  the demo grid: 3 seeds, 3 CPU profiles, 2 modes, 2 repeats each")
     runs = run_grid(
-        read_grid(grid_file, store=store, overrides=overrides), store=store, workers=_WORKERS
+        read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides),
+        store=store,
+        workers=_WORKERS,
     )
     failed = [run for run in runs if run.status == "failed"]
     if failed:

@@ -272,19 +272,24 @@ def _of_profile(profile: profiles.Profile, mode: str) -> list[Finding]:
 
 def _of_this_process(profile: profiles.Profile, mode: str, seed: int) -> list[Finding]:
     """What a training in this very process, outside the lab's own children, would lack."""
-    wanted = {**profile.variables(), **startup.startup_variables(seed, mode=mode)}
+    wanted = profile.started_with(startup.startup_variables(seed, mode=mode))
+    replaced = [
+        Finding("info", text, "nothing, unless the value was meant")
+        for text in profile.replaced(wanted)
+    ]
     now = startup.variables_at_start()
     missing = {name: value for name, value in sorted(wanted.items()) if now.get(name) != value}
     if not missing:
-        return []
+        return replaced
     settings = " ".join(f"{name}={value}" for name, value in missing.items())
     return [
+        *replaced,
         Finding(
             "info",
             f"this process was started without {', '.join(missing)}; the lab sets them for the "
             "processes in which it trains, but code of your own in this one runs without",
             f"start your own scripts with `{settings} python …`",
-        )
+        ),
     ]
 
 

@@ -18,14 +18,19 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-import cellrepro
 from cellrepro.control import determinism
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.headless import Job, execute_in_child
+from cellrepro.headless import Job, brought, execute_in_child
 from cellrepro.machine import HOLD_VARIABLE
 from cellrepro.record.spec import PARAMETERS, explain
 from cellrepro.record.store import NOTEBOOK, Repeat, Store
-from cellrepro.run import Plan, epochs_between_checkpoints, plan_segmentation, plan_training
+from cellrepro.run import (
+    Plan,
+    epochs_between_checkpoints,
+    plan_segmentation,
+    plan_training,
+    replaced,
+)
 from cellrepro.show.progress import LINES_VARIABLE, Progress, progress
 
 Scalar = str | int | float | bool | None
@@ -107,7 +112,7 @@ def read_grid(
     ----------
     path : str or Path
         YAML with ``notebook`` (a name under ``notebooks/`` or a path), ``fixed``, ``vary``,
-        ``exclude`` and ``repeats``.
+        ``exclude`` and ``repeats``; where there is no such file, ``grids/NAME`` of the package.
     store : str or Path
         Where runs are kept.
     overrides : dict, optional
@@ -124,6 +129,8 @@ def read_grid(
         If the file is not a grid, a parameter is not the notebook's, a value cannot be used, or
         two points are the same spec.
     """
+    if not Path(path).exists() and (own := brought("grids").parent / path).is_file():
+        path = own
     file = _read_file(Path(path))
     notebook = find_notebook(file.notebook, near=Path(path).parent)
     fixed, vary = dict(file.fixed), dict(file.vary)
@@ -154,7 +161,7 @@ def find_notebook(name: str, *, near: Path = Path()) -> Path:
     ----------
     name : str
         A path, or a name with or without ``.ipynb`` under ``notebooks/`` of the current folder,
-        of ``near`` or of the project.
+        of ``near`` or of the package.
     near : Path
         Another folder to look from.
 
@@ -164,8 +171,7 @@ def find_notebook(name: str, *, near: Path = Path()) -> Path:
         If there is none; the message lists the notebooks that there are.
     """
     file = name if name.endswith(".ipynb") else f"{name}.ipynb"
-    project = Path(cellrepro.__file__).resolve().parents[2]
-    folders = [root / "notebooks" for root in (Path(), near, near.parent, project)]
+    folders = [root / "notebooks" for root in (Path(), near, near.parent)] + [brought("notebooks")]
     for candidate in [Path(file), near / file, *(folder / file for folder in folders)]:
         if candidate.is_file():
             return candidate.resolve()
@@ -228,7 +234,10 @@ def run_grid(
     queues, children = _Queues(grid.points, workers), _Children()
     ended: dict[int, GridRun] = {}
     n_repeats = len(grid.points) * grid.repeats
+    notes = dict.fromkeys(text for point in grid.points for text in replaced(point.plan.spec))
     with progress(n_repeats, "grid", quiet=quiet) as bar, children:
+        for text in notes:
+            bar.say(f"note: {text}")
 
         def work() -> None:
             while (taken := queues.take()) is not None:

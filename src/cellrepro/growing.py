@@ -178,7 +178,7 @@ def _masks(
     """What the masks of both would have been after these epochs, made in one child process."""
     run, _ = store.find(repeats[0].name)
     images = [
-        str((store.root / "data" / run.spec.data_digest[:16] / f"{name}.tif").resolve())
+        str(store.kept(run.spec.data_digest, f"{name}.tif").resolve())
         for name in repeats[0].manifest.masks
     ]
     order = {

@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import cellrepro
 from cellrepro.child import end_with_caller
+from cellrepro.errors import BadInput
 
 _TAIL_LINES = 12
 
@@ -37,6 +39,55 @@ class Job:
     def from_json(cls, text: str) -> Job:
         """Read what `to_json` wrote."""
         return cls(**json.loads(text))
+
+
+def brought(folder: str) -> Path:
+    """The ``notebooks`` or ``grids`` that came with the package, or lie beside it in a checkout."""
+    package = Path(cellrepro.__file__).resolve().parent
+    installed = package / folder
+    return installed if installed.is_dir() else package.parents[1] / folder
+
+
+def copy_brought(target: Path) -> list[Path]:
+    """Copy the notebooks and grids that the package brings into a folder of the user's.
+
+    Parameters
+    ----------
+    target : Path
+        Made if missing; gets ``notebooks/`` and ``grids/``.
+
+    Returns
+    -------
+    list of Path
+        The copies. Those that were there already are left alone.
+
+    Raises
+    ------
+    BadInput
+        If there is anything else in the folder; nothing is written then.
+    """
+    from cellrepro.cells.images import is_litter
+
+    copies = {
+        Path(target, name, file.name): file.read_bytes()
+        for name in ("notebooks", "grids")
+        for file in sorted(brought(name).iterdir())
+        if file.is_file() and not is_litter(file.name)
+    }
+    if target.exists() and not target.is_dir():
+        raise BadInput(f"{target} is a file; give a folder for the notebooks")
+    for path in sorted(target.rglob("*")):
+        if path.is_dir() or is_litter(path.relative_to(target)):
+            continue
+        if path not in copies or path.read_bytes() != copies[path]:
+            raise BadInput(
+                f"{target} holds {path.relative_to(target)}, which is yours or has been changed, "
+                "and nothing of yours is overwritten: nothing was written; give a new folder"
+            )
+    for path, content in copies.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return list(copies)
 
 
 def execute(job: Job) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cellrepro.cells import download, synthetic
+from cellrepro.errors import BadInput
 
 SYNTHETIC = "synthetic"
 
@@ -15,7 +16,7 @@ def describe_all() -> dict[str, str]:
     return made | {name: download.describe(name).description for name in download.names()}
 
 
-def provide(name: str, *, data_dir: Path = Path("data")) -> Path:
+def provide(name: str, *, data_dir: Path = Path("data"), mirror: str | None = None) -> Path:
     """Make or fetch a data set under ``data_dir``, or check the one that is there.
 
     Parameters
@@ -24,6 +25,8 @@ def provide(name: str, *, data_dir: Path = Path("data")) -> Path:
         One of `describe_all`.
     data_dir : Path
         Made if need be.
+    mirror : str, optional
+        Where to fetch a public set from instead of its publisher.
 
     Returns
     -------
@@ -31,6 +34,10 @@ def provide(name: str, *, data_dir: Path = Path("data")) -> Path:
         The folder of images.
     """
     if name == SYNTHETIC:
+        if mirror is not None:
+            raise BadInput(
+                f"--mirror is {mirror!r}, but {SYNTHETIC} images are made here; leave it out"
+            )
         synthetic.write_folder(data_dir / SYNTHETIC)
         return data_dir / SYNTHETIC
-    return download.fetch(name, data_dir=data_dir, progress=True)
+    return download.fetch(name, data_dir=data_dir, mirror=mirror, progress=True)

@@ -1,8 +1,10 @@
 """Named public image sets, downloaded once and turned into Cellpose's convention.
 
-The publishers give no digests, so the rule is trust on first use: size and SHA-256 of every
-archive and of every converted file are recorded in ``DATA/NAME.download.json`` at the first
-download and checked at every later use, without network. A set is there whole or not at all.
+The publishers give no digests. Those in ``datasets.json`` are what independent projects recorded
+of the same addresses: dsb2018 constantinpape/torch-em and two others; BBBC039 OpenHCS and four
+others, in 2026. Where there is none, the first download is trusted: size and SHA-256 of every
+archive and of every converted file are recorded in ``DATA/NAME.download.json`` and checked at
+every later use, without network. A set is there whole or not at all.
 """
 
 import contextlib
@@ -12,6 +14,7 @@ import json
 import os
 import re
 import stat
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -35,6 +38,9 @@ __all__ = ["DataSet", "describe", "fetch", "names"]
 _REGISTRY = Path(__file__).with_name("datasets.json")
 _TIMEOUT = (10.0, 60.0)  # seconds to connect and between two pieces of data
 _CHUNK = 2**16  # bytes
+# Bytes once unpacked; the largest image of the known sets takes 5 MB, the largest set 1 GB
+_LARGEST_MEMBER = 2**28
+_LARGEST_ARCHIVE = 2**33
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ def fetch(
     name: str,
     *,
     data_dir: str | os.PathLike[str] = "data",
-    base_url: str | None = None,
+    mirror: str | None = None,
     progress: bool = False,
 ) -> Path:
     """Return the folder of a public image set, downloading it at the first use.
@@ -102,11 +108,11 @@ def fetch(
         One of `names`.
     data_dir : path-like
         Where sets are kept; the folder is ``data_dir/name``.
-    base_url : str, optional
+    mirror : str, optional
         A mirror that holds the archives under their own file names, instead of the publisher.
-        The record of the first download holds for every mirror.
+        The registry's digests and the record of the first download hold for every mirror.
     progress : bool
-        Whether to show a progress bar on standard error.
+        Whether to show on standard error how it goes, and what is taken on trust.
 
     Returns
     -------
@@ -137,8 +143,16 @@ def fetch(
         tempfile.TemporaryDirectory(dir=data_path, prefix=f".{name}-") as scratch,
     ):
         downloads, staged = Path(scratch, "archives"), Path(scratch, name)
-        archives = _download(dataset, downloads, base_url, progress)
+        archives = _download(dataset, downloads, mirror, progress)
         _check_archives(dataset, archives, record, record_path)
+        unknown = [archive.file for archive in dataset.archives if archive.sha256 is None]
+        if unknown and record is None and progress:
+            print(
+                f"note: nobody has published a digest of {', '.join(unknown)}, so this first "
+                f"download is trusted; its SHA-256 is kept in {record_path}, and every later "
+                "download and use is held to it",
+                file=sys.stderr,
+            )
         _convert(dataset, downloads, staged)
         # The record first: a crash in between leaves a record that the next download is held to,
         # never a folder that nothing vouches for
@@ -278,13 +292,13 @@ def _verify(target: Path, record: Mapping[str, Any] | None, record_path: Path) -
 
 
 def _download(
-    dataset: DataSet, downloads: Path, base_url: str | None, progress: bool
+    dataset: DataSet, downloads: Path, mirror: str | None, progress: bool
 ) -> dict[str, dict[str, Any]]:
     """Download the archives of a set; return url, size (bytes), digest and time of each."""
     import pooch
 
     urls = {
-        archive.file: archive.url if base_url is None else f"{base_url.rstrip('/')}/{archive.file}"
+        archive.file: archive.url if mirror is None else f"{mirror.rstrip('/')}/{archive.file}"
         for archive in dataset.archives
     }
     # Digests are checked here rather than by pooch, whose message does not say what to do
@@ -324,7 +338,7 @@ def _network_errors(dataset: DataSet, url: str) -> Iterator[None]:
             answer.close()  # pooch 1.9.0 leaves the connection open
         raise NotPossibleHere(
             f"{url}: the server answers {status}; look at {dataset.source} for the new address "
-            f"and give a mirror, {by_hand}"
+            f"and name the folder that holds the file with --mirror URL, {by_hand}"
         ) from error
     except requests.exceptions.Timeout as error:
         raise NotPossibleHere(
@@ -341,7 +355,7 @@ def _network_errors(dataset: DataSet, url: str) -> Iterator[None]:
         requests.exceptions.InvalidURL,
     ) as error:
         raise BadInput(
-            f"{url}: not an address; a mirror starts with http:// or https://"
+            f"{url}: not an address; --mirror URL starts with http:// or https://"
         ) from error
     except requests.exceptions.RequestException as error:
         raise NotPossibleHere(
@@ -362,13 +376,13 @@ def _check_archives(
         actual = archives[archive.file]
         first = recorded.get(archive.file, {})
         expectations = [
-            (archive.sha256, None, "the registry", "try again, or another mirror"),
+            (archive.sha256, None, "the registry", "try again, or another mirror (--mirror URL)"),
             (
                 first.get("sha256"),
                 first.get("size"),
                 f"the first download ({first.get('when')})",
-                f"try again, or another mirror; if the publisher really changed the set, delete "
-                f"{record_path} to accept the new one",
+                f"try again, or another mirror (--mirror URL); if the publisher really changed the "
+                f"set, delete {record_path} to accept the new one",
             ),
         ]
         for sha256, size, where, remedy in expectations:
@@ -401,6 +415,7 @@ class _Members:
         self._scratch = scratch
         self._zip = zipfile.ZipFile(path)
         self.names = []
+        self._refuse_bomb()
         for info in self._zip.infolist():
             member = PurePosixPath(info.filename.replace("\\", "/"))
             outside = (
@@ -409,12 +424,23 @@ class _Members:
             if outside or stat.S_ISLNK(info.external_attr >> 16):
                 raise BadInput(
                     f"{path.name}: holds {info.filename!r}, which leads out of the archive, so it "
-                    f"is not what the publisher would give; nothing was kept, use another mirror"
+                    f"is not what the publisher would give; nothing was kept, use another mirror "
+                    f"(--mirror URL)"
                 )
             # macOS leaves a hidden twin of each file
             hidden = any(part.startswith(".") or part == "__MACOSX" for part in member.parts)
             if not info.is_dir() and not hidden:
                 self.names.append(info.filename)
+
+    def _refuse_bomb(self) -> None:
+        """Refuse an archive that says of itself that it unpacks to what no image set needs."""
+        sizes = [info.file_size for info in self._zip.infolist()]
+        if max(sizes, default=0) > _LARGEST_MEMBER or sum(sizes) > _LARGEST_ARCHIVE:
+            raise BadInput(
+                f"{self.path.name}: unpacks to {sum(sizes)} bytes, the largest file to "
+                f"{max(sizes)}, expected at most {_LARGEST_ARCHIVE} and {_LARGEST_MEMBER}; nothing "
+                f"was kept, use another mirror (--mirror URL)"
+            )
 
     def close(self) -> None:
         self._zip.close()
@@ -425,7 +451,18 @@ class _Members:
         return {name: match for name, match in found.items() if match}
 
     def text(self, name: str) -> str:
-        return self._zip.read(name).decode("utf-8")
+        return self._content(name).decode("utf-8")
+
+    def _content(self, name: str) -> bytes:
+        """A member's bytes; what unpacks to more than it declares fails before it fills memory.
+
+        ``ZipFile.read`` unpacks all of it first (Python 3.13), a bounded read stops at the bound.
+        """
+        info = self._zip.getinfo(name)
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise NotImplementedError(f"compression method {info.compress_type}")
+        with self._zip.open(info) as stream:
+            return stream.read(info.file_size + 1)
 
     def image(self, name: str) -> np.ndarray:
         return self._read(name, read_image)
@@ -435,7 +472,7 @@ class _Members:
 
     def _read(self, name: str, read: Callable[[Path], np.ndarray]) -> np.ndarray:
         scratch = self._scratch / f"member{PurePosixPath(name).suffix.lower()}"
-        scratch.write_bytes(self._zip.read(name))
+        scratch.write_bytes(self._content(name))
         try:
             return read(scratch)
         except BadInput as error:
@@ -456,14 +493,14 @@ def _convert(dataset: DataSet, downloads: Path, staged: Path) -> None:
         except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
             raise BadInput(
                 f"{dataset.name}: an archive is damaged or is no zip file ({error}); nothing was "
-                f"kept, try again or use another mirror"
+                f"kept, try again or use another mirror (--mirror URL)"
             ) from error
         except (RuntimeError, NotImplementedError) as error:
             if isinstance(error, NotPossibleHere):
                 raise
             raise BadInput(
                 f"{dataset.name}: an archive is encrypted or packed in an unknown way ({error}); "
-                f"nothing was kept, use another mirror"
+                f"nothing was kept, use another mirror (--mirror URL)"
             ) from error
     if not n_images:
         raise BadInput(
@@ -477,7 +514,7 @@ def _save_pair(folder: Path, name: str, image: np.ndarray, masks: np.ndarray) ->
     if image.shape[:2] != masks.shape:
         raise BadInput(
             f"{name}: the image has (Y, X) = {image.shape[:2]}, its mask {masks.shape}, so the "
-            f"archives do not belong together; nothing was kept, use another mirror"
+            f"archives do not belong together; nothing was kept, use another mirror (--mirror URL)"
         )
     folder.mkdir(exist_ok=True)
     labels = masks.astype(np.uint16 if masks.max() < 2**16 else np.int32)
@@ -553,7 +590,7 @@ def _convert_one_mask_per_object(archives: list[_Members], staged: Path) -> int:
             if covered.shape != masks.shape:
                 raise BadInput(
                     f"{archive.path.name}:{file}: (Y, X) = {covered.shape}, expected {masks.shape} "
-                    f"as in {member}; nothing was kept, use another mirror"
+                    f"as in {member}; nothing was kept, use another mirror (--mirror URL)"
                 )
             masks[(covered > 0) & (masks == 0)] = number
         _save_pair(staged / "train", match["id"], image, masks)

@@ -34,6 +34,7 @@ __all__ = [
     "ImageFolder",
     "LabelledImage",
     "folder_digest",
+    "is_litter",
     "read_folder",
 ]
 
@@ -41,6 +42,7 @@ _MASK_ENDING = "_masks"
 # What Cellpose itself writes beside images (cellpose/io.py, 4.2.1.1): never an image, never a mask.
 _CELLPOSE_ENDINGS = ("_flows", "_flows_0", "_flows_1", "_flows_2", "_cellprob")
 _CELLPOSE_PARTS = ("_cp_masks", "_cp_output")
+_LITTER = {"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"}  # in lower case
 _MOST_PROBLEMS = 10  # shown in one message
 
 
@@ -194,6 +196,23 @@ def folder_digest(
     return FolderDigest(folder, files, _digest_of(files))
 
 
+def is_litter(path: str | Path) -> bool:
+    """Whether a file is none of the user's, but left by a desktop or an editor.
+
+    Parameters
+    ----------
+    path : str or Path
+        A name, or a path relative to the user's folder.
+
+    Examples
+    --------
+    >>> [is_litter(name) for name in (".DS_Store", "train/._a.tif", "Thumbs.db", "train/a.tif")]
+    [True, True, True, False]
+    """
+    path = Path(path)
+    return path.name.lower() in _LITTER or any(part.startswith(".") for part in path.parts)
+
+
 # --- problems -------------------------------------------------------------------------------------
 
 
@@ -310,7 +329,7 @@ def _kind(name: str) -> str | None:
     ['image', 'mask', None, None, None]
     """
     stem, extension = Path(name).stem, Path(name).suffix
-    if name.startswith(".") or extension.lower() not in FORMATS:
+    if is_litter(name) or extension.lower() not in FORMATS:
         return None
     if stem.endswith(_CELLPOSE_ENDINGS) or any(part in stem for part in _CELLPOSE_PARTS):
         return None
@@ -319,7 +338,7 @@ def _kind(name: str) -> str | None:
 
 def _no_images(folder: Path, entries: dict[str, os.stat_result]) -> str:
     """Say that a folder holds no images, and what it does hold."""
-    visible = [name for name in entries if not name.startswith(".")]
+    visible = [name for name in entries if not is_litter(name)]
     found = f"it holds {some(visible)}" if visible else "it is empty"
     return (
         f"{folder}: no images, {found}; expected NAME.tif (or {extensions()}) with "

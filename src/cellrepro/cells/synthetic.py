@@ -23,6 +23,7 @@ import tifffile
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from cellrepro.cells.images import is_litter
 from cellrepro.errors import BadInput
 
 __all__ = ["SyntheticImage", "nuclei", "write_folder"]
@@ -703,9 +704,9 @@ def _check_only_ours(folder: Path, contents: Mapping[str, bytes]) -> set[str]:
         raise BadInput(f"{folder} is a file; give a folder for the synthetic images")
     present = set()
     for path in sorted(folder.rglob("*")):
-        if path.is_dir():
-            continue
         name = path.relative_to(folder).as_posix()
+        if path.is_dir() or is_litter(name):
+            continue
         if name not in contents:
             raise BadInput(
                 f"{path} does not belong to this synthetic set; "

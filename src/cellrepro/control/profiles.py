@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -147,10 +147,38 @@ class Profile(BaseModel):
         threads = {} if self.threads is None else dict.fromkeys(_THREADS, str(self.threads))
         return {**_ALWAYS, **threads, **self.environment}
 
-    def child_environment(self, extra: dict[str, str] | None = None) -> dict[str, str]:
+    def started_with(self, extra: Mapping[str, str]) -> dict[str, str]:
+        """`variables` and what mode and seed add; what changes numbers is the profile's to say.
+
+        Examples
+        --------
+        >>> smaller = Profile(name="mine", environment={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
+        >>> smaller.started_with({"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})["CUBLAS_WORKSPACE_CONFIG"]
+        ':16:8'
+        """
+        chosen = {name: v for name, v in self.environment.items() if name in NUMERIC_VARIABLES}
+        return {**self.variables(), **extra, **chosen}
+
+    def child_environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a child process: the caller's, less what changes numbers."""
         kept = {name: value for name, value in os.environ.items() if name not in NUMERIC_VARIABLES}
-        return {**kept, **self.variables(), **(extra or {})}
+        return {**kept, **self.started_with(extra or {})}
+
+    def replaced(self, extra: Mapping[str, str]) -> list[str]:
+        """What of the caller's environment changes numbers and reaches no child, in a sentence."""
+        given = self.started_with(extra)
+        found = [
+            f"{name}={value} ({given.get(name, 'unset')} instead)"
+            for name, value in sorted(os.environ.items())
+            if name in NUMERIC_VARIABLES and value != given.get(name)
+        ]
+        if not found:
+            return []
+        return [
+            f"set in your environment, but not for what the lab runs: {', '.join(found)}; profile "
+            f"{self.name!r} and the mode decide these, so that a run can be repeated elsewhere. To "
+            "choose a value, write it under `environment` in a profile of yours (a .yaml file)"
+        ]
 
     def enter(self) -> Any:
         """Check that this process is what the profile says, and return its ``torch.device``.

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import PurePath
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from cellrepro.record.digests import value_digest
+from cellrepro.record.spec import Digest
+
+
+def _stays_inside(name: str) -> str:
+    """Refuse a name that leads out of the folder it is joined to."""
+    path = PurePath(name)
+    if path.anchor or ".." in path.parts:
+        raise ValueError(f"{name!r} leads out of the folder; expected a name inside it")
+    return name
+
+
+Inside = Annotated[str, AfterValidator(_stays_inside)]
+"""A name or relative path. Stores come from others, too, and paths are made of what they say."""
 
 
 class _Record(BaseModel):
@@ -43,8 +57,8 @@ class DataRecord(_Record):
 
     path: str
     """Where the folder was; informative only, `digest` says what was in it."""
-    digest: str
-    files: dict[str, str]
+    digest: Digest
+    files: dict[Inside, str]
     n_train: int
     n_test: int
     segmented: str
@@ -89,7 +103,7 @@ class WeightsRecord(_Record):
 class MaskRecord(_Record):
     """The masks of one image."""
 
-    file: str
+    file: Inside
     digest: str
     """Of the labels as numbered by Cellpose."""
     canonical_digest: str
@@ -157,9 +171,9 @@ class Manifest(_Record):
     model: ModelRecord
     training: TrainingRecord | None = None
     weights: WeightsRecord | None = None
-    masks: dict[str, MaskRecord]
+    masks: dict[Inside, MaskRecord]
     warnings: list[WarningRecord]
-    files: dict[str, str] = Field(default_factory=dict)
+    files: dict[Inside, str] = Field(default_factory=dict)
     """SHA-256 of every other file of the repeat, by its path inside the folder."""
 
     @property

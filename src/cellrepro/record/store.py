@@ -94,7 +94,7 @@ class Repeat:
     @property
     def weights(self) -> Path | None:
         """The trained weights, or none for a run that only segmented."""
-        path = self.folder / WEIGHTS
+        path = _inside(self.folder, WEIGHTS)
         return path if path.exists() else None
 
     def masks(self, image: str) -> np.ndarray:
@@ -124,7 +124,7 @@ class Repeat:
         """
         import tifffile
 
-        path = self.folder / self.manifest.masks[image].file
+        path = _inside(self.folder, self.manifest.masks[image].file)
         try:
             masks = tifffile.imread(path)
         except (OSError, ValueError) as error:
@@ -215,7 +215,8 @@ class Store:
             If none or several match; the message lists what the store holds.
         """
         folder = self.root / "runs"
-        keys = sorted(item.name for item in folder.iterdir()) if folder.is_dir() else []
+        found = folder.iterdir() if folder.is_dir() else ()
+        keys = sorted(item.name for item in found if item.is_dir())  # no .DS_Store
         matching = [name for name in keys if key and name.startswith(key)]
         if len(matching) != 1:
             listed = ", ".join(keys[:8]) + (" …" if len(keys) > 8 else "")
@@ -308,10 +309,14 @@ class Store:
         """Its ground truth: int32, shape (Y, X), 0 is background; none where there is none."""
         return self._kept(data_digest, f"{name}_masks.tif")
 
+    def kept(self, data_digest: str, file: str) -> Path:
+        """Where a file of a data set would lie; never outside the store, links followed."""
+        return _inside(self.root / "data", f"{data_digest[:KEY_LENGTH]}/{file}")
+
     def _kept(self, data_digest: str, file: str) -> np.ndarray | None:
         import tifffile
 
-        path = self.root / "data" / data_digest[:KEY_LENGTH] / file
+        path = self.kept(data_digest, file)
         sums = path.with_name(_SUMS)
         try:
             sealed = dict(line.split("  ", 1)[::-1] for line in _lines(sums))
@@ -539,6 +544,23 @@ def _listed(run: Run) -> str:
 
 def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file of the store; a link out of it would pull another file into a report.
+
+    Raises
+    ------
+    BadInput
+        If the file lies outside the folder once links are followed.
+    """
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise BadInput(
+            f"{path} leads out of {folder}, to {path.resolve()}; the lab writes no such links, so "
+            "this store was changed: put the file itself there, or remove the run"
+        )
+    return path
 
 
 def _write_spec(path: Path, spec: Spec) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _DPI = 110
 _MOST_ROWS = 2000  # of the data beside a figure: the page stays small enough to send
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 @dataclass(frozen=True)
@@ -184,9 +185,11 @@ def table_file(name: str, rows: Sequence[Mapping[str, Any]]) -> Download | None:
         return None
     columns = list(dict.fromkeys(column for row in rows for column in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows[:_MOST_ROWS])
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_no_formula, columns))
+    writer.writerows(
+        [_no_formula(row.get(column, "")) for column in columns] for row in rows[:_MOST_ROWS]
+    )
     content = base64.b64encode(text.getvalue().encode("utf-8")).decode("ascii")
     return Download(
         f"{name}.csv",
@@ -194,6 +197,23 @@ def table_file(name: str, rows: Sequence[Mapping[str, Any]]) -> Download | None:
         min(len(rows), _MOST_ROWS),
         max(0, len(rows) - _MOST_ROWS),
     )
+
+
+def _no_formula(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula, as OWASP advises against CSV injection.
+
+    Examples
+    --------
+    >>> [_no_formula(value) for value in ("=1+1", "-2.5", -2.5, "-")]
+    ["'=1+1", '-2.5', -2.5, '-']
+    """
+    if not isinstance(value, str) or not value.startswith(_FORMULA) or value == "-":
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 # -- links ---------------------------------------------------------------------------------

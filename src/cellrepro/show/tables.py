@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from cellrepro.show.words import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    from IPython.display import Markdown
     from pandas.io.formats.style import Styler
 
     from cellrepro.compare.many import Agreement
@@ -242,6 +244,8 @@ def is_about_determinism(message: str) -> bool:
 def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
     """A table for the page: words to the left, long ones wrapped, numbers rounded.
 
+    Names of images and runs come from outside, so no text is taken for HTML.
+
     Parameters
     ----------
     table : DataFrame
@@ -262,13 +266,21 @@ def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
     return (
         Styler(shown, uuid=identifier, cell_ids=False)
         .hide(axis="index")
-        .format(precision=decimals, na_rep="–", thousands=" ")
+        .format(precision=decimals, na_rep="–", thousands=" ", escape="html")
+        .format_index(escape="html", axis="columns")
         .set_properties(**{"text-align": "left", "white-space": "nowrap"}, subset=words)
         .set_properties(
             **{"text-align": "left", "white-space": "normal", "min-width": "15em"}, subset=texts
         )
         .set_table_styles([{"selector": "th", "props": "text-align: left; white-space: nowrap"}])
     )
+
+
+def markdown(text: str) -> Markdown:
+    """Sentences for the page; the names in them come from outside, so nothing counts as HTML."""
+    from IPython.display import Markdown
+
+    return Markdown(html.escape(text, quote=False))
 
 
 def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b: str = "B") -> str:
