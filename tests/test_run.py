@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import cellrepro
-from cellrepro import child, run, worker
+from cellrepro import child, headless, run, worker
 from cellrepro.cells.network import find_model
 from cellrepro.child import Events
 from cellrepro.compare.verdicts import Verdict
@@ -257,7 +257,8 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
         ),
         (-9, None, "the system killed the process", 3),
         (1, "ZeroDivisionError: division by zero", "failed: ZeroDivisionError.*last words", 1),
-        (-11, None, "failed: exit code -11; its last words:\nthe end", 1),
+        (-11, None, "failed: exit code -11 and no answer; its last words:\nthe end", 1),
+        (0, None, "failed: exit code 0 and no answer", 1),
     ],
     ids=[
         "refused",
@@ -275,6 +276,7 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
         "killed",
         "crashed",
         "segmentation fault",
+        "ended well without an answer",
     ],
 )
 def test_how_an_end_is_told(code, event, expected, exit_code):
@@ -286,7 +288,38 @@ def test_how_an_end_is_told(code, event, expected, exit_code):
 
 
 def test_a_good_end_says_nothing():
-    child.check_end(0, None, "", "train repeat 1/2")
+    child.check_end(0, {"event": "done", "answer": None}, "", "train repeat 1/2")
+
+
+@pytest.mark.parametrize(
+    ("end", "error"), [("1", child.RunFailed), ("0", child.RunFailed), ("9", NotPossibleHere)]
+)
+def test_an_answer_that_was_cut_off_is_told(end, error, tmp_path):
+    """A child that is killed, or out of disk, in the middle of its last line."""
+    (tmp_path / "cutting.py").write_text(
+        "import os, sys\n"
+        'print(\'{"event": "phase", "name": "one"}\', flush=True)\n'
+        'os.write(1, b\'{"event": "done", "answer": {"a\')\n'
+        f"os.kill(os.getpid(), 9) if {end} == 9 else os._exit({end})\n"
+    )
+    events = []
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with pytest.raises(error) as told:
+        child.call("cutting", "", environment=environment, label="it", on_event=events.append)
+    assert [event["name"] for event in events] == ["one"]
+    if error is child.RunFailed:
+        assert "its answer was cut off after 31 characters" in str(told.value)
+
+
+def test_a_notebooks_reason_that_was_cut_off_is_told():
+    said = headless.execute_in_child(
+        headless.Job("a", "b", {}),
+        dict(os.environ),
+        start=lambda _, **options: subprocess.Popen(
+            ["sh", "-c", "printf '{\"rea'; exit 1"], **options
+        ),
+    )
+    assert said.startswith("the notebook's process ended with code 1; its answer was cut off after")
 
 
 # -- inside the worker ---------------------------------------------------------------------

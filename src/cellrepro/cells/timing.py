@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-
 from cellrepro.cells.images import LabelledImage
 from cellrepro.cells.training import WEIGHT_DECAY, Loop, none_trainable, trainable
 from cellrepro.control.determinism import mode_in_force
