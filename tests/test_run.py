@@ -322,6 +322,33 @@ def test_a_notebooks_reason_that_was_cut_off_is_told():
     assert said.startswith("the notebook's process ended with code 1; its answer was cut off after")
 
 
+def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, capfd, wholeness):
+    """It is stored, and manifest, verdict and user are told what did not hold to its end."""
+    (tmp_path / "moving.py").write_text(
+        "import sys, torch\n"
+        "from cellrepro import child, worker\n"
+        "segment = worker._segment\n"
+        "def moving(*given):\n"
+        "    torch.backends.cudnn.benchmark = True\n"
+        "    return segment(*given)\n"
+        "worker._segment = moving\n"
+        "sys.exit(child.serve(worker._work))\n"
+    )
+    call = child.call
+
+    def another(_, *given, environment, **options):
+        there = {**environment, "PYTHONPATH": str(tmp_path)}
+        return call("moving", *given, environment=there, **options)
+
+    monkeypatch.setattr(child, "call", another)
+    outcome = run.segment(small_data, repeats=1, store=tmp_path / "outputs")
+    assert wholeness(tmp_path / "outputs") == [outcome.repeats[0].name]
+    assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
+    said = "the switch cudnn_benchmark moved from False to True during repeat 0"
+    assert any(said in reason for reason in outcome.judgement.reasons)
+    assert f"note: {said}" in capfd.readouterr().err
+
+
 # -- inside the worker ---------------------------------------------------------------------
 
 

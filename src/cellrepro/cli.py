@@ -366,6 +366,8 @@ def list_runs(store: StoreOption = "outputs", as_json: JsonOption = False) -> in
                 "spec": run.spec.model_dump(mode="json"),
                 "repeats": [repeat.index for repeat in run.repeats],
                 "verdict": judgement.overall,
+                "agreement": judgement.agreement,
+                "detail": judgement.detail(),
             }
         )
     _answer(as_json, {"runs": runs}, lambda: [_list_line(run) for run in runs] or ["no runs yet"])
@@ -422,6 +424,7 @@ def _report_outcome(outcome: Outcome, as_json: bool) -> int:
         "key": outcome.key,
         "folder": str(outcome.folder),
         "repeats": [_repeat_document(repeat) for repeat in outcome.repeats],
+        "agreement": judgement.agreement,
         "verdict": judgement.overall,
         "verdicts": {"weights": judgement.weights, "masks": judgement.masks},
         "reasons": list(judgement.reasons),
@@ -677,6 +680,7 @@ def _list_line(run: dict[str, Any]) -> str:
         f"{run['key']}  {spec['task']} {spec['data']}, {spec['model']}, seed {spec['seed']}, "
         f"{spec['profile']}, {spec['mode']}{loose}: {amount(len(run['repeats']), 'repeat')}, "
         f"{run['verdict'] or 'no verdict'}"
+        + (f" ({run['detail']})" if run["verdict"] == "different" else "")
     )
 
 

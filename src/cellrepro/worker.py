@@ -152,7 +152,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
         if request.keeping.certify and spec.task == "train":
             with watch.phase("certify"):
                 _certify(request, folder, device, loose, events)
-        _check_switches(switches)
+        moved = _moved_since(switches)
     manifest = Manifest(
         key=spec.key,
         repeat=request.repeat,
@@ -174,8 +174,11 @@ def carry_out(request: Request, events: Events) -> Manifest:
         training=training_record,
         weights=weights_record,
         masks=masks,
+        moved=moved,
         warnings=log.records(),
     )
+    for what in manifest.switches_that_moved:
+        events.tell("note", text=what)
     (request.folder / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
     return manifest
 
@@ -422,11 +425,14 @@ def _never_called(loose: Any, spec: Spec) -> list[str]:
     return [f"{spec.loose} was never called, so leaving it loose changed nothing"]
 
 
-def _check_switches(before: dict[str, Any]) -> None:
+def _moved_since(before: dict[str, Any]) -> dict[str, Any]:
+    """What the switches are now, where they were moved: written down, for the run is finished.
+
+    Its bits are what they are and can be compared; what did not hold is the mode that the spec
+    asks for, and the manifest, the verdict's reasons and a note to the user say so.
+    """
     after = determinism.switches()
-    moved = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
-    if moved:
-        raise RuntimeError(f"switches moved during the run (before, after): {moved}")
+    return {name: after[name] for name in before if before[name] != after[name]}
 
 
 def _vacuous(spec: Spec, weights: WeightsRecord | None, masks: dict[str, MaskRecord]) -> list[str]:
