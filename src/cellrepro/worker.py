@@ -264,6 +264,8 @@ def _train(
     if request.spec.ledger != "off":
         write_prepared(keeper.ledger, loop)
     keeper.begin(origin, network, loop)
+    for note in keeper.notes:
+        events.tell("note", text=note)
     for epoch in loop.training.epochs:
         events.tell("epoch", **asdict(epoch))
     while not loop.finished:
@@ -406,6 +408,21 @@ def without_substitute(spec: Spec) -> list[str]:
     from cellrepro.control.substitutes import SUBSTITUTES
 
     return [op for item in SUBSTITUTES for op in item.replaces if op == spec.loose]
+
+
+@contextmanager
+def as_asked(spec: Spec) -> Iterator[None]:
+    """What a spec asks for beside its profile, in force for one block: for whoever replays it."""
+    from cellrepro.control.loose import Loose
+
+    profile = Profile(**spec.profile_settings)
+    with (
+        determinism.mode_in_force(
+            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.device
+        ),
+        nullcontext() if spec.loose is None else Loose([spec.loose]),
+    ):
+        yield
 
 
 @contextmanager
