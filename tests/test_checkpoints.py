@@ -4,6 +4,7 @@ import base64
 import copy
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -22,9 +23,9 @@ from cellrepro.control import seeding
 from cellrepro.control.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.keeping import CHECKPOINTS, Keeper, Keeping
-from cellrepro.record import checkpoints
+from cellrepro.record import checkpoints, seeds
 from cellrepro.record.checkpoints import Origin
-from cellrepro.record.digests import generator_digests, state_digest
+from cellrepro.record.digests import file_digest, generator_digests, state_digest
 from cellrepro.record.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, read_rows
 from cellrepro.record.operation_ledger import DrawRow, OperationRow
 from cellrepro.record.seeds import seed_check
@@ -272,12 +273,14 @@ def test_a_damaged_checkpoint_is_refused(three, damage, message):
 def test_an_earlier_whole_one_is_taken_instead(three, damage, message):
     _, kept = three
     damage(kept / "epoch-00003")
-    assert checkpoints.nearest(kept).epoch == 2
+    found, passed_over = checkpoints.nearest(kept)
+    assert (found.epoch, len(passed_over)) == (2, 1)
+    assert re.search(message, passed_over[0])
     damage(kept / "epoch-00001")
-    assert checkpoints.nearest(kept).epoch == 2
+    assert checkpoints.nearest(kept)[0].epoch == 2
     damage(kept / "epoch-00002")
-    with pytest.raises(BadInput, match=message):
-        checkpoints.nearest(kept)
+    found, passed_over = checkpoints.nearest(kept)
+    assert (found, len(passed_over)) == (None, 3)
 
 
 @pytest.mark.parametrize(
@@ -302,9 +305,9 @@ def test_what_a_kill_left_half_written_is_no_checkpoint(three, monkeypatch):
             small.save(kept)
     assert (kept / ".epoch-00004.part" / checkpoints.PLAIN).exists()
     assert [folder.name for folder in checkpoints.folders(kept)][-1] == "epoch-00003"
-    assert checkpoints.nearest(kept).epoch == 3
+    assert checkpoints.nearest(kept)[0].epoch == 3
     small.save(kept)
-    assert checkpoints.nearest(kept).epoch == 4
+    assert checkpoints.nearest(kept)[0].epoch == 4
     assert not list(kept.glob(".*"))
 
 
@@ -313,7 +316,7 @@ def test_saved_again_it_replaces_the_old_one(three):
     with torch.no_grad():
         small.network[0].bias.fill_(4.0)
     small.save(kept)
-    weights, _ = checkpoints.nearest(kept).tensors()
+    weights, _ = checkpoints.nearest(kept)[0].tensors()
     assert weights["0.bias"].tolist() == [4.0] * 5
     assert len(checkpoints.folders(kept)) == 3
 
@@ -326,23 +329,39 @@ def test_saved_again_it_replaces_the_old_one(three):
 )
 def test_the_nearest_at_or_before_a_step(three, step, expected):
     _, kept = three
-    found = checkpoints.nearest(kept, step=step)
+    found, passed_over = checkpoints.nearest(kept, step=step)
     assert (None if found is None else found.epoch) == expected
+    assert passed_over == ()
 
 
 def test_a_damaged_one_past_the_step_does_not_matter(three):
     _, kept = three
     change_byte(kept / "epoch-00003")
-    assert checkpoints.nearest(kept, step=1) is None
-    assert checkpoints.nearest(kept, step=3).epoch == 1
+    assert checkpoints.nearest(kept, step=1) == (None, ())
+    assert checkpoints.nearest(kept, step=3)[0].epoch == 1
     change_byte(kept / "epoch-00001")
-    with pytest.raises(BadInput, match="epoch-00001"):
-        checkpoints.nearest(kept, step=3)
+    found, (problem,) = checkpoints.nearest(kept, step=3)
+    assert found is None
+    assert "epoch-00001" in problem
+
+
+def test_the_step_is_read_before_tensors_are_digested(three, monkeypatch):
+    """They may be gigabytes each: only those of the one that is taken are read."""
+    _, kept = three
+    digested = []
+
+    def watched(path):
+        digested.append(path.parent.name)
+        return file_digest(path)
+
+    monkeypatch.setattr(checkpoints, "file_digest", watched)
+    assert checkpoints.nearest(kept, step=3)[0].epoch == 1
+    assert digested == ["epoch-00001"]
 
 
 def test_where_none_is_there_is_none(tmp_path):
-    assert checkpoints.nearest(tmp_path / "nowhere") is None
-    assert checkpoints.nearest(tmp_path) is None
+    assert checkpoints.nearest(tmp_path / "nowhere") == (None, ())
+    assert checkpoints.nearest(tmp_path) == (None, ())
     assert checkpoints.folders(tmp_path / "nowhere") == []
     checkpoints.keep_last(tmp_path / "nowhere")
 
@@ -393,7 +412,7 @@ def asked(**changes):
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(three, wanted, said):
-    found = checkpoints.nearest(three[1])
+    found, _ = checkpoints.nearest(three[1])
     with pytest.raises(BadInput, match="belongs to another training") as caught:
         checkpoints.refuse_other(found, wanted)
     assert all(part in str(caught.value) for part in said)
@@ -402,7 +421,7 @@ def test_a_checkpoint_of_another_training_is_refused(three, wanted, said):
 
 
 def test_a_checkpoint_of_the_same_training_is_taken(three):
-    found = checkpoints.nearest(three[1])
+    found, _ = checkpoints.nearest(three[1])
     checkpoints.refuse_other(found, copy.deepcopy(ORIGIN))
     assert checkpoints.differences(found.origin, ORIGIN) == []
 
@@ -433,18 +452,30 @@ def test_generators_follow_from_their_seed(tmp_path, python, torch_numbers):
     assert generator_digests() == before
     assert found.problems == ()
     assert found.n_drawn == {"python": python, "torch": torch_numbers}
-    assert (found.seed, found.not_checked) == (3, ("numpy",))
+    assert (found.seed, found.not_reached, found.not_checked) == (3, (), ("numpy",))
     assert found.sentence() == (
         f"follows from seed 3 (python after {python} numbers, torch after {torch_numbers} numbers)"
+        "; not checked: numpy"
     )
 
 
 def test_generators_do_not_follow_from_another_seed(tmp_path):
     found = seed_check(checkpoint_after(tmp_path, python=4, torch_numbers=4), seed=4)
     assert found.n_drawn == {}
+    assert found.sentence() == "not seed 4: torch's generator has seed 3"
+
+
+def test_a_training_that_drew_very_much_is_not_refused(tmp_path, monkeypatch):
+    """It was, after 50 million numbers; farther than it is run nothing is claimed."""
+    checkpoint = checkpoint_after(tmp_path, torch_numbers=50_100_000)
+    found = seed_check(checkpoint)
+    assert (found.problems, found.n_drawn["torch"]) == ((), 50_100_000)
+    monkeypatch.setattr(seeds, "FARTHEST", 50_000_000)
+    found = seed_check(checkpoint)
+    assert (found.problems, found.n_drawn) == ((), {"python": 0})
     assert found.sentence() == (
-        "not seed 4: python's generator was started otherwise; torch's generator was started "
-        "otherwise"
+        "follows from seed 3 (python after 0 numbers); not checked: numpy, torch (not reached "
+        "within 50,000,000 numbers)"
     )
 
 
@@ -455,14 +486,19 @@ def test_a_claim_that_was_changed_in_the_checkpoint_is_found(tmp_path):
     assert seed_check(checkpoints.read(folder)).problems
 
 
-@pytest.mark.parametrize("library", ["python", "torch"])
-def test_one_generator_started_otherwise_is_named(tmp_path, library):
+@pytest.mark.parametrize(
+    ("library", "problems"), [("python", ()), ("torch", ("torch's generator has seed 8",))]
+)
+def test_one_generator_started_otherwise_is_named(tmp_path, library, problems, monkeypatch):
+    """Python's holds no seed: that it was not reached is all that can be said."""
+    monkeypatch.setattr(seeds, "FARTHEST", 10_000)
     checkpoint = checkpoint_after(tmp_path)
     other = checkpoint_after(tmp_path / "other", seed=8)
     checkpoint.generators[library] = other.generators[library]
     found = seed_check(checkpoint)
-    assert found.problems == (f"{library}'s generator was started otherwise",)
+    assert found.problems == problems
     assert library not in found.n_drawn
+    assert found.not_reached == (() if problems else ("python",))
 
 
 def of_cuda(seed, offset=0):
@@ -639,7 +675,7 @@ def kept_training(place, *, name, die=None, level="ops", origin=ORIGIN, seed=3, 
         keeper.ledger.step = loop.training.n_steps
         keeper.ledger.add("masks", "a labels", "bb")
     keeper.finish()
-    return outcome(network, loop), keeper.resumed
+    return outcome(network, loop), keeper.resumed, keeper.notes
 
 
 def rows(staged):
@@ -678,7 +714,7 @@ def whole_run(tmp_path_factory):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with generators_kept():
-        found, resumed = kept_training(place, name="staged")
+        found, resumed, _ = kept_training(place, name="staged")
     torch.set_num_threads(threads)
     assert resumed == []
     return WholeRun(found, *rows(place / "staged"), files(place / "staged"))
@@ -708,7 +744,7 @@ def test_a_killed_training_leaves_what_an_unkilled_one_does(
         else:
             with pytest.raises(Killed):
                 kept_training(tmp_path, name=f"staged {n}", die=die, **options)
-    found, told = kept_training(tmp_path, name="staged", **{**options, "resume": True})
+    found, told, _ = kept_training(tmp_path, name="staged", **{**options, "resume": True})
     assert found == whole_run.outcome
     assert told == resumed
     assert files(tmp_path / "staged") == whole_run.of(level)
@@ -730,7 +766,7 @@ def test_without_resume_it_starts_anew(tmp_path, whole_run):
         kept_training(tmp_path, name="second", die=1, level="steps")
     assert checkpoints.folders(tmp_path / "unfinished") == []
     options = {"name": "third", "resume": True, "level": "steps"}
-    assert kept_training(tmp_path, **options) == (whole_run.outcome, [])
+    assert kept_training(tmp_path, **options) == (whole_run.outcome, [], [])
     assert files(tmp_path / "third") == whole_run.of("steps")
 
 
@@ -750,12 +786,12 @@ def test_only_the_last_checkpoint_is_kept_or_all_of_them(tmp_path):
 )
 def test_without_checkpoints_the_ledgers_are_the_same(tmp_path, whole_run, options):
     options = {"name": "staged", "level": "steps", **options}
-    assert kept_training(tmp_path, **options) == (whole_run.outcome, [])
+    assert kept_training(tmp_path, **options) == (whole_run.outcome, [], [])
     assert files(tmp_path / "staged") == whole_run.of("steps")
 
 
 def test_without_ledgers_the_bits_are_the_same(tmp_path, whole_run):
-    found, _ = kept_training(tmp_path, name="staged", level="off")
+    found, *_ = kept_training(tmp_path, name="staged", level="off")
     assert found == whole_run.outcome
     assert files(tmp_path / "staged") == {}
 
@@ -773,7 +809,22 @@ def test_nothing_of_another_training_is_taken_up(tmp_path):
         kept_training(tmp_path, name="first", die=3, level="steps")
     with pytest.raises(BadInput, match=r"epochs is 3 there and 4 here"):
         kept_training(tmp_path, name="second", level="steps", resume=True, origin=asked(epochs=4))
-    assert checkpoints.nearest(tmp_path / "unfinished").epoch == 1  # still there
+    assert checkpoints.nearest(tmp_path / "unfinished")[0].epoch == 1  # still there
+
+
+def test_an_older_checkpoint_is_taken_and_told(tmp_path, whole_run):
+    """The result is the same; that the nearer one was passed over is no secret."""
+    with pytest.raises(Killed):
+        kept_training(tmp_path, name="first", die=5, keep_checkpoints=True)
+    change_byte(tmp_path / "unfinished" / "epoch-00002")
+    found, resumed, notes = kept_training(tmp_path, name="second", resume=True)
+    assert (found, resumed) == (whole_run.outcome, [1])
+    assert len(notes) == 1
+    assert re.search(
+        r"epoch-00002/state.safetensors changed since it was written: .*; the training goes on "
+        r"from an older checkpoint, after epoch 1$",
+        notes[0],
+    )
 
 
 def test_generators_that_do_not_follow_from_the_seed_are_refused(tmp_path):
@@ -783,7 +834,9 @@ def test_generators_that_do_not_follow_from_the_seed_are_refused(tmp_path):
     with generators_kept():
         seed_everything(4)
         change_plain(generators=seeding.capture())(folder)
-    with pytest.raises(BadInput, match=r"does not follow from seed 3: python's generator was star"):
+    with pytest.raises(
+        BadInput, match=r"does not follow from seed 3: torch's generator has seed 4"
+    ):
         kept_training(tmp_path, name="second", level="steps", resume=True)
 
 

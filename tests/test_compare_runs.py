@@ -89,6 +89,53 @@ def test_empty_images_among_others_do_not_matter(made_up):
     assert judge([made_up.manifest(masks=masks)] * 2).masks is Verdict.IDENTICAL
 
 
+@pytest.mark.parametrize(
+    ("weights", "masks", "groups", "said"),
+    [
+        ("aba", [FOUND] * 3, ([[0, 2], [1]], [[0, 1, 2]], [[0, 1, 2]]), "different: 2 of 3 equal"),
+        ("abc", [FOUND] * 3, ([[0], [1], [2]], [[0, 1, 2]], [[0, 1, 2]]), "no two of 3 equal"),
+        ("abba", [FOUND] * 4, ([[0, 3], [1, 2]], [[0, 1, 2, 3]], [[0, 1, 2, 3]]), "2 and 2 of 4"),
+        (
+            "aaaa",
+            [{"cell": ("f", "e", 3)}, FOUND, FOUND, RENUMBERED],
+            ([[0, 1, 2, 3]], [[1, 2], [0], [3]], [[1, 2, 3], [0]]),
+            "masks different: 2 of 4 equal and 3 of 4 with the same objects",
+        ),
+        (
+            "aaa",
+            [FOUND, RENUMBERED, FOUND],
+            ([[0, 1, 2]], [[0, 2], [1]], [[0, 1, 2]]),
+            "masks same-objects: 2 of 3 equal)",
+        ),
+        ("ab", [FOUND, MOVED], ([[0], [1]], [[0], [1]], [[0], [1]]), "different, masks different)"),
+    ],
+    ids=["two of three", "none", "two pairs", "outlines", "renumbered", "only two"],
+)
+def test_what_agrees_is_said(made_up, weights, masks, groups, said):
+    judgement = judge(
+        [
+            made_up.manifest(repeat=i, weights=letter, masks=found)
+            for i, (letter, found) in enumerate(zip(weights, masks, strict=True))
+        ]
+    )
+    names = ("weights", "masks", "outlines")
+    found = {name: [list(group) for group in judgement.agreement[name]] for name in names}
+    assert found == dict(zip(names, groups, strict=True))
+    assert said in judgement.sentence()
+
+
+def test_a_switch_that_moved_is_a_reason(made_up):
+    """The bits are compared all the same; what was asked for did not hold."""
+    whole = made_up.manifest()
+    moved = made_up.manifest(repeat=1, moved={"deterministic_algorithms": False})
+    judgement = judge([whole, moved])
+    assert judgement.overall is Verdict.IDENTICAL
+    assert judgement.reasons == (
+        "the switch deterministic_algorithms moved from True to False during repeat 1, so what was "
+        "asked for did not hold to its end",
+    )
+
+
 def test_says_why_once(made_up):
     manifests = [made_up.manifest(n_changed=0, vacuous=["1 epoch trains nothing"])] * 2
     judgement = judge(manifests)

@@ -242,7 +242,7 @@ def test_flows_are_computed_once():
 def test_images_without_enough_masks():
     import torch
 
-    with pytest.raises(BadInput, match="none of the 2 images has 5 masks or more"):
+    with pytest.raises(BadInput, match="none of the 2 training images has 5 masks or more"):
         with_flows(some_images(n_nuclei=4), torch.device("cpu"))
     assert [timing.trainable(image) for image in some_images(n_nuclei=5)] == [True, True]
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import cellrepro
-from cellrepro import child, run, worker
+from cellrepro import child, headless, run, worker
 from cellrepro.cells.network import find_model
 from cellrepro.child import Events
 from cellrepro.compare.verdicts import Verdict
@@ -314,7 +314,8 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
         ),
         (-9, None, "the system killed the process", 3),
         (1, "ZeroDivisionError: division by zero", "failed: ZeroDivisionError.*last words", 1),
-        (-11, None, "failed: exit code -11; its last words:\nthe end", 1),
+        (-11, None, "failed: exit code -11 and no answer; its last words:\nthe end", 1),
+        (0, None, "failed: exit code 0 and no answer", 1),
     ],
     ids=[
         "refused",
@@ -332,6 +333,7 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
         "killed",
         "crashed",
         "segmentation fault",
+        "ended well without an answer",
     ],
 )
 def test_how_an_end_is_told(code, event, expected, exit_code):
@@ -343,7 +345,65 @@ def test_how_an_end_is_told(code, event, expected, exit_code):
 
 
 def test_a_good_end_says_nothing():
-    child.check_end(0, None, "", "train repeat 1/2")
+    child.check_end(0, {"event": "done", "answer": None}, "", "train repeat 1/2")
+
+
+@pytest.mark.parametrize(
+    ("end", "error"), [("1", child.RunFailed), ("0", child.RunFailed), ("9", NotPossibleHere)]
+)
+def test_an_answer_that_was_cut_off_is_told(end, error, tmp_path):
+    """A child that is killed, or out of disk, in the middle of its last line."""
+    (tmp_path / "cutting.py").write_text(
+        "import os, sys\n"
+        'print(\'{"event": "phase", "name": "one"}\', flush=True)\n'
+        'os.write(1, b\'{"event": "done", "answer": {"a\')\n'
+        f"os.kill(os.getpid(), 9) if {end} == 9 else os._exit({end})\n"
+    )
+    events = []
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with pytest.raises(error) as told:
+        child.call("cutting", "", environment=environment, label="it", on_event=events.append)
+    assert [event["name"] for event in events] == ["one"]
+    if error is child.RunFailed:
+        assert "its answer was cut off after 31 characters" in str(told.value)
+
+
+def test_a_notebooks_reason_that_was_cut_off_is_told():
+    said = headless.execute_in_child(
+        headless.Job("a", "b", {}),
+        dict(os.environ),
+        start=lambda _, **options: subprocess.Popen(
+            ["sh", "-c", "printf '{\"rea'; exit 1"], **options
+        ),
+    )
+    assert said.startswith("the notebook's process ended with code 1; its answer was cut off after")
+
+
+def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, capfd, wholeness):
+    """It is stored, and manifest, verdict and user are told what did not hold to its end."""
+    (tmp_path / "moving.py").write_text(
+        "import sys, torch\n"
+        "from cellrepro import child, worker\n"
+        "segment = worker._segment\n"
+        "def moving(*given):\n"
+        "    torch.backends.cudnn.benchmark = True\n"
+        "    return segment(*given)\n"
+        "worker._segment = moving\n"
+        "sys.exit(child.serve(worker._work))\n"
+    )
+    call = child.call
+
+    def another(_, *given, environment, **options):
+        there = {**environment, "PYTHONPATH": str(tmp_path)}
+        return call("moving", *given, environment=there, **options)
+
+    monkeypatch.setattr(child, "call", another)
+    outcome = run.segment(small_data, repeats=1, store=tmp_path / "outputs")
+    assert wholeness(tmp_path / "outputs") == [outcome.repeats[0].name]
+    assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
+    said = "the switch cudnn_benchmark moved from False to True during repeat 0"
+    assert any(said in reason for reason in outcome.judgement.reasons)
+    assert f"note: {said}" in capfd.readouterr().err
 
 
 # -- inside the worker ---------------------------------------------------------------------

@@ -573,7 +573,7 @@ def test_no_folder_of_images(tmp_path, probe, given):
 
 def test_images_without_enough_masks(folder, monkeypatch):
     monkeypatch.setattr(sources, "trainable", lambda image: False)
-    with pytest.raises(BadInput, match=f"none of the {N} training images .* has 5 masks or more"):
+    with pytest.raises(BadInput, match=f"none of the {N} training images has 5 masks or more"):
         sources.augmentation(folder)
 
 

@@ -2,13 +2,14 @@
 
 import copy
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cellrepro.cells.images import LabelledImage, read_folder
 from cellrepro.cells.network import ModelSource, build
-from cellrepro.cells.training import learning_rates, train, trains_nothing
+from cellrepro.cells.training import learning_rates, train, trainable, trains_nothing
 from cellrepro.control.determinism import mode_in_force
 from cellrepro.control.seeding import seed_everything
 from cellrepro.errors import BadInput
@@ -422,8 +423,34 @@ def test_images_with_too_few_masks_are_left_out_and_counted(toy, images, monkeyp
     assert (training.n_removed, training.n_steps) == (1, 2)
 
 
-def test_no_image_with_enough_masks(images):
-    few = [with_masks(image, 4) for image in images[0]]
+def without_background(n):
+    """``n`` labels and no background: Cellpose leaves the lowest out of its count."""
+    masks = np.repeat(np.arange(1, n + 1, dtype=np.int32), 12)[:, None] * np.ones(40, np.int32)
+    return LabelledImage("full", masks.astype(np.uint8), masks, None, None)
+
+
+@pytest.mark.parametrize("n", [4, 5, 6])
+@pytest.mark.parametrize("background", [True, False], ids=["background", "no background"])
+def test_masks_are_counted_as_cellpose_counts_them(n, background):
+    from cellpose.dynamics import labels_to_flows
+    from cellpose.utils import diameters
+
+    image = without_background(n)
+    if background:
+        image.masks[:, 0] = 0
+    expected = len(diameters(image.masks)[1]) >= 5
+    assert trainable(image) is expected is (n >= (5 if background else 6))
+    (planes,) = labels_to_flows([image.masks.copy()])
+    assert trainable(replace(image, masks=planes)) is expected
+
+
+@pytest.mark.parametrize("few", ["four masks", "five and no background"])
+def test_no_image_with_enough_masks(images, few):
+    few = (
+        [with_masks(image, 4) for image in images[0]]
+        if few == "four masks"
+        else [without_background(5)] * 3
+    )
     network = tiny()
     start = weights(network)
     with pytest.raises(BadInput, match=r"none of the 3 training images has 5 masks or more"):

@@ -86,7 +86,8 @@ def call(
         log.seek(0)
         tail = "".join(log.readlines()[-_TAIL_LINES:])
     check_end(process.returncode, last, tail, label)
-    return None if last is None else last["answer"]
+    assert last is not None  # `check_end` raises where there is no answer
+    return last["answer"]
 
 
 def _follow(
@@ -96,12 +97,21 @@ def _follow(
     assert process.stdout is not None
     last = None
     for line in process.stdout:
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:  # killed, or out of disk, while it wrote
+            last = {"event": "cut off", "message": cut_off(line)}
+            continue
         if event["event"] in ("refused", "crashed", "done"):
             last = event
         else:
             on_event(event)
     return last
+
+
+def cut_off(line: str) -> str:
+    """What is said of a last line that is no whole one."""
+    return f"its answer was cut off after {len(line)} characters ({line[-40:]!r})"
 
 
 @contextmanager
@@ -121,7 +131,7 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def check_end(code: int, last: dict[str, Any] | None, tail: str, label: str) -> None:
     """Raise what a child's end means, unless it means that all is well."""
-    if code == 0:
+    if code == 0 and last is not None and last["event"] == "done":
         return
     if last is not None and last["event"] == "refused":
         kinds = {"BadInput": BadInput, "NotPossibleHere": NotPossibleHere}
@@ -148,7 +158,7 @@ def check_end(code: int, last: dict[str, Any] | None, tail: str, label: str) -> 
             f"{label}: the system killed the process (signal 9), usually because memory ran out; "
             "take a smaller --batch-size or smaller images"
         )
-    what = why if why is not None else f"exit code {code}"
+    what = why if why is not None else f"exit code {code} and no answer"
     raise RunFailed(f"{label} failed: {what}; its last words:\n{tail}")
 
 

@@ -360,18 +360,22 @@ def list_runs(store: StoreOption = "outputs", as_json: JsonOption = False) -> in
     from cellrepro.compare.runs import judge
     from cellrepro.record.store import Store
 
-    runs = [
-        {
-            "key": run.key,
-            "label": run.spec.label,
-            "machine": machine,
-            "spec": run.spec.model_dump(mode="json"),
-            "repeats": list(repeats),
-            "verdict": judge([repeat.manifest for repeat in repeats.values()]).overall,
-        }
-        for run in Store(store).runs()
-        for machine, repeats in run.machines.items()
-    ]
+    runs = []
+    for run in Store(store).runs():
+        for machine, repeats in run.machines.items():
+            judgement = judge([repeat.manifest for repeat in repeats.values()])
+            runs.append(
+                {
+                    "key": run.key,
+                    "label": run.spec.label,
+                    "machine": machine,
+                    "spec": run.spec.model_dump(mode="json"),
+                    "repeats": list(repeats),
+                    "verdict": judgement.overall,
+                    "agreement": judgement.agreement,
+                    "detail": judgement.detail(),
+                }
+            )
     _answer(as_json, {"runs": runs}, lambda: [_list_line(run) for run in runs] or ["no runs yet"])
     return 0
 
@@ -443,6 +447,7 @@ def _report_outcome(outcome: Outcome, as_json: bool) -> int:
         "key": outcome.key,
         "folder": str(outcome.folder),
         "repeats": [_repeat_document(repeat) for repeat in outcome.repeats],
+        "agreement": judgement.agreement,
         "verdict": judgement.overall,
         "verdicts": {"weights": judgement.weights, "masks": judgement.masks},
         "reasons": list(judgement.reasons),
@@ -698,6 +703,7 @@ def _list_line(run: dict[str, Any]) -> str:
     return (
         f"{run['key']}  {run['label']}: {amount(len(run['repeats']), 'repeat')} on "
         f"{run['machine']}, {run['verdict'] or 'no verdict'}"
+        + (f" ({run['detail']})" if run["verdict"] == "different" else "")
     )
 
 

@@ -30,7 +30,7 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.record.draws import first_extra_draw, from_rows
 from cellrepro.record.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, by_place, read_rows
 from cellrepro.record.store import Repeat, Run, Store
-from cellrepro.replaying import Replay, replay
+from cellrepro.replaying import Replay, replay, same_as_stored
 from cellrepro.show.progress import progress
 from cellrepro.worker import Request
 
@@ -321,16 +321,16 @@ class Look:
                 return replace(source, label=run.spec.model)
         raise _no_model(run, problem)
 
-    def _ends_as(self, seen: Replay) -> str:
-        """Whose bits a replay of the step ends in."""
-        ends = {}
-        for letter, (_, repeat) in zip("ab", self._sides, strict=True):
-            stored = by_place(Ledger.read(repeat.folder / LEDGER).entries)
-            ends[letter] = all(
-                other is None or other.digest == entry.digest
-                for entry in seen.entries
-                if (other := stored.get((entry.step, entry.stage, entry.name))) is not None
+    def _ends_as(self, seen: Replay) -> str | None:
+        """Whose bits a replay of the step ends in; none where no ledger has anything of it."""
+        ends = {
+            letter: same_as_stored(
+                seen.entries, by_place(Ledger.read(repeat.folder / LEDGER).entries)
             )
+            for letter, (_, repeat) in zip("ab", self._sides, strict=True)
+        }
+        if ends["a"] is None and ends["b"] is None:
+            return None
         if ends["a"] and ends["b"]:
             return "both"
         return next((letter for letter, same in ends.items() if same), "neither")
@@ -395,6 +395,8 @@ def _arrived(seen: Replay) -> str:
         text += f" after {way.n_retries} tries that ended in others"
     if way.parted_at is not None:
         text += f"; from step {way.parted_at} on the stored bits could not be reached again"
+    if way.passed_over:
+        text += f"; a nearer checkpoint was passed over: {'; '.join(way.passed_over)}"
     return text
 
 

@@ -263,7 +263,12 @@ def compare_repeats(
         environment,
         spec,
         (first.ap50, second.ap50),
-        tuple(notes + [f"vacuous: {reason}" for reason in _vacuous(first, second)]),
+        (
+            *notes,
+            *first.switches_that_moved,
+            *second.switches_that_moved,
+            *(f"vacuous: {reason}" for reason in _vacuous(first, second)),
+        ),
         spread,
     )
 

@@ -290,7 +290,7 @@ def _images(data: str | None) -> Sequence[Any]:
 
     from cellrepro.cells.images import LabelledImage, read_folder
     from cellrepro.cells.synthetic import nuclei
-    from cellrepro.cells.timing import trainable
+    from cellrepro.cells.training import trainable
 
     if data is not None:
         return [image for image in read_folder(Path(data)).train if trainable(image)][:_MOST_IMAGES]

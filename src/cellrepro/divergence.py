@@ -74,7 +74,8 @@ class Evidence:
     round_off : str or None
         Whether every operation stayed within the error of its class.
     ends_as : str or None
-        Whether a replay of the step ends as A, as B, as both or as neither.
+        Whether a replay of the step ends as A, as B, as both or as neither; None where that was
+        not looked at, or the ledgers hold nothing of the step.
     arrival : tuple of str
         How the state before the step was reached, one sentence a side.
     draws : str or None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import cellrepro
-from cellrepro.child import end_with_caller
+from cellrepro.child import cut_off, end_with_caller
 from cellrepro.errors import BadInput
 
 _TAIL_LINES = 12
@@ -153,9 +153,13 @@ def execute_in_child(
         log.seek(0)
         tail = "".join(log.readlines()[-_TAIL_LINES:])
     lines = [line for line in said.splitlines() if line.startswith("{")]
+    said = f"the notebook's process ended with code {child.returncode}"
     if lines:
-        return json.loads(lines[-1])["reason"]
-    return f"the notebook's process ended with code {child.returncode}; its last words:\n{tail}"
+        try:
+            return json.loads(lines[-1])["reason"]
+        except ValueError:
+            said += f"; {cut_off(lines[-1])}"
+    return f"{said}; its last words:\n{tail}"
 
 
 def main() -> int:

@@ -78,6 +78,8 @@ class Keeper:
         Entries not yet written.
     resumed : list of int
         Epochs that were done when this process took over; empty where it began itself.
+    notes : list of str
+        What the user is to be told of the checkpoint that was taken.
     """
 
     def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int) -> None:
@@ -93,6 +95,7 @@ class Keeper:
             self._pieces[OPERATIONS] = Pieces(place / "operations", OperationRow)
             self._pieces[DRAWS] = Pieces(place / "draws", DrawRow)
         self.resumed: list[int] = []
+        self.notes: list[str] = []
         self._trains = False
 
     def watch(self, network: Any) -> Any:
@@ -143,10 +146,24 @@ class Keeper:
                 f"the checkpoint {found.folder} does not follow from seed {self._seed}: "
                 f"{'; '.join(checked.problems)}; train without --resume to start anew"
             )
+        if checked.not_reached:
+            self.notes.append(f"the checkpoint {found.folder}: {checked.sentence()}")
         self._go_on(found, network, loop)
 
     def _last(self) -> Checkpoint | None:
-        return None if self._unfinished is None else checkpoints.nearest(self._unfinished)
+        """The last checkpoint that can be used, and a note of those that cannot."""
+        if self._unfinished is None:
+            return None
+        found, passed_over = checkpoints.nearest(self._unfinished)
+        if found is None and passed_over:
+            raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
+        if found is not None:
+            self.notes += [
+                f"{problem}; the training goes on from an older checkpoint, after epoch "
+                f"{found.epoch}"
+                for problem in passed_over
+            ]
+        return found
 
     def _go_on(self, found: Checkpoint, network: Any, loop: Loop) -> None:
         weights, optimizer = found.tensors()

@@ -11,9 +11,8 @@ import copy
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from cellrepro.child import Events
 from cellrepro.control import profiles
 from cellrepro.errors import BadInput
 from cellrepro.keeping import CHECKPOINTS
+from cellrepro.record.digests import comparable
 from cellrepro.record.ledger import (
     LEDGER,
     Entry,
@@ -32,7 +32,7 @@ from cellrepro.record.ledger import (
 )
 from cellrepro.record.store import Repeat, Run
 from cellrepro.run import started_with
-from cellrepro.worker import Request, training_loop
+from cellrepro.worker import Request, as_asked, training_loop
 
 _ROWS, _KEPT = "operations.parquet", "kept.safetensors"
 _CHOSEN = "chosen.json"
@@ -49,17 +49,21 @@ class Arrival:
     start : int
         The step of the checkpoint it started from; 0 for the initial weights.
     n_verified : int
-        Steps on the way that ended in the bits of the stored run.
+        Steps on the way that ended in the bits of the stored run; one of which its ledger holds
+        nothing is not among them.
     n_retries : int
         How often a step had to be taken back because it ended in others.
     parted_at : int or None
         A step on the way whose bits could not be reached again; the replay went on with its own.
+    passed_over : tuple of str
+        What is wrong with kept checkpoints that were nearer than the one it started from.
     """
 
     start: int
     n_verified: int
     n_retries: int
     parted_at: int | None
+    passed_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,9 +174,9 @@ def replay(
         from safetensors.torch import load_file
 
         kept = load_file(scratch / _KEPT)
-    again = scratch / f"again-{_ROWS}"
+    again, arrival = scratch / f"again-{_ROWS}", answer["arrival"]
     return Replay(
-        arrival=Arrival(**answer["arrival"]),
+        arrival=Arrival(**{**arrival, "passed_over": tuple(arrival["passed_over"])}),
         step=step,
         entries=Ledger.read(scratch / LEDGER).entries,
         rows=read_rows(scratch / _ROWS, OperationRow),
@@ -258,8 +262,9 @@ class Stepper:
             for attempt in range(_TRIES):
                 self.ledger.entries.clear()
                 self.loop.step()
-                if before is None or _agree(self.ledger.entries, expected):
-                    n_verified += before is not None
+                agree = _agree(self.ledger.entries, expected)
+                if before is None or agree is not False:
+                    n_verified += before is not None and agree is True
                     break
                 if attempt + 1 < _TRIES:
                     n_retries += 1
@@ -272,12 +277,7 @@ class Stepper:
 
 
 def _refuse_other_weights(found: Sequence[Entry], stored: Sequence[Entry]) -> None:
-    expected = by_place(stored)
-    other = [
-        entry.name
-        for entry in found
-        if expected[(entry.step, entry.stage, entry.name)].digest != entry.digest
-    ]
+    other = [entry.name for entry, same in _held(found, by_place(stored)) if not same]
     if other:
         raise BadInput(
             f"the initial weights of {', '.join(other[:4])} are not those that the run began with, "
@@ -285,22 +285,34 @@ def _refuse_other_weights(found: Sequence[Entry], stored: Sequence[Entry]) -> No
         )
 
 
-def _agree(entries: Sequence[Entry], expected: Any) -> bool:
-    """Whether a step ended where the stored one ended: weights, optimizer and generators."""
-    for entry in entries:
-        if entry.stage in ("update", "weights", "rng"):
-            other = expected.get((entry.step, entry.stage, entry.name))
-            if other is not None and other.digest != entry.digest:
-                return False
-    return True
+def _agree(entries: Sequence[Entry], expected: Mapping[Any, Entry]) -> bool | None:
+    """Whether a step ended where the stored one ended: weights, optimizer and generators.
+
+    None where the stored ledger holds nothing of it that could be compared.
+    """
+    ends = [entry for entry in entries if entry.stage in ("update", "weights", "rng")]
+    return same_as_stored(ends, expected)
+
+
+def same_as_stored(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> bool | None:
+    """Whether entries have the digests that a ledger holds; None where none can be compared."""
+    found = [same for _, same in _held(entries, stored)]
+    return all(found) if found else None
+
+
+def _held(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> list[tuple[Entry, bool]]:
+    """The entries that a stored ledger has, in digests of the same kind, and whether they agree."""
+    both = [(entry, stored.get((entry.step, entry.stage, entry.name))) for entry in entries]
+    return [
+        (entry, entry.digest == other.digest)
+        for entry, other in both
+        if other is not None and comparable(entry.digest, other.digest)
+    ]
 
 
 def _work(text: str, events: Events) -> dict[str, Any]:
     from cellrepro.cells.network import import_cellpose
-    from cellrepro.control import determinism
-    from cellrepro.control.loose import Loose
     from cellrepro.record import checkpoints
-    from cellrepro.worker import without_substitute
 
     order = json.loads(text)
     request = Request.from_json(order["request"])
@@ -310,16 +322,11 @@ def _work(text: str, events: Events) -> dict[str, Any]:
     import_cellpose()
     device = profile.enter()
     stored = Ledger.read(Path(order["ledger"])).entries
-    with (
-        determinism.mode_in_force(
-            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.device
-        ),
-        nullcontext() if spec.loose is None else Loose([spec.loose]),
-    ):
+    with as_asked(spec):
         events.tell("phase", name="images and flows")
         stepper = Stepper(request, device)
         _refuse_other_weights(stepper.beginning, stored)
-        nearest = checkpoints.nearest(Path(order["checkpoints"]), step=step)
+        nearest, passed_over = checkpoints.nearest(Path(order["checkpoints"]), step=step)
         if nearest is not None:
             weights, optimizer = nearest.tensors()
             stepper.go_back(
@@ -334,7 +341,7 @@ def _work(text: str, events: Events) -> dict[str, Any]:
         )
         events.tell("phase", name=f"operations of step {step}")
         seen = _seen(stepper, order, events)
-    return {"arrival": asdict(arrival), **seen}
+    return {"arrival": asdict(replace(arrival, passed_over=passed_over)), **seen}
 
 
 def _seen(stepper: Stepper, order: dict[str, Any], events: Events) -> dict[str, Any]:

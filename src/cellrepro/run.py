@@ -442,6 +442,7 @@ def _work(
                 f"loss {event['train_loss']:.3f}, learning rate {event['learning_rate']:.1e}"
             ),
             "image": lambda event: bar.advance(f"{event['name']}: {event['n_objects']} objects"),
+            "note": lambda event: bar.say(f"note: {event['text']}"),
         }
         child.call(
             "cellrepro.worker",

@@ -32,8 +32,8 @@ from cellrepro import child
 from cellrepro.cells.images import ImageFolder, LabelledImage, read_folder
 from cellrepro.cells.network import TINY, seeded_network
 from cellrepro.cells.segmentation import _as_cellpose_model
-from cellrepro.cells.timing import trainable, with_flows
-from cellrepro.cells.training import MIN_TRAIN_MASKS, Loop, _prepare
+from cellrepro.cells.timing import with_flows
+from cellrepro.cells.training import Loop, _prepare, none_trainable, trainable
 from cellrepro.child import Events
 from cellrepro.control.determinism import switches
 from cellrepro.control.seeding import (
@@ -790,10 +790,7 @@ def _read(data: str | Path | ImageFolder) -> ImageFolder:
 def _few_trainable(folder: ImageFolder) -> list[LabelledImage]:
     few = [image for image in folder.train if trainable(image)][:_MOST_IMAGES]
     if not few:
-        raise BadInput(
-            f"none of the {len(folder.train)} training images in {folder.path} has "
-            f"{MIN_TRAIN_MASKS} masks or more, the least Cellpose trains on; label more cells"
-        )
+        raise BadInput(f"{folder.path}: {none_trainable(folder.train)}")
     return few
 
 

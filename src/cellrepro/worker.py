@@ -162,7 +162,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
         if request.keeping.certify and spec.task == "train":
             with watch.phase("certify"):
                 _certify(request, folder, device, loose, events)
-        _check_switches(switches)
+        moved = _moved_since(switches)
     manifest = Manifest(
         key=spec.key,
         repeat=request.repeat,
@@ -185,8 +185,11 @@ def carry_out(request: Request, events: Events) -> Manifest:
         training=training_record,
         weights=weights_record,
         masks=masks,
+        moved=moved,
         warnings=log.records(),
     )
+    for what in manifest.switches_that_moved:
+        events.tell("note", text=what)
     (request.folder / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
     return manifest
 
@@ -276,6 +279,8 @@ def _train(
     if request.spec.ledger != "off":
         write_prepared(keeper.ledger, loop)
     keeper.begin(origin, network, loop)
+    for note in keeper.notes:
+        events.tell("note", text=note)
     for epoch in loop.training.epochs:
         events.tell("epoch", **asdict(epoch))
     while not loop.finished:
@@ -421,6 +426,21 @@ def without_substitute(spec: Spec) -> list[str]:
 
 
 @contextmanager
+def as_asked(spec: Spec) -> Iterator[None]:
+    """What a spec asks for beside its profile, in force for one block: for whoever replays it."""
+    from cellrepro.control.loose import Loose
+
+    profile = Profile(**spec.profile_settings)
+    with (
+        determinism.mode_in_force(
+            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.device
+        ),
+        nullcontext() if spec.loose is None else Loose([spec.loose]),
+    ):
+        yield
+
+
+@contextmanager
 def _watched(spec: Spec, log: WarningLog, network: Any, loose: Any) -> Iterator[None]:
     """What a mode wants to see, or leave alone, of single operations."""
     if spec.mode == "warn":
@@ -437,11 +457,14 @@ def _never_called(loose: Any, spec: Spec) -> list[str]:
     return [f"{spec.loose} was never called, so leaving it loose changed nothing"]
 
 
-def _check_switches(before: dict[str, Any]) -> None:
+def _moved_since(before: dict[str, Any]) -> dict[str, Any]:
+    """What the switches are now, where they were moved: written down, for the run is finished.
+
+    Its bits are what they are and can be compared; what did not hold is the mode that the spec
+    asks for, and the manifest, the verdict's reasons and a note to the user say so.
+    """
     after = determinism.switches()
-    moved = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
-    if moved:
-        raise RuntimeError(f"switches moved during the run (before, after): {moved}")
+    return {name: after[name] for name in before if before[name] != after[name]}
 
 
 def _vacuous(spec: Spec, weights: WeightsRecord | None, masks: dict[str, MaskRecord]) -> list[str]:

@@ -15,10 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from cellrepro.cells.images import LabelledImage
-from cellrepro.cells.training import MIN_TRAIN_MASKS, WEIGHT_DECAY, Loop
+from cellrepro.cells.training import WEIGHT_DECAY, Loop, none_trainable, trainable
 from cellrepro.control.determinism import mode_in_force
 from cellrepro.control.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput
@@ -48,7 +46,8 @@ class SideBySide:
     network : cellpose.vit.CPSAM
         In float32, on the device to train on.
     images : sequence of LabelledImage
-        With `MIN_TRAIN_MASKS` masks or more each; their flows are computed once, here.
+        Such as Cellpose trains on, see `cellrepro.cells.training.trainable`; their flows are
+        computed once, here.
     steps : int
         Timed in each run, after one that is not: it sets the optimizer's memory up.
     variants : sequence of str
@@ -220,7 +219,7 @@ def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledIma
     Parameters
     ----------
     images : sequence of LabelledImage
-        Those without `MIN_TRAIN_MASKS` masks are left out, as Cellpose leaves them out.
+        Those that are not `trainable` are left out, as Cellpose leaves them out.
     device : torch.device
         Where flows are computed.
 
@@ -239,19 +238,10 @@ def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledIma
 
     usable = [image for image in images if trainable(image)]
     if not usable:
-        raise BadInput(
-            f"none of the {len(images)} images has {MIN_TRAIN_MASKS} masks or more, the least "
-            "Cellpose trains on; add images, or label more of their cells"
-        )
+        raise BadInput(none_trainable(images))
     masks = [image.masks.copy() for image in usable if image.masks is not None]
     flows = labels_to_flows(masks, device=device)
     return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
-
-
-def trainable(image: LabelledImage) -> bool:
-    """Whether an image has the masks that Cellpose asks for."""
-    masks = image.masks
-    return masks is not None and len(np.unique(masks[masks > 0])) >= MIN_TRAIN_MASKS
 
 
 class _Enough(Exception):

@@ -199,7 +199,7 @@ class Loop:
         self._images, self._labels, self._test, self._test_labels, n_removed = _prepare(
             network, train_images, test_images
         )
-        self._names = [image.name for image in train_images if _kept_by_cellpose(image)]
+        self._names = [image.name for image in train_images if trainable(image)]
         self._n_draws = len(self._images) if images_per_epoch is None else images_per_epoch
         self._watch = Watch() if watch is None else watch
         self.optimizer = torch.optim.AdamW(
@@ -390,11 +390,8 @@ def _prepare(
     from cellpose import models
     from cellpose.train import _process_train_test
 
-    if not any(_n_masks(image) >= MIN_TRAIN_MASKS for image in train_images):
-        raise BadInput(
-            f"none of the {len(train_images)} training images has {MIN_TRAIN_MASKS} masks or "
-            "more, the least Cellpose trains on; add images, or label more of their cells"
-        )
+    if not any(map(trainable, train_images)):
+        raise BadInput(none_trainable(train_images))
     out = _process_train_test(
         train_data=[image.image for image in train_images],
         train_labels=_copies_of_masks(train_images),
@@ -416,13 +413,25 @@ def _copies_of_masks(images: Sequence[LabelledImage]) -> list[np.ndarray]:
     return [image.masks.copy() for image in images if image.masks is not None]
 
 
-def _n_masks(image: LabelledImage) -> int:
-    return 0 if image.masks is None else len(np.unique(image.masks[image.masks > 0]))
+def trainable(image: LabelledImage) -> bool:
+    """Whether Cellpose trains on an image: `MIN_TRAIN_MASKS` masks or more, as it counts them.
+
+    It leaves the lowest label out as the background, also where there is none (4.2.1.1,
+    ``utils.diameters``, which ``train._process_train_test`` asks).
+    """
+    if image.masks is None:
+        return False
+    labels = image.masks if image.masks.ndim == 2 else image.masks[0]  # beside its flows
+    return len(np.unique(labels)) - 1 >= MIN_TRAIN_MASKS
 
 
-def _kept_by_cellpose(image: LabelledImage) -> bool:
-    """Whether Cellpose trains on an image: it takes the lowest label for the background."""
-    return image.masks is not None and len(np.unique(image.masks)) - 1 >= MIN_TRAIN_MASKS
+def none_trainable(images: Sequence[LabelledImage]) -> str:
+    """Why nothing can be trained on images of which none is `trainable`."""
+    return (
+        f"none of the {len(images)} training images has {MIN_TRAIN_MASKS} masks or more, the least "
+        "Cellpose trains on (in an image without background it does not count the lowest label); "
+        "add images, or label more of their cells"
+    )
 
 
 def _epoch_seed(data_seed: int | Literal["cellpose"], epoch: int) -> int:

@@ -63,6 +63,8 @@ class Checkpoint:
         As `cellrepro.control.seeding.capture` gives them.
     n_rows : dict of str to int
         Rows of each of the run's ledgers up to here, by file name.
+    state : str
+        SHA-256 of the tensors' file, as it was written.
     """
 
     folder: Path
@@ -73,6 +75,7 @@ class Checkpoint:
     groups: list[dict[str, Any]]
     generators: dict[str, Any]
     n_rows: dict[str, int]
+    state: str
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The network's state dict and the optimizer's, on the processor.
@@ -90,7 +93,7 @@ class Checkpoint:
             # Copies: the file's own memory is aligned otherwise than PyTorch's.
             held = {name: tensor.clone() for name, tensor in load_file(path).items()}
         except (OSError, SafetensorError) as error:
-            raise BadInput(f"{path} cannot be read ({error}); {_START_ANEW}") from error
+            raise BadInput(f"{path} cannot be read ({error}); {START_ANEW}") from error
         network: dict[str, Any] = {}
         states: dict[int, dict[str, Any]] = {}
         for name, tensor in held.items():
@@ -107,7 +110,7 @@ class Checkpoint:
         return network, {"state": states, "param_groups": groups}
 
 
-_START_ANEW = "remove that folder and train without --resume"
+START_ANEW = "remove that folder and train without --resume"
 
 
 def save(
@@ -190,15 +193,28 @@ def read(folder: Path) -> Checkpoint:
     BadInput
         If it is missing, damaged, or of another format.
     """
+    found = read_plain(folder)
+    refuse_changed(found)
+    return found
+
+
+def read_plain(folder: Path) -> Checkpoint:
+    """Read a checkpoint's plain part alone: which step it is of is known before gigabytes are read.
+
+    Raises
+    ------
+    BadInput
+        If it is missing, damaged, or of another format.
+    """
     path = Path(folder) / PLAIN
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
         if plain["format"] != FORMAT:
             raise BadInput(
                 f"{path} has the format {plain['format']!r}; this version reads {FORMAT}; "
-                f"{_START_ANEW}"
+                f"{START_ANEW}"
             )
-        found = Checkpoint(
+        return Checkpoint(
             folder=Path(folder),
             origin=Origin(**plain["origin"]),
             epoch=plain["epoch"],
@@ -207,16 +223,30 @@ def read(folder: Path) -> Checkpoint:
             groups=plain["groups"],
             generators=plain["generators"],
             n_rows=plain["n_rows"],
+            state=plain["state"],
         )
-        digest = file_digest(Path(folder) / STATE)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{folder} is no whole checkpoint ({error}); {_START_ANEW}") from error
-    if digest != plain["state"]:
+        raise BadInput(f"{folder} is no whole checkpoint ({error}); {START_ANEW}") from error
+
+
+def refuse_changed(found: Checkpoint) -> None:
+    """Raise unless a checkpoint's tensors are those it was written with.
+
+    Raises
+    ------
+    BadInput
+        If their file is missing, or holds other bytes.
+    """
+    path = found.folder / STATE
+    try:
+        digest = file_digest(path)
+    except OSError as error:
+        raise BadInput(f"{found.folder} is no whole checkpoint ({error}); {START_ANEW}") from error
+    if digest != found.state:
         raise BadInput(
-            f"{Path(folder) / STATE} changed since it was written: its SHA-256 is {digest[:12]}…, "
-            f"not {plain['state'][:12]}…; {_START_ANEW}"
+            f"{path} changed since it was written: its SHA-256 is {digest[:12]}…, "
+            f"not {found.state[:12]}…; {START_ANEW}"
         )
-    return found
 
 
 def folders(parent: Path) -> list[Path]:
@@ -226,24 +256,29 @@ def folders(parent: Path) -> list[Path]:
     return sorted(item for item in parent.iterdir() if item.name.startswith(_PREFIX))
 
 
-def nearest(parent: Path, *, step: int | None = None) -> Checkpoint | None:
-    """The last checkpoint below a folder, or the last at or before a step; none if there is none.
+def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None, tuple[str, ...]]:
+    """The last checkpoint below a folder, or the last at or before a step.
 
-    One that cannot be read is left out if an earlier one can.
+    Returns
+    -------
+    checkpoint : Checkpoint or None
+        None if there is none that can be used.
+    passed_over : tuple of str
+        What is wrong with those that come after it and would have been nearer.
     """
-    problem = None
+    problems: list[str] = []
     for folder in reversed(folders(parent)):
         try:
-            found = read(folder)
+            found = read_plain(folder)
+            if step is not None and found.step > step:
+                problems = []  # what comes after this one is past the step, too
+                continue
+            refuse_changed(found)
         except BadInput as error:
-            problem = error
+            problems.append(str(error).removesuffix(f"; {START_ANEW}"))
             continue
-        if step is None or found.step <= step:
-            return found
-        problem = None  # what comes after this one is past the step, too
-    if problem is not None:
-        raise problem
-    return None
+        return found, tuple(problems)
+    return None, tuple(problems)
 
 
 def keep_last(parent: Path) -> None:

@@ -107,7 +107,8 @@ def n_drawn(before: Any, after: Any, *, most: int = 50_000_000) -> int | None:
     -------
     int or None
         0 if they are equal. None if ``after`` is not reached within ``most`` numbers: the
-        generator was reseeded or put back, or NumPy's bit generator is no Mersenne Twister.
+        generator was reseeded or put back, is farther on than that, or NumPy's bit generator is
+        no Mersenne Twister.
 
     Raises
     ------
@@ -271,7 +272,7 @@ class Draw:
         ``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``.
     n : int or None
         Numbers of 32 bits it produced, see `n_drawn`; 0 if only a kept normal was taken. None if
-        the generator was put somewhere else, by a seed or a state.
+        the generator was put somewhere else, by a seed or a state, or farther than that looks.
     what : str
         The function or operation that was called: ``np.random.rand``, ``random.seed``,
         ``aten.rand.default``; ``unseen`` if the generator moved and no call was seen.

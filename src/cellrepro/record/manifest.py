@@ -166,6 +166,9 @@ class Manifest(_Record):
     variables: dict[str, str]
     """Environment variables in force that change numbers."""
     switches: dict[str, Any]
+    """As the mode set them, at the start."""
+    moved: dict[str, Any] = Field(default_factory=dict)
+    """What a switch was at the end, where that is something else."""
     seeds: dict[str, int | str]
     data: DataRecord
     model: ModelRecord
@@ -180,6 +183,15 @@ class Manifest(_Record):
     def n_objects(self) -> int:
         """Objects in all masks together."""
         return sum(mask.n_objects for mask in self.masks.values())
+
+    @property
+    def switches_that_moved(self) -> list[str]:
+        """What was not held to the end though it was asked for, a sentence each."""
+        return [
+            f"the switch {name} moved from {self.switches[name]} to {value} during repeat "
+            f"{self.repeat}, so what was asked for did not hold to its end"
+            for name, value in self.moved.items()
+        ]
 
     @property
     def masks_digest(self) -> str:

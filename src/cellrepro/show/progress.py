@@ -155,6 +155,9 @@ class NotebookBar(Progress):
             self._last = now
             self._handle.update(self._bundle(), raw=True)
 
+    def say(self, line: str) -> None:  # noqa: D102
+        print(line, file=sys.stderr)
+
     def close(self) -> None:  # noqa: D102
         self._handle.update(self._bundle(), raw=True)
 

@@ -179,7 +179,7 @@ def _cell(
         "over": amount(judgement.n_repeats, "repeat") + (f"; {failed}" if failed else ""),
         "detail": ""
         if judgement.overall in (None, Verdict.IDENTICAL) or judgement.weights is None
-        else f"weights {judgement.weights}, masks {judgement.masks}",
+        else judgement.detail(),
         "groups": list(groups.items()),
     }
 
