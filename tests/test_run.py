@@ -399,7 +399,7 @@ def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, cap
 
     monkeypatch.setattr(child, "call", another)
     outcome = run.segment(small_data, repeats=1, store=tmp_path / "outputs")
-    assert wholeness(tmp_path / "outputs") == [outcome.repeats[0].name]
+    assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
     said = "the switch cudnn_benchmark moved from False to True during repeat 0"
     assert any(said in reason for reason in outcome.judgement.reasons)

@@ -336,9 +336,9 @@ def test_names_with_dots_and_spaces_stay_inside(store, keep, made_up):
 @pytest.mark.parametrize(
     ("place", "read"),
     [
-        ("runs/{key}/0/masks/cell.tif", lambda store, repeat, _: repeat.masks("cell")),
-        ("runs/{key}/0/masks", lambda store, repeat, _: repeat.masks("cell")),
-        ("runs/{key}/0/weights.safetensors", lambda store, repeat, _: repeat.weights),
+        ("runs/{key}/{machine}/0/masks/cell.tif", lambda store, repeat, _: repeat.masks("cell")),
+        ("runs/{key}/{machine}/0/masks", lambda store, repeat, _: repeat.masks("cell")),
+        ("runs/{key}/{machine}/0/weights.safetensors", lambda store, repeat, _: repeat.weights),
         ("data/{data}/cell.tif", lambda store, _, data: store.image(data, "cell")),
         ("data/{data}/cell_masks.tif", lambda store, _, data: store.truth(data, "cell")),
         ("data/{data}", lambda store, _, data: store.image(data, "cell")),
@@ -347,7 +347,9 @@ def test_names_with_dots_and_spaces_stay_inside(store, keep, made_up):
 def test_a_link_out_of_the_store_is_refused(store, keep, made_up, tmp_path, place, read):
     spec = made_up.spec()
     repeat = keep(store, spec)
-    path = store.root / place.format(key=spec.key, data=spec.data_digest[:16])
+    path = store.root / place.format(
+        key=spec.key, machine=repeat.machine, data=spec.data_digest[:16]
+    )
     outside = tmp_path / "elsewhere"
     path.rename(outside)
     path.symlink_to(outside)
