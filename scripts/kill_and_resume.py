@@ -64,7 +64,7 @@ def main() -> int:
                 if done:
                     break
                 killed_at.append(round(after, 2))
-            epochs = sorted(item.name for item in store.glob("unfinished/*/0/epoch-*"))
+            epochs = sorted(item.name for item in store.glob("unfinished/*/*/0/epoch-*"))
             _finish([*command, "--store", str(store), *resume])
             found = _results(store)
             n_kills += len(killed_at)

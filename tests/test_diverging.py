@@ -196,11 +196,11 @@ def test_killed_and_resumed(small_store, tmp_path, command, wholeness):
         stdout=subprocess.DEVNULL,
     )
     end = time.monotonic() + 120
-    while not list(store.glob("unfinished/*/0/epoch-*")) and time.monotonic() < end:
+    while not list(store.glob("unfinished/*/*/0/epoch-*")) and time.monotonic() < end:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    left = list(store.glob("unfinished/*/0/epoch-*"))
+    left = list(store.glob("unfinished/*/*/0/epoch-*"))
     assert left, "no checkpoint was left"
 
     refused = command(*resume, *options(**SMALL, seed=1, store=store))

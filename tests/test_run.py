@@ -393,9 +393,10 @@ def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, cap
     )
     call = child.call
 
-    def another(_, *given, environment, **options):
+    def another(module, *given, environment, **options):
         there = {**environment, "PYTHONPATH": str(tmp_path)}
-        return call("moving", *given, environment=there, **options)
+        module = "moving" if module == "cellrepro.worker" else module
+        return call(module, *given, environment=there, **options)
 
     monkeypatch.setattr(child, "call", another)
     outcome = run.segment(small_data, repeats=1, store=tmp_path / "outputs")
