@@ -234,7 +234,7 @@ def run_grid(
     queues, children = _Queues(grid.points, workers), _Children()
     ended: dict[int, GridRun] = {}
     n_repeats = len(grid.points) * grid.repeats
-    notes = dict.fromkeys(text for point in grid.points for text in replaced(point.plan.spec))
+    notes = dict.fromkeys(text for point in grid.points for text in replaced(point.plan))
     with progress(n_repeats, "grid", quiet=quiet) as bar, children:
         for text in notes:
             bar.say(f"note: {text}")

@@ -282,7 +282,7 @@ def carry_out(
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise BadInput(f"repeats is {repeats!r}; expected a whole number, 1 or more")
     if not quiet:
-        for notice in (*plan.notices, *replaced(plan.spec)):
+        for notice in (*plan.notices, *replaced(plan)):
             print(f"note: {notice}", file=sys.stderr)
     keeping = keeping or Keeping()
     if HOLD_VARIABLE in os.environ:  # a grid that is started again goes on where it was
@@ -458,9 +458,9 @@ def started_with(spec: Spec) -> dict[str, str]:
     return startup.startup_variables(spec.seed, mode=spec.mode)
 
 
-def replaced(spec: Spec) -> list[str]:
-    """What of the caller's environment a spec's processes are not started with, in a sentence."""
-    return profiles.Profile(**spec.profile_settings).replaced(started_with(spec))
+def replaced(plan: Plan) -> list[str]:
+    """What of the caller's environment a plan's processes are not started with, in a sentence."""
+    return plan.profile.replaced(started_with(plan.spec))
 
 
 def _common(
