@@ -2,11 +2,12 @@
 
 import pytest
 
+from cellrepro.compare.names import Names
 from cellrepro.record.spec import make_spec
 from cellrepro.show import findings
 
 
-def names(*changes: dict) -> findings.Names:
+def names(*changes: dict) -> Names:
     fields = {
         "data": "cells",
         "data_digest": "d" * 64,
@@ -15,7 +16,7 @@ def names(*changes: dict) -> findings.Names:
         "profile_settings": {"threads": 2},
     }
     specs = [make_spec(**{**fields, **change}) for change in changes]
-    named = findings.Names({str(i): spec for i, spec in enumerate(specs)})
+    named = Names({str(i): spec for i, spec in enumerate(specs)})
     assert len(named.facts) == len(changes)
     return named
 
@@ -64,7 +65,7 @@ def test_scores_have_as_few_digits_as_tell_them_apart(values, expected):
 
 def test_a_run_with_one_operation_loose_is_not_called_strict(made_up):
     """Its repeats may differ; under the name of strict they would say that strict does not hold."""
-    from cellrepro.show.findings import Names, sort_key
+    from cellrepro.compare.names import Names, sort_key
 
     specs = [made_up.spec(mode="strict"), made_up.spec(mode="strict", loose="index_put")]
     names = Names({spec.key: spec for spec in specs})
@@ -90,8 +91,8 @@ def chapter(tmp_path_factory):
 
 
 def test_axes_come_in_the_order_of_the_page(chapter):
-    assert [axis.name for axis in chapter.axes] == ["repeats", "profile", "mode", "seed"]
-    assert [axis.title for axis in chapter.axes][:2] == ["repeats of one spec", "profiles"]
+    assert [axis.name for axis in chapter.axes] == ["repeats", "threads", "mode", "seed"]
+    assert [axis.title for axis in chapter.axes][:2] == ["repeats of one spec", "threads and instruction sets"]
 
 
 def test_every_pair_of_repeats_counts_also_equal_ones(chapter):
@@ -120,7 +121,7 @@ def test_two_contents_of_one_name_are_two_profiles(tmp_path):
         add_run(Store(tmp_path), [(1.0, three())], profile="mine", profile_settings=settings)
     (axis,) = findings.find(Store(tmp_path)).chapters[0].axes
     (pair,) = axis.pairs
-    assert axis.name == "profile"
+    assert axis.name == "threads"
     assert pair.name_a.startswith("mine (")
     assert pair.name_a != pair.name_b
 

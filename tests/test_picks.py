@@ -80,10 +80,9 @@ def test_short_names_say_what_tells_apart(tmp_path):
     add_run(store, [(1.0, three())], seed=1)
     add_run(store, [(2.0, three())] * 2, seed=2)
     repeats = [repeat for run in picks.asked_alike(store.runs()) for repeat in run.repeats]
-    expected = ["seed 1, repeat 0", "seed 2, repeat 0", "seed 2, repeat 1"]
+    expected = ["seed 1", "seed 2, repeat 0", "seed 2, repeat 1"]
     assert picks.short_names(store, repeats) == expected
-    assert picks.short_names(store, repeats, numbered=False) == ["seed 1", *expected[1:]]
-    assert picks.short_names(store, repeats[1:], numbered=False) == ["repeat 0", "repeat 1"]
+    assert picks.short_names(store, repeats[1:]) == ["repeat 0", "repeat 1"]
 
 
 def test_enough_runs_are_taken_as_they_are(tmp_path, images, digest):

@@ -245,7 +245,7 @@ class Links:
         if self.runs is None:
             return {}
         # The folder and not what the manifest says: a store can be put together by hand.
-        folder = f"{self.runs}/{repeat.folder.parent.name}/{repeat.folder.name}/"
+        folder = "/".join([self.runs, *repeat.folder.parts[-3:], ""])
         found = {"folder": folder, "manifest": f"{folder}manifest.json"}
         if (repeat.folder / "notebook.ipynb").exists():
             found["notebook"] = f"{folder}notebook.ipynb"
@@ -267,17 +267,6 @@ def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> st
         return f"all {total} {noun}s"
     shown = "; ".join(members[:most])
     return shown + (f"; and {len(members) - most} more" if len(members) > most else "")
-
-
-def joined(parts: Sequence[str]) -> str:
-    """Parts of a sentence.
-
-    Examples
-    --------
-    >>> joined(["a"]), joined(["a", "b"]), joined(["a", "b", "c"])
-    ('a', 'a and b', 'a, b and c')
-    """
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def letters(number: int) -> str:

@@ -1,4 +1,6 @@
-"""Numbers as pictures, pages and sentences write them."""
+"""Numbers and lists as pictures, pages and sentences write them."""
+
+from collections.abc import Sequence
 
 
 def amount(n: int, noun: str) -> str:
@@ -35,3 +37,14 @@ def ppm_text(ppm: float) -> str:
     if 0 < ppm < 0.01:
         return "less than 0.01 ppm"
     return f"{grouped(ppm)} ppm"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Parts of a sentence.
+
+    Examples
+    --------
+    >>> joined(["a"]), joined(["a", "b"]), joined(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
