@@ -92,7 +92,10 @@ def chapter(tmp_path_factory):
 
 def test_axes_come_in_the_order_of_the_page(chapter):
     assert [axis.name for axis in chapter.axes] == ["repeats", "threads", "mode", "seed"]
-    assert [axis.title for axis in chapter.axes][:2] == ["repeats of one spec", "threads and instruction sets"]
+    assert [axis.title for axis in chapter.axes][:2] == [
+        "repeats of one spec",
+        "threads and instruction sets",
+    ]
 
 
 def test_every_pair_of_repeats_counts_also_equal_ones(chapter):

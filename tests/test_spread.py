@@ -143,6 +143,67 @@ def test_what_differs_in_two_respects_is_no_pair(tmp_path):
     assert measure(store.runs()).axes == ()
 
 
+@pytest.mark.parametrize(
+    ("settings", "axes"),
+    [
+        ([{"threads": 2}, {"threads": 1}, {"threads": 2, "dtype": "bfloat16"}],
+         {"threads": 1, "precision": 1}),
+        ([{"threads": 1}, {"threads": 2, "dtype": "bfloat16"}], {"profile": 1}),
+        ([{"threads": 2}, {"threads": 2, "onednn": False}], {"threads": 1}),
+        ([{"tf32": False}, {"tf32": True}], {"precision": 1}),
+        ([{}, {"environment": {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}}], {"precision": 1}),
+        ([{}, {"environment": {"ATEN_CPU_CAPABILITY": "avx2"}}], {"threads": 1}),
+        ([{"threads": 2}, {"device": "cuda"}], {"device": 1}),
+        ([{"threads": 2}, {"device": "cuda", "threads": 1}], {"profile": 1}),
+        ([{"threads": 2}, {"device": "mps", "dtype": "bfloat16"}], {"profile": 1}),
+        ([{"threads": 2}, {"device": "cuda"}, {"device": "cuda", "dtype": "bfloat16"}],
+         {"device": 1, "precision": 1}),
+    ],
+    ids=["bfloat16 is no device", "two at once", "without oneDNN", "TF32", "rounding by variable",
+         "instruction set", "a GPU's threads are not set", "another device and threads",
+         "another device and precision", "one step at a time"],
+)  # fmt: skip
+def test_what_a_profile_sets_is_three_axes(tmp_path, settings, axes):
+    for i, fields in enumerate(settings):
+        add_run(
+            Store(tmp_path), [(1.0, three())], profile=f"p{i}",
+            profile_settings={"name": f"p{i}", **fields},
+        )  # fmt: skip
+    found = measure(Store(tmp_path).runs())
+    assert {axis.name: len(axis.pairs) for axis in found.axes} == axes
+    if "profile" in axes:
+        assert "profiles that differ in several settings" in {axis.title for axis in found.axes}
+
+
+def machines(*changes, **fields):
+    """Stores of one spec, each with two repeats on a machine of its own kind."""
+    machine = {"label": "a", "identity": "a", "device": "Abacus 9", "numeric_class": "0a"}
+    return [{**machine, "versions": {"torch": "2.6"}, **change, **fields} for change in changes]
+
+
+@pytest.mark.parametrize(
+    ("changes", "axes"),
+    [
+        ([{}, {"label": "b", "identity": "b"}], {"repeats": 2, "machine": 1}),
+        ([{}, {"versions": {"torch": "2.7"}, "numeric_class": "0b"}], {"repeats": 2, "version": 1}),
+        ([{"driver": "550"}, {"driver": "570"}], {"repeats": 2, "version": 1}),
+        ([{"driver": "550"}, {"driver": "570", "identity": "b"}], {"repeats": 2, "machine": 1}),
+        ([{}, {"identity": "b", "versions": {"torch": "2.7"}}], {"repeats": 2}),
+    ],
+    ids=["two of one kind and class", "an upgrade", "another driver", "each its driver", "both"],
+)
+def test_machines_are_compared_by_what_they_are(tmp_path, changes, axes):
+    """Repeats of one spec on two machines are never repeats of each other."""
+    store = Store(tmp_path)
+    for machine in machines(*changes):
+        add_run(store, [(1.0, three())] * 2, manifest={"machine": machine})
+    found = measure(store.runs())
+    assert {axis.name: len(axis.pairs) for axis in found.axes} == axes
+    for pair in found.axis("repeats").pairs:
+        assert pair.a.machine == pair.b.machine
+        assert pair.context
+
+
 def test_the_numeric_class_is_the_machines(tmp_path):
     """Alike by name and version, and yet other bits: another machine."""
     runs = []
@@ -174,7 +235,7 @@ def test_devices_are_compared_across_machines_only_where_none_has_both(tmp_path,
         add_run(b, [(1.0, three())], manifest={**other, "device": "cpu"})
     axis = measure(Store(tmp_path / "a").runs() + b.runs()).axis("device")
     (pair,) = axis.pairs
-    across = ("cpu on abacus-9", "cuda on slide-rule-2, cuda:0")
+    across = ("cpu on abacus-9", "cuda on slide-rule-2")
     assert (pair.name_a, pair.name_b) == (("cpu", "cuda") if both else across)
     assert axis.doing == "changing the device"
     processors = {pair.a.manifest.host["processor"], pair.b.manifest.host["processor"]}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.cells.images import folder_digest
-from cellrepro.compare.names import Names, place_of, starting
+from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.record.manifest import MaskRecord
 from cellrepro.record.store import Repeat, Run, Store
@@ -125,8 +125,9 @@ def _over_one_data_set(store: Store, data: str | Path | None) -> list[Named]:
         found = groups.get(digest, [])
     else:
         found = max(groups.values(), key=len, default=[])
-    starts = starting((run.spec, repeat) for run, repeat in found)
-    return [named for named in found if place_of(named[1]) not in starts] or found
+    names = Names.of((run.spec, repeat) for run, repeat in found)
+    results = [named for named in found if not names.is_start(place_of(named[1]))]
+    return sorted(results, key=lambda named: (names.order(place_of(named[1])), named[1].index))
 
 
 @dataclass(frozen=True, eq=False)

@@ -751,13 +751,13 @@ def _decision_sentence(found: Decision) -> str:
 
 
 def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
-    """What tells it from the others, as in "between cpu and cuda, in strict"; else nothing."""
+    """What tells it from the others, as in "between cpu and cuda, for strict"; else nothing."""
     if len(contrasts) == 1:
         return ""
     values = {group[0].contrast[1] for group in contrasts}
     own = [word for word in one.setting if not all(word in c[0].setting for c in contrasts)]
     parts = [f"between {one.name_a} and {one.name_b}"] if len(values) > 1 else []
-    return ", ".join([*parts, *([f"in {', '.join(own)}"] if own else [])])
+    return ", ".join([*parts, *([f"for {', '.join(own)}"] if own else [])])
 
 
 def _named(found: Decision) -> Decision:

@@ -233,7 +233,8 @@ def _chapters(store: Store, runs: Sequence[Run], failures: Sequence[Failure]) ->
             and (failure.spec.task, failure.spec.data_digest) == (task, digest)
         ]
         chapter = Chapter(store, task, members[0].spec.data, digest, judged, failed)
-        judged.sort(key=lambda pair: chapter.names.order(where(pair[0])))
+        names = chapter.names  # of all of them: a list is empty while it is sorted
+        judged.sort(key=lambda pair: names.order(where(pair[0])))
         chapters.append(chapter)
     return sorted(chapters, key=lambda c: (c.task != "train", c.data, c.data_digest))
 

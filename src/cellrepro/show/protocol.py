@@ -161,14 +161,14 @@ def _answer(spread: Spread, axis: Axis) -> str:
     n_differ = sum(pair.verdict == Verdict.DIFFERENT for pair in told)
     of_all = f"{n_differ} of {amount(len(told), 'pair')}"
     if not n_differ:
-        return f"No, {doing} leaves the outlines the same in {amount(len(told), 'pair')}."
+        return f"No: {doing} leaves the outlines the same in {amount(len(told), 'pair')}."
     beside = _beside(spread.decide(axis.name))
     changed = _mean(told, "changed")
     if changed == 0:
         ppm = ppm_text(_mean(told, "ppm"))
-        return f"No, {doing} changed no cell, but pixels in {of_all} ({ppm} on average); {beside}."
+        return f"No: {doing} changed no cell, but pixels in {of_all} ({ppm} on average); {beside}."
     return (
-        f"Yes, {doing} moved {share_text(changed)} of the cells on average ({of_all} differ); "
+        f"Yes: {doing} moved {share_text(changed)} of the cells on average ({of_all} differ); "
         f"{beside}."
     )
 
