@@ -76,6 +76,54 @@ def test_a_run_with_one_operation_loose_is_not_called_strict(made_up):
     assert len({names.order(spec.key) for spec in specs}) == 2
 
 
+def on_machines(*machines: dict, starts=()) -> Names:
+    """One spec on several machines."""
+    from conftest import some_machine, some_spec
+
+    found = [some_machine(**machine) for machine in machines]
+    places = {f"{some_spec().key}/{i}": machine for i, machine in enumerate(found)}
+    return Names(dict.fromkeys(places, some_spec()), places, starts=starts)
+
+
+@pytest.mark.parametrize(
+    ("machines", "expected"),
+    [
+        ([{"label": "laptop"}, {"label": "a100"}], ["laptop", "a100"]),
+        ([{}, {"versions": {"torch": "2.16.0"}}], ["torch 2.15.0", "torch 2.16.0"]),
+        ([{}, {"driver": "570"}], ["driver absent", "driver 570"]),
+        ([{}, {"device": "Abacus 10"}], ["abacus, Abacus 9", "abacus, Abacus 10"]),
+        ([{"label": "laptop"}, {"label": "a100", "versions": {"torch": "2"}}], ["laptop", "a100"]),
+    ],
+    ids=["two", "upgraded", "another driver", "two devices of one name", "in several respects"],
+)
+def test_machines_are_named_by_what_differs(machines, expected):
+    named = on_machines(*machines)
+    assert [named.short(place) for place in named.facts] == expected
+    assert [named.row(place) for place in named.facts] == expected
+
+
+def test_machines_of_one_name_are_told_apart():
+    named = on_machines(
+        {"identity": "0"}, {"identity": "1"}, {"identity": "1", "numeric_class": "0b"}
+    )
+    said = [named.short(place) for place in named.facts]
+    assert len(set(said)) == 3
+    assert all(name.startswith("abacus (") for name in said)
+
+
+def test_a_starting_network_is_named_as_that_and_makes_no_name_longer():
+    fields = {"model": "a" * 16 + "/0", "epochs": 3}
+    specs = [{"epochs": 12}, *({**fields, "seed": seed} for seed in (0, 1))]
+    named = Names(
+        {str(i): make_spec(data="c", data_digest="d" * 64, profile="cpu", profile_settings={},
+                           **{"model": "tiny", **spec}) for i, spec in enumerate(specs)},
+        starts=["0"],
+    )  # fmt: skip
+    assert [named.short(str(i)) for i in range(3)] == ["starting network", "seed 0", "seed 1"]
+    assert sorted("012", key=named.order) == ["1", "2", "0"]
+    assert named.values("epochs") == [3]
+
+
 # -- axes ----------------------------------------------------------------------------------
 
 

@@ -177,8 +177,8 @@ def test_headline(page):
         "5 specs were trained twice each: 2 came out bit-identical, 1 found the same objects under "
         "other numbers, 1 came out different (the weights and the masks differ), 1 proves nothing "
         "(no object was found in any of the 3 images); between threads and instruction sets the "
-        "masks differ in 1 of 2 comparisons, by up to 2 315 ppm; mean AP@0.5 against the ground truth is 0.77 "
-        "(0.00–1.00). 1 repeat failed."
+        "masks differ in 1 of 2 comparisons, by up to 2 315 ppm; mean AP@0.5 against the ground "
+        "truth is 0.77 (0.00–1.00). 1 repeat failed."
     )
     parsed = Page(html)
     verdict, _, more = written.sentence.partition("; ")
@@ -549,7 +549,6 @@ def mirrored(tmp_path, *, names=("laptop", "a100", "rtx")) -> Store:
 def test_every_machine_is_judged_by_itself(tmp_path):
     written = write_report(mirrored(tmp_path))
     parsed = Page(written.html.read_text(encoding="utf-8"))
-    assert "laptop 3 of 3 equal; a100 3 of 3 equal" not in written.sentence  # by their names
     told = (
         "a100 3 of 3 equal; laptop 3 of 3 equal; rtx 3 of 3 equal; a100 and laptop agree; a100 and "
         "rtx differ : strict"
@@ -562,10 +561,9 @@ def test_every_machine_is_judged_by_itself(tmp_path):
     )
     rows = {(row["machine"].partition("-")[0], row["spec"]["mode"]): row for row in written.runs}
     assert len(rows) == len(written.runs) == 5
-    assert [rows[name, "strict"]["repeats"] for name in ("laptop", "a100", "rtx")] == [
-        [0, 1, 2]
-    ] * 3
-    assert {rows[name, "strict"]["verdict"] for name in ("laptop", "a100", "rtx")} == {"identical"}
+    for name in ("laptop", "a100", "rtx"):
+        assert rows[name, "strict"]["repeats"] == [0, 1, 2]
+        assert rows[name, "strict"]["verdict"] == "identical"
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -591,7 +589,8 @@ def test_a_network_that_others_start_from_is_no_result(tmp_path):
     parsed = Page(written.html.read_text(encoding="utf-8"))
     assert written.sentence.startswith("3 specs were trained twice each: all 3 came out bit-ident")
     assert "6 runs of 3 specs came to 3 different networks and 3 different" in parsed.text
-    assert f"Not among these results: the starting network, run {base.repeats[0].name} (model tiny"
+    told = f"Not among these results: the starting network, run {base.repeats[0].name} (model tiny"
+    assert told in parsed.text
     assert "3 specs were trained from it." in parsed.text
     assert [row["network"] for row in files(parsed)["l2-distance-cells.csv"]] == [
         "1: seed 0", "2: seed 1", "3: seed 2",

@@ -99,6 +99,13 @@ def masks():
     return {name: compare_masks(labels, other[name]) for name, labels in three().items()}
 
 
+def test_one_pixel_of_many_is_never_0_ppm():
+    a, b = np.ones((1500, 1500), np.uint8), np.ones((1500, 1500), np.uint8)
+    b[0, 0] = 0
+    listed = tables.kind_table({"x": compare_masks(a, b)})
+    assert listed.loc["x", "ppm"] == "0.44"
+
+
 def test_what_became_of_the_cells(masks):
     listed = tables.kind_table(masks)
     assert listed.loc["img_a", ["cells A", "cells B", "kept", "lost"]].tolist() == [2, 1, 1, 1]

@@ -227,7 +227,7 @@ class _Step:
         return self._step(
             answer or "Nothing was compared.",
             Status.NOT_ENOUGH,
-            f"Run {todo}; `cellrepro grid {GRID}` runs all five steps.",
+            f"Run {todo}; `cellrepro grid {GRID}` runs what one device can answer.",
         )
 
     def _step(self, answer: str, status: Status, todo: str) -> Step:

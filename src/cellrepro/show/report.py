@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cellrepro.compare.spread import share_text
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record.store import Store
 from cellrepro.show import plots
@@ -29,7 +30,7 @@ from cellrepro.show.report_masks import (
     worst_of_all,
     worst_view,
 )
-from cellrepro.show.report_page import Links, share_text
+from cellrepro.show.report_page import Links
 from cellrepro.show.report_runs import (
     equality_view,
     failure_rows,

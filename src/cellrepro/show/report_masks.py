@@ -13,12 +13,12 @@ from cellrepro.compare.changes import ObjectKind
 from cellrepro.compare.many import Agreement, Stability, agree
 from cellrepro.compare.masks import MaskComparison, compare_masks
 from cellrepro.compare.pairs import Pair
-from cellrepro.compare.spread import Axis
+from cellrepro.compare.spread import Axis, share_text
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.record.store import Repeat
 from cellrepro.show import agreement_plots, plots
 from cellrepro.show.findings import AXES, PLACES, Chapter, where
-from cellrepro.show.report_page import Shown, figure, share_text, table_file, which
+from cellrepro.show.report_page import Shown, figure, table_file, which
 from cellrepro.show.report_plots import (
     CHANGES,
     cell_rows,

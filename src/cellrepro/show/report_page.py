@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.compare import spread
-
 if TYPE_CHECKING:
     from cellrepro.record.store import Repeat, Store
     from cellrepro.show.plots import Picture
@@ -283,14 +281,3 @@ def letters(number: int) -> str:
         number, rest = divmod(number - 1, 26)
         name = chr(ord("A") + rest) + name
     return name
-
-
-def share_text(share: float) -> str:
-    """A share of cells to read, as in `cellrepro.compare.spread`; a dash over no cells.
-
-    Examples
-    --------
-    >>> share_text(0.0612), share_text(float("nan"))
-    ('6.1 %', '–')
-    """
-    return "–" if np.isnan(share) else spread.share_text(share)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from cellrepro.compare.spread import Axis, Decision, Distribution, Spread
+from cellrepro.compare.spread import Axis, Decision, Distribution, Spread, share_text
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.show import spread_plots
 from cellrepro.show.findings import Chapter
 from cellrepro.show.protocol import GRID, Status, protocol
-from cellrepro.show.report_page import Shown, figure, share_text, table_file
+from cellrepro.show.report_page import Shown, figure, table_file
 from cellrepro.show.words import amount, ppm_text
 
 RULE = (

@@ -12,6 +12,7 @@ import numpy as np
 
 from cellrepro.compare.names import place_of
 from cellrepro.compare.networks import Similarity, parting_layers, similarity
+from cellrepro.compare.spread import share_text
 from cellrepro.compare.weight_histograms import (
     DifferenceDistributions,
     difference_distributions,
@@ -22,7 +23,7 @@ from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.record.store import Repeat
 from cellrepro.show import plots, weight_plots
 from cellrepro.show.findings import Chapter, where
-from cellrepro.show.report_page import Shown, figure, share_text, table_file
+from cellrepro.show.report_page import Shown, figure, table_file
 from cellrepro.show.report_runs import Results
 from cellrepro.show.words import amount, grouped
 

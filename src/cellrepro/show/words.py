@@ -1,5 +1,6 @@
 """Numbers and lists as pictures, pages and sentences write them."""
 
+import math
 from collections.abc import Sequence
 
 
@@ -15,25 +16,32 @@ def amount(n: int, noun: str) -> str:
 
 
 def grouped(number: int | float) -> str:
-    """A number to read: digits in threes, decimals only where the number is small.
+    """A number to read: digits in threes, decimals only where the number is small; a dash for what
+    is none.
 
     Examples
     --------
     >>> grouped(1234567), grouped(23.81), grouped(0.238)
     ('1 234 567', '23.8', '0.24')
     """
+    if not math.isfinite(number):
+        return "–"
     decimals = 0 if number == int(number) or number >= 100 else 1 if number >= 10 else 2
     return f"{number:,.{decimals}f}".replace(",", " ")
 
 
 def ppm_text(ppm: float) -> str:
-    """Parts per million to read: never "0" for what is not zero.
+    """Parts per million to read: never "0" for what is not zero; a dash over nothing.
 
     Examples
     --------
     >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5)
     ('0 ppm', 'less than 0.01 ppm', '1 234 ppm')
+    >>> ppm_text(math.nan)
+    '–'
     """
+    if math.isnan(ppm):
+        return "–"
     if 0 < ppm < 0.01:
         return "less than 0.01 ppm"
     return f"{grouped(ppm)} ppm"
