@@ -58,7 +58,7 @@ def test_every_pair_is_a_dot_at_its_share(spread):
     # Dots of one place are moved aside, by no more than their own width.
     assert sorted(found["seeds"]) == pytest.approx([1 / 11, 1 / 9, 2 / 10], rel=0.05)
     assert found["repeats of one spec"] == [0, 0, 0]
-    assert found["profiles"] == [0]
+    assert found["threads and instruction sets"] == [0]
 
 
 def test_means_stand_below_their_dots(spread):

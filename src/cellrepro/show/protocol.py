@@ -17,7 +17,7 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.show.words import amount, ppm_text
 
 GRID = "grids/protocol.yaml"
-"""What carries out all five steps."""
+"""What carries out the steps, as far as one device can answer them."""
 
 
 class Status(StrEnum):
