@@ -181,13 +181,13 @@ def _first(
 ) -> tuple[str, int, int]:
     """The image and the two repeats that are shown first.
 
-    Repeats of one spec that differ come first, as they should not; then what differs by most
+    Repeats of one spec on one machine that differ come first, as they should not; then what differs by most
     objects. Manifests tell; no mask is read.
     """
     pairs = [(0, 1)] if chosen else itertools.combinations(range(len(named)), 2)
     best: tuple[tuple[bool, bool, int], tuple[str, int, int]] | None = None
     for a, b in pairs:
-        one_spec = named[a][0].key == named[b][0].key
+        one_spec = place_of(named[a][1]) == place_of(named[b][1])
         for image in images:
             record_a, record_b = image.records[a], image.records[b]
             if record_a is None or record_b is None:

@@ -11,7 +11,7 @@ from typing import Any
 from cellrepro.cells.images import folder_digest
 from cellrepro.cells.network import TINY, find_model
 from cellrepro.compare.masks import MaskComparison, compare_masks
-from cellrepro.compare.names import Names
+from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.record.store import Repeat, Run, Store
 from cellrepro.run import train
@@ -202,19 +202,20 @@ def one_change_each(store: Store, repeats: Sequence[Repeat]) -> list[Repeat]:
     Returns
     -------
     list of Repeat
-        The first one, then the first of each kind: another repeat, mode, profile or seed. The first
-        two where every other differs in several things.
+        The first one, then the first of each kind: another repeat, mode, profile, seed or machine.
+        The first two where every other differs in several things.
     """
-    specs = [store.find(repeat.name)[0].spec for repeat in repeats]
+    names = Names.of((store.find(repeat.name)[0].spec, repeat) for repeat in repeats)
+    facts = [names.facts[place_of(repeat)] for repeat in repeats]
     found: dict[tuple[str, ...], Repeat] = {}
-    for spec, repeat in zip(specs[1:], repeats[1:], strict=True):
-        changed = tuple(n for n in _CHANGES if getattr(spec, n) != getattr(specs[0], n))
+    for of_one, repeat in zip(facts[1:], repeats[1:], strict=True):
+        changed = tuple(name for name in _CHANGES if of_one[name] != facts[0][name])
         if len(changed) < 2:
             found.setdefault(changed, repeat)
     return [repeats[0], *found.values()] if found else list(repeats[:2])
 
 
-_CHANGES = ("held", "profile", "seed", "data_seed")
+_CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 
 
 def _by_what_was_asked(run: Run) -> tuple[str, ...]:
