@@ -64,7 +64,8 @@ def add_run(
         "mode": "strict",
         **fields,
     }
-    given.setdefault("profile_settings", {"name": given["profile"], "threads": 2})
+    threads = 1 if given["profile"] == "cpu-1thread" else 2
+    given.setdefault("profile_settings", {"name": given["profile"], "threads": threads})
     spec = make_spec(**given)
     for index, (weight, masks) in enumerate(outcomes):
         with store.staging() as area:

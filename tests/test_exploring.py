@@ -39,6 +39,30 @@ def test_named_runs_come_in_their_order(store):
     assert "truth" in shown.scene["planes"]
 
 
+def test_menus_say_what_tells_runs_apart_and_nothing_else(store):
+    """The network that all start from made every name as long as "model …, seed 0, epochs …"."""
+    base = add_run(store, [(9.0, three())], epochs=12)
+    start = {"model": base.repeats[0].name}
+    start["model_digest"] = base.repeats[0].manifest.weights.digest
+    for seed in (1, 0):
+        for mode in ("strict", "fast"):
+            add_run(store, [(1.0 + seed, missing("img_b"))], seed=seed, mode=mode, **start)
+    shown = explore_runs(store)
+    assert shown.runs == ["fast, seed 0", "strict, seed 0", "fast, seed 1", "strict, seed 1"]
+    other = next(run.key for run in store.runs() if run.key != base.key)
+    assert explore_runs(store, [base.key, other]).runs[0] == "starting network"
+
+
+def test_a_machine_is_part_of_the_name_where_there_are_several(store):
+    for label in ("laptop", "a100"):
+        machine = {"label": label, "identity": label, "device": "d", "numeric_class": ""}
+        machine["versions"] = {}
+        add_run(store, [(1.0, three())] * 2, manifest={"machine": machine})
+    assert explore_runs(store).runs == [
+        "a100, repeat 0", "a100, repeat 1", "laptop, repeat 0", "laptop, repeat 1",
+    ]  # fmt: skip
+
+
 def test_one_repeat_is_too_few(store):
     run = add_run(store, [(1.0, three())], seed=0)
     with pytest.raises(BadInput, match=r"has 1 repeats over the same images.*cellrepro train"):

@@ -2,11 +2,12 @@
 
 import pytest
 
+from cellrepro.compare.names import Names
 from cellrepro.record.spec import make_spec
 from cellrepro.show import findings
 
 
-def names(*changes: dict) -> findings.Names:
+def names(*changes: dict) -> Names:
     fields = {
         "data": "cells",
         "data_digest": "d" * 64,
@@ -15,7 +16,7 @@ def names(*changes: dict) -> findings.Names:
         "profile_settings": {"threads": 2},
     }
     specs = [make_spec(**{**fields, **change}) for change in changes]
-    named = findings.Names({str(i): spec for i, spec in enumerate(specs)})
+    named = Names({str(i): spec for i, spec in enumerate(specs)})
     assert len(named.facts) == len(changes)
     return named
 
@@ -64,7 +65,7 @@ def test_scores_have_as_few_digits_as_tell_them_apart(values, expected):
 
 def test_a_run_with_one_operation_loose_is_not_called_strict(made_up):
     """Its repeats may differ; under the name of strict they would say that strict does not hold."""
-    from cellrepro.show.findings import Names, sort_key
+    from cellrepro.compare.names import Names, sort_key
 
     specs = [made_up.spec(mode="strict"), made_up.spec(mode="strict", loose="index_put")]
     names = Names({spec.key: spec for spec in specs})
@@ -73,6 +74,54 @@ def test_a_run_with_one_operation_loose_is_not_called_strict(made_up):
     assert names.varying == ["mode"]
     assert sort_key("mode", "fast") < sort_key("mode", modes[0]) < sort_key("mode", modes[1])
     assert len({names.order(spec.key) for spec in specs}) == 2
+
+
+def on_machines(*machines: dict, starts=()) -> Names:
+    """One spec on several machines."""
+    from conftest import some_machine, some_spec
+
+    found = [some_machine(**machine) for machine in machines]
+    places = {f"{some_spec().key}/{i}": machine for i, machine in enumerate(found)}
+    return Names(dict.fromkeys(places, some_spec()), places, starts=starts)
+
+
+@pytest.mark.parametrize(
+    ("machines", "expected"),
+    [
+        ([{"label": "laptop"}, {"label": "a100"}], ["laptop", "a100"]),
+        ([{}, {"versions": {"torch": "2.16.0"}}], ["torch 2.15.0", "torch 2.16.0"]),
+        ([{}, {"driver": "570"}], ["driver absent", "driver 570"]),
+        ([{}, {"device": "Abacus 10"}], ["abacus, Abacus 9", "abacus, Abacus 10"]),
+        ([{"label": "laptop"}, {"label": "a100", "versions": {"torch": "2"}}], ["laptop", "a100"]),
+    ],
+    ids=["two", "upgraded", "another driver", "two devices of one name", "in several respects"],
+)
+def test_machines_are_named_by_what_differs(machines, expected):
+    named = on_machines(*machines)
+    assert [named.short(place) for place in named.facts] == expected
+    assert [named.row(place) for place in named.facts] == expected
+
+
+def test_machines_of_one_name_are_told_apart():
+    named = on_machines(
+        {"identity": "0"}, {"identity": "1"}, {"identity": "1", "numeric_class": "0b"}
+    )
+    said = [named.short(place) for place in named.facts]
+    assert len(set(said)) == 3
+    assert all(name.startswith("abacus (") for name in said)
+
+
+def test_a_starting_network_is_named_as_that_and_makes_no_name_longer():
+    fields = {"model": "a" * 16 + "/0", "epochs": 3}
+    specs = [{"epochs": 12}, *({**fields, "seed": seed} for seed in (0, 1))]
+    named = Names(
+        {str(i): make_spec(data="c", data_digest="d" * 64, profile="cpu", profile_settings={},
+                           **{"model": "tiny", **spec}) for i, spec in enumerate(specs)},
+        starts=["0"],
+    )  # fmt: skip
+    assert [named.short(str(i)) for i in range(3)] == ["starting network", "seed 0", "seed 1"]
+    assert sorted("012", key=named.order) == ["1", "2", "0"]
+    assert named.values("epochs") == [3]
 
 
 # -- axes ----------------------------------------------------------------------------------
@@ -90,8 +139,11 @@ def chapter(tmp_path_factory):
 
 
 def test_axes_come_in_the_order_of_the_page(chapter):
-    assert [axis.name for axis in chapter.axes] == ["repeats", "profile", "mode", "seed"]
-    assert [axis.title for axis in chapter.axes][:2] == ["repeats of one spec", "profiles"]
+    assert [axis.name for axis in chapter.axes] == ["repeats", "threads", "mode", "seed"]
+    assert [axis.title for axis in chapter.axes][:2] == [
+        "repeats of one spec",
+        "threads and instruction sets",
+    ]
 
 
 def test_every_pair_of_repeats_counts_also_equal_ones(chapter):
@@ -120,7 +172,7 @@ def test_two_contents_of_one_name_are_two_profiles(tmp_path):
         add_run(Store(tmp_path), [(1.0, three())], profile="mine", profile_settings=settings)
     (axis,) = findings.find(Store(tmp_path)).chapters[0].axes
     (pair,) = axis.pairs
-    assert axis.name == "profile"
+    assert axis.name == "threads"
     assert pair.name_a.startswith("mine (")
     assert pair.name_a != pair.name_b
 

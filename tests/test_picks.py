@@ -80,10 +80,9 @@ def test_short_names_say_what_tells_apart(tmp_path):
     add_run(store, [(1.0, three())], seed=1)
     add_run(store, [(2.0, three())] * 2, seed=2)
     repeats = [repeat for run in picks.asked_alike(store.runs()) for repeat in run.repeats]
-    expected = ["seed 1, repeat 0", "seed 2, repeat 0", "seed 2, repeat 1"]
+    expected = ["seed 1", "seed 2, repeat 0", "seed 2, repeat 1"]
     assert picks.short_names(store, repeats) == expected
-    assert picks.short_names(store, repeats, numbered=False) == ["seed 1", *expected[1:]]
-    assert picks.short_names(store, repeats[1:], numbered=False) == ["repeat 0", "repeat 1"]
+    assert picks.short_names(store, repeats[1:]) == ["repeat 0", "repeat 1"]
 
 
 def test_enough_runs_are_taken_as_they_are(tmp_path, images, digest):
@@ -142,6 +141,12 @@ def test_one_network_for_each_change(tmp_path):
     repeats = [repeat for run in runs for repeat in run.repeats]
     found = [short(repeat.name) for repeat in picks.one_change_each(store, repeats)]
     assert found == [f"{base.key}/0", f"{base.key}/1", f"{seed.key}/0", f"{fast.key}/0"]
+    machine = base.repeats[0].manifest.machine.model_copy(update={"identity": "another"})
+    add_run(store, [(1.2, three())] * 2, manifest={"machine": machine})
+    every = store.run(base.key).repeats
+    there = [repeat for repeat in every if repeat.machine == machine.name]
+    here = [repeat for repeat in every if repeat.machine != machine.name]
+    assert picks.one_change_each(store, [*here, *there]) == [*here, there[0]]
     apart = [base.repeats[0], both.repeats[0]]
     assert picks.one_change_each(store, apart) == apart
     assert picks.one_change_each(store, apart[:1]) == apart[:1]

@@ -353,7 +353,7 @@ def test_parameter_differences_are_sorted(tmp_path):
     said = texts(picture)
     assert [tick.get_text() for tick in picture.axes[0].get_yticklabels()] == ["large", "small"]
     assert "2 of 2 differing tensors (3 in all)" in said
-    assert "100% of 4" in said
+    assert "100 % of 4" in said
 
 
 def test_parameter_differences_of_equal_and_of_other_networks(tmp_path):

@@ -11,7 +11,7 @@ from cellrepro.grid import read_grid
 from cellrepro.record.store import Store
 from cellrepro.show.protocol import Status, protocol
 from stores import NOTHING, add_run
-from test_spread import ONE_THREAD, cells, images, seeded
+from test_spread import BFLOAT16, CUDA, ONE_THREAD, cells, images, seeded
 
 PROJECT = Path(cellrepro.__file__).parents[2]
 
@@ -30,7 +30,7 @@ def carried_out(tmp_path):
     near = {name: masks.copy() for name, masks in own.items()}
     near["img_0"][8, 26:30] = near["img_0"][7, 26]
     add_run(store, [(1.0, own), (1.1, near)], mode="fast", truth=False)
-    add_run(store, [(1.0, near)], truth=False, **ONE_THREAD)
+    add_run(store, [(1.0, near)], truth=False, **CUDA, manifest={"device": "cuda:0"})
     return store
 
 
@@ -40,11 +40,11 @@ def test_five_steps_with_their_answers(carried_out):
     assert [step.answer for step in steps] == [
         "No: 1 of 1 pair differ in their bits, and no cell changed.",
         "Yes: all 3 pairs are bit-identical in weights and masks.",
-        "No: the outlines are the same in 1 pair.",
-        "No: no cell changed, but pixels did in 1 of 1 pair (289 ppm on average); less than seeds "
-        "do.",
+        "No: changing the mode leaves the outlines the same in 1 pair.",
+        "No: changing the device changed no cell, but pixels in 1 of 1 pair (289 ppm on average); "
+        "less than seeds do.",
         "Changing the seed moves 19 % of the cells (16 % to 22 %, 95 % interval over images and "
-        "seeds); less than that: repeats of one spec, modes, profiles.",
+        "seeds); less than that: repeats of one spec, modes, devices.",
     ]
     assert {step.status for step in steps} == {Status.ANSWERED}
     assert not any(step.todo for step in steps)
@@ -79,8 +79,30 @@ def test_what_seeds_do_not_explain_is_said(carried_out):
     steps = steps_of(carried_out)
     assert steps[2].answer.startswith("Yes: changing the mode moved ")
     assert "not shown to be less than seeds do" in steps[2].answer
-    assert "less than that: repeats of one spec, profiles" in steps[4].answer
+    assert "less than that: repeats of one spec, devices" in steps[4].answer
     assert "not shown to be less: modes" in steps[4].answer
+
+
+def test_precision_and_threads_are_no_device(tmp_path):
+    """On one processor cells that change with bfloat16 say nothing of another device."""
+    store = Store(tmp_path)
+    for seed in range(3):
+        seeded(store, seed, n=6)
+    far = images(6, without={12, 13, 14})
+    same = {f"img_{i}": cells(without={0, 1, 15} if i % 2 else {0, 1}) for i in range(6)}
+    add_run(store, [(1.0, far)], truth=False, **BFLOAT16)
+    add_run(store, [(1.0, same)], truth=False, **ONE_THREAD)
+    step = steps_of(store)[3]
+    assert step.question == "Does another device or machine give other cells?"
+    assert (step.status, step.n_pairs) == ("not enough runs", 0)
+    assert step.answer.startswith("No other device was compared. On one device: No: changing ")
+    assert "threads or instruction set leaves the outlines the same in 1 pair." in step.answer
+    assert "Yes: changing the precision moved 21 % of the cells" in step.answer
+    assert "profiles cuda, mps" in step.todo
+    add_run(store, [(1.0, same)], truth=False, **CUDA, manifest={"device": "cuda:0"})
+    answer = steps_of(store)[3].answer
+    assert answer.startswith("No: changing the device leaves the outlines the same in ")
+    assert "On one device: No: changing threads" in answer
 
 
 def test_nothing_found_is_no_answer(tmp_path):

@@ -150,6 +150,11 @@ def assert_self_contained(html: str, *, beside: Path | None = None) -> Page:
     return parsed
 
 
+def places(runs) -> dict[str, str]:
+    """``KEY/MACHINE`` of each run."""
+    return {name: run.repeats[0].name.removesuffix("/0") for name, run in runs.items()}
+
+
 # -- planted facts -------------------------------------------------------------------------
 
 
@@ -171,9 +176,9 @@ def test_headline(page):
     assert written.sentence == (
         "5 specs were trained twice each: 2 came out bit-identical, 1 found the same objects under "
         "other numbers, 1 came out different (the weights and the masks differ), 1 proves nothing "
-        "(no object was found in any of the 3 images); between the 2 profiles the masks differ in "
-        "1 of 2 comparisons, by up to 2 315 ppm; mean AP@0.5 against the ground truth is 0.77 "
-        "(0.00–1.00). 1 repeat failed."
+        "(no object was found in any of the 3 images); between threads and instruction sets the "
+        "masks differ in 1 of 2 comparisons, by up to 2 315 ppm; mean AP@0.5 against the ground "
+        "truth is 0.77 (0.00–1.00). 1 repeat failed."
     )
     parsed = Page(html)
     verdict, _, more = written.sentence.partition("; ")
@@ -208,7 +213,7 @@ def test_runs_are_plain_and_carry_the_verdicts(page):
 def test_groups_hold_bit_equal_results(page):
     runs, written, _ = page
     assert json.loads(json.dumps(written.groups)) == written.groups
-    key = {name: run.key for name, run in runs.items()}
+    key = places(runs)
 
     def both(name: str) -> set[str]:
         return {f"{key[name]}/0", f"{key[name]}/1"}
@@ -249,16 +254,17 @@ def test_page_is_self_contained_and_says_everything(page):
         "no object was found in any of the 3 images : cpu, strict, seed 1",
         "numbered differently between some runs of A; the outlines are equal",
         "memory is <short>",
-        "4 of 5 steps have an answer.",
+        "3 of 5 steps have an answer.",
+        "No other device was compared. On one device: Yes: changing threads",
         "Between repeats of one spec",
         "3 472 ppm of its pixels differ",  # 8 of 48 x 48
-        "Between profiles",
+        "Between threads and instruction sets",
         "cpu and cpu-1thread ≠ different 0 of 2 1 of 2 2 315 ppm 9.1 % 0 1 0 0 0 0.17",
         "UserWarning : no deterministic <implementation> torch/nn/functional.py, line 7 8 train",
         "processor Abacus 9",
         "AP@0.5 average precision",
         "10 runs ended in 5 different networks of 84 parameters each",
-        f"{runs['identical'].key}/0",
+        runs["identical"].repeats[0].name,
     ):
         assert said in parsed.text, said
     assert "/home/me" not in html
@@ -275,8 +281,8 @@ def test_every_run_is_linked(page):
     runs, _, html = page
     linked = {link["href"] for link in Page(html).all("a")}
     for run in runs.values():
-        for index in (0, 1):
-            assert f"../runs/{run.key}/{index}/manifest.json" in linked
+        for repeat in run.repeats:
+            assert f"../runs/{repeat.name}/manifest.json" in linked
 
 
 # -- figures and their data ----------------------------------------------------------------
@@ -313,16 +319,16 @@ def test_files_agree_with_the_page(page):
     assert [(row["y"], row["x"], row["area_a"]) for row in lost] == [("31.5", "31.5", "16")]
 
     letters = {row["run"]: row["masks"] + row["network"] for row in data["equal-results-cells.csv"]}
-    key = {name: run.key for name, run in runs.items()}
+    key = places(runs)
     assert [letters[f"{key['different']}/{i}"] for i in (0, 1)] == ["A1", "B2"]
     assert [letters[f"{key['identical']}/{i}"] for i in (0, 1)] == ["A3", "A3"]
     assert [letters[f"{key['vacuous']}/{i}"] for i in (0, 1)] == ["D3", "D3"]
 
     changed = [
-        float(row["cells changed"]) for row in data["spread-cells.csv"] if row["axis"] == "profile"
+        float(row["cells changed"]) for row in data["spread-cells.csv"] if row["axis"] == "threads"
     ]
     assert sorted(changed) == pytest.approx([0, 1 / 11])  # 1 of 6 + 5 cells
-    assert "the profile moved 4.5 % of the cells (2 pairs, 3 images; 9.1 % in strict)" in text
+    assert "instruction set moved 4.5 % of the cells (2 pairs, 3 images; 9.1 % for strict)" in text
 
     scores = [float(row["ap50"]) for row in data["scores-cells.csv"]]
     assert len(scores) == 30
@@ -371,7 +377,7 @@ def test_empty_store(tmp_path):
 def test_only_failures(tmp_path):
     store = Store(tmp_path / "store")
     run = add_run(Store(tmp_path / "other"), [(1.0, three())])
-    store.keep_failure(tmp_path, run.spec, repeat=0, reason="the lamp went out")
+    store.keep_failure(tmp_path, run.spec, machine="abacus", repeat=0, reason="the lamp went out")
     with pytest.raises(BadInput, match="1 repeat failed; the first: the lamp went out"):
         write_report(store)
 
@@ -514,6 +520,142 @@ def test_hostile_names_are_text(tmp_path):
 def test_names_that_the_font_lacks(tmp_path):
     add_run(Store(tmp_path), [(1.0, {"细胞 $1": squares()})] * 2)
     assert "细胞 $1" in write_report(tmp_path).html.read_text(encoding="utf-8")
+
+
+# -- several machines, and networks that others were trained from ---------------------------
+
+
+def machine(label: str, **changes) -> dict:
+    versions = {"torch": "2.6"}
+    fields = {"identity": label, "device": "Abacus 9", "numeric_class": "0a", "versions": versions}
+    return {"machine": {"label": label, **fields, **changes}}
+
+
+def mirrored(tmp_path, *, names=("laptop", "a100", "rtx")) -> Store:
+    """A spec on three machines, three repeats each: two of them agree, one found a cell less."""
+    store = Store(tmp_path)
+    for name in names:
+        lost = name == "rtx"
+        found = three(squares(second=False)) if lost else three()
+        seconds = {"train": 90.0 if lost else 5.0, "segment": 1.0}
+        add_run(store, [(1.5 if lost else 1.0, found)] * 3, manifest=machine(name))
+        fast = machine(name) | {"seconds": seconds}
+        if name != "laptop":
+            add_run(store, [(1.0, found)], manifest=fast, mode="fast")
+    return store
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_every_machine_is_judged_by_itself(tmp_path):
+    written = write_report(mirrored(tmp_path))
+    parsed = Page(written.html.read_text(encoding="utf-8"))
+    told = (
+        "a100 3 of 3 equal; laptop 3 of 3 equal; rtx 3 of 3 equal; a100 and laptop agree; a100 and "
+        "rtx differ : strict"
+    )
+    assert told in parsed.text
+    assert written.sentence.startswith(
+        "2 specs were trained 1 to 3 times each, judged machine by machine (5 in all): 3 came out "
+        "bit-identical, 2 ran once, so there is nothing to compare; between machines the masks "
+        "differ in 3 of 4 comparisons"
+    )
+    rows = {(row["machine"].partition("-")[0], row["spec"]["mode"]): row for row in written.runs}
+    assert len(rows) == len(written.runs) == 5
+    for name in ("laptop", "a100", "rtx"):
+        assert rows[name, "strict"]["repeats"] == [0, 1, 2]
+        assert rows[name, "strict"]["verdict"] == "identical"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_times_of_two_machines_are_never_divided(tmp_path):
+    parsed = Page(write_report(mirrored(tmp_path)).html.read_text(encoding="utf-8"))
+    rows = files(parsed)["strict-beside-fast-cells.csv"]
+    assert {row["name"]: float(row["ratio"]) for row in rows} == {
+        "a100": 1.0,
+        "rtx": pytest.approx(5 / 90),
+    }
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_network_that_others_start_from_is_no_result(tmp_path):
+    """It is farthest from all, found fewest cells, and stands among no results."""
+    store = Store(tmp_path)
+    base = add_run(store, [(9.0, three(squares(second=False)))], epochs=12, batch_size=4)
+    start = {"model": base.repeats[0].name}
+    start["model_digest"] = base.repeats[0].manifest.weights.digest
+    for seed in range(3):
+        add_run(store, [(1.0 + seed, three(squares(grown=seed)))] * 2, seed=seed, **start)
+    written = write_report(store)
+    parsed = Page(written.html.read_text(encoding="utf-8"))
+    assert written.sentence.startswith("3 specs were trained twice each: all 3 came out bit-ident")
+    assert "6 runs of 3 specs came to 3 different networks and 3 different" in parsed.text
+    told = f"Not among these results: the starting network, run {base.repeats[0].name} (model tiny"
+    assert told in parsed.text
+    assert "3 specs were trained from it." in parsed.text
+    assert [row["network"] for row in files(parsed)["l2-distance-cells.csv"]] == [
+        "1: seed 0", "2: seed 1", "3: seed 2",
+    ]  # fmt: skip
+    assert "are in all 6 runs" in parsed.text
+    assert "by seed 0, repeat 0, AP@0.5" in parsed.text
+    assert [row["key"] for row in written.runs if row["start"]] == [base.key]
+    assert f"{base.repeats[0].name} starting network" in parsed.text  # in the list of all runs
+    assert {row["spec"] for row in files(parsed)["seconds-cells.csv"]} >= {"starting network"}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_networks_that_were_not_trained_further_are_no_starts(tmp_path):
+    """Trained at a learning rate of 0, each ends as it began: as what the others start from."""
+    store = Store(tmp_path)
+    base = add_run(store, [(1.0, three())], epochs=12)
+    start = {"model_digest": base.repeats[0].manifest.weights.digest}
+    for seed in range(3):
+        add_run(store, [(1.0, three())] * 2, seed=seed, **start)
+    assert write_report(store).sentence.startswith("3 specs were trained twice each")
+
+
+def test_same_objects_are_not_called_identical(tmp_path):
+    from cellrepro.compare.spread import measure
+    from cellrepro.show.report_spread import _row
+
+    store = Store(tmp_path)
+    add_run(store, [(1.0, three()), (1.0, three(squares(numbers=(2, 1))))])
+    spread = measure(store.runs())
+    (axis,) = spread.axes
+    assert _row(spread, axis)["verdict"] == "same-objects"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_sentence_and_table_leave_out_the_same_pairs(tmp_path):
+    """Networks that were never trained prove nothing, though their cells differ."""
+    store = Store(tmp_path)
+    for mode, found in (("strict", three()), ("fast", three(squares(second=False)))):
+        run = add_run(store, [(1.0, found)], mode=mode)
+        path = run.repeats[0].folder / "manifest.json"
+        manifest = json.loads(path.read_text())
+        manifest["weights"]["n_changed"] = 0
+        path.chmod(0o644)
+        path.write_text(json.dumps(manifest))
+    text = Page(write_report(store).html.read_text(encoding="utf-8")).text
+    assert "1 found no objects or trained nothing, and prove nothing." in text
+    assert "fast and strict ∅ vacuous" in text
+    assert "fast strict = identical ∅ vacuous" in text
+    assert "masks differ in" not in text
+
+
+def test_how_many_runs_is_said_of_every_image(tmp_path, monkeypatch):
+    from cellrepro.show import findings, report_masks
+
+    store = Store(tmp_path)
+    add_run(store, [(1.0, three())] * 2)
+    lost = squares(second=False)
+    add_run(store, [(1.5, {"img_a": lost}), (1.5, {"img_a": lost, "img_b": lost})], seed=1)
+    (chapter,) = findings.find(store).chapters
+    said = report_masks.agreement_view(chapter)["sentence"]
+    assert said.startswith("2 of 4 cells (50 %) are in all runs that segmented their image (3 to 4")
+    assert "further" not in said
+    monkeypatch.setattr(report_masks, "_MOST_PIXELS", 1)
+    said = report_masks.agreement_view(chapter)["sentence"]
+    assert "are in all 4 runs, over 1 image on which runs differ. 1 further image" in said
 
 
 # -- files ---------------------------------------------------------------------------------

@@ -51,14 +51,14 @@ def test_every_pair_is_a_dot_at_its_share(spread):
     """Lost cells over all cells of both runs: 1 of 11, 2 of 10 and 1 of 9."""
     axes = spread_plots.spread_axis(spread).axes[0]
     rows = [text.get_text() for text in axes.get_yticklabels()]
-    assert rows == ["repeats of one spec", "profiles", "seeds"]
+    assert rows == ["repeats of one spec", "threads and instruction sets", "seeds"]
     found = {row: [] for row in rows}
     for dot in dots(axes):
         found[rows[round(dot.get_ydata()[0])]].append(share_at(axes, dot.get_xdata()[0]))
     # Dots of one place are moved aside, by no more than their own width.
     assert sorted(found["seeds"]) == pytest.approx([1 / 11, 1 / 9, 2 / 10], rel=0.05)
     assert found["repeats of one spec"] == [0, 0, 0]
-    assert found["profiles"] == [0]
+    assert found["threads and instruction sets"] == [0]
 
 
 def test_means_stand_below_their_dots(spread):

@@ -99,11 +99,18 @@ def masks():
     return {name: compare_masks(labels, other[name]) for name, labels in three().items()}
 
 
+def test_one_pixel_of_many_is_never_0_ppm():
+    a, b = np.ones((1500, 1500), np.uint8), np.ones((1500, 1500), np.uint8)
+    b[0, 0] = 0
+    listed = tables.kind_table({"x": compare_masks(a, b)})
+    assert listed.loc["x", "ppm"] == "0.44"
+
+
 def test_what_became_of_the_cells(masks):
     listed = tables.kind_table(masks)
     assert listed.loc["img_a", ["cells A", "cells B", "kept", "lost"]].tolist() == [2, 1, 1, 1]
     assert listed.loc["all", ["cells A", "cells B", "kept", "lost"]].tolist() == [6, 5, 5, 1]
-    assert listed.loc["all", "ppm"] == round(1e6 * (16 + 8) / (3 * 48 * 48))
+    assert listed.loc["all", "ppm"] == "3 472"  # 16 + 8 of three times 48 x 48
     assert "all" not in tables.kind_table({"img_a": masks["img_a"]}).index
 
 

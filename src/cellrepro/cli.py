@@ -581,7 +581,7 @@ def _change_document(change: ObjectChange) -> dict[str, Any]:
 
 
 def _comparison_lines(result: Comparison) -> list[str]:
-    from cellrepro.show.words import amount
+    from cellrepro.show.words import amount, ppm_text
 
     lines = [f"{result.verdict}" + (f": {', '.join(result.differs)}" if result.differs else "")]
     if result.weights is not None:
@@ -589,8 +589,8 @@ def _comparison_lines(result: Comparison) -> list[str]:
     if result.masks:
         n = result.n_objects
         lines.append(
-            f"  masks of {amount(len(result.masks), 'image')}: {result.ppm:.0f} ppm of the pixels "
-            f"differ; objects {n['a']} and {n['b']}, {n['matched']} matched at IoU 0.5"
+            f"  masks of {amount(len(result.masks), 'image')}: {ppm_text(result.ppm)} of the "
+            f"pixels differ; objects {n['a']} and {n['b']}, {n['matched']} matched at IoU 0.5"
         )
         lines += _change_lines(result.masks)
     if result.ap50 is not None and None not in result.ap50:

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro import picks
 from cellrepro.cells.images import folder_digest
+from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.record.manifest import MaskRecord
 from cellrepro.record.store import Repeat, Run, Store
@@ -39,8 +39,9 @@ def explore_runs(
     ----------
     store : Store or path
     runs : sequence of str
-        ``KEY/REPEAT``, or ``KEY`` for all its repeats; the first two are shown first. By default
-        every repeat over `data`, and first two whose masks differ.
+        ``KEY/MACHINE/REPEAT``, or ``KEY`` for all its repeats; the first two are shown first. By
+        default every repeat over `data` but those that others of them were trained from, and first
+        two whose masks differ.
     data : str or Path, optional
         A folder of images: only runs over it. By default the data that most repeats are over;
         not used where runs are named.
@@ -71,11 +72,12 @@ def explore_runs(
             f"{place.root} has {len(named)} repeats {which}; the explorer compares two or more: "
             "name another one, or train again with `cellrepro train`"
         )
+    names = Names.of((run.spec, repeat) for run, repeat in named)
     images = _images(place, named)
     first, a, b = _first(named, images, chosen=bool(runs))
     return explore_views(
         [each.view for each in images],
-        _names(place, named),
+        [names.label(repeat) for _, repeat in named],
         image=image or first,
         a=a,
         b=b,
@@ -112,7 +114,7 @@ def _named(store: Store, references: Sequence[str]) -> list[Named]:
 
 
 def _over_one_data_set(store: Store, data: str | Path | None) -> list[Named]:
-    """The repeats that found objects in one set of images."""
+    """The results that found objects in one set of images."""
     groups: dict[str, list[Named]] = {}
     for run in store.runs():
         for repeat in run.repeats:
@@ -120,8 +122,12 @@ def _over_one_data_set(store: Store, data: str | Path | None) -> list[Named]:
                 groups.setdefault(run.spec.data_digest, []).append((run, repeat))
     if data is not None:
         digest = folder_digest(data, need_masks=False, need_train=False).digest
-        return groups.get(digest, [])
-    return max(groups.values(), key=len, default=[])
+        found = groups.get(digest, [])
+    else:
+        found = max(groups.values(), key=len, default=[])
+    names = Names.of((run.spec, repeat) for run, repeat in found)
+    results = [named for named in found if not names.is_start(place_of(named[1]))]
+    return sorted(results, key=lambda named: (names.order(place_of(named[1])), named[1].index))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,13 +181,13 @@ def _first(
 ) -> tuple[str, int, int]:
     """The image and the two repeats that are shown first.
 
-    Repeats of one spec that differ come first, as they should not; then what differs by most
+    Repeats of one spec on one machine that differ come first, as they should not; then what differs by most
     objects. Manifests tell; no mask is read.
     """
     pairs = [(0, 1)] if chosen else itertools.combinations(range(len(named)), 2)
     best: tuple[tuple[bool, bool, int], tuple[str, int, int]] | None = None
     for a, b in pairs:
-        one_spec = named[a][0].key == named[b][0].key
+        one_spec = place_of(named[a][1]) == place_of(named[b][1])
         for image in images:
             record_a, record_b = image.records[a], image.records[b]
             if record_a is None or record_b is None:
@@ -192,20 +198,3 @@ def _first(
             if best is None or telling > best[0]:
                 best = telling, (image.name, a, b)
     return best[1] if best else (images[0].name, 0, 1)
-
-
-def _names(store: Store, named: Sequence[Named]) -> list[str]:
-    """A name for each repeat: without its number where that tells nothing, with its key if it must.
-
-    Nothing is longer than it has to be, as names stand in selectors.
-    """
-    names = picks.short_names(store, [repeat for _, repeat in named])
-    bare = [name.rpartition(", ")[0] for name in names]
-    names = [
-        short if short and bare.count(short) == 1 else name
-        for short, name in zip(bare, names, strict=True)
-    ]
-    return [
-        f"{name} ({repeat.name[:8]})" if names.count(name) > 1 else name
-        for name, (_, repeat) in zip(names, named, strict=True)
-    ]

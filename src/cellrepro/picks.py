@@ -11,6 +11,7 @@ from typing import Any
 from cellrepro.cells.images import folder_digest
 from cellrepro.cells.network import TINY, find_model
 from cellrepro.compare.masks import MaskComparison, compare_masks
+from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.record.store import Repeat, Run, Store
 from cellrepro.run import train
@@ -201,19 +202,20 @@ def one_change_each(store: Store, repeats: Sequence[Repeat]) -> list[Repeat]:
     Returns
     -------
     list of Repeat
-        The first one, then the first of each kind: another repeat, mode, profile or seed. The first
-        two where every other differs in several things.
+        The first one, then the first of each kind: another repeat, mode, profile, seed or machine.
+        The first two where every other differs in several things.
     """
-    specs = [store.find(repeat.name)[0].spec for repeat in repeats]
+    names = Names.of((store.find(repeat.name)[0].spec, repeat) for repeat in repeats)
+    facts = [names.facts[place_of(repeat)] for repeat in repeats]
     found: dict[tuple[str, ...], Repeat] = {}
-    for spec, repeat in zip(specs[1:], repeats[1:], strict=True):
-        changed = tuple(n for n in _CHANGES if getattr(spec, n) != getattr(specs[0], n))
+    for of_one, repeat in zip(facts[1:], repeats[1:], strict=True):
+        changed = tuple(name for name in _CHANGES if of_one[name] != facts[0][name])
         if len(changed) < 2:
             found.setdefault(changed, repeat)
     return [repeats[0], *found.values()] if found else list(repeats[:2])
 
 
-_CHANGES = ("held", "profile", "seed", "data_seed")
+_CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 
 
 def _by_what_was_asked(run: Run) -> tuple[str, ...]:
@@ -221,34 +223,10 @@ def _by_what_was_asked(run: Run) -> tuple[str, ...]:
     return f"{spec.seed:010}", str(spec.data_seed), spec.profile, spec.held, run.key
 
 
-def short_names(store: Store, repeats: Sequence[Repeat], *, numbered: bool = True) -> list[str]:
-    """A name for each repeat: what tells it apart from the others, and which repeat it is.
-
-    Parameters
-    ----------
-    store : Store
-    repeats : sequence of Repeat
-    numbered : bool
-        Whether to say which repeat it is also where the rest of the name is enough.
-    """
-    found = [store.find(repeat.name)[0].spec for repeat in repeats]
-    specs = [{**spec.model_dump(), "mode": spec.held} for spec in found]
-    told = [
-        name
-        for name in ("data", "model", "seed", "data_seed", "epochs", "profile", "mode")
-        if len({str(spec[name]) for spec in specs}) > 1
-    ]
-    bare = [", ".join(_said(name, spec[name]) for name in told) for spec in specs]
-    return [
-        name
-        if name and not numbered and bare.count(name) == 1
-        else f"{name}{', ' if name else ''}repeat {repeat.index}"
-        for name, repeat in zip(bare, repeats, strict=True)
-    ]
-
-
-def _said(name: str, value: object) -> str:
-    return str(value) if name in ("profile", "mode", "data") else f"{name} {str(value)[:10]}"
+def short_names(store: Store, repeats: Sequence[Repeat]) -> list[str]:
+    """A name for each repeat: what tells it apart from the others, and nothing else."""
+    names = Names.of((store.find(repeat.name)[0].spec, repeat) for repeat in repeats)
+    return [names.label(repeat) for repeat in repeats]
 
 
 def telling_pair(store: Store, data: str | Path) -> tuple[Named, Named]:

@@ -1,7 +1,12 @@
 """Stored repeats that differ along one axis only, and what differs between their masks.
 
-Everything that makes results vary is an *axis*: repeats of one spec, seed, data seed, mode,
-profile, host, version of a library. Two repeats that are alike in all but one of them are a pair.
+Everything that makes results vary is an *axis*: repeats of one spec on one machine, seed, data
+seed, mode, what a profile sets (device; threads and instruction set; precision), machine, versions
+of libraries. Two repeats that are alike in all but one of them are a pair.
+
+Threads and instruction set are those of the processor: of two devices they count only where both
+profiles set them. Two profiles that differ in several of the three are no pair along any of these;
+they are one along an axis of its own, ``profile``, where no third profile lies between them.
 """
 
 from __future__ import annotations
@@ -18,14 +23,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.compare.masks import MaskComparison, compare_masks
+from cellrepro.compare.names import (
+    Names,
+    moved_versions,
+    place_of,
+    said,
+    sort_key,
+    versions_of,
+)
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import compare_weights
 from cellrepro.record.digests import value_digest
 from cellrepro.record.spec import PARAMETERS, Spec
 from cellrepro.record.store import Repeat
 
-AXES = ("repeats", "seed", "data_seed", "mode", "profile", "host", "version")
-"""All that makes results vary although the recipe is the same."""
+AXES = (
+    *("repeats", "seed", "data_seed", "mode"),
+    *("device", "threads", "precision", "profile", "machine", "version"),
+)
+"""All that makes results vary although the recipe is the same; ``threads`` is threads and
+instruction set, ``profile`` several of what a profile sets at once."""
 
 MEASURES = ("changed", "ppm", "ap", "ap50")
 """Share of cells without a counterpart; differing pixels per million; 1 - AP, mean over IoU 0.5
@@ -34,8 +51,12 @@ to 0.95; 1 - AP at 0.5."""
 DRAWN = ("seed", "data_seed")
 """Axes whose values are draws from many, not chosen ones."""
 
-# These only hold the interpreter together, or write files.
-_NO_NUMBERS = ("python", "papermill", "safetensors")
+_OF_PROFILE = ("device", "threads", "precision")
+_PRECISION = (
+    *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"),
+    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+)
+"""Variables of a profile that round, and neither share work nor choose instructions."""
 
 Values = NDArray[np.float64]
 
@@ -235,51 +256,75 @@ class Sample:
     spec: Spec
     repeat: Repeat
 
+    @property
+    def place(self) -> str:
+        """Spec and machine: ``KEY/MACHINE``."""
+        return place_of(self.repeat)
+
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Every axis but repeats, every other field of the spec, and the numeric class."""
-        spec, manifest = self.spec, self.repeat.manifest
+        spec, machine = self.spec, self.repeat.manifest.machine
         facts: dict[str, Any] = {name: getattr(spec, name) for name in PARAMETERS}
+        facts |= _set_by_profile(spec.profile_settings)
         # One name may stand for two contents, and a content may have two names.
-        facts["profile"] = (spec.profile, value_digest(spec.profile_settings)[:6])
-        facts["model"] = (spec.model, spec.model_digest)
+        facts["profile"] = tuple(facts[name] for name in _OF_PROFILE)
+        facts["model"] = spec.model_digest or spec.model
         facts["mode"] = spec.held
-        facts["host"] = _host(manifest.host)
-        facts["version"] = _versions(manifest.versions)
-        facts["class"] = (manifest.numeric_class or {}).get("name", "")
+        facts["machine"] = (machine.identity, machine.device)
+        facts["version"] = tuple(sorted(versions_of(machine).items()))
+        facts["class"] = machine.numeric_class
         return facts
+
+    def beside(self, other: Sample) -> bool:
+        """Whether two devices are in one computer, as far as the manifests tell."""
+        one, two = (sample.repeat.manifest for sample in (self, other))
+        same = (one.host.get(n) == two.host.get(n) for n in ("processor", "memory", "gpus"))
+        return one.machine.identity == two.machine.identity or all(same)
 
     def but(self, *axes: str) -> tuple:
         """Everything, some axes excepted."""
         return tuple(value for name, value in self.facts.items() if name not in axes)
 
-
-def _host(host: Mapping[str, Any]) -> tuple:
-    """What of a machine decides its bits; two alike in all this count as one."""
-    gpus = [(gpu.get("name"), gpu.get("driver")) for gpu in host.get("gpus", ())]
-    return (
-        host.get("processor", ""),
-        host.get("architecture", ""),
-        tuple(host.get("instructions", ())),
-        tuple(gpus),
-    )
+    def apart(self, other: Sample) -> set[str]:
+        """In which facts two differ; threads of two devices, only where both set them."""
+        found = {name for name in self.facts if self.facts[name] != other.facts[name]}
+        unset = _set_by_profile({})["threads"]
+        if "device" in found and unset in (self.facts["threads"], other.facts["threads"]):
+            found.discard("threads")
+        return found
 
 
-def _versions(versions: Mapping[str, str]) -> tuple:
-    """Without builds such as ``+cpu``: which one is installed follows from the device."""
-    return tuple(
-        (package, version.partition("+")[0])
-        for package, version in sorted(versions.items())
-        if package not in _NO_NUMBERS
-    )
+def _set_by_profile(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Device; threads and instruction set; precision, as a profile sets them."""
+    variables = settings.get("environment", {})
+    rounding = {name: variables[name] for name in _PRECISION if name in variables}
+    sharing = {name: value for name, value in variables.items() if name not in rounding}
+    return {
+        "device": settings.get("device", "cpu"),
+        "threads": (
+            settings.get("threads"),
+            tuple(sorted(sharing.items())),
+            settings.get("cpu_capability"),
+            settings.get("onednn", True),
+        ),
+        "precision": (
+            settings.get("dtype", "float32"),
+            settings.get("tf32", False),
+            tuple(sorted(rounding.items())),
+        ),
+    }
 
 
-# The numeric class follows from profile, machine and versions; alone it would be a machine's.
+# What may differ along an axis beside its own value. The numeric class follows from profile,
+# machine and versions; alone it would be a machine's.
 _FREED = {
-    "repeats": (),
-    "profile": ("profile", "class", "host"),
-    "host": ("host", "class"),
-    "version": ("version", "class"),
+    "device": ("threads", "profile", "machine", "version", "class"),
+    "threads": ("profile", "class"),
+    "precision": ("profile", "class"),
+    "profile": (*_OF_PROFILE, "machine", "version", "class"),
+    "machine": ("version", "class"),
+    "version": ("class",),
 }
 
 
@@ -295,9 +340,12 @@ class Candidate:
     order: tuple[int, ...] = ()
     settings: str = ""
     setting: tuple[str, ...] = ()
+    names: tuple[str, str] = ("", "")
 
 
-def choose(samples: Sequence[Sample], axis: str, most: int) -> tuple[list[Candidate], int]:
+def choose(
+    samples: Sequence[Sample], axis: str, most: int, *, names: Names | None = None
+) -> tuple[list[Candidate], int]:
     """Pairs along an axis, and how many there are.
 
     Parameters
@@ -310,6 +358,8 @@ def choose(samples: Sequence[Sample], axis: str, most: int) -> tuple[list[Candid
         Where there are more, all surroundings and all runs in them take turns, so that any first
         part of what is returned shows each equally often, or nearly. What is chosen follows from
         the samples alone.
+    names : Names, optional
+        Under which the samples are shown; by default of these alone.
 
     Returns
     -------
@@ -317,37 +367,46 @@ def choose(samples: Sequence[Sample], axis: str, most: int) -> tuple[list[Candid
     n_pairs : int
         Also of those not chosen.
     """
-    freed = _FREED.get(axis, (axis,))
+    names = names or Names.of((sample.spec, sample.repeat) for sample in samples)
+    freed = (axis, *_FREED.get(axis, ()))
     contexts: dict[tuple, list[Sample]] = defaultdict(list)
     for sample in samples if axis == "repeats" else _first_of_each(samples):
-        contexts[sample.but(*freed)].append(sample)
-    varying = _varying(samples)
+        contexts[(sample.place,) if axis == "repeats" else sample.but(*freed)].append(sample)
     streams, n_pairs = [], 0
     for number, members in enumerate(contexts.values()):
-        members.sort(key=lambda sample: _sort_key(axis, sample))
+        members.sort(key=lambda sample: _order(axis, sample, names))
         n, turns = _pairs_among(members, axis)
         n_pairs += n
-        streams.append(_candidates(axis, members, varying, number, turns))
+        streams.append(_candidates(axis, members, names, number, turns))
     return list(itertools.islice(_in_turn(streams), most)), n_pairs
 
 
 def _candidates(
     axis: str,
     members: Sequence[Sample],
-    varying: Sequence[str],
+    names: Names,
     number: int,
     turns: Iterable[tuple[int, int]],
 ) -> Iterator[Candidate]:
-    freed = _FREED.get(axis, (axis,))
-    one = members[0]
-    surroundings, settings = (
-        value_digest([str(fact) for fact in one.but(*names)]) for names in (freed, freed + DRAWN)
-    )
-    context, setting = (_told(one, varying, names) for names in (freed, freed + DRAWN))
     for i, j in turns:
-        order = (number, i, j)
+        a, b = members[i], members[j]
+        differs = {axis, "class", *a.apart(b)}
+        if differs & {*_OF_PROFILE, "profile"}:
+            differs |= {*_OF_PROFILE, "profile"}
+        surroundings, settings = (
+            value_digest([str(fact) for fact in a.but(*but)])
+            for but in (differs, {*differs, *DRAWN})
+        )
         yield Candidate(
-            axis, ", ".join(context), surroundings, members[i], members[j], order, settings, setting
+            axis,
+            names.short(a.place) if axis == "repeats" else names.context(a.place, differs),
+            surroundings,
+            a,
+            b,
+            (number, i, j),
+            settings,
+            names.words(a.place, {*differs, *DRAWN}),
+            _sides(axis, a, b, names),
         )
 
 
@@ -366,13 +425,39 @@ def _in_turn(streams: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
 def _pairs_among(members: Sequence[Sample], axis: str) -> tuple[int, Iterable[tuple[int, int]]]:
     """How many pairs there are in one surrounding, and which, in turns."""
     n = len(members)
-    if axis not in ("profile", "version"):
+    if axis not in _FREED:
         return n * (n - 1) // 2, _evenly(n)
-    # With the class freed, two may be alike on the axis and differ in their machine only.
-    facts = [member.facts[axis] for member in members]
-    pairs = [(i, j) for i, j in _evenly(n) if facts[i] != facts[j]]
-    chosen = _on_one_host(members, pairs) if axis == "profile" else pairs
-    return len(chosen), chosen
+    pairs = [(i, j) for i, j in _evenly(n) if _is_pair(axis, members[i], members[j])]
+    if axis == "profile":
+        pairs = [(i, j) for i, j in pairs if not _between(members, i, j)]
+    if axis in ("device", "profile"):
+        pairs = _on_one_computer(members, pairs)
+    return len(pairs), pairs
+
+
+def _is_pair(axis: str, a: Sample, b: Sample) -> bool:
+    """Whether two that are alike in all but what an axis frees differ along it, and only there."""
+    apart = a.apart(b)
+    of_profile = apart & {*_OF_PROFILE}
+    first, second = (sample.repeat.manifest.machine for sample in (a, b))
+    libraries_alike = first.versions == second.versions
+    if axis == "machine":  # its driver and CUDA go with it, its libraries do not
+        moved = axis in apart or ("class" in apart and "version" not in apart)
+        return moved and libraries_alike
+    if axis == "version":
+        return axis in apart
+    # Each device has a driver of its own, or none.
+    same = libraries_alike if "device" in apart else not apart & {"machine", "version"}
+    return same and (len(of_profile) > 1 if axis == "profile" else of_profile == {axis})
+
+
+def _between(members: Sequence[Sample], i: int, j: int) -> bool:
+    """Whether a third differs from each of two in one of what a profile sets."""
+
+    def n_steps(k: int, side: int) -> int:
+        return len(members[k].apart(members[side]) & {*_OF_PROFILE})
+
+    return any(n_steps(k, i) == n_steps(k, j) == 1 for k in range(len(members)))
 
 
 def _evenly(n: int) -> Iterator[tuple[int, int]]:
@@ -394,81 +479,59 @@ def _first_of_each(samples: Iterable[Sample]) -> list[Sample]:
     return list(first.values())
 
 
-def _on_one_host(
+def _on_one_computer(
     members: Sequence[Sample], pairs: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Profiles are compared on one machine; devices that no machine has both, across two."""
+    """Devices are compared inside one computer; across two where none has both."""
     by_profiles: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     for i, j in pairs:
         by_profiles[members[i].facts["profile"], members[j].facts["profile"]].append((i, j))
     chosen = []
     for group in by_profiles.values():
-        same = [(i, j) for i, j in group if members[i].facts["host"] == members[j].facts["host"]]
-        devices = [(device_of(members[i].repeat), device_of(members[j].repeat)) for i, j in group]
-        across = [pair for pair, (one, other) in zip(group, devices, strict=True) if one != other]
-        chosen += same or across
+        same = [(i, j) for i, j in group if members[i].beside(members[j])]
+        chosen += same or group
     return chosen
 
 
-def device_of(repeat: Repeat) -> str:
-    """``cpu``, ``cuda`` or ``mps``."""
-    return repeat.manifest.device.partition(":")[0]
+def _order(axis: str, sample: Sample, names: Names) -> tuple:
+    if axis == "repeats":
+        return (sample.repeat.index,)
+    named = "profile" if axis in _OF_PROFILE else axis
+    facts = names.facts[sample.place]
+    return sort_key(named, facts.get(named, "")), str(sample.facts[axis]), sample.repeat.name
 
 
-def _sort_key(axis: str, sample: Sample) -> tuple:
-    value = sample.repeat.index if axis == "repeats" else sample.facts[axis]
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return (0, value, "") if number else (1, 0, str(value))
-
-
-def _varying(samples: Sequence[Sample]) -> list[str]:
-    names = samples[0].facts if samples else {}
-    return [n for n in names if len({str(sample.facts[n]) for sample in samples}) > 1]
-
-
-def _told(sample: Sample, varying: Iterable[str], freed: Iterable[str]) -> tuple[str, ...]:
-    told = [name for name in varying if name not in freed and name not in ("class", "version")]
-    return tuple(_said(name, sample) for name in told)
-
-
-def _said(name: str, sample: Sample) -> str:
-    value = sample.facts[name]
-    if name in ("profile", "host"):
-        return str(value[0])
-    if name == "mode":
-        return str(value)
-    value = _short_model(value[0]) if name == "model" else value
-    return f"{name.replace('_', ' ')} {'default' if value is None else value}"
-
-
-def _short_model(model: str) -> str:
-    key, slash, index = model.partition("/")
-    return f"{key[:8]}/{index}" if slash and len(key) >= 16 else model
-
-
-def _names(axis: str, a: Sample, b: Sample) -> tuple[str, str]:
+def _sides(axis: str, a: Sample, b: Sample, names: Names) -> tuple[str, str]:
     """What two sides are called by the axis alone."""
     if axis == "repeats":
         return f"repeat {a.repeat.index}", f"repeat {b.repeat.index}"
     if axis == "version":
-        sides = [dict(a.facts["version"]), dict(b.facts["version"])]
-        moved = [n for n in {**sides[0], **sides[1]} if sides[0].get(n) != sides[1].get(n)]
+        sides = [versions_of(sample.repeat.manifest.machine) for sample in (a, b)]
+        moved = moved_versions(sides)
         first, second = (", ".join(f"{n} {s.get(n, 'absent')}" for n in moved) for s in sides)
         return first, second
-    if axis == "":
-        return a.repeat.name, b.repeat.name
-    names = _said(axis, a), _said(axis, b)
-    if names[0] == names[1]:  # other instructions, another driver, other settings
+    named = "profile" if axis in _OF_PROFILE else axis
+    first, second = (said(named, names.facts[sample.place][named]) for sample in (a, b))
+    if named == "profile" and not a.beside(b):
+        first, second = (
+            f"{side} on {names.facts[sample.place]['machine']}"
+            for side, sample in ((first, a), (second, b))
+        )
+    if first == second:  # of one name, and yet of other bits
         digests = [value_digest([str(s.facts[axis]), s.facts["class"]])[:6] for s in (a, b)]
-        return f"{names[0]} ({digests[0]})", f"{names[1]} ({digests[1]})"
-    return names
+        return f"{first} ({digests[0]})", f"{second} ({digests[1]})"
+    return first, second
 
 
 def _units(axis: str, a: Sample, b: Sample) -> tuple[str, str]:
     if axis == "repeats":
         return a.repeat.name, b.repeat.name
-    names = ("host", "class") if axis == "host" else (axis or "seed",)
-    first, second = (str([sample.facts[name] for name in names]) for sample in (a, b))
+    units = {
+        **dict.fromkeys((*_OF_PROFILE, "profile"), ("profile", "machine", "version")),
+        "machine": ("machine", "class"),
+        "": ("seed",),
+    }.get(axis, (axis,))
+    first, second = (str([sample.facts[name] for name in units]) for sample in (a, b))
     return first, second
 
 
@@ -528,7 +591,7 @@ class MaskPairs:
         ]
         ppm = [1e6 * one.n_differing / one.n_pixels if one.n_pixels else 0.0 for one in found]
         worst = max(zip(images, ppm, strict=True), key=lambda e: e[1], default=("", -1.0))
-        name_a, name_b = _names(candidate.axis, candidate.a, candidate.b)
+        name_a, name_b = candidate.names
         kinds = np.sum([one.kinds for one in found], axis=0) if found else [0] * len(_KINDS)
         return Pair(
             axis=candidate.axis,

@@ -1,9 +1,10 @@
 """How far results lie apart, by what made them differ, and when that is less than seeds do.
 
-Everything that makes results vary is an *axis*: repeats of one spec, seed, data seed, mode,
-profile, host, version of a library. Two stored repeats that differ along one axis only are a
-*pair*. Per image a pair has three measures: the share of cells without a counterpart (IoU below
-0.5), differing pixels per million, and 1 - AP.
+Everything that makes results vary is an *axis*: repeats of one spec, seed, data seed, mode, device,
+threads and instruction set, precision, machine, versions of libraries. Two stored repeats that
+differ along one axis only are a *pair* (`cellrepro.compare.pairs`). Per image a pair has three
+measures: the share of cells without a counterpart (IoU below 0.5), differing pixels per million,
+and 1 - AP.
 
 Intervals
 ---------
@@ -12,7 +13,7 @@ over an axis's pairs, from 2000 resamples with a fixed seed. Images are drawn wi
 same ones for all pairs, since all pairs look at the same images. With three or more units on the
 other level, these are drawn at the same time and independently (the pigeonhole bootstrap; Owen,
 Ann. Appl. Stat. 1, 2007): seeds, data seeds and repeats are draws from many, so the *runs* are
-drawn and a pair counts as often as both its runs together; profiles, modes, hosts and versions
+drawn and a pair counts as often as both its runs together; devices, modes, machines and the rest
 are what they are, so the surroundings in which they were compared are drawn. Pairs of seeds
 share runs, and drawing pairs as if they were independent would promise too much. From fewer than
 three images that show an object there is no interval.
@@ -36,12 +37,13 @@ that over the pairs of seeds in the same surroundings, and L = log(d / s):
    question scatter more. t is Student's with Satterthwaite's degrees of freedom.
 4. The same holds for differing pixels per million.
 
-Pairs are taken together over what is drawn only, seeds and data seeds. What was chosen is judged
-by itself: each two profiles, modes, machines or versions, and repeats in each setting, are a
-*contrast*, with the seeds of either side as yardsticks; where neither side has three, those of all
-runs on the axis. An axis is within the spread of seeds only if each of its contrasts that differs
-is, held against each yardstick; otherwise a device that does more than seeds would pass in the
-company of some that do nothing. No claim is made more often by that, as all must hold at 95 % each.
+Pairs are taken together over what is drawn only, seeds and data seeds, and never over two axes.
+What was chosen is judged by itself: each two devices, modes, machines or versions, and repeats in
+each setting, are a *contrast*, with the seeds of either side as yardsticks; where neither side has
+three, those of all runs on the axis. An axis is within the spread of seeds only if each of its
+contrasts that differs is, held against each yardstick; otherwise a device that does more than seeds
+would pass in the company of some that do nothing. No claim is made more often by that, as all must
+hold at 95 % each.
 
 Counts get half a cell (half a pixel) more, so that nothing changed on few cells is weak evidence.
 A bootstrap over images alone is not enough: where an axis does exactly what seeds do and runs
@@ -61,6 +63,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from cellrepro.compare.masks import MaskComparison
+from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.pairs import (
     AXES,
     DRAWN,
@@ -71,7 +74,6 @@ from cellrepro.compare.pairs import (
     Sample,
     Values,
     choose,
-    device_of,
     images_of,
     mean_of,
     n_showing,
@@ -91,8 +93,11 @@ _NOUNS = {
     "seed": "changing the seed",
     "data_seed": "changing the data seed",
     "mode": "changing the mode",
-    "profile": "changing the profile",
-    "host": "changing the machine",
+    "device": "changing the device",
+    "threads": "changing threads or instruction set",
+    "precision": "changing the precision",
+    "profile": "changing several settings of the profile at once",
+    "machine": "changing the machine",
     "version": "changing a library's version",
 }
 _TITLES = {
@@ -100,8 +105,11 @@ _TITLES = {
     "seed": "seeds",
     "data_seed": "data seeds",
     "mode": "modes",
-    "profile": "profiles",
-    "host": "machines",
+    "device": "devices",
+    "threads": "threads and instruction sets",
+    "precision": "precisions",
+    "profile": "profiles that differ in several settings",
+    "machine": "machines",
     "version": "versions of libraries",
     "model": "models",
     "epochs": "numbers of epochs",
@@ -195,12 +203,12 @@ class Axis:
     @property
     def n_vacuous(self) -> int:
         """Pairs that are no evidence."""
-        return len(self.pairs) - len(self.told)
+        return len(self.pairs) - len(self.evidence)
 
     @property
     def differing(self) -> list[Pair]:
-        """Pairs whose masks differ."""
-        return [pair for pair in self.pairs if pair.verdict == Verdict.DIFFERENT]
+        """Pairs that are told and whose masks differ."""
+        return [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
 
     @property
     def equal(self) -> bool:
@@ -210,12 +218,7 @@ class Axis:
     @property
     def largest_ppm(self) -> float:
         """Differing pixels per million of the pair in which most differ."""
-        return max(pair.ppm for pair in self.pairs)
-
-    @property
-    def worst(self) -> Pair:
-        """The pair with the image in which most pixels differ."""
-        return max(self.pairs, key=lambda pair: pair.worst[1])
+        return max((pair.ppm for pair in self.told), default=0.0)
 
     @property
     def n_images(self) -> int:
@@ -230,10 +233,6 @@ class Axis:
     @property
     def doing(self) -> str:
         """What is done along it: "changing the seed"."""
-        if self.name == "profile" and self.evidence:
-            devices = [{device_of(p.a), device_of(p.b)} for p in self.evidence]
-            if all(len(both) == 2 for both in devices):
-                return "changing the device"
         return _NOUNS.get(self.name, f"changing the {self.name.replace('_', ' ')}")
 
     def distribution(self, measure: str = "changed") -> Distribution:
@@ -358,11 +357,11 @@ class Spread:
 
     def _seeds_beside(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
         """Pairs of seeds in surroundings in which some of these runs were."""
-        runs = {repeat.manifest.key for pair in pairs for repeat in (pair.a, pair.b)}
+        runs = {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
         return [
             group
             for group in _by_surroundings(self._seed_pairs).values()
-            if any(repeat.manifest.key in runs for pair in group for repeat in (pair.a, pair.b))
+            if any(place_of(repeat) in runs for pair in group for repeat in (pair.a, pair.b))
         ]
 
     @property
@@ -389,6 +388,7 @@ def measure(
     runs: Iterable[Run],
     *,
     axes: Sequence[str] = AXES,
+    names: Names | None = None,
     most_pairs: int = _MOST_PAIRS,
     most_pixels: float = _MOST_PIXELS,
 ) -> Spread:
@@ -400,6 +400,8 @@ def measure(
         Of one task over the same images, from one store or several.
     axes : sequence of str
         Some of `AXES`, or other fields of a spec.
+    names : Names, optional
+        Under which the runs are shown; by default of these alone.
     most_pairs : int
         Of each axis. Where there are more, every surrounding and every run in it has its turn
         equally often; which pairs are taken follows from the runs alone.
@@ -425,10 +427,11 @@ def measure(
     unknown = sorted(set(axes) - set(AXES) - set(PARAMETERS))
     if unknown:
         raise BadInput(f"{', '.join(unknown)} is no axis; expected some of {', '.join(AXES)}")
+    names = names or Names.of((sample.spec, sample.repeat) for sample in samples)
     masks = MaskPairs()
     measured = []
     for name in axes:
-        chosen, n_pairs = choose(samples, name, most_pairs)
+        chosen, n_pairs = choose(samples, name, most_pairs, names=names)
         pairs = _compare_all(masks, chosen, most_pixels)
         if pairs:
             measured.append(Axis(name, pairs, n_pairs - len(pairs)))
@@ -542,16 +545,18 @@ def _seed_pairs_beside(side: Sample, runs: Iterable[Run], masks: MaskPairs) -> l
 
 
 def share_text(share: float) -> str:
-    """A share to read, in per cent: never "0 %" for what is not zero.
+    """A share to read, in per cent: never "0 %" for what is not zero; a dash over nothing.
 
     Examples
     --------
     >>> share_text(0), share_text(0.0043), share_text(0.061), share_text(1), share_text(1e-7)
     ('0 %', '0.43 %', '6.1 %', '100 %', 'less than 0.01 %')
+    >>> share_text(math.nan)
+    '–'
     """
     percent = 100 * share
     if math.isnan(percent):
-        return "? %"
+        return "–"
     if 0 < percent < 0.01:
         return "less than 0.01 %"
     return f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.2g} %"
@@ -748,13 +753,13 @@ def _decision_sentence(found: Decision) -> str:
 
 
 def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
-    """What tells it from the others, as in "between cpu and cuda, in strict"; else nothing."""
+    """What tells it from the others, as in "between cpu and cuda, for strict"; else nothing."""
     if len(contrasts) == 1:
         return ""
     values = {group[0].contrast[1] for group in contrasts}
     own = [word for word in one.setting if not all(word in c[0].setting for c in contrasts)]
     parts = [f"between {one.name_a} and {one.name_b}"] if len(values) > 1 else []
-    return ", ".join([*parts, *([f"in {', '.join(own)}"] if own else [])])
+    return ", ".join([*parts, *([f"for {', '.join(own)}"] if own else [])])
 
 
 def _named(found: Decision) -> Decision:

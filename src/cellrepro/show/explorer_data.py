@@ -22,7 +22,7 @@ from cellrepro.compare.masks import categories as category_map
 from cellrepro.compare.overlap import overlap
 from cellrepro.errors import BadInput
 from cellrepro.show.plots import CATEGORIES
-from cellrepro.show.words import grouped
+from cellrepro.show.words import grouped, ppm_text
 
 Source = np.ndarray | Callable[[], np.ndarray | None]
 """An array, or a function without arguments that reads it, if it is there."""
@@ -507,7 +507,7 @@ def counts_line(counts: dict[str, int | float], name_a: str = "A", name_b: str =
     )
     pixels = "pixel differs" if differ == 1 else "pixels differ"
     return (
-        f"{grouped(differ)} {pixels} = {grouped(counts['ppm'])} ppm ({parts}) "
+        f"{grouped(differ)} {pixels} = {ppm_text(counts['ppm'])} ({parts}) "
         f"of {grouped(counts['pixels'])}"
     )
 

@@ -8,26 +8,28 @@ are read.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
 
 from cellrepro.compare import spread
-from cellrepro.compare.pairs import Pair
+from cellrepro.compare.names import Names, place_of, starting
 from cellrepro.compare.runs import Judgement, judge
 from cellrepro.compare.spread import Axis, Spread
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.control.determinism import MODES
 from cellrepro.errors import BadInput
-from cellrepro.record.digests import value_digest
 from cellrepro.record.spec import PARAMETERS, Spec
 from cellrepro.record.store import Repeat, Run, Store
-from cellrepro.show.words import amount, ppm_text
+from cellrepro.show.words import amount, joined, ppm_text
 
-AXES = ("repeats", "profile", "mode", "seed")
+PLACES = ("device", "threads", "precision", "profile", "machine", "version")
+"""Axes of where and how it was computed."""
+OF_MACHINE = ("machine", "version", "place")
+"""What names say of where a run was computed."""
+AXES = ("repeats", *PLACES, "mode", "seed")
 """The axes that every chapter is looked at along; others follow where they vary."""
 _WHAT, _WHY = "<what>", "<why>"
 _OUTCOMES: dict[Verdict | None, str] = {
@@ -86,7 +88,11 @@ def find(store: Store) -> Findings:
         chapters,
         failures,
         _sentence(chapters, failures),
-        [_run_document(run, judgement) for chapter in chapters for run, judgement in chapter.runs],
+        [
+            _run_document(run, judgement, start=chapter.names.is_start(where(run)))
+            for chapter in chapters
+            for run, judgement in chapter.every
+        ],
         [group for chapter in chapters for group in _group_documents(chapter)],
     )
 
@@ -99,9 +105,15 @@ class Failure:
     """A repeat that failed, and why; its spec is None where another version kept it."""
 
     key: str
+    machine: str
     repeat: int
     reason: str
     spec: Spec | None
+
+    @property
+    def place(self) -> str:
+        """Spec and machine."""
+        return f"{self.key}/{self.machine}"
 
 
 def _failures(store: Store) -> list[Failure]:
@@ -111,7 +123,8 @@ def _failures(store: Store) -> list[Failure]:
             spec = Spec.model_validate(record.get("spec"))
         except ValidationError:  # kept by another version: listed, but in no table
             spec = None
-        found.append(Failure(record["key"], record["repeat"], record["reason"], spec))
+        what = {name: record[name] for name in ("key", "machine", "repeat", "reason")}
+        found.append(Failure(**what, spec=spec))
     return found
 
 
@@ -138,7 +151,8 @@ class Chapter:
     task: str
     data: str
     data_digest: str
-    runs: list[tuple[Run, Judgement]]
+    every: list[tuple[Run, Judgement]]
+    """Each with its repeats on one machine."""
     failures: list[Failure]
 
     @property
@@ -147,8 +161,23 @@ class Chapter:
         return f"{self.data}: {'trained' if self.task == 'train' else 'only segmented'}"
 
     @property
+    def runs(self) -> list[tuple[Run, Judgement]]:
+        """The results: without those that others were trained from."""
+        return [(run, found) for run, found in self.every if not self.names.is_start(where(run))]
+
+    @property
+    def starts(self) -> list[Run]:
+        """Those that others were trained from."""
+        return [run for run, _ in self.every if self.names.is_start(where(run))]
+
+    @property
+    def n_specs(self) -> int:
+        """Of the results."""
+        return len({run.key for run, _ in self.runs})
+
+    @property
     def repeats(self) -> list[Repeat]:
-        """Of all runs."""
+        """Of all results."""
         return [repeat for run, _ in self.runs for repeat in run.repeats]
 
     @property
@@ -159,16 +188,21 @@ class Chapter:
     @cached_property
     def names(self) -> Names:
         """Of all specs, also of those that only failed."""
-        specs = {run.key: run.spec for run, _ in self.runs}
-        for failure in self.failures:
-            if failure.spec is not None:
-                specs.setdefault(failure.key, failure.spec)
-        return Names(specs)
+        shown = [(run.spec, repeat) for run, _ in self.every for repeat in run.repeats]
+        failed = {one.place: one.spec for one in self.failures if one.spec is not None}
+        return Names(
+            {**failed, **{place_of(repeat): spec for spec, repeat in shown}},
+            {place_of(repeat): repeat.manifest.machine for _, repeat in shown},
+            repeats=Counter(place_of(repeat) for _, repeat in shown),
+            starts=starting(shown),
+        )
 
     @cached_property
     def spread(self) -> Spread:
         """How far the masks lie apart along every axis; reads those that differ, once."""
-        return _spread(self)
+        others = [name for name in self.names.varying if name in PARAMETERS]
+        names = dict.fromkeys((*AXES, *spread.AXES, *others))
+        return spread.measure([run for run, _ in self.every], axes=list(names), names=self.names)
 
     @property
     def axes(self) -> list[Axis]:
@@ -177,13 +211,18 @@ class Chapter:
 
     def label(self, repeat: Repeat) -> str:
         """What a repeat is called in pictures."""
-        return f"{self.names.short(repeat.manifest.key)} #{repeat.index}"
+        return self.names.label(repeat)
+
+
+def where(run: Run) -> str:
+    """Spec and machine of a run whose repeats are of one machine."""
+    return place_of(run.repeats[0])
 
 
 def _chapters(store: Store, runs: Sequence[Run], failures: Sequence[Failure]) -> list[Chapter]:
     by_data: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
-        by_data[run.spec.task, run.spec.data_digest].append(run)
+        by_data[run.spec.task, run.spec.data_digest] += _by_machine(run)
     chapters = []
     for (task, digest), members in by_data.items():
         judged = [(run, judge([r.manifest for r in run.repeats])) for run in members]
@@ -194,149 +233,18 @@ def _chapters(store: Store, runs: Sequence[Run], failures: Sequence[Failure]) ->
             and (failure.spec.task, failure.spec.data_digest) == (task, digest)
         ]
         chapter = Chapter(store, task, members[0].spec.data, digest, judged, failed)
-        order = {run.key: chapter.names.order(run.key) for run in members}
-        judged.sort(key=lambda pair: order[pair[0].key])
+        names = chapter.names  # of all of them: a list is empty while it is sorted
+        judged.sort(key=lambda pair: names.order(where(pair[0])))
         chapters.append(chapter)
     return sorted(chapters, key=lambda c: (c.task != "train", c.data, c.data_digest))
 
 
-class Names:
-    """What the specs of a chapter are called: by what varies among them, and nothing else."""
-
-    def __init__(self, specs: Mapping[str, Spec]):
-        profiles = _told_apart(
-            {key: (spec.profile, spec.profile_settings) for key, spec in specs.items()}
-        )
-        models = _told_apart(
-            {key: (_short_model(spec.model), spec.model_digest) for key, spec in specs.items()}
-        )
-        self.facts: dict[str, dict[str, Any]] = {
-            key: {
-                name: {"profile": profiles, "model": models}.get(name, {}).get(key)
-                or getattr(spec, "held" if name == "mode" else name)
-                for name in PARAMETERS
-            }
-            for key, spec in specs.items()
-        }
-        self.varying = [name for name in PARAMETERS if len(self.values(name)) > 1]
-        self.row_fields = self._row_fields()
-
-    def values(self, name: str) -> list[Any]:
-        """The different values of a field, in the order in which people expect them."""
-        found = {facts[name] for facts in self.facts.values()}
-        return sorted(found, key=lambda value: sort_key(name, value))
-
-    def _row_fields(self) -> list[str]:
-        """Fields that name a row; one that follows from the others would only lengthen it."""
-        first = ("profile", "mode", "seed")
-        kept: list[str] = [name for name in first if name in self.varying]
-        for name in self.varying:
-            if name in kept:
-                continue
-            seen: dict[tuple, set] = defaultdict(set)
-            for facts in self.facts.values():
-                seen[tuple(facts[field] for field in kept)].add(facts[name])
-            if any(len(values) > 1 for values in seen.values()):
-                kept.append(name)
-        return [name for name in kept if name not in ("profile", "mode")]
-
-    def order(self, key: str) -> tuple:
-        """Sorts specs as tables show them: by rows, then columns."""
-        return (
-            *(sort_key(name, self.facts[key][name]) for name in (*self.row_fields, "profile")),
-            sort_key("mode", self.facts[key]["mode"]),
-            key,
-        )
-
-    def row(self, key: str) -> str:
-        """Of the matrix of verdicts."""
-        facts = self.facts[key]
-        return ", ".join(said(name, facts[name]) for name in self.row_fields or ["seed"])
-
-    def column(self, key: str) -> tuple[str, str]:
-        """Profile and mode."""
-        return self.facts[key]["profile"], self.facts[key]["mode"]
-
-    @cached_property
-    def usual(self) -> dict[str, Any]:
-        """Values that most specs share, by field; a short name does not mention them."""
-        found = {}
-        for name in self.row_fields:
-            value, n = Counter(facts[name] for facts in self.facts.values()).most_common(1)[0]
-            if name != "seed" and n > 2 * len(self.facts) / 3:
-                found[name] = value
-        return found
-
-    def short(self, key: str) -> str:
-        """A spec in a few words."""
-        return self.context(key, "") or (key[:8] if len(self.facts) == 1 else "the usual spec")
-
-    def without(self, key: str, axis: str) -> tuple:
-        """Everything that was asked for, one field excepted."""
-        return tuple(value for name, value in self.facts[key].items() if name != axis)
-
-    def context(self, key: str, axis: str) -> str:
-        """A spec in a few words, one field excepted."""
-        facts = self.facts[key]
-        fields: list[str] = [name for name in ("profile", "mode") if name in self.varying]
-        fields += [n for n in self.row_fields if n not in self.usual or facts[n] != self.usual[n]]
-        return ", ".join(said(name, facts[name]) for name in fields if name != axis)
-
-
-def _told_apart(named: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
-    """Names by key, with a piece of a digest where one name stands for two contents."""
-    contents: dict[str, set[str]] = defaultdict(set)
-    for name, content in named.values():
-        contents[name].add(value_digest(content))
-    return {
-        key: name if len(contents[name]) == 1 else f"{name} ({value_digest(content)[:6]})"
-        for key, (name, content) in named.items()
-    }
-
-
-def _short_model(model: str) -> str:
-    key, slash, index = model.partition("/")
-    return f"{key[:8]}/{index}" if slash and len(key) >= 16 else model
-
-
-def sort_key(name: str, value: Any) -> tuple:
-    """Sorts the values of a field as people expect them."""
-    if name == "mode":
-        return MODES.index(value.partition(",")[0]), value
-    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
-
-
-def said(name: str, value: Any) -> str:
-    """A field's value in words; profiles and modes speak for themselves."""
-    if name in ("profile", "mode"):
-        return str(value)
-    return f"{name.replace('_', ' ')} {'default' if value is None else value}"
-
-
-# -- comparing runs ------------------------------------------------------------------------
-
-
-def _spread(chapter: Chapter) -> Spread:
-    """The runs along every axis, named as this chapter names them."""
-    others = [name for name in chapter.names.varying if name not in (*AXES, *spread.AXES)]
-    names = [*AXES, *(name for name in spread.AXES if name not in AXES), *others]
-    measured = spread.measure([run for run, _ in chapter.runs], axes=names)
-    return Spread(
-        tuple(
-            replace(axis, pairs=[_named(pair, chapter.names) for pair in axis.pairs])
-            for axis in measured.axes
-        )
-    )
-
-
-def _named(pair: Pair, names: Names) -> Pair:
-    """A pair under the names of its chapter, which tell apart what only contents do."""
-    keys = pair.spec_a.key, pair.spec_b.key
-    context = names.short(keys[0]) if pair.axis == "repeats" else names.context(keys[0], pair.axis)
-    if pair.axis not in PARAMETERS:
-        return replace(pair, context=context)
-    name_a, name_b = (said(pair.axis, names.facts[key][pair.axis]) for key in keys)
-    return replace(pair, context=context, name_a=name_a, name_b=name_b)
+def _by_machine(run: Run) -> list[Run]:
+    """Repeats are counted and judged machine by machine."""
+    found: dict[str, list[Repeat]] = defaultdict(list)
+    for repeat in run.repeats:
+        found[place_of(repeat)].append(repeat)
+    return [Run(run.spec, tuple(repeats)) for repeats in found.values()]
 
 
 # -- the headline --------------------------------------------------------------------------
@@ -353,30 +261,28 @@ def _sentence(chapters: Sequence[Chapter], failures: Sequence[Failure]) -> str:
 
 
 def clauses(chapter: Chapter) -> list[str]:
-    """What a chapter's headline is made of: how its runs came out; then profiles and score."""
-    clauses = [_outcomes(chapter)]
-    profiles = next((axis for axis in chapter.axes if axis.name == "profile"), None)
-    if profiles is not None:
-        clauses.append(_between_profiles(chapter, profiles))
-    score = _score_clause(chapter)
-    if score:
-        clauses.append(score)
-    return clauses
+    """What a chapter's headline is made of: how its runs came out; where it parts; the score."""
+    between = [_between(axis) for axis in chapter.axes if axis.name in PLACES]
+    across = list(across_machines(chapter))[:2]
+    alone = across if len(across) == 1 else []  # several are told one by one, further down
+    return list(filter(None, [_outcomes(chapter), *alone, *between, _score_clause(chapter)]))
 
 
 def _outcomes(chapter: Chapter) -> str:
     n_repeats = sorted({judgement.n_repeats for _, judgement in chapter.runs})
     verb = "trained" if chapter.task == "train" else "segmented"
-    n = len(chapter.runs)
+    n, n_specs = len(chapter.runs), chapter.n_specs
     often = {(1,): "once", (2,): "twice", (1, 2): "once or twice"}.get(
         tuple(n_repeats),
         f"{n_repeats[0]} times"
         if len(n_repeats) == 1
         else f"{n_repeats[0]} to {n_repeats[-1]} times",
     )
-    head = f"{amount(n, 'spec')} {'was' if n == 1 else 'were'} {verb} {often}"
+    head = f"{amount(n_specs, 'spec')} {'was' if n_specs == 1 else 'were'} {verb} {often}"
     if n > 1 and n_repeats != [1]:
         head += " each"
+    if n > n_specs:
+        head += f", judged machine by machine ({n} in all)"
     counts = Counter(judgement.overall for _, judgement in chapter.runs)
     if set(counts) == {None}:
         alone = "it has" if n == 1 else "they have"
@@ -391,6 +297,56 @@ def _outcomes(chapter: Chapter) -> str:
     vacuous = [judgement for _, judgement in chapter.runs if judgement.overall == Verdict.VACUOUS]
     text = f"{head}: {', '.join(outcomes)}".replace(_WHAT, _what_differs(chapter))
     return text.replace(_WHY, "; ".join(_reasons(vacuous)))
+
+
+def across_machines(chapter: Chapter) -> dict[str, list[str]]:
+    """Of specs that several machines carried out: which of these agree with themselves, and with
+    each other.
+
+    Returns
+    -------
+    dict of str to list of str
+        As in "laptop 3 of 3 equal; a100 3 of 3 equal; laptop and a100 differ", with the names of
+        the specs of which that is so.
+    """
+    by_spec: dict[str, list[Run]] = defaultdict(list)
+    for run, _ in chapter.runs:
+        by_spec[run.key].append(run)
+    found: dict[str, list[str]] = defaultdict(list)
+    for runs in by_spec.values():
+        if len(runs) > 1:
+            spec = chapter.names.context(where(runs[0]), OF_MACHINE) or runs[0].key[:8]
+            found[_each_and_together(chapter.names, runs)].append(spec)
+    return dict(found)
+
+
+def _each_and_together(names: Names, runs: Sequence[Run]) -> str:
+    """Of one spec, each run on a machine of its own."""
+    parts = []
+    alike: dict[frozenset, list[str]] = defaultdict(list)
+    for run in runs:
+        facts = names.facts[where(run)]
+        name = ", ".join(filter(None, (facts[field] for field in OF_MACHINE)))
+        counts = Counter(_result(repeat) for repeat in run.repeats if not repeat.manifest.vacuous)
+        if not counts:
+            parts.append(f"{name} proves nothing")
+            continue
+        n = sum(counts.values())
+        most = max(counts.values())
+        equal = f"{most if most > 1 else 'none'} of {n} equal"
+        parts.append(f"{name} {equal if n > 1 else 'ran once'}")
+        alike[frozenset(counts)].append(name)
+    parts += [f"{joined(members)} agree" for members in alike.values() if len(members) > 1]
+    if len(alike) > 1:
+        parts.append(f"{joined([members[0] for members in alike.values()])} differ")
+    return "; ".join(parts)
+
+
+def _result(repeat: Repeat) -> tuple[str, ...]:
+    """Equal for equal weights and equal outlines."""
+    manifest = repeat.manifest
+    outlines = [manifest.masks[name].canonical_digest for name in sorted(manifest.masks)]
+    return (manifest.weights.digest if manifest.weights else "", *outlines)
 
 
 def _what_differs(chapter: Chapter) -> str:
@@ -414,9 +370,9 @@ def _what_differs(chapter: Chapter) -> str:
     return "; ".join(texts)
 
 
-def _between_profiles(chapter: Chapter, axis: Axis) -> str:
-    n = len(chapter.names.values("profile"))
-    between = f"between the {n} profiles"
+def _between(axis: Axis) -> str:
+    """Whether the masks part along an axis."""
+    between = f"between {axis.title}"
     if not axis.told:
         return f"{between} nothing can be compared, no objects were found"
     if axis.differing:
@@ -425,8 +381,8 @@ def _between_profiles(chapter: Chapter, axis: Axis) -> str:
             f"{amount(len(axis.told), 'comparison')}, by up to {ppm_text(axis.largest_ppm)}"
         )
     text = f"{between} all masks show the same objects ({amount(len(axis.told), 'comparison')})"
-    unequal = sum(pair.weights_equal is False for pair in axis.pairs)
-    which = "all" if unequal == len(axis.pairs) > 1 else str(unequal)
+    unequal = sum(pair.weights_equal is False for pair in axis.told)
+    which = "all" if unequal == len(axis.told) > 1 else str(unequal)
     return f"{text}, but the weights differ in {which}" if unequal else text
 
 
@@ -461,10 +417,12 @@ def _all(n: int, total: int) -> str:
 # -- plain documents -----------------------------------------------------------------------
 
 
-def _run_document(run: Run, judgement: Judgement) -> dict[str, Any]:
+def _run_document(run: Run, judgement: Judgement, *, start: bool) -> dict[str, Any]:
     scores = [r.manifest.ap50 for r in run.repeats if r.manifest.ap50 is not None]
     return {
         "key": run.key,
+        "machine": run.repeats[0].machine,
+        "start": start,
         "spec": run.spec.model_dump(mode="json"),
         "repeats": [repeat.index for repeat in run.repeats],
         "verdict": _word(judgement.overall),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellrepro.compare.alignment import growth
+from cellrepro.compare.spread import share_text
 from cellrepro.control.knowledge import base_name
 from cellrepro.errors import BadInput
 from cellrepro.record.ledger import BEFORE, STAGES
@@ -1028,7 +1029,7 @@ def _growth_alt(moments: Sequence[Any]) -> str:
     told = []
     for one in moments:
         text = (
-            f"epoch {one.epoch}: {100 * one.n_differing / max(1, one.n_parameters):.0f} % of the "
+            f"epoch {one.epoch}: {share_text(one.n_differing / max(1, one.n_parameters))} of the "
             f"weights differ, distance {_small(one.relative_l2)}"
         )
         if one.ppm is not None:

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from cellrepro.compare.masks import average_precision, compare_masks
 from cellrepro.compare.masks import categories as category_map
+from cellrepro.compare.spread import share_text
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.weights import WeightsComparison, distribution, magnitudes
 from cellrepro.errors import BadInput
@@ -836,7 +837,7 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
     wide = bool(positive) and max(positive) > 30 * min(positive)
     axes.barh(range(len(order)), lengths, color=SERIES[0], height=0.65, log=wide)
     for i, (row, length) in enumerate(zip(order, lengths, strict=True)):
-        text = f"{row.n_differing / row.n:.0%} of {grouped(row.n)}"
+        text = f"{share_text(row.n_differing / max(1, row.n))} of {grouped(row.n)}"
         if not np.isfinite(row.relative_l2):
             text = "other shape" if row.shape != row.shape_b else f"not finite; {text}"
         axes.annotate(

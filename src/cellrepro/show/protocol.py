@@ -17,7 +17,7 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.show.words import amount, ppm_text
 
 GRID = "grids/protocol.yaml"
-"""What carries out all five steps."""
+"""What carries out the steps, as far as one device can answer them."""
 
 
 class Status(StrEnum):
@@ -91,17 +91,17 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
             names=("mode",),
             question="Does determinism give other cells, on the same device?",
             compared="modes on one device",
-            change="the mode",
             todo="one spec in modes fast and strict",
         ),
         _beside_seeds(
             spread,
             number=4,
-            names=("profile", "host"),
-            question="Does another device give other cells?",
+            names=("device", "machine"),
+            apart=("threads", "precision"),
+            question="Does another device or machine give other cells?",
             compared="devices and machines in one mode",
-            change="the device",
-            todo="one spec on two profiles, or the same store continued on another machine",
+            todo="one spec on two devices (profiles cuda, mps), or the same store continued on "
+            "another machine",
         ),
         _seeds(spread),
     )
@@ -136,39 +136,48 @@ def _beside_seeds(
     names: Sequence[str],
     question: str,
     compared: str,
-    change: str,
     todo: str,
+    apart: Sequence[str] = (),
 ) -> Step:
+    """A step over some axes, each with a sentence of its own; what is `apart` is no answer to it,
+    but told as well."""
     axes = [axis for name in names for axis in [spread.axis(name)] if axis is not None]
     every = [pair for axis in axes for pair in axis.pairs]
     told = [pair for axis in axes for pair in axis.evidence]
     step = _Step(number, question, compared, told)
-    if not told:
-        return step.open(every, todo)
+    others = [axis for name in apart for axis in [spread.axis(name)] if axis is not None]
+    answer = " ".join(_answer(spread, axis) for axis in axes if axis.evidence)
+    aside = " ".join(_answer(spread, axis) for axis in others if axis.evidence)
+    if told:
+        return step.answered(f"{answer} On one device: {aside}" if aside else answer)
+    if aside and not every:
+        return step.open(every, todo, f"No other device was compared. On one device: {aside}")
+    return step.open(every, todo)
+
+
+def _answer(spread: Spread, axis: Axis) -> str:
+    """Whether an axis gives other cells, in a sentence."""
+    told, doing = axis.evidence, axis.doing
     n_differ = sum(pair.verdict == Verdict.DIFFERENT for pair in told)
     of_all = f"{n_differ} of {amount(len(told), 'pair')}"
     if not n_differ:
-        return step.answered(f"No: the outlines are the same in {amount(len(told), 'pair')}.")
-    decided = [spread.decide(axis.name) for axis in axes if axis.evidence]
+        return f"No: {doing} leaves the outlines the same in {amount(len(told), 'pair')}."
+    beside = _beside(spread.decide(axis.name))
     changed = _mean(told, "changed")
     if changed == 0:
         ppm = ppm_text(_mean(told, "ppm"))
-        return step.answered(
-            f"No: no cell changed, but pixels did in {of_all} ({ppm} on average); "
-            f"{_beside(decided)}."
-        )
-    return step.answered(
-        f"Yes: changing {change} moved {share_text(changed)} of the cells on average "
-        f"({of_all} differ); {_beside(decided)}."
+        return f"No: {doing} changed no cell, but pixels in {of_all} ({ppm} on average); {beside}."
+    return (
+        f"Yes: {doing} moved {share_text(changed)} of the cells on average ({of_all} differ); "
+        f"{beside}."
     )
 
 
-def _beside(decided: Sequence[Decision]) -> str:
-    open_ones = [one for one in decided if not one.within]
-    if not open_ones:
+def _beside(decided: Decision) -> str:
+    if decided.within:
         return "less than seeds do"
-    if math.isnan(open_ones[0].changed_ratio):  # the rule could not be applied, and says why
-        return open_ones[0].sentence.partition(":")[0]
+    if math.isnan(decided.changed_ratio):  # the rule could not be applied, and says why
+        return decided.sentence.partition(":")[0]
     return "not shown to be less than seeds do"
 
 
@@ -218,7 +227,7 @@ class _Step:
         return self._step(
             answer or "Nothing was compared.",
             Status.NOT_ENOUGH,
-            f"Run {todo}; `cellrepro grid {GRID}` runs all five steps.",
+            f"Run {todo}; `cellrepro grid {GRID}` runs what one device can answer.",
         )
 
     def _step(self, answer: str, status: Status, todo: str) -> Step:

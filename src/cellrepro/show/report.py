@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cellrepro.compare.spread import share_text
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record.store import Store
 from cellrepro.show import plots
@@ -29,7 +30,7 @@ from cellrepro.show.report_masks import (
     worst_of_all,
     worst_view,
 )
-from cellrepro.show.report_page import Links, share_text
+from cellrepro.show.report_page import Links
 from cellrepro.show.report_runs import (
     equality_view,
     failure_rows,
@@ -46,7 +47,9 @@ GLOSSARY = (
     ("spec", "what was asked for: data, model, seed, epochs, profile, mode"),
     ("run", "one time that a spec was carried out, in a process of its own"),
     ("repeat", "the same spec carried out again: repeats of a spec are runs"),
-    ("profile", "device, threads and instruction set that a run was given"),
+    ("machine", "where a run was computed; an upgraded library or driver makes another one"),
+    ("profile", "what a run was given: device; threads and instruction set; precision"),
+    ("starting network", "a run that others were trained from; it is no result beside theirs"),
     ("fast", "the mode that fixes nothing but the seeds"),
     ("warn", "the mode that asks for deterministic operations and warns where there is none"),
     ("strict", "the mode that allows deterministic operations only"),
@@ -82,7 +85,8 @@ class Report:
     html : Path
         The page.
     runs : list of dict
-        Per spec ``key``, ``spec``, ``repeats`` (indices), ``verdict`` (None for one repeat),
+        Per spec and machine ``key``, ``machine``, ``start`` (whether others were trained from it),
+        ``spec``, ``repeats`` (indices), ``verdict`` (None for one repeat),
         ``weights`` and ``masks`` (their verdicts), ``reasons``, ``images`` and ``ap50`` (mean
         average precision at IoU 0.5, or None).
     groups : list of dict
@@ -151,8 +155,9 @@ def _page(found: Findings, links: Links) -> str:
         head=_head(chapters, len(found.failures)),
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
-        n_runs=sum(len(chapter.repeats) for chapter in chapters),
-        n_specs=sum(len(chapter.runs) for chapter in chapters),
+        n_compared=sum(len(chapter.repeats) for chapter in chapters),
+        n_runs=sum(len(run.repeats) for chapter in chapters for run, _ in chapter.every),
+        n_specs=len({run.key for chapter in chapters for run, _ in chapter.every}),
         glossary=GLOSSARY,
         signs=plots.VERDICT_SIGNS,
         colours=plots.VERDICT_COLOURS,
@@ -214,7 +219,7 @@ def _masks_views(chapters: Sequence[Chapter], worst: Worst | None) -> list[dict[
     return [
         {
             "title": chapter.title,
-            "n_specs": len(chapter.runs),
+            "n_specs": chapter.n_specs,
             "axes": [axis_view(chapter, axis, shown=worst) for axis in chapter.axes],
             "truth": truth_view(chapter),
             "agreement": agreement_view(chapter),

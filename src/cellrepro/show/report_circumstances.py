@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cellrepro.compare.names import place_of, sort_key
 from cellrepro.compare.runs import Judgement
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.record.manifest import Manifest
 from cellrepro.record.store import Repeat, Run
 from cellrepro.record.warned import DeterminismWarning, about_determinism
-from cellrepro.show.findings import Chapter, sort_key
+from cellrepro.show.findings import OF_MACHINE, Chapter, where
 from cellrepro.show.plots import PHASES
 from cellrepro.show.report_page import table_file, which
 from cellrepro.show.words import amount, ppm_text
@@ -50,7 +51,7 @@ class _Alert:
 
 def warnings_view(chapters: Sequence[Chapter]) -> dict[str, Any]:
     """What PyTorch warned of: operations that cannot repeat, with what they did; and the rest."""
-    repeats = [(chapter, repeat) for chapter in chapters for repeat in chapter.repeats]
+    repeats = [(chapters[number], repeat) for number, _, repeat in _repeats(chapters)]
     alerts = _alerts(chapters)
     rows = [_alert_row(name, alert, chapters, len(repeats)) for name, alert in alerts.items()]
     watched = [r for _, r in repeats if r.manifest.switches.get("deterministic_algorithms")]
@@ -76,7 +77,7 @@ def _alerts(chapters: Sequence[Chapter]) -> dict[str, _Alert]:
     found: dict[str, _Alert] = {}
     for number, run, repeat in _repeats(chapters):
         chapter = chapters[number]
-        setting = number, chapter.names.without(run.key, "mode")
+        setting = number, chapter.names.without(where(run), "mode")
         for warning in about_determinism(repeat.manifest.warnings):
             alert = found.setdefault(warning.op or warning.alert, _Alert(warning))
             alert.count += warning.count
@@ -93,7 +94,7 @@ def _alerts(chapters: Sequence[Chapter]) -> dict[str, _Alert]:
 
 def _repeats(chapters: Sequence[Chapter]) -> Iterator[tuple[int, Run, Repeat]]:
     for number, chapter in enumerate(chapters):
-        for run, _ in chapter.runs:
+        for run, _ in chapter.every:
             for repeat in run.repeats:
                 yield number, run, repeat
 
@@ -129,8 +130,8 @@ def _effects(alert: _Alert, chapters: Sequence[Chapter]) -> list[dict[str, Any]]
     by_mode: dict[str, list[tuple[Judgement, float]]] = defaultdict(list)
     for number, setting in alert.settings:
         chapter = chapters[number]
-        for run, judgement in chapter.runs:
-            if chapter.names.without(run.key, "mode") == setting:
+        for run, judgement in chapter.every:
+            if chapter.names.without(where(run), "mode") == setting:
                 by_mode[run.spec.held].append((judgement, _largest_ppm(chapter, run)))
     effects = []
     for mode in sorted(by_mode, key=lambda mode: sort_key("mode", mode)):
@@ -172,7 +173,7 @@ def _largest_ppm(chapter: Chapter, run: Run) -> float:
             for axis in chapter.axes
             if axis.name == "repeats"
             for pair in axis.pairs
-            if pair.a.manifest.key == run.key
+            if place_of(pair.a) == where(run)
         ),
         default=0.0,
     )
@@ -217,7 +218,8 @@ def _short_path(file: str) -> str:
 
 def cost_view(chapter: Chapter) -> dict[str, Any]:
     """Seconds of every phase by spec, and what strict takes beside fast for the same spec."""
-    rows = [_cost_row(chapter.names.short(run.key), [run]) for run, _ in chapter.runs]
+    rows = [_cost_row(chapter.names.short(where(run)), [run]) for run, _ in chapter.every]
+    n_runs = sum(len(run.repeats) for run, _ in chapter.every)
     bars = rows if len(rows) <= _MOST_BARS else _cost_columns(chapter)
     longest = max(row["total"] for row in bars) or 1.0
     phases = [phase for phase in PHASES if any(phase in row["seconds"] for row in rows)]
@@ -239,19 +241,27 @@ def cost_view(chapter: Chapter) -> dict[str, Any]:
         "title": chapter.title,
         "phases": [(_style(phase), _PHASE_WORDS.get(phase, phase)) for phase in phases],
         "bars": bars,
-        "over": "the repeats of each spec" if bars is rows else "the runs of each profile and mode",
+        "over": "the repeats of each spec"
+        if bars is rows
+        else "the runs of each machine, profile and mode",
         "rows": [] if bars is rows else rows[:_MOST_SPECS],
         "n_left_out": max(0, len(rows) - _MOST_SPECS),
-        "alt": f"Seconds of {amount(len(rows), 'spec')}, {amount(len(chapter.repeats), 'run')}: "
+        "alt": f"Seconds of {amount(len(rows), 'spec')}, {amount(n_runs, 'run')}: "
         f"the longest is {slowest['name']} with {slowest['total']:.1f} s.",
         "n_specs": len(rows),
-        "n_runs": len(chapter.repeats),
+        "n_runs": n_runs,
         "strict": _strict_beside_fast(chapter),
         "download": table_file(
             f"seconds-{chapter.data}",
             [
-                {"spec": row["name"], "key": run.key, "runs": row["n"], **row["seconds"]}
-                for row, (run, _) in zip(rows, chapter.runs, strict=True)
+                {
+                    "spec": row["name"],
+                    "key": run.key,
+                    "machine": run.repeats[0].machine,
+                    "runs": row["n"],
+                    **row["seconds"],
+                }
+                for row, (run, _) in zip(rows, chapter.every, strict=True)
             ],
         ),
     }
@@ -263,10 +273,10 @@ def _style(phase: str) -> str:
 
 
 def _cost_columns(chapter: Chapter) -> list[dict[str, Any]]:
-    """The specs of each profile and mode together."""
+    """The specs of each machine, profile and mode together."""
     by_column: dict[str, list[Run]] = defaultdict(list)
     for run, _ in chapter.runs:
-        by_column[", ".join(chapter.names.column(run.key))].append(run)
+        by_column[_setting(run.repeats[0], chapter)].append(run)
     return [_cost_row(column, runs) for column, runs in by_column.items()]
 
 
@@ -289,11 +299,14 @@ def _mean_seconds(repeats: Sequence[Repeat]) -> dict[str, float]:
 
 
 def _strict_beside_fast(chapter: Chapter) -> dict[str, Any] | None:
-    """For specs that differ in nothing but the mode: how many times as long strict takes."""
+    """For specs that differ in nothing but the mode, on one machine: how many times as long strict
+    takes."""
     phase = "train" if chapter.task == "train" else "segment"
     by_setting: dict[tuple, dict[str, Run]] = defaultdict(dict)
-    for run, _ in chapter.runs:
-        by_setting[chapter.names.without(run.key, "mode")][run.spec.held] = run
+    for run, _ in chapter.every:
+        machine = run.repeats[0].manifest.machine
+        setting = (machine.identity, machine.device, chapter.names.without(where(run), "mode"))
+        by_setting[setting][run.spec.held] = run
     rows: list[dict[str, Any]] = []
     for modes in by_setting.values():
         if "strict" not in modes or "fast" not in modes:
@@ -304,7 +317,7 @@ def _strict_beside_fast(chapter: Chapter) -> dict[str, Any] | None:
         if strict and fast:
             rows.append(
                 {
-                    "name": chapter.names.context(modes["strict"].key, "mode")
+                    "name": chapter.names.context(where(modes["strict"]), {"mode"})
                     or "the only setting",
                     "strict": strict,
                     "fast": fast,
@@ -335,7 +348,7 @@ def _strict_beside_fast(chapter: Chapter) -> dict[str, Any] | None:
 
 def environment_view(chapters: Sequence[Chapter]) -> dict[str, Any]:
     """What differs between the surroundings of the repeats, side by side, and what does not."""
-    repeats = [(chapter, repeat) for chapter in chapters for repeat in chapter.repeats]
+    repeats = [(chapters[number], repeat) for number, _, repeat in _repeats(chapters)]
     surroundings = [_surroundings(repeat.manifest) for _, repeat in repeats]
     fields = list(dict.fromkeys(name for one in surroundings for name in one))
     values = {name: [one.get(name, "–") for one in surroundings] for name in fields}
@@ -373,7 +386,10 @@ def environment_view(chapters: Sequence[Chapter]) -> dict[str, Any]:
 
 
 def _setting(repeat: Repeat, chapter: Chapter) -> str:
-    return ", ".join(chapter.names.column(repeat.manifest.key))
+    """Machine, where there are several, profile and mode."""
+    place, names = place_of(repeat), chapter.names
+    machine = [names.facts[place][name] for name in OF_MACHINE if name in names.varying]
+    return ", ".join(filter(None, [*machine, *names.column(place)]))
 
 
 def _surroundings(manifest: Manifest) -> dict[str, str]:
@@ -383,11 +399,13 @@ def _surroundings(manifest: Manifest) -> dict[str, str]:
         host["memory"] = f"{memory / 2**30:.1f} GiB"
     host["gpus"] = ", ".join(_gpu_text(gpu) for gpu in host.pop("gpus", ())) or "none"
     flat: dict[str, Any] = {
+        "machine": manifest.machine.label,
         "device": manifest.device,
         "threads": manifest.threads,
         "instruction set in use": manifest.cpu_capability,
         "numeric class": (manifest.numeric_class or {}).get("name"),
         **{f"host: {name}": value for name, value in host.items()},
+        **{f"CUDA: {name}": value for name, value in manifest.cuda.items()},
         **{f"switch: {name}": value for name, value in manifest.switches.items()},
         **{f"variable: {name}": value for name, value in manifest.variables.items()},
         **{f"version: {name}": value for name, value in manifest.versions.items()},

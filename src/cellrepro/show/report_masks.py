@@ -13,12 +13,12 @@ from cellrepro.compare.changes import ObjectKind
 from cellrepro.compare.many import Agreement, Stability, agree
 from cellrepro.compare.masks import MaskComparison, compare_masks
 from cellrepro.compare.pairs import Pair
-from cellrepro.compare.spread import Axis
+from cellrepro.compare.spread import Axis, share_text
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.record.store import Repeat
 from cellrepro.show import agreement_plots, plots
-from cellrepro.show.findings import AXES, Chapter
-from cellrepro.show.report_page import Shown, figure, share_text, table_file, which
+from cellrepro.show.findings import AXES, PLACES, Chapter, where
+from cellrepro.show.report_page import Shown, figure, table_file, which
 from cellrepro.show.report_plots import (
     CHANGES,
     cell_rows,
@@ -31,8 +31,6 @@ from cellrepro.show.words import amount, grouped, ppm_text
 
 _EQUAL = (Verdict.IDENTICAL, Verdict.SAME_OBJECTS)
 _TOLD_KINDS = tuple(str(kind) for kind in CHANGES if kind != ObjectKind.KEPT)
-_DEVICES = ("profile", "host", "version")
-"""Axes whose worst image stands open; the others are folded, for a page read in minutes."""
 _MOST_LINES = 30  # of a figure with a line per spec
 _MOST_CELLS = 8  # of those least stable
 _MOST_PIXELS = 3e7  # of different results, whose agreement is looked at
@@ -156,7 +154,7 @@ def axis_view(chapter: Chapter, axis: Axis, *, shown: Worst | None) -> dict[str,
         What stands at the top of the page already and is not shown twice.
     """
     picture, above = None, False
-    if axis.name in (*AXES, *_DEVICES) and axis.differing:
+    if axis.name in AXES and axis.differing:
         pair, image = _most_different(axis)
         above = shown is not None and (shown.pair, shown.image) == (pair, image)
         if not above:
@@ -169,7 +167,7 @@ def axis_view(chapter: Chapter, axis: Axis, *, shown: Worst | None) -> dict[str,
         "kinds": _TOLD_KINDS,
         "pairs": axis.pairs,
         "picture": picture,
-        "folded": axis.name not in _DEVICES,
+        "folded": axis.name not in PLACES,  # for a page read in minutes
         "above": above,
         "download": table_file(f"{axis.name}-{chapter.data}", [_pair_row(p) for p in axis.pairs]),
     }
@@ -230,7 +228,7 @@ def _axis_summary(axis: Axis) -> str:
             )
         parts.append(text)
     if n_told < n:
-        parts.append(f"{n - n_told} found no objects on either side and prove nothing")
+        parts.append(f"{n - n_told} found no objects or trained nothing, and prove nothing")
     return "; ".join(parts) + "."
 
 
@@ -241,7 +239,7 @@ def _axis_rows(axis: Axis) -> list[dict[str, Any]]:
         by_names[pair.name_a, pair.name_b].append(pair)
     rows = []
     for (name_a, name_b), pairs in by_names.items():
-        told = [pair for pair in pairs if pair.verdict != Verdict.VACUOUS]
+        told = [pair for pair in pairs if not pair.vacuous]
         weighed = [pair.weights_equal for pair in pairs if pair.weights_equal is not None]
         scores = [abs(a - b) for a, b in map(_scores_of, pairs) if a is not None and b is not None]
         rows.append(
@@ -254,9 +252,9 @@ def _axis_rows(axis: Axis) -> list[dict[str, Any]]:
                 "masks": f"{sum(p.verdict in _EQUAL for p in told)} of {len(told)}"
                 if told
                 else "–",
-                "ppm": ppm_text(max(pair.ppm for pair in pairs)) if told else "–",
+                "ppm": ppm_text(max(pair.ppm for pair in told)) if told else "–",
                 "changed": share_text(max(pair.changed for pair in told)) if told else "–",
-                "kinds": [_largest(pairs, kind) if told else "–" for kind in _TOLD_KINDS],
+                "kinds": [_largest(told, kind) if told else "–" for kind in _TOLD_KINDS],
                 "score": _score_text(max(scores)) if scores else "–",
             }
         )
@@ -290,8 +288,8 @@ def truth_view(chapter: Chapter) -> dict[str, Any] | None:
     with_mode = "mode" in names.varying
     rows = [
         (
-            names.row(run.key) + (f", {names.facts[run.key]['mode']}" if with_mode else ""),
-            names.facts[run.key]["profile"],
+            names.row(where(run)) + (f", {names.column(where(run))[1]}" if with_mode else ""),
+            names.column(where(run))[0],
             float(repeat.manifest.ap50 or 0.0),
         )
         for run, repeat in scored
@@ -307,7 +305,7 @@ def truth_view(chapter: Chapter) -> dict[str, Any] | None:
             alt=f"AP@0.5 of every run, a point each: from {min(values):.3f} to {max(values):.3f}, "
             f"mean {sum(values) / len(values):.3f}.",
             caption=f"AP@0.5 of {of}{amount(len(rows), 'run')} of "
-            f"{amount(len(chapter.runs), 'spec')}, each the mean over "
+            f"{amount(chapter.n_specs, 'spec')}, each the mean over "
             f"{amount(n_images, 'image')} with ground truth.",
             data=table_file(f"scores-{chapter.data}", _score_rows(scored)),
         ),
@@ -371,25 +369,21 @@ def _truth_figure(chapter: Chapter, what: str, name: str, repeat: Repeat) -> Sho
 def agreement_view(chapter: Chapter) -> dict[str, Any] | None:
     """Where all runs of a chapter agree, and the cells that fewest of them have.
 
-    None where every image came out alike in all runs, or too large for a page written in seconds.
+    None where every image came out alike in all runs.
     """
-    found = _agreements(chapter)
+    found, n_left_out = _agreements(chapter)
     if not found:
         return None
     image, (repeats, agreement) = min(found.items(), key=lambda item: _stable_share(item[1][1]))
     sources = [_reader(repeat, image) for repeat in repeats]
     pixels = chapter.store.image(chapter.data_digest, image)
-    n_cells = sum(len(one.objects) for _, one in found.values())
-    n_stable = sum(one.n_stable for _, one in found.values())
     n_runs, n_results = agreement.n_runs, agreement.n_distinct
     over = f"{amount(n_runs, 'run')} with {amount(n_results, 'different result')}"
     rows = [_stability_row(chapter, repeats, one) for one in agreement.objects]
     unstable = [row for row in rows if row["runs_with"] < n_runs]
     least = [one for one in agreement.objects if one.n_runs_with < n_runs][:_MOST_CELLS]
     return {
-        "sentence": f"{n_stable} of {amount(n_cells, 'cell')} "
-        f"({share_text(n_stable / n_cells) if n_cells else '–'}) are in all {n_runs} runs, "
-        f"over {amount(len(found), 'image')} on which runs differ.",
+        "sentence": _stable_sentence([one for _, one in found.values()], n_left_out),
         "image": image,
         "map": figure(
             agreement_plots.agreement_map(pixels, agreement),
@@ -425,8 +419,31 @@ def agreement_view(chapter: Chapter) -> dict[str, Any] | None:
     }
 
 
-def _agreements(chapter: Chapter) -> dict[str, tuple[list[Repeat], Agreement]]:
-    """By image, where some runs differ: most different results first, as far as time allows."""
+def _stable_sentence(found: Sequence[Agreement], n_left_out: int) -> str:
+    n_cells = sum(len(one.objects) for one in found)
+    n_stable = sum(one.n_stable for one in found)
+    n_runs = sorted({one.n_runs for one in found})
+    runs = (
+        f"all {amount(n_runs[0], 'run')}"
+        if len(n_runs) == 1
+        else f"all runs that segmented their image ({n_runs[0]} to {n_runs[-1]})"
+    )
+    text = (
+        f"{n_stable} of {amount(n_cells, 'cell')} ({share_text(n_stable / max(1, n_cells))}) are "
+        f"in {runs}, over {amount(len(found), 'image')} on which runs differ."
+    )
+    if n_left_out:
+        text += (
+            f" {amount(n_left_out, 'further image')} on which they differ "
+            f"{'was' if n_left_out == 1 else 'were'} not looked at, so that this page is written "
+            "in seconds."
+        )
+    return text
+
+
+def _agreements(chapter: Chapter) -> tuple[dict[str, tuple[list[Repeat], Agreement]], int]:
+    """By image, where some runs differ: most different results first, as far as time allows; and
+    how many images are left out."""
     holders: dict[str, list[Repeat]] = defaultdict(list)
     for repeat in chapter.repeats:
         for name in repeat.manifest.masks:
@@ -446,7 +463,7 @@ def _agreements(chapter: Chapter) -> dict[str, tuple[list[Repeat], Agreement]]:
         agreement = agree(sources, digests=digests[name])
         found[name] = holders[name], agreement
         n_pixels += agreement.n_distinct * agreement.consensus.size
-    return found
+    return found, len(differing) - len(found)
 
 
 def _reader(repeat: Repeat, image: str) -> Callable[[], np.ndarray]:

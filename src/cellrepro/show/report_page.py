@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.compare import spread
-
 if TYPE_CHECKING:
     from cellrepro.record.store import Repeat, Store
     from cellrepro.show.plots import Picture
@@ -245,7 +243,7 @@ class Links:
         if self.runs is None:
             return {}
         # The folder and not what the manifest says: a store can be put together by hand.
-        folder = f"{self.runs}/{repeat.folder.parent.name}/{repeat.folder.name}/"
+        folder = "/".join([self.runs, *repeat.folder.parts[-3:], ""])
         found = {"folder": folder, "manifest": f"{folder}manifest.json"}
         if (repeat.folder / "notebook.ipynb").exists():
             found["notebook"] = f"{folder}notebook.ipynb"
@@ -269,17 +267,6 @@ def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> st
     return shown + (f"; and {len(members) - most} more" if len(members) > most else "")
 
 
-def joined(parts: Sequence[str]) -> str:
-    """Parts of a sentence.
-
-    Examples
-    --------
-    >>> joined(["a"]), joined(["a", "b"]), joined(["a", "b", "c"])
-    ('a', 'a and b', 'a, b and c')
-    """
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
-
-
 def letters(number: int) -> str:
     """A to Z, then AA, AB, …: the name of group ``number``, from 0.
 
@@ -294,14 +281,3 @@ def letters(number: int) -> str:
         number, rest = divmod(number - 1, 26)
         name = chr(ord("A") + rest) + name
     return name
-
-
-def share_text(share: float) -> str:
-    """A share of cells to read, as in `cellrepro.compare.spread`; a dash over no cells.
-
-    Examples
-    --------
-    >>> share_text(0.0612), share_text(float("nan"))
-    ('6.1 %', '–')
-    """
-    return "–" if np.isnan(share) else spread.share_text(share)

@@ -14,8 +14,8 @@ import numpy as np
 from cellrepro.compare.changes import ObjectChange, ObjectKind
 from cellrepro.compare.masks import MaskComparison, categories
 from cellrepro.show import plots
-from cellrepro.show.report_page import Mark, Panel, joined, panel
-from cellrepro.show.words import amount, grouped, ppm_text
+from cellrepro.show.report_page import Mark, Panel, panel
+from cellrepro.show.words import amount, grouped, joined, ppm_text
 
 CHANGES: dict[str, tuple[str, str]] = {
     ObjectKind.KEPT: ("", "as before: a counterpart that covers it, less than 1 pixel away"),

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cellrepro.compare.names import said, sort_key
 from cellrepro.compare.runs import Judgement
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.record.digests import value_digest
 from cellrepro.record.manifest import Manifest
 from cellrepro.record.spec import PARAMETERS
-from cellrepro.record.store import Repeat
-from cellrepro.show.findings import Chapter, Failure, said, sort_key
+from cellrepro.record.store import Repeat, Run
+from cellrepro.show.findings import Chapter, Failure, across_machines, where
 from cellrepro.show.report_page import Links, letters, table_file, which
 from cellrepro.show.words import amount
 
@@ -35,9 +36,10 @@ class Results:
     Attributes
     ----------
     masks : dict of str to str
-        Letter of the masks by ``KEY/REPEAT``: equal for equal outlines in every image.
+        Letter of the masks by ``KEY/MACHINE/REPEAT``: equal for equal outlines in every image.
     networks : dict of str to int
-        Number of the weights by ``KEY/REPEAT``: equal for equal bits; none of what trained nothing.
+        Number of the weights by ``KEY/MACHINE/REPEAT``: equal for equal bits; none of what
+        trained nothing.
     style : dict of str to str
         CSS class by letter; results that stand alone have none.
     numbered_otherwise : list of str
@@ -50,9 +52,10 @@ class Results:
     numbered_otherwise: list[str]
 
     def of(self, repeat: Repeat) -> str:
-        """What a repeat came to: ``A 1``."""
+        """What a repeat came to: ``A 1``; a dash for what is no result."""
         number = self.networks.get(repeat.name)
-        return self.masks[repeat.name] + (f" {number}" if number is not None else "")
+        letter = self.masks.get(repeat.name, "–")
+        return letter + (f" {number}" if number is not None else "")
 
 
 def results(chapter: Chapter) -> Results:
@@ -109,15 +112,36 @@ def equality_view(chapter: Chapter, same: Results) -> dict[str, Any]:
         "trained": bool(same.networks),
         "numbered_otherwise": same.numbered_otherwise,
         "matrix": _matrix(chapter, same),
+        "across": [
+            {"text": text, "specs": which(specs, n_across, "spec")}
+            for across in [across_machines(chapter)]
+            for n_across in [sum(map(len, across.values()))]
+            for text, specs in across.items()
+        ],
+        "starts": [_start_row(chapter, run) for run in chapter.starts],
         "reasons": _reason_rows(chapter),
         "usual": ", ".join(said(name, value) for name, value in chapter.names.usual.items()),
         "download": table_file(f"equal-results-{chapter.data}", _run_file(chapter, same)),
     }
 
 
+def _start_row(chapter: Chapter, run: Run) -> dict[str, str]:
+    """A network that others were trained from, and how it was made."""
+    facts = chapter.names.facts[where(run)]
+    asked = ("model", "seed", "epochs", "images_per_epoch", "learning_rate", "profile", "mode")
+    digests = {repeat.manifest.weights.digest for repeat in run.repeats if repeat.manifest.weights}
+    n = len({one.key for one, _ in chapter.runs if one.spec.model_digest in digests})
+    return {
+        "name": chapter.names.short(where(run)),
+        "run": run.repeats[0].name,
+        "made": ", ".join(said(name, facts[name]) for name in asked),
+        "used": amount(n, "spec"),
+    }
+
+
 def _summary(chapter: Chapter, n_masks: int, n_networks: int) -> str:
     n = len(chapter.repeats)
-    what = f"{amount(n, 'run')} of {amount(len(chapter.runs), 'spec')} came to "
+    what = f"{amount(n, 'run')} of {amount(chapter.n_specs, 'spec')} came to "
     if n_networks:
         what += f"{amount(n_networks, 'different network')} and "
     return f"{what}{amount(n_masks, 'different result')} in cells."
@@ -126,32 +150,32 @@ def _summary(chapter: Chapter, n_masks: int, n_networks: int) -> str:
 def _said_of_all(chapter: Chapter) -> str:
     """What every spec has in common, in one line."""
     names = chapter.names
-    facts = next(iter(names.facts.values()))
-    fields = [f for f in PARAMETERS if f not in names.varying and f != "ledger"]
+    facts = names.facts[names.shown[0]]
+    fields = [f for f in (*PARAMETERS, "machine") if f not in names.varying and f != "ledger"]
     if chapter.task == "segment":
-        fields = [f for f in fields if f in ("model", "seed", "profile", "mode")]
-    labels = {"profile": "profile ", "mode": "mode "}
+        fields = [f for f in fields if f in ("model", "seed", "profile", "mode", "machine")]
+    labels = {name: f"{name} " for name in ("profile", "mode", "machine")}
     return ", ".join(labels.get(name, "") + said(name, facts[name]) for name in fields)
 
 
 def _matrix(chapter: Chapter, same: Results) -> dict[str, Any]:
     names = chapter.names
-    keys = sorted(names.facts, key=names.order)
+    places = sorted(names.shown, key=names.order)
     columns = sorted(
-        {names.column(key) for key in keys},
+        {names.column(each) for each in places},
         key=lambda column: (sort_key("profile", column[0]), sort_key("mode", column[1])),
     )
     cells: dict[tuple[str, tuple[str, str]], list[dict[str, Any]]] = defaultdict(list)
-    judged = {run.key: (run, judgement) for run, judgement in chapter.runs}
-    for key in keys:
-        place = names.row(key), names.column(key)
-        run, judgement = judged.get(key, (None, None))
+    judged = {where(run): (run, judgement) for run, judgement in chapter.runs}
+    for each in places:
+        run, judgement = judged.get(each, (None, None))
         repeats = run.repeats if run is not None else ()
-        cells[place].append(_cell(key, repeats, judgement, chapter.failures, same))
+        cell = _cell(each, repeats, judgement, chapter.failures, same)
+        cells[names.row(each), names.column(each)].append(cell)
     profiles = [
         (name, len(list(group))) for name, group in itertools.groupby(c[0] for c in columns)
     ]
-    rows = list(dict.fromkeys(names.row(key) for key in keys))
+    rows = list(dict.fromkeys(names.row(each) for each in places))
     return {
         "profiles": profiles,
         "columns": columns,
@@ -160,21 +184,21 @@ def _matrix(chapter: Chapter, same: Results) -> dict[str, Any]:
 
 
 def _cell(
-    key: str,
+    place: str,
     repeats: Sequence[Repeat],
     judgement: Judgement | None,
     failures: Sequence[Failure],
     same: Results,
 ) -> dict[str, Any]:
-    n_failed = sum(failure.key == key for failure in failures)
+    n_failed = sum(failure.place == place for failure in failures)
     failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
     if judgement is None:
-        return {"key": key, "verdict": "failed", "over": failed, "detail": "", "groups": []}
+        return {"place": place, "verdict": "failed", "over": failed, "detail": "", "groups": []}
     groups: dict[str, str] = {}
     for repeat in repeats:
         groups.setdefault(same.of(repeat), same.style.get(same.masks[repeat.name], ""))
     return {
-        "key": key,
+        "place": place,
         "verdict": str(judgement.overall or NO_VERDICT),
         "over": amount(judgement.n_repeats, "repeat") + (f"; {failed}" if failed else ""),
         "detail": ""
@@ -189,7 +213,7 @@ def _reason_rows(chapter: Chapter) -> list[dict[str, str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for run, judgement in chapter.runs:
         for reason in judgement.reasons:
-            found[reason].append(chapter.names.short(run.key))
+            found[reason].append(chapter.names.short(where(run)))
     return [
         {"reason": reason, "runs": which(members, len(chapter.runs), "spec")}
         for reason, members in found.items()
@@ -205,12 +229,12 @@ def run_rows(
     """Every spec of the store with its repeats: what it came to and where it lies."""
     rows = []
     for i, chapter in enumerate(chapters):
-        for run, judgement in chapter.runs:
+        for run, judgement in chapter.every:
             rows.append(
                 {
                     "key": run.key,
                     "name": (f"{chapter.data}: " if len(chapters) > 1 else "")
-                    + chapter.names.short(run.key),
+                    + chapter.names.short(where(run)),
                     "verdict": str(judgement.overall or NO_VERDICT),
                     "repeats": [
                         {
@@ -234,7 +258,7 @@ def _run_file(chapter: Chapter, same: Results) -> list[dict[str, Any]]:
     return [
         {
             "run": repeat.name,
-            **{name: facts[run.key][name] for name in PARAMETERS},
+            **{name: facts[where(run)][name] for name in ("machine", "version", *PARAMETERS)},
             "masks": same.masks[repeat.name],
             "network": same.networks.get(repeat.name, ""),
             "verdict": judgement.overall or NO_VERDICT,
@@ -253,16 +277,17 @@ def unfolded(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 def failure_rows(chapters: Sequence[Chapter], failures: Sequence[Failure]) -> list[dict[str, Any]]:
     """Repeats that ended without a result, and why."""
-    names = {failure.key: c.names.short(failure.key) for c in chapters for failure in c.failures}
+    names = {one.place: c.names.short(one.place) for c in chapters for one in c.failures}
     rows = []
     for failure in failures:
-        name = names.get(failure.key)
+        name = names.get(failure.place)
         if name is None and failure.spec is not None:
             spec = failure.spec
             name = f"{spec.task} {spec.data}, {spec.profile}, {spec.held}, seed {spec.seed}"
         rows.append(
             {
                 "key": failure.key,
+                "machine": failure.machine,
                 "repeat": failure.repeat,
                 "name": name or "",
                 "reason": failure.reason,

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from cellrepro.compare.spread import Axis, Decision, Distribution, Spread
-from cellrepro.compare.verdicts import Verdict
+from cellrepro.compare.spread import Axis, Decision, Distribution, Spread, share_text
+from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.show import spread_plots
 from cellrepro.show.findings import Chapter
 from cellrepro.show.protocol import GRID, Status, protocol
-from cellrepro.show.report_page import Shown, figure, share_text, table_file
+from cellrepro.show.report_page import Shown, figure, table_file
 from cellrepro.show.words import amount, ppm_text
 
 RULE = (
     "A difference is called within the spread of seeds only where three seeds or more and three "
     "images or more were compared, and it is shown, at 95 % confidence, to be less than what "
-    "another seed does, both in cells and in pixels; profiles, modes, machines and versions two by "
-    "two."
+    "another seed does, both in cells and in pixels; devices, threads and instruction sets, "
+    "precisions, modes, machines and versions each by themselves, two by two."
 )
 """The rule of ``within-spread`` in one line; `cellrepro.compare.spread` has all of it."""
 
@@ -87,7 +87,7 @@ def _verdict(axis: Axis, decision: Decision | None) -> str:
     if not axis.evidence:
         return str(Verdict.VACUOUS)
     if not axis.differing:
-        return str(Verdict.IDENTICAL if not axis.largest_ppm else Verdict.DIFFERENT)
+        return str(combine(pair.verdict for pair in axis.evidence))
     within = decision is not None and decision.within
     return str(Verdict.WITHIN_SPREAD if within else Verdict.DIFFERENT)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from cellrepro.compare.names import place_of
 from cellrepro.compare.networks import Similarity, parting_layers, similarity
+from cellrepro.compare.spread import share_text
 from cellrepro.compare.weight_histograms import (
     DifferenceDistributions,
     difference_distributions,
@@ -20,8 +22,8 @@ from cellrepro.compare.weight_histograms import (
 from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.record.store import Repeat
 from cellrepro.show import plots, weight_plots
-from cellrepro.show.findings import Chapter
-from cellrepro.show.report_page import Shown, figure, share_text, table_file
+from cellrepro.show.findings import Chapter, where
+from cellrepro.show.report_page import Shown, figure, table_file
 from cellrepro.show.report_runs import Results
 from cellrepro.show.words import amount, grouped
 
@@ -105,12 +107,11 @@ def _weights(repeat: Repeat) -> Path:
 
 
 def _network_name(chapter: Chapter, number: int, members: Sequence[Repeat]) -> str:
-    key = members[0].manifest.key
-    own = next(run for run, _ in chapter.runs if run.key == key)
+    own = next(run for run, _ in chapter.runs if where(run) == place_of(members[0]))
     alone = len({r.manifest.weights.digest for r in own.repeats if r.manifest.weights}) == 1
-    name = chapter.names.short(key) if alone else chapter.label(members[0])
-    n_others = len({member.manifest.key for member in members}) - 1
-    return f"{number}: {name}" + (f" (and {amount(n_others, 'other spec')})" if n_others else "")
+    name = chapter.names.short(where(own)) if alone else chapter.label(members[0])
+    n_others = len({place_of(member) for member in members}) - 1
+    return f"{number}: {name}" + (f" (and {n_others} more)" if n_others else "")
 
 
 def _chosen_networks(groups: Mapping[str, Sequence[Repeat]], n_parameters: int) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.compare.changes import ObjectChange, ObjectKind
+from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.spread import Spread, share_text
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.control import determinism, profiles
@@ -16,7 +17,6 @@ from cellrepro.errors import NotPossibleHere
 from cellrepro.record import host
 from cellrepro.record.digests import value_digest
 from cellrepro.record.store import Repeat, Run
-from cellrepro.show.findings import Names
 from cellrepro.show.words import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
@@ -125,13 +125,16 @@ def switch_table() -> pd.DataFrame:
 
 
 def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
-    """The repeats of a run: digests, objects, agreement with the ground truth, time."""
+    """The repeats of a run: digests, objects, agreement with the ground truth, time; the machine
+    where they are of several."""
+    several = len({repeat.machine for repeat in repeats}) > 1
     rows = []
     for repeat in repeats:
         manifest = repeat.manifest
         rows.append(
             {
                 "repeat": manifest.repeat,
+                **({"machine": repeat.machine} if several else {}),
                 "weights": manifest.weights.digest[:12] if manifest.weights else "-",
                 "masks": manifest.masks_digest[:12],
                 "objects": manifest.n_objects,
@@ -153,23 +156,24 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The result most repeats have comes first. Equal numbers in a column mean equal bits:
-        results that share their weights, or their masks, but not both, have a row each.
+        The result most repeats have comes first, a network that others were trained from last.
+        Equal numbers in a column mean equal bits: results that share their weights, or their masks,
+        but not both, have a row each.
     """
-    names = Names({run.key: run.spec for run in runs})
-    groups: dict[tuple[str, str], list[tuple[Run, Repeat]]] = defaultdict(list)
+    names = Names.of((run.spec, repeat) for run in runs for repeat in run.repeats)
+    groups: dict[tuple[str, str], list[Repeat]] = defaultdict(list)
     for run in runs:
         for repeat in run.repeats:
             trained = repeat.manifest.weights
             digests = trained.digest if trained else "", repeat.manifest.masks_digest
-            groups[digests].append((run, repeat))
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+            groups[digests].append(repeat)
+    ordered = sorted(groups.items(), key=lambda group: _last_if_start(names, group[1]))
     networks = _numbered(weights for (weights, _), _ in ordered if weights)
     segmentations = _numbered(masks for (_, masks), _ in ordered)
     rows = []
     for (weights, masks), members in ordered:
-        manifest = members[0][1].manifest
-        counts = Counter(names.short(run.key) for run, _ in members)
+        manifest = members[0].manifest
+        counts = Counter(names.short(place_of(repeat)) for repeat in members)
         rows.append(
             {
                 "weights": networks.get(weights, "–"),
@@ -183,6 +187,11 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
             }
         )
     return _frame(rows, "weights")
+
+
+def _last_if_start(names: Names, members: Sequence[Repeat]) -> tuple[bool, int]:
+    """The largest group first; a network that others were trained from last."""
+    return all(names.is_start(place_of(repeat)) for repeat in members), -len(members)
 
 
 def _numbered(digests: Iterable[str]) -> dict[str, str]:
@@ -325,17 +334,22 @@ def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
             "cells B": result.n_objects_b,
             **{str(kind): _n_of(result, kind) for kind in ObjectKind},
             "renumbered": result.n_renumbered,
-            "ppm": round(result.ppm),
+            "ppm": _ppm(result.ppm),
         }
         for name, result in masks.items()
     ]
     if len(rows) > 1:
         n_pixels = sum(result.n_pixels for result in masks.values())
         n_differing = sum(result.n_differing for result in masks.values())
-        summed = {name: sum(row[name] for row in rows) for name in rows[0] if name != "image"}
-        ppm = round(1e6 * n_differing / n_pixels)
-        rows.append({"image": "all", **summed, "ppm": ppm})
+        counted = [name for name in rows[0] if name not in ("image", "ppm")]
+        summed = {name: sum(row[name] for row in rows) for name in counted}
+        rows.append({"image": "all", **summed, "ppm": _ppm(1e6 * n_differing / n_pixels)})
     return _frame(rows, "image")
+
+
+def _ppm(value: float) -> str:
+    """Without its unit, which is in the head of the column."""
+    return ppm_text(value).removesuffix(" ppm")
 
 
 def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.DataFrame:

@@ -1,4 +1,7 @@
-"""Numbers as pictures, pages and sentences write them."""
+"""Numbers and lists as pictures, pages and sentences write them."""
+
+import math
+from collections.abc import Sequence
 
 
 def amount(n: int, noun: str) -> str:
@@ -13,25 +16,43 @@ def amount(n: int, noun: str) -> str:
 
 
 def grouped(number: int | float) -> str:
-    """A number to read: digits in threes, decimals only where the number is small.
+    """A number to read: digits in threes, decimals only where the number is small; a dash for what
+    is none.
 
     Examples
     --------
     >>> grouped(1234567), grouped(23.81), grouped(0.238)
     ('1 234 567', '23.8', '0.24')
     """
+    if not math.isfinite(number):
+        return "–"
     decimals = 0 if number == int(number) or number >= 100 else 1 if number >= 10 else 2
     return f"{number:,.{decimals}f}".replace(",", " ")
 
 
 def ppm_text(ppm: float) -> str:
-    """Parts per million to read: never "0" for what is not zero.
+    """Parts per million to read: never "0" for what is not zero; a dash over nothing.
 
     Examples
     --------
     >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5)
     ('0 ppm', 'less than 0.01 ppm', '1 234 ppm')
+    >>> ppm_text(math.nan)
+    '–'
     """
+    if math.isnan(ppm):
+        return "–"
     if 0 < ppm < 0.01:
         return "less than 0.01 ppm"
     return f"{grouped(ppm)} ppm"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Parts of a sentence.
+
+    Examples
+    --------
+    >>> joined(["a"]), joined(["a", "b"]), joined(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -235,6 +235,7 @@ class Explorer {
     const { scene } = this;
     for (const [key, element] of Object.entries(selects)) {
       element.value = String(scene[key]);
+      element.title = element.selectedOptions[0]?.text ?? ""; // whole, where the page is narrow
       if (key === "view") continue;
       [...element.options].forEach((option, i) => {
         const other = scene[key === "a" ? "b" : "a"];
