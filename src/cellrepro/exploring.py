@@ -181,8 +181,8 @@ def _first(
 ) -> tuple[str, int, int]:
     """The image and the two repeats that are shown first.
 
-    Repeats of one spec on one machine that differ come first, as they should not; then what differs by most
-    objects. Manifests tell; no mask is read.
+    Repeats of one spec on one machine that differ come first, as they should not; then what differs
+    by most objects. Manifests tell; no mask is read.
     """
     pairs = [(0, 1)] if chosen else itertools.combinations(range(len(named)), 2)
     best: tuple[tuple[bool, bool, int], tuple[str, int, int]] | None = None
