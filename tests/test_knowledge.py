@@ -270,6 +270,37 @@ def test_the_alert_in_a_message(message, alert):
     assert (entry and entry.alert) == alert
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "/home/me/lab/my model.py:12: UserWarning: ",
+        "2026-11-22 07:32:11,123 WARNING py.warnings ",
+        "[W1122 07:32:11.123456789 Context.cpp:91] Warning: ",
+        "Traceback (most recent call last):\n  File 'a.py', line 3, in <module>\nRuntimeError: ",
+        "  0%|          | 0/12 [00:00<?, ?it/s]a.py:3: UserWarning: ",
+    ],
+    ids=["bare", "Python", "logging", "C++", "traceback", "progress"],
+)
+@pytest.mark.parametrize("width", [None, 80, 37], ids=["one line", "80", "37"])
+@pytest.mark.parametrize(
+    "alert", ["put_", "median CUDA with indices output", "upsample_linear1d_backward_out_cuda"]
+)
+def test_a_warning_is_recognised_as_it_is_pasted(before, width, alert):
+    """Time, file and category before it, the rest of the message behind, wrapped by a terminal."""
+    text = before + ERROR.format(alert) + " (Triggered internally at ../aten/Context.cpp:91.)\n  x"
+    if width is not None:
+        text = "\n".join(text[i : i + width] for i in range(0, len(text), width))
+    assert lookup(text).alert == alert
+    assert alert_in(text) is not None
+
+
+def test_the_end_of_another_name_is_not_the_name():
+    """``put_`` is known; an operation that ends with it is another."""
+    assert lookup(ERROR.format("a.py:3: UserWarning: my_put_")) is None
+    assert alert_in(ERROR.format("a.py:3: UserWarning: my_put_")) == "my_put_"
+
+
 @pytest.mark.parametrize("text", ["", "  ", "put", "put_ went wrong", ERROR.format("unheard_of")])
 def test_an_unknown_alert_is_no_entry(text):
     assert lookup(text) is None
@@ -278,12 +309,22 @@ def test_an_unknown_alert_is_no_entry(text):
 @given(
     stem=st.sampled_from(sorted({op for entry in entries() for op in entry.ops})),
     prefix=st.sampled_from(["", "aten.", "aten::", "torch.ops.aten."]),
-    marks=st.sampled_from([("", ""), ("", "_"), ("_", ""), ("_", "_impl_"), ("_", "_impl")]),
+    marks=st.sampled_from(
+        [
+            *(("", ""), ("", "_"), ("_", ""), ("_", "_impl_"), ("_", "_impl")),
+            *(("_unsafe_", ""), ("", "_out_cuda"), ("", "_cpu")),
+        ]
+    ),
     overload=st.sampled_from(["", ".default", ".out", ".Tensor_out", ".grad_input"]),
 )
 def test_every_spelling_of_an_operation_is_one(stem, prefix, marks, overload):
     assert base_name(prefix + marks[0] + stem + marks[1] + overload) == stem
     assert base_name(stem) == stem
+
+
+def test_an_operation_of_another_namespace_is_another():
+    assert base_name("lab::index_put") == base_name("lab.index_put.default") == "lab.index_put"
+    assert for_operation("lab.index_put.default", "cpu") is None
 
 
 @pytest.mark.parametrize("op", ["", " ", "_", "aten.", "aten::", ".default", None, 3], ids=repr)

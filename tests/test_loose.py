@@ -4,10 +4,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from cellrepro.control import substitutes
 from cellrepro.control.determinism import mode_in_force, switches
 from cellrepro.control.loose import Loose
 from cellrepro.errors import BadInput
 from cellrepro.record.operations import Observer
+from cellrepro.run import plan_training
+from cellrepro.worker import without_substitute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -51,11 +54,24 @@ def test_only_the_calls_of_the_operation_are_loose(mode):
     assert log.of("index") == [[fixed, fixed]]
 
 
-@pytest.mark.parametrize("name", ["index_put", "index_put_", "aten.index_put.default"])
-def test_any_form_of_the_name(name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("index_put", "index_put_", "aten.index_put.default", "aten::_unsafe_index_put"),
+        "torch.ops.aten._index_put_impl_",
+    ],
+)
+def test_any_form_of_the_name(name, tmp_path, small_data):
+    """Everywhere the same: what is left loose, its substitute, and the key of the run."""
     with Loose([name]) as loose:
         torch.zeros(2).index_put((ZERO,), ONE, accumulate=True)
-    assert loose.n_calls == 1
+        torch.ops.aten._unsafe_index_put(torch.zeros(2), [ZERO], ONE)
+    assert loose.n_calls == 2
+    plan = plan_training(small_data, loose=name, store=tmp_path)
+    assert plan.spec.loose == "index_put"
+    assert without_substitute(plan.spec) == ["index_put"]
+    with substitutes.applied(without={name}) as chosen:
+        assert [item.name for item in chosen] == ["rel-pos-interpolation"]
 
 
 def test_nothing_loose_counts_nothing():

@@ -88,7 +88,7 @@ class Operations(TorchDispatchMode):
         self.names = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(substitutes._operation(str(func)))
+        self.names.add(substitutes.base_name(str(func)))
         return func(*args, **(kwargs or {}))
 
 
@@ -400,7 +400,7 @@ def test_without_any_the_original_is_back(nested):
         assert image_encoder.get_rel_pos is ORIGINAL
 
 
-@pytest.mark.parametrize("without", [{"put_"}, ["index_put", "bmm"], "index_put", {""}])
+@pytest.mark.parametrize("without", [{"put_"}, ["index_put", "bmm"], "index_put"])
 def test_refuses_an_operation_without_substitute(without):
     with pytest.raises(BadInput, match=r"expected a set of .*: index_put, upsample_linear1d_ba"):
         applied(without=without).__enter__()
@@ -616,7 +616,6 @@ PLACE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
         ("aten.upsample_linear1d.default", PLACE, None),
         ("upsample_bilinear2d_backward", PLACE, None),
         ("index", PLACE, None),
-        ("", PLACE, None),
         ("index_put", f"/any/where/site-packages/{PLACE}", GATHER),
         ("index_put", "C:\\lib\\" + PLACE.replace("/", "\\"), GATHER),
         ("index_put", "cellrepro/control/substitutes.py:7 in get_rel_pos", GATHER),
@@ -638,4 +637,4 @@ def test_the_table_names_what_it_replaces_once():
     assert names == [GATHER, INTERPOLATION]
     for item in substitutes.SUBSTITUTES:
         assert item.reason
-        assert all(substitutes._operation(op) == op for op in item.replaces)
+        assert all(substitutes.base_name(op) == op for op in item.replaces)

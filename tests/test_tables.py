@@ -10,6 +10,7 @@ from cellrepro.compare.spread import measure
 from cellrepro.control import profiles
 from cellrepro.record.manifest import PlaceRecord, WarningRecord
 from cellrepro.record.store import Store
+from cellrepro.record.warned import about_determinism
 from cellrepro.show import tables
 from cellrepro.show.protocol import protocol
 from stores import TRUTH, add_run, planted, squares, three
@@ -54,7 +55,7 @@ def test_results_without_weights_have_a_dash(tmp_path):
 def test_warnings_are_told_apart(runs):
     repeats = [repeat for run in runs.values() for repeat in run.repeats]
     listed = tables.warning_table(repeats)
-    assert (listed["about determinism"] == "yes").all()
+    assert (listed["about determinism"] == "no").all()  # no words of PyTorch for an alert
     assert listed["raised at"].str.contains("functional.py:7").all()
     assert (listed["operation"] == "-").all()  # only mode warn watches operations
     assert tables.warning_table(runs["identical"].repeats[:0]).columns.equals(listed.columns)
@@ -84,12 +85,19 @@ def test_a_warning_has_its_place(tmp_path):
     ("message", "expected"),
     [
         ("Memory Efficient attention defaults to a non-deterministic algorithm", True),
-        ("Deterministic behavior was enabled with either ...", True),
+        ("this operation is not deterministic because it uses CuBLAS and you have CUDA", True),
         ("Sparse invariant checks are implicitly disabled", False),
+        ("images are read in a deterministic order", False),
     ],
 )
-def test_what_is_about_determinism(message, expected):
-    assert tables.is_about_determinism(message) is expected
+def test_the_table_and_the_report_agree_on_what_is_about_determinism(tmp_path, message, expected):
+    """One list once counted words, another alerts, and they told a reader different things."""
+    record = WarningRecord(
+        message=message, category="UserWarning", file="a.py", line=1, phase="train", count=1
+    )
+    run = add_run(Store(tmp_path), [(1.0, three())], manifest={"warnings": [record]})
+    assert (tables.warning_table(run.repeats).iloc[0]["about determinism"] == "yes") is expected
+    assert bool(about_determinism([record])) is expected
 
 
 @pytest.fixture

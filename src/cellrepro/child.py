@@ -131,6 +131,8 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def check_end(code: int, last: dict[str, Any] | None, tail: str, label: str) -> None:
     """Raise what a child's end means, unless it means that all is well."""
+    from cellrepro.control.alerts import alert_in
+
     if code == 0 and last is not None and last["event"] == "done":
         return
     if last is not None and last["event"] == "refused":
@@ -147,7 +149,7 @@ def check_end(code: int, last: dict[str, Any] | None, tail: str, label: str) -> 
             f"{label}: no space is left on the disk ({why}); free some, or name "
             "another folder with --store"
         )
-    if why is not None and "does not have a deterministic implementation" in why:
+    if why is not None and alert_in(why) is not None:
         raise NotPossibleHere(
             f"{label}: mode strict needs a deterministic implementation of every operation, and "
             f"on this device neither PyTorch nor this lab has one for one of them ({why}); run "

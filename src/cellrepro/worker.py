@@ -420,9 +420,10 @@ def _write_tiff(path: Path, array: Any) -> None:
 
 def without_substitute(spec: Spec) -> list[str]:
     """The substitutes to leave out: that of the operation left loose, if it has one."""
-    from cellrepro.control.substitutes import SUBSTITUTES
+    from cellrepro.control.substitutes import SUBSTITUTES, base_name
 
-    return [op for item in SUBSTITUTES for op in item.replaces if op == spec.loose]
+    loose = None if spec.loose is None else base_name(spec.loose)
+    return [op for item in SUBSTITUTES for op in item.replaces if op == loose]
 
 
 @contextmanager

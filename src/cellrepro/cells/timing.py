@@ -17,6 +17,7 @@ from typing import Any
 
 from cellrepro.cells.images import LabelledImage
 from cellrepro.cells.training import WEIGHT_DECAY, Loop, none_trainable, trainable
+from cellrepro.control.alerts import alert_in
 from cellrepro.control.determinism import mode_in_force
 from cellrepro.control.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput
@@ -111,12 +112,13 @@ class SideBySide:
         try:
             return self._timed(variant)
         except RuntimeError as error:
-            if variant != "others" or "deterministic implementation" not in str(error):
+            alert = alert_in(str(error))
+            if variant != "others" or alert is None:
                 raise
             self._others_only_warns = True
             self.notes.append(
                 "others: PyTorch's switch stops at an operation without a deterministic "
-                f"implementation ({str(error).split(' does not have')[0]}), so it only warns here"
+                f"implementation ({alert}), so it only warns here"
             )
             return self._timed(variant)
 

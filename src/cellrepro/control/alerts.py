@@ -20,11 +20,30 @@ from cellrepro.errors import NotPossibleHere
 LIBRARIES = ("libtorch_cpu.so", "libtorch_cuda.so")
 """Where alerts were found up to PyTorch 2.15; the second is absent from CPU builds."""
 
-_SAYS = (
-    re.compile(r"^(?P<alert>\S.*?) does not have a deterministic implementation"),
-    re.compile(r"^(?P<alert>\S.*?) defaults to a non-deterministic algorithm"),
-    re.compile(r"\buses (?P<alert>CuBLAS) and you have CUDA"),
+_SAYS = re.compile(
+    "|".join(
+        # Pasted text may be wrapped anywhere, within a word too.
+        r"\s*".join(re.escape(letter) for letter in phrase if letter != " ")
+        for phrase in (
+            "does not have a deterministic implementation",
+            "defaults to a non-deterministic algorithm",
+            "uses CuBLAS and you have CUDA",
+        )
+    )
 )
+
+
+def before_alert(text: str) -> str | None:
+    """What stands before PyTorch's words for an alert and ends with its name; else none.
+
+    This alone decides whether a warning, an error, or a text that holds one is about determinism.
+    """
+    said = _SAYS.search(text)
+    if said is None:
+        return None
+    if said[0].startswith("uses"):
+        return "CuBLAS"
+    return text[: said.start()].strip() or None
 
 
 def alert_in(message: str) -> str | None:
@@ -34,11 +53,14 @@ def alert_in(message: str) -> str | None:
     --------
     >>> alert_in("put_ does not have a deterministic implementation, but you set ...")
     'put_'
+    >>> alert_in("a.py:3: UserWarning: put_ does not have a deterministic implementation")
+    'put_'
     """
-    for pattern in _SAYS:
-        if found := pattern.search(message.strip()):
-            return found["alert"]
-    return None
+    before = before_alert(message)
+    if before is None:
+        return None
+    name = before.rpartition(": ")[2]
+    return name if re.fullmatch(r"\w+( \w+)*", name) else name.split()[-1]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ every line; `unknown_alerts` says what the installed PyTorch knows beyond it.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -13,7 +14,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cellrepro.control.alerts import Documented, Installed, alert_in, installed
+from cellrepro.control.alerts import Documented, Installed, before_alert, installed
+from cellrepro.control.substitutes import base_name as base_name
 from cellrepro.errors import BadInput
 
 DEVICES = ("cpu", "cuda", "mps")
@@ -55,30 +57,6 @@ class Entry(BaseModel):
         return self
 
 
-def base_name(op: str) -> str:
-    """An operation without namespace, overload, and the marks of its variants.
-
-    Raises
-    ------
-    BadInput
-        If nothing is left.
-
-    Examples
-    --------
-    >>> [base_name(op) for op in ("aten.index_put.default", "index_put_", "_index_put_impl_")]
-    ['index_put', 'index_put', 'index_put']
-    """
-    name = op.strip().replace("::", ".") if isinstance(op, str) else ""
-    name = name.removeprefix("torch.ops.").removeprefix("aten.").split(".")[0].strip("_")
-    name = name.removesuffix("_impl")
-    if not name:
-        raise BadInput(
-            f"{op!r} is not the name of an operation; expected one such as "
-            "'aten.index_put.default' or 'index_put_'"
-        )
-    return name
-
-
 def _raw() -> Any:
     text = resources.files("cellrepro.control") / "nondeterministic.yaml"
     return yaml.safe_load(text.read_text(encoding="utf-8"))
@@ -101,26 +79,34 @@ def taken_from() -> dict[str, str]:
     return {name: str(value) for name, value in _raw()["taken_from"].items()}
 
 
-def lookup(alert_or_message: str) -> Entry | None:
+def lookup(text: str) -> Entry | None:
     """What is known of an alert.
 
     Parameters
     ----------
-    alert_or_message : str
-        The alert's name, or the whole warning or error in which PyTorch names it.
+    text : str
+        The alert's name, or any text with the warning or error in which PyTorch names it, as it
+        was pasted: time, file and category before it, lines wrapped anywhere.
 
     Returns
     -------
     Entry or None
-        None if the message is about something else, or the alert is newer than the data.
+        None if the text is about something else, or the alert is newer than the data.
 
     Examples
     --------
-    >>> lookup("put_ does not have a deterministic implementation, but you set ...").kind
+    >>> lookup("a.py:3: UserWarning: put_ does not have a deterministic implementation").kind
     'error'
     """
-    name = alert_in(alert_or_message) or alert_or_message.strip()
-    return next((entry for entry in entries() if entry.alert == name), None)
+    before = before_alert(text)
+    fitting = []
+    for entry in entries():
+        if entry.alert is None:
+            continue
+        letters = r"\s*".join(re.escape(letter) for letter in entry.alert if letter != " ")
+        if text.strip() == entry.alert or (before and re.search(rf"(?<!\w){letters}$", before)):
+            fitting.append(entry)
+    return max(fitting, key=lambda entry: len(entry.alert or ""), default=None)
 
 
 def for_operation(op: str, device: str) -> Entry | None:

@@ -378,27 +378,49 @@ def for_operation(op: str, source: str | None) -> Substitute | None:
         file = PurePath(*item.module.split(".")).with_suffix(".py").parts
         here = parts[-len(file) :] == file or parts[-len(own) :] == own
         function = place["function"].rpartition(".")[2]
-        if here and function == item.attribute and _operation(op) in item.replaces:
+        if here and function == item.attribute and base_name(op) in item.replaces:
             return item
     return None
 
 
-def _operation(op: str) -> str:
-    """The bare name of an operation.
+def base_name(op: str) -> str:
+    """The one name under which an operation is looked up, however it is written.
+
+    Without namespace, overload and device, without the marks of its variants (in place, unsafe,
+    implementation). An operation of another namespace than PyTorch's own keeps that.
+
+    Raises
+    ------
+    BadInput
+        If nothing is left.
 
     Examples
     --------
-    >>> [_operation(op) for op in ("aten::index_put_", "aten._index_put_impl_.default")]
-    ['index_put', 'index_put']
+    >>> spellings = ("aten.index_put.default", "index_put_", "aten::_index_put_impl_")
+    >>> {base_name(op) for op in (*spellings, "_unsafe_index_put", "torch.ops.aten.index_put")}
+    {'index_put'}
+    >>> base_name("upsample_linear1d_backward_out_cuda"), base_name("lab.sum.default")
+    ('upsample_linear1d_backward', 'lab.sum')
     """
-    name = op.removeprefix("torch.ops.").replace("::", ".").removeprefix("aten.")
-    name = name.partition(".")[0].strip("_").removeprefix("unsafe_").removesuffix("_impl")
-    return re.sub(r"(_out)?_(cpu|cuda|mps)$", "", name)
+    text = op.strip() if isinstance(op, str) else ""
+    parts = text.replace("::", ".").removeprefix("torch.ops.").split(".")
+    named = parts[0] == "aten" or "::" in text or len(parts) > 2
+    space = parts.pop(0) if named else "aten"
+    name = parts[0]
+    if space == "aten":
+        name = name.strip("_").removeprefix("unsafe_").removesuffix("_impl")
+        name = re.sub(r"(_out)?_(cpu|cuda|mps)$", "", name)
+    if not name or not space:
+        raise BadInput(
+            f"{op!r} is not the name of an operation; expected one such as "
+            "'aten.index_put.default' or 'index_put_'"
+        )
+    return name if space == "aten" else f"{space}.{name}"
 
 
 def _chosen(without: Collection[str]) -> Iterator[Substitute]:
     known = sorted({op for item in SUBSTITUTES for op in item.replaces})
-    loose = set() if isinstance(without, str) else {_operation(op) for op in without}
+    loose = set() if isinstance(without, str) else {base_name(op) for op in without}
     if isinstance(without, str) or not loose <= set(known):
         raise BadInput(
             f"without is {without!r}; expected a set of operations that have a substitute: "

@@ -13,6 +13,7 @@ from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.spread import Spread, share_text
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.control import determinism, profiles
+from cellrepro.control.alerts import alert_in
 from cellrepro.errors import NotPossibleHere
 from cellrepro.record import host
 from cellrepro.record.digests import value_digest
@@ -210,7 +211,7 @@ def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
             "run": repeat.name,
             "phase": record.phase,
             "times": record.count,
-            "about determinism": "yes" if is_about_determinism(record.message) else "no",
+            "about determinism": "no" if alert_in(record.message) is None else "yes",
             **_place(record.place),
             "message": record.message.split(". ")[0],
             "raised at": f"{'/'.join(record.file.split('/')[-2:])}:{record.line}",
@@ -235,19 +236,6 @@ def _place(place: PlaceRecord | None) -> dict[str, str]:
         "module": place.module or "-",
         "source line": place.source or "-",
     }
-
-
-def is_about_determinism(message: str) -> bool:
-    """Whether a warning is one of PyTorch's about operations without a deterministic way.
-
-    Examples
-    --------
-    >>> is_about_determinism("put_ does not have a deterministic implementation, but you set ...")
-    True
-    >>> is_about_determinism("Deterministic behavior was enabled, but this operation uses CuBLAS")
-    True
-    """
-    return "determinis" in message.lower()
 
 
 def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
