@@ -3,7 +3,7 @@
 Reads PyTorch's page on ``torch.use_deterministic_algorithms`` and, on Linux for x86-64, its
 compiled libraries; nothing is executed. With LIBRARY, reads those files instead, such as the
 libtorch_cuda.so of a wheel that is not installed. The exit code is 1 if something is missing from
-src/cellrepro/control/nondeterministic.yaml.
+src/cellrepro/control/nondeterministic.yaml, and 3 if not everything could be read, or no alert was.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ def main() -> int:
     for alert in missing:
         if alert in found.alerts:
             print("\n" + ENTRY.format(alert=alert, version=found.torch.split("+")[0]))
+    if not missing and (found.not_read or not found.alerts):
+        print("incomplete: that nothing is missing among what was read proves nothing of the rest")
+        return 3
     return 1 if missing else 0
 
 

@@ -299,7 +299,7 @@ def test_results_are_written_after_every_check(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [("passed", 0), ("seen", 0), ("failed", 1), ("skipped", 1)]
+    ("status", "code"), [("passed", 0), ("seen", 1), ("failed", 1), ("skipped", 1)]
 )
 def test_exit_code(status, code, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_checks, "CHECKS", some_checks(one=lambda lab: {"status": status}))
@@ -318,7 +318,7 @@ def test_a_check_that_would_take_too_long_is_not_begun(tmp_path, monkeypatch):
 def test_what_is_not_installed_is_no_error(monkeypatch, tmp_path):
     checks = some_checks(
         one=lambda lab: gpu_checks.needs("json", "no_such_module"),
-        two=lambda lab: {"status": "seen"},
+        two=lambda lab: {"status": "passed"},
     )
     monkeypatch.setattr(gpu_checks, "CHECKS", checks)
     assert gpu_checks.carry_out(some_lab(), ["one", "two"], tmp_path / "out.json") == 0

@@ -604,6 +604,13 @@ def test_the_script_prints_what_is_missing(compile_library):
     assert "not read: 2 calls in" in done.stdout
 
 
+@linux_only
+def test_nothing_missing_of_nothing_is_no_good_news(compile_library):
+    done = run_script(compile_library("-O1", source="int f(int x) { return x + 1; }"))
+    assert done.returncode == 3
+    assert "incomplete: that nothing is missing" in done.stdout
+
+
 def test_the_script_refuses_other_files(tmp_path):
     path = tmp_path / "lib.so"
     path.write_bytes(b"MZ".ljust(100))
