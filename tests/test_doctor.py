@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cellrepro import child, doctor
-from cellrepro.control import profiles
+from cellrepro import child, doctor, pasted
+from cellrepro.control import knowledge, profiles
 from cellrepro.doctor import diagnose
 from cellrepro.errors import BadInput, NotPossibleHere
 
@@ -211,3 +211,62 @@ def test_refusals(monkeypatch, parameters, expected):
     monkeypatch.setattr(child.subprocess, "Popen", refuse)
     with pytest.raises(BadInput, match=expected):
         diagnose(quiet=True, **parameters)
+
+
+# -- a pasted warning ----------------------------------------------------------------------
+
+PUT = """2026-11-22 07:32:11 /home/me/my model.py:12: UserWarning: put_ does not have a determin
+istic implementation, but you set 'torch.use_deterministic_algorithms(True, warn_only=True)'."""
+
+
+def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
+    """Cellpose's training calls no put_."""
+    answer = command("doctor", "--mode", "warn", "--warning", PUT, "--json")
+    assert answer.code == 0, answer.err
+    document = answer.json
+    assert {"host", "profile", "findings", "ok", "warning"} <= document.keys()
+    told = document["warning"]
+    assert (told["op"], told["affects"], document["ok"]) == ("put_", False, True)
+    assert "thread that writes last" in told["meaning"]
+    assert told["why"] == "a training step of tiny calls none of: put."
+    assert "index_put" in told["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode", "affects", "why"),
+    [
+        ({}, "fast", True, "mode fast fixes nothing but the seeds"),
+        ({}, "warn", True, "mode warn only warns of it"),
+        ({}, "strict", False, "it went through"),
+        ({"stopped": "put_"}, "strict", True, "mode strict stops: put_"),
+        ({"own": {}}, "strict", False, "puts a substitute in its place"),
+        ({"fast": {}}, "fast", False, "calls none of: put"),
+        ({"fast": {}, "elsewhere": " on the CPU"}, "fast", None, "calls none of: put"),
+    ],
+    ids=["fast", "warn", "strict", "stopped", "substituted", "not called", "another device"],
+)
+def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
+    step = {"fast": {"put": ["a.py:3"]}, "own": {"put": ["a.py:3"]}, "stopped": None}
+    seen = {**step, "elsewhere": "", **changes}
+    found = pasted._affects(knowledge.lookup("put_"), seen, mode, "tiny")
+    assert found[0] is affects
+    assert why in found[1]
+
+
+def test_a_warning_of_another_device_changes_nothing_here(monkeypatch):
+    monkeypatch.setattr(child, "call", None)  # no process is needed to say so
+    found = pasted.explain_warning("scatter_add_cuda_kernel", profile="cpu")
+    assert found.affects is False
+    assert found.why == "it concerns cuda, and profile cpu computes on cpu."
+
+
+def test_a_warning_newer_than_the_list_is_one_all_the_same(monkeypatch):
+    monkeypatch.setattr(child, "call", None)
+    found = pasted.explain_warning("new_op does not have a deterministic implementation, but")
+    assert (found.op, found.affects) == ("new_op", None)
+
+
+def test_text_that_is_no_warning_of_determinism_is_refused(invoke):
+    answer = invoke("doctor", "--warning", "images are read in a deterministic order")
+    assert answer.code == 2
+    assert "is no warning of PyTorch about determinism; expected one that says" in answer.err

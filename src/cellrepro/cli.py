@@ -101,11 +101,37 @@ def doctor(
     profile: ProfileOption = "cpu",
     mode: ModeOption = "strict",
     seed: SeedOption = 0,
+    warning: Annotated[
+        str | None, typer.Option(help="explain this warning of PyTorch instead, as it was pasted")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="with --warning: whose training it came from")
+    ] = "tiny",
+    store: StoreOption = "outputs",
     as_json: JsonOption = False,
 ) -> int:
     """Say what of this host, process and profile is not reproducible, and the remedy."""
-    from cellrepro.doctor import diagnose
+    from cellrepro.control import profiles
+    from cellrepro.doctor import Finding, diagnose
+    from cellrepro.pasted import explain_warning
+    from cellrepro.record import host
 
+    if warning is not None:
+        explained = explain_warning(warning, profile=profile, mode=mode, model=model, store=store)
+        finding = Finding(
+            "info" if explained.affects is False else "warning",
+            explained.meaning,
+            explained.remedy,
+        )
+        document = {
+            "host": host.host(),
+            "profile": {**profiles.load(profile).model_dump(mode="json"), "mode": mode},
+            "findings": [asdict(finding)],
+            "ok": explained.affects is False,
+            "warning": asdict(explained),
+        }
+        _answer(as_json, document, lambda: [explained.sentence()])
+        return 0
     found = diagnose(profile=profile, mode=mode, seed=seed)
     document = asdict(found)
     del document["exit_code"]
