@@ -9,6 +9,7 @@ import textwrap
 import warnings
 import weakref
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,9 +26,12 @@ from cellrepro.control.determinism import mode_in_force
 from cellrepro.control.seeding import seeded
 from cellrepro.errors import BadInput
 from cellrepro.record import replay
-from cellrepro.record.audit import Audit, AuditedOp, Auditor, audit
+from cellrepro.record.audit import Audit, AuditedOp, Auditor, could_miss
 from cellrepro.record.bits import Bits, difference, same_bits
 from cellrepro.record.operations import Call, Observer
+
+audit = partial(cellrepro.audit, steps=1, replays=2, suspects=0)
+"""As few as the planted counts below need."""
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "generators_free"),
@@ -219,7 +223,9 @@ def test_one_call_in_a_hundred_takes_a_hundred_replays():
     found = audit(lambda: op("ulp")(value), replays=2)
     assert found.ops == ()
     assert found.sentence() == (
-        "no operation flips, over 1 steps: 1 operations of 1 kinds, 2 replays at 1 threads"
+        "no operation flips, over 1 steps: 1 operations of 1 kinds, 2 replays at 1 threads; a "
+        "chance of other bits above 78 % in all others (at least 2 replays each) would have been "
+        "seen with 95 % certainty"
     )
     hidden.reset(every=100)
     assert only(audit(lambda: op("ulp")(value), replays=100)).flips == 1
@@ -683,8 +689,8 @@ def test_counts():
     }
     assert found.not_replayed == {"aten.view.default": 3}
     assert (found.n_steps, found.n_calls, found.n_replayed, found.n_replays) == (3, 12, 9, 36)
-    assert found.sentence() == (
-        "no operation flips, over 3 steps: 9 operations of 3 kinds, 36 replays at 1 threads"
+    assert found.sentence().startswith(
+        "no operation flips, over 3 steps: 9 operations of 3 kinds, 36 replays at 1 threads; "
     )
 
 
@@ -743,7 +749,7 @@ def test_nothing_of_the_step_is_held():
 
 
 def test_the_audit_is_part_of_the_package():
-    assert cellrepro.audit is audit
+    assert cellrepro.audit.__module__ == "cellrepro.record.audit"
 
 
 @pytest.mark.parametrize(
@@ -776,7 +782,8 @@ def test_sentence_of_a_culprit():
         "aten.index_put.default, backward of a.b (x.py:3 in f): 1 of 4 replays gave other bits, "
         "largest difference 2e-09; PyTorch does not warn of it; substitute: rel-pos-gather"
     )
-    found = Audit((culprit,), 1, 5, 4, 8, {"aten.index_put.default": 4}, {}, 2, 0.1)
+    kinds = {"aten.index_put.default": 4}
+    found = Audit((culprit,), 1, 5, 4, 8, kinds, {}, {}, 0, (), 2, 0.1)
     assert found.sentence().startswith("aten.index_put.default: other bits from equal inputs, over")
 
 
@@ -938,7 +945,8 @@ def test_an_operation_of_pytorchs_own_is_found():
         except TypeError:
             library.impl("relu", relu, "CPU")
         net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
-        found = audit(lambda: net(torch.ones(2, 3)).sum().backward())
+        step = lambda: net(torch.ones(2, 3)).sum().backward()
+        found = audit(step, steps=1, replays=2)
         print(json.dumps([(op.op, op.module, op.flips, op.n_elements) for op in found.ops]))
     """)
     assert found == [["aten.relu.default", "1", 1, 1]]
@@ -1021,9 +1029,246 @@ def test_what_is_documented_to_race_is_asked_more_often():
     assert found.n_replays == 2 * found.n_replayed + 5 * found.kinds["aten.index_put.default"]
     assert found.kinds["aten.index_put.default"] == 1
     assert audit(step, replays=2, threads=1).n_replays == 2 * found.n_replayed
+    assert found.replays["aten.index_put.default"] == 7
 
 
 @pytest.mark.parametrize("suspects", [-1, 1.5, True, None])
 def test_suspects_are_a_count(suspects):
     with pytest.raises(BadInput, match=r"suspects is .*; expected a whole number, 0 or more"):
         audit(lambda: None, suspects=suspects)
+
+
+# -- memory that nobody has written --------------------------------------------------------
+
+
+class ReadsForward(nn.Module):
+    def forward(self, x):
+        return x * torch.empty_like(x)  # planted
+
+
+class ReadsBackward(nn.Module):
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient + gradient.new_empty(gradient.shape)  # planted
+
+    def forward(self, x):
+        return self.Doubled.apply(x)
+
+
+def trained(net):
+    """A step of a training, with what it learns from."""
+    optimizer = torch.optim.AdamW(net.parameters())
+    batch = torch.ones(2, 6)
+
+    def step():
+        optimizer.zero_grad()
+        net(batch).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("reader", "op", "phase"),
+    [
+        (ReadsForward, "aten.empty_like.default", "forward"),
+        (ReadsBackward, "aten.new_empty.default", "backward"),
+    ],
+)
+def test_a_module_that_reads_what_nobody_wrote_is_found(reader, op, phase):
+    """Though each of its operations repeats; by its line, and by what read it."""
+    found = audit(trained(nn.Sequential(nn.Linear(6, 6), reader(), nn.Linear(6, 1))), steps=3)
+    culprit = only(found)
+    assert (culprit.op, culprit.module, culprit.phase) == (op, "1", phase)
+    name, _, line = culprit.source.partition(":")
+    assert name == "test_audit.py"
+    assert "# planted" in SOURCE[int(line.split()[0]) - 1]
+    assert (culprit.calls, culprit.flips, culprit.replays) == (3, 3, 3)
+    assert (culprit.n_elements, culprit.warned, culprit.substitute) == (12, False, None)
+    assert culprit.read_by.startswith(("aten.mul.Tensor, forward of 1", "aten.add.Tensor, backw"))
+    assert "a result comes from memory that nobody has written" in found.sentence()
+
+
+SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
+
+
+def grown():
+    x = torch.ones(3)
+    return x.resize_(5).sum()
+
+
+def padded(rows):
+    """Three of five rows are written, and some are used."""
+    x = torch.empty(5, 2)
+    x[:3].copy_(torch.ones(3, 2))
+    y = x * 2
+    return y[:rows].sum() + y[:rows].max()
+
+
+@pytest.mark.parametrize(
+    ("step", "reader"),
+    [
+        (lambda: torch.empty(4).sum(), "sum"),
+        (lambda: torch.empty(1).item(), "_local_scalar_dense"),
+        (lambda: torch.empty(4, dtype=torch.int32) // 2, "floor_divide"),
+        (lambda: torch.empty(4, dtype=torch.bool).any(), "any"),
+        (lambda: torch.empty(4, dtype=torch.complex64).abs(), "abs"),
+        (lambda: torch.empty(4, dtype=torch.bfloat16).softmax(0), "_softmax"),
+        (lambda: torch.empty(4).gt(0).nonzero(), "gt"),
+        (lambda: torch.empty(4).add_(1), "add_"),
+        (lambda: torch.empty_strided((2, 2), (1, 4)) * 0, "mul"),
+        (lambda: torch.stack([torch.ones(2), torch.empty(2)]), "stack"),
+        (lambda: torch.multinomial(torch.empty(4).abs_().clamp(0.1, 1), 1), "abs_"),
+        (lambda: padded(4), "mul"),
+        (grown, "sum"),
+    ],
+    ids=[
+        *("float", "number", "whole", "truth", "complex", "half", "size", "in place", "times 0"),
+        *("one of two", "drawn by it", "padding", "resized"),
+    ],
+)
+def test_every_way_to_read_it_is_found(step, reader):
+    generator = torch.get_rng_state()
+    culprit = only(audit(step))
+    assert culprit.read_by.split(",")[0].split(".")[1] == reader
+    assert culprit.op.startswith(("aten.empty", "aten.resize_"))
+    assert len(torch.get_rng_state()) == len(generator)
+
+
+def by_numpy():
+    x = torch.empty(4)
+    x.numpy()[:] = np.arange(1, 5)  # which PyTorch does not dispatch
+    return x * 2
+
+
+def overwritten():
+    x = torch.empty(3)
+    return x.copy_(torch.ones(3)) * 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        overwritten,
+        lambda: torch.mul(torch.ones(3), 2, out=torch.empty(3)).sum(),
+        lambda: torch.cat([torch.ones(3), torch.ones(2)], out=torch.empty(5)).sum(),
+        lambda: torch.empty(50).bernoulli_(0.5).sum(),
+        lambda: torch.empty(50).normal_().mean(),
+        lambda: torch.zeros_like(torch.empty(3)).sum(),
+        lambda: torch.empty(3, 4).shape,
+        lambda: torch.where(torch.ones(3) > 0, torch.ones(3), torch.empty(3)).sum(),
+        lambda: torch.empty(0).resize_(3).fill_(1).sum(),
+        lambda: torch.empty_strided((2, 2), (1, 3)).zero_().add_(1).sum(),
+        lambda: torch._foreach_add_([torch.empty(3).zero_(), torch.ones(2)], 1),
+        lambda: padded(3),
+        lambda: nn.Linear(6, 6)(torch.ones(2, 6)).sum().backward(),
+        by_numpy,
+    ],
+    ids=[
+        *("copied", "out", "cat out", "drawn", "normal", "shape of it", "shape", "masked", "grown"),
+        *("strided", "list", "padding", "initialised", "NumPy"),
+    ],
+)
+def test_memory_that_is_written_before_it_is_read_is_left_alone(step):
+    found = audit(step)
+    assert found.ops == ()
+    assert found.n_followed > 0
+    assert not [op for op in found.not_replayed if "raised" in op or "not followed" in op]
+
+
+def test_of_two_the_one_that_matters_is_named():
+    """What is copied over is clean, whatever is copied into it."""
+
+    def step():
+        clean = torch.empty(3)
+        clean.copy_(torch.ones(3) + torch.empty_like(clean))
+        return clean.sum()
+
+    found = audit(step)
+    assert only(found).op == "aten.empty_like.default"
+    assert found.n_followed == 2
+
+
+def test_a_faulty_training_is_followed_without_being_touched():
+    """Its own memory stays: zeros here, as fresh memory often is, and the weights as without."""
+
+    class Zeros(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            return made.zero_() if func is torch.ops.aten.empty_like.default else made
+
+    ends = []
+    for watched in (False, True):
+        with seeded(3), Zeros():
+            net = nn.Sequential(nn.Linear(6, 6), ReadsForward(), nn.Linear(6, 1), nn.Dropout())
+            step = trained(net)
+            if watched:
+                assert only(audit(step)).op == "aten.empty_like.default"
+            else:
+                step()
+            ends.append([*(p.detach().clone() for p in net.parameters()), torch.rand(3)])
+    assert all(same_bits(a, b) for a, b in zip(*ends, strict=True))
+
+
+def test_memory_that_pytorch_fills_is_the_same_every_time():
+    with mode_in_force("strict"):
+        torch.utils.deterministic.fill_uninitialized_memory = True  # which the mode puts back
+        found = audit(lambda: torch.empty(4).sum())
+    assert (found.ops, found.n_followed) == ((), 0)
+
+
+# -- what could have been missed -----------------------------------------------------------
+
+
+def test_the_answer_says_what_it_could_have_missed():
+    """For what is documented to race, and for the others."""
+    table = torch.randn(9, 4, requires_grad=True)
+    rows = torch.tensor([0, 0, 1])
+
+    def step():
+        table.grad = None
+        (table[rows] @ torch.ones(4, 1)).sum().backward()
+
+    found = cellrepro.audit(step, threads=1)
+    race, others = found.groups
+    assert (race.n_places, race.least_replays) == (1, 600)
+    assert race.could_miss == pytest.approx(1 - 0.05 ** (1 / 600))
+    assert others.least_replays == 24
+    assert others.n_places >= len(found.kinds) - 1
+    assert (
+        "a chance of other bits above 0.5 % in what is documented to race (at least 600 replays "
+        "each) or 12 % in all others (at least 24 replays each) would have been seen with 95 %"
+    ) in found.sentence()
+
+
+@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.9, 0.1), (0.4, 0.3, 0.3), (0.99, 0.01)])
+def test_a_chance_that_could_be_missed_is_missed_in_one_of_twenty_at_most(chances):
+    """All replays equal the first in sum(p ** (r + 1)) of the cases."""
+    others = 1 - max(chances)
+    n = next(n for n in range(1, 10_000) if could_miss(n) <= others)
+    assert sum(p ** (n + 1) for p in chances) <= 0.05
+    assert could_miss(n + 1) < could_miss(n)
+
+
+def test_a_race_that_flips_in_half_of_its_executions_is_not_missed():
+    """Two executions missed it in every second trial; the defaults are the command's, too."""
+    coin = random.Random(7)  # the audit puts the global generators back
+    n_missed = {"two executions": 0, "defaults": 0}
+
+    class Halves(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            return made + coin.getrandbits(1) if func is torch.ops.aten.cos.default else made
+
+    for _ in range(40):
+        with Halves():
+            two = audit(lambda: x().cos(), replays=1)
+            n_missed["two executions"] += not two.ops
+            n_missed["defaults"] += not cellrepro.audit(lambda: x().cos()).ops
+    assert n_missed["two executions"] > 10
+    assert n_missed["defaults"] == 0

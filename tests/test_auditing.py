@@ -1,15 +1,16 @@
 """The audit of Cellpose's training on a folder: what flips, where, and what it does."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 import cellrepro
-from cellrepro import child
-from cellrepro.auditing import Row, TrainingAudit, audit_training
-from cellrepro.cli import _audit_document, _audit_lines
+from cellrepro import auditing, child
+from cellrepro.auditing import Row, TrainingAudit, audit_training, with_effects
+from cellrepro.cli import _audit_document, _audit_lines, _effect_lines
 from cellrepro.effects import Effect, between
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.record.store import Store
 
 PLACE = "segment_anything/modeling/image_encoder.py"
@@ -27,6 +28,7 @@ ROW = {
     "calls": 6,
     "reason": "threads add in any order",
     "remedy": "mode strict",
+    "seen": "3 of 24 replays gave other bits",
 }
 EFFECT = {
     "op": "index_put",
@@ -86,6 +88,20 @@ def test_fast_names_the_gather_of_the_position_table(fast):
     assert (document["mode"], document["threads"]) == ("fast", 2)
 
 
+def test_an_audit_sees_real_updates_and_says_what_it_could_have_missed(fast):
+    """In Cellpose's first epoch the learning rate is 0 and nothing is trained."""
+    document = fast[0].json
+    assert len(document["learning_rates"]) == document["n_steps"] == 3
+    assert min(document["learning_rates"]) > 0
+    assert document["n_moved"] > 100_000
+    race, others = document["groups"]
+    assert race["least_replays"] >= 600
+    assert others["least_replays"] >= 8
+    assert race["could_miss"] < 0.005 < others["could_miss"] < 0.32
+    assert "would have been seen with 95 % certainty" in document["sentence"]
+    assert document["n_followed"] > 0  # Cellpose's augmentation and backward hand some out
+
+
 def test_an_audit_without_effect_stores_nothing(fast):
     assert not fast[1].exists()
 
@@ -95,6 +111,7 @@ def test_strict_finds_none(small_data, tmp_path, command):
     assert answer.code == 0, answer.err
     document = answer.json
     assert document["ops"] == []
+    assert document["n_followed"] > 0
     assert document["n_replays"] > 1000
     assert len(document["kinds"]) > 30
     assert "no operation flips" in document["sentence"]
@@ -163,23 +180,29 @@ def audit_of(*rows, warnings=()):
         n_calls=100,
         n_replayed=50,
         n_replays=200,
+        n_followed=0,
         threads=2,
         kinds={"aten.mm.default": 50},
+        replays={"aten.mm.default": 200},
         not_replayed={"aten.view.default": 50},
+        groups=[],
+        learning_rates=[1e-4],
+        n_moved=1000,
         seconds={"plain": 0.1, "audited": 0.4},
         sentence="index_put flips",
     )
 
 
 def test_an_audit_in_words():
-    text = "\n".join(_audit_lines(audit_of(Row(**ROW, effect=Effect(**EFFECT)))))
+    found = audit_of(Row(**ROW, effect=Effect(**EFFECT)))
+    text = "\n".join(_audit_lines(found))
     assert "aten.index_put.default, backward of encoder.blocks.0.attn" in text
     assert f"{PLACE}:322 in get_rel_pos" in text
     assert "3 of 24 replays gave other bits" in text
     assert "PyTorch does not warn of it" in text
     assert "substitute rel-pos-gather" in text
-    assert "effect: index_put: 3 different weights" in text
     assert text.endswith("index_put flips")
+    assert _effect_lines(found)[0].startswith("effect: index_put: 3 different weights")
 
 
 def test_a_warning_without_a_flip_is_said_to_be_one():
@@ -197,6 +220,61 @@ def test_the_document_carries_the_effect():
     assert first["effect"]["n_masks"] == 2
     assert first["effect_sentence"].startswith("index_put: 3 different weights")
     assert (second["effect"], second["effect_sentence"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (NotPossibleHere("no space is left on the disk"), "no space is left on the disk"),
+        (child.RunFailed("train failed"), "train failed"),
+        (KeyError("weights"), "KeyError: 'weights'"),
+    ],
+)
+def test_a_failed_effect_costs_neither_the_audit_nor_the_others(monkeypatch, error, reason):
+    """What was found is kept, each with its effect or the reason why there is none."""
+
+    def measured(data, op, **parameters):
+        assert parameters["seed"] == 5
+        if "index_put" in op:
+            raise error
+        return Effect(**{**EFFECT, "op": op})
+
+    monkeypatch.setattr(auditing, "effect", measured)
+    spec = {"mode": "fast", "profile": "cpu", "seed": 5, "data_seed": 1, "epochs": 2}
+    memory = {**ROW, "op": "aten.empty.memory_format", "read_by": "aten.add.Tensor"}
+    before = replace(
+        audit_of(Row(**ROW), Row(**{**ROW, "op": "aten.put_.default"}), Row(**memory)),
+        spec=SimpleNamespace(**spec, batch_size=1),
+    )
+    *_, found = with_effects(before, "data", repeats=2)
+    first, second, third = found.ops
+    assert (first.effect, first.no_effect_because) == (None, reason)
+    assert second.effect.n_masks == 2
+    assert third.no_effect_because.startswith("memory that nobody has written cannot be held")
+    assert [replace(row, effect=None, no_effect_because=None) for row in found.ops] == [*before.ops]
+    assert f"effect of aten.index_put.default: not known, {reason}" in _effect_lines(found)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["in words", "JSON"])
+def test_an_interrupted_effect_loses_nothing(monkeypatch, invoke, small_data, options):
+    """The audit is printed first; with --json it is printed all the same."""
+    found = replace(
+        audit_of(Row(**ROW)),
+        spec=SimpleNamespace(
+            mode="fast", profile="cpu", seed=0, data_seed=0, epochs=1, batch_size=1
+        ),
+    )
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(auditing, "audit_training", lambda *_, **__: found)
+    monkeypatch.setattr(auditing, "effect", interrupted)
+    answer = invoke("audit", small_data, "--effect", 2, *options)
+    assert answer.code == 130
+    assert "3 of 24 replays gave other bits" in answer.out
+    if options:
+        assert answer.json["ops"][0]["op"] == "aten.index_put.default"
 
 
 # -- effect --------------------------------------------------------------------------------

@@ -77,8 +77,13 @@ def audit_of(*rows, warnings=()):
         n_replayed=50,
         n_replays=200,
         threads=2,
+        n_followed=0,
         kinds={"aten.mm.default": 38, OP: 6, "aten.put_.default": 6},
+        replays={"aten.mm.default": 38, OP: 6 * 20, "aten.put_.default": 6 * 7},
         not_replayed={},
+        groups=[],
+        learning_rates=[1e-4],
+        n_moved=1000,
         seconds={"plain": 0.1, "audited": 0.4},
         sentence="some sentence",
     )
@@ -170,13 +175,13 @@ def test_a_warning_at_the_same_place_is_not_listed_twice():
 
 def test_a_warning_without_a_flip_says_over_how_many_replays():
     (one,) = moving.culprits(audit_of(warnings=(warned(),)))
-    assert (one.flips, one.replays) == (0, 24)  # 6 calls of put_, 4 replays each
-    assert "0 of 24" in moving.culprit_table([one]).loc["replays that gave other bits"].item()
+    assert (one.flips, one.replays) == (0, 42)  # of put_ alone, not as many as all have on average
+    assert "0 of 42" in moving.culprit_table([one]).loc["replays that gave other bits"].item()
 
 
 def test_an_operation_that_was_only_tried_is_listed():
     (one,) = moving.culprits(audit_of(), {"index_put": effect(**NO_EFFECT)})
-    assert (one.flips, one.replays, one.warned) == (0, 24, False)
+    assert (one.flips, one.replays, one.warned) == (0, 120, False)
     assert one.substitute == "rel-pos-gather"
     assert one.source == "segment_anything/modeling/image_encoder.py in get_rel_pos"
     assert one.verdict == "no flip, no warning, no effect"
@@ -419,7 +424,7 @@ def test_a_row_for_each_operation():
         *("index_put", "backward of encoder.blocks.0.attn", "image_encoder.py:322 in get_rel_pos"),
         *("3 of 24", "56 %", "distance 2e-05", "120 ppm", "over 2 repeats", "rel-pos-gather"),
         *("≠ an effect without a warning", "Why: threads add in any order", "of a step (0.98 to"),
-        *("put", "mine.py:3 in forward", "0 of 24", "yes", "not measured", "use scatter"),
+        *("put", "mine.py:3 in forward", "0 of 42", "yes", "not measured", "use scatter"),
         "? a warning, and an effect not measured",
     ):
         assert expected in written

@@ -131,7 +131,7 @@ def _audited(network: Any, loop: Any) -> Iterator[None]:
     if not loop.at_epoch_start:
         yield
         return
-    with Auditor(replays=1, model=network):
+    with Auditor(replays=1, suspects=0, model=network):
         yield
 
 

@@ -148,11 +148,13 @@ def audit(
     batch_size: BatchSizeOption = 1,
     profile: ProfileOption = "cpu",
     mode: ModeOption = "fast",
-    steps: Annotated[int, typer.Option(help="training steps to audit")] = 3,
-    replays: Annotated[int, typer.Option(help="how often each operation is run again")] = 4,
+    steps: Annotated[int | None, typer.Option(help="training steps to audit; default 3")] = None,
+    replays: Annotated[
+        int | None, typer.Option(help="how often each operation is run again; default 8")
+    ] = None,
     suspects: Annotated[
-        int, typer.Option(help="how often those documented to race are run again, if more")
-    ] = 200,
+        int | None, typer.Option(help="how often those documented to race, if more; default 200")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads, instead of the profile's")
     ] = None,
@@ -167,8 +169,9 @@ def audit(
     as_json: JsonOption = False,
 ) -> int:
     """Replay every operation of training steps on equal inputs; report those that flip."""
-    from cellrepro.auditing import audit_training
+    from cellrepro.auditing import audit_training, check_effect_repeats, with_effects
 
+    check_effect_repeats(effect)
     found = audit_training(
         data,
         model=model,
@@ -181,12 +184,31 @@ def audit(
         replays=replays,
         suspects=suspects,
         threads=threads,
-        effect_repeats=effect,
         effect_epochs=epochs,
         images_per_epoch=images_per_epoch,
         store=store,
     )
-    _answer(as_json, _audit_document(found), lambda: _audit_lines(found))
+    if not as_json:
+        _answer(False, {}, lambda: _audit_lines(found))
+        sys.stdout.flush()
+    try:
+        if effect:
+            measured = with_effects(
+                found,
+                data,
+                repeats=effect,
+                images_per_epoch=images_per_epoch,
+                model=model,
+                profile=profile,
+                store=store,
+            )
+            for latest in measured:
+                found = latest
+    finally:  # also when it is interrupted: what was found is told
+        if as_json:
+            _answer(True, _audit_document(found), list)
+        elif effect:
+            _answer(False, {}, lambda: _effect_lines(found))
     return 1 if found.ops or not found.n_replays else 0
 
 
@@ -518,21 +540,30 @@ def _audit_document(found: TrainingAudit) -> dict[str, Any]:
     return document
 
 
+def _effect_lines(found: TrainingAudit) -> list[str]:
+    told = [
+        f"effect: {row.effect.sentence()}"
+        if row.effect
+        else f"effect of {row.op}: not known, {row.no_effect_because or 'not measured'}"
+        for row in found.ops
+    ]
+    return list(dict.fromkeys(told)) or ["effect: nothing flips, so there is none to measure"]
+
+
 def _audit_lines(found: TrainingAudit) -> list[str]:
+    from cellrepro.show.words import amount
+
     lines = []
     for row in found.ops:
         lines.append(f"{row.op}, {row.phase} of {row.module or 'no module'}")
         lines.append(f"    {row.source or 'no line of Python'}")
         lines.append(
-            f"    {row.flips} of {row.replays} replays gave other bits, up to {row.n_elements} "
-            f"elements, by {row.max_abs:.2g} at most; PyTorch "
+            f"    {row.seen}, in up to {amount(row.n_elements, 'element')}; PyTorch "
             + ("warns of it" if row.warned else "does not warn of it")
         )
         lines += [f"    {text}" for text in (row.reason, row.remedy) if text]
         if row.substitute:
             lines.append(f"    mode strict uses the substitute {row.substitute}")
-        if row.effect:
-            lines.append(f"    effect: {row.effect.sentence()}")
     flipping = {(row.op, row.module) for row in found.ops}
     for row in found.warnings:
         moved = "and flips" if (row.op, row.module) in flipping else "but none of its bits flipped"

@@ -204,7 +204,9 @@ class Look:
                 n_elements=first["n_elements"],
                 inputs="agree",
             )
-            return named, "race", replace(evidence, flips=first["flips"], n_asked=first["replays"])
+            # Reading memory that nobody has written repeats, and is no race.
+            judged = "race" if first["read_by"] is None else "fault"
+            return named, judged, replace(evidence, flips=first["flips"], n_asked=first["replays"])
         # Where threads may race, that none was seen to is no proof that none did.
         settled = evidence.ends_as in ("a", "b") and not self._may_race
         return place, "fault" if settled else "unexplained", evidence

@@ -2,7 +2,9 @@
 
 Every dispatched operation is run again on equal inputs and its outputs are compared bit by bit.
 In-place operations are run again on copies of what they overwrote; random ones with the generator
-put back. What is left to move are races between threads, atomic additions, and hardware.
+put back. What is left to move are races between threads, atomic additions, and hardware. Memory
+that nobody has written is followed besides (`cellrepro.record.unwritten`): its reader repeats, and
+the result changes from run to run all the same.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from cellrepro.errors import BadInput
 from cellrepro.record.bits import Bits, difference, same_bits
 from cellrepro.record.operations import Call, Observer, Place, Step, saying_at_once
 from cellrepro.record.replay import Before, Buffers, Plan, only_warns, quiet, wait
+from cellrepro.record.unwritten import Stretch, Unwritten
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,10 @@ class AuditedOp:
     calls : int
         How often it ran in the audited steps.
     flips : int
-        Replays that gave other bits than the first run.
+        Replays that gave other bits than the first run. Of an operation that hands out memory
+        nobody has written: how often a result was computed from what that held by chance.
     replays : int
-        Replays made.
+        Replays made; or how often such memory was handed out and followed.
     outputs : tuple of int
         Which outputs flipped; what it wrote in place counts as output 0, 1, … too.
     n_elements : int
@@ -56,6 +60,9 @@ class AuditedOp:
         Name of the substitute for it, see `cellrepro.control.substitutes`.
     reason, remedy : str
         From what PyTorch and cuDNN document, and what is known beyond it.
+    read_by : str or None
+        Of memory that nobody has written: the operation that first computed from it, its phase,
+        module and line; none for operations that were replayed.
     """
 
     op: str
@@ -72,6 +79,7 @@ class AuditedOp:
     substitute: str | None
     reason: str
     remedy: str
+    read_by: str | None = None
 
     def sentence(self) -> str:
         """What flips, where, and what helps."""
@@ -79,10 +87,81 @@ class AuditedOp:
         where = f"{self.phase} of {self.module or 'no module'}"
         line = f" ({self.source})" if self.source else ""
         helps = f"substitute: {self.substitute}" if self.substitute else self.remedy
+        why = f"; {self.reason}" if self.read_by is not None else ""
+        return f"{self.op}, {where}{line}: {self.seen()}{why}; {warned}; {helps}"
+
+    def seen(self) -> str:
+        """What was seen of it, and how often."""
+        if self.read_by is not None:
+            return (
+                f"{self.flips} of {self.replays} times a result was computed from what its memory "
+                "held by chance"
+            )
         return (
-            f"{self.op}, {where}{line}: {self.flips} of {self.replays} replays gave other bits, "
-            f"largest difference {self.max_abs:.2g}; {warned}; {helps}"
+            f"{self.flips} of {self.replays} replays gave other bits, largest difference "
+            f"{self.max_abs:.2g}"
         )
+
+
+STEPS, REPLAYS, SUSPECTS = 3, 8, 200
+"""Steps that are watched, replays of each operation in each, and of one that is documented to
+race, if nobody says otherwise. Two executions miss every second race that flips in half of them."""
+
+_CERTAINTY = 0.95
+
+
+def could_miss(n_replays: int) -> float:
+    """The least chance of other bits that so many replays would have shown with 95 % certainty.
+
+    Each replay is compared with the first execution of the same call. Let q be the chance that an
+    execution gives other bits than the commonest ones, independently of the others. If each
+    possible result i has the chance p_i, all of r replays equal the first with a chance of
+    sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, and those of several calls multiply. This
+    is below 5 % where q is above 1 - 0.05 ** (1 / r): r = n - 1 for n executions of one call.
+
+    Parameters
+    ----------
+    n_replays : int
+        1 or more, of all calls together.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> [round(could_miss(n), 4) for n in (1, 4, 200, 600)]
+    [0.95, 0.5271, 0.0149, 0.005]
+    """
+    return 1 - (1 - _CERTAINTY) ** (1 / n_replays)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operations that were asked equally often, and what could have been missed of them.
+
+    Attributes
+    ----------
+    name : str
+        Documented to race, or all others; those with a substitute are among the first.
+    n_places : int
+        Operations at places that were replayed.
+    least_replays : int
+        Of the place that was replayed least.
+    could_miss : float
+        See `could_miss`: an operation that gives other bits in a larger share of its executions
+        would have been seen with 95 % certainty, every place by itself.
+    """
+
+    name: str
+    n_places: int
+    least_replays: int
+    could_miss: float
+
+    def __str__(self) -> str:
+        """As a part of a sentence."""
+        share = f"{100 * self.could_miss:.2g} %"
+        return f"{share} in {self.name} (at least {self.least_replays} replays each)"
 
 
 @dataclass(frozen=True)
@@ -102,8 +181,14 @@ class Audit:
         Replays made, all together.
     kinds : dict of str to int
         Calls of each operation replayed.
+    replays : dict of str to int
+        Replays of each operation.
     not_replayed : dict of str to int
-        Calls of each operation that was not, uninitialised memory for example.
+        Calls of each operation that was not, views for example.
+    n_followed : int
+        How often memory was handed out that nobody had written, and followed.
+    groups : tuple of Group
+        What chance of other bits could have been missed.
     threads : int
         CPU threads PyTorch used.
     seconds : float
@@ -115,36 +200,51 @@ class Audit:
     n_replayed: int
     n_replays: int
     kinds: dict[str, int]
+    replays: dict[str, int]
     not_replayed: dict[str, int]
+    n_followed: int
+    groups: tuple[Group, ...]
     threads: int
     seconds: float
 
     def sentence(self) -> str:
-        """What was found, over how much."""
+        """What was found, over how much, and what could have been missed."""
         over = (
             f"over {self.n_steps} steps: {self.n_replayed} operations of {len(self.kinds)} kinds, "
             f"{self.n_replays} replays at {self.threads} threads"
         )
+        if self.n_followed:
+            over += f", unwritten memory followed {self.n_followed} times"
+        if self.groups:
+            over += (
+                f"; a chance of other bits above {' or '.join(map(str, self.groups))} would have "
+                "been seen with 95 % certainty"
+            )
         if self.n_replayed == 0 and not self.ops:
             return f"vacuous: nothing was replayed {over}"
         if not self.ops:
             return f"no operation flips, {over}"
-        names = ", ".join(dict.fromkeys(found.op for found in self.ops))
-        return f"{names}: other bits from equal inputs, {over}"
+        flipping = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is None))
+        read = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is not None))
+        found = [f"{flipping}: other bits from equal inputs"] if flipping else []
+        found += [f"{read}: a result comes from memory that nobody has written"] if read else []
+        return f"{'; '.join(found)}, {over}"
 
 
 def audit(
     step: Step,
     *,
-    steps: int = 1,
-    replays: int = 2,
-    suspects: int = 0,
+    steps: int = STEPS,
+    replays: int = REPLAYS,
+    suspects: int = SUSPECTS,
     threads: int | None = None,
     model: torch.nn.Module | None = None,
 ) -> Audit:
     """Replay every operation of real training steps on equal inputs and compare the bits.
 
-    The steps happen as without the audit: it works on copies and puts generators back.
+    The steps happen as without the audit: it works on copies and puts generators back. Memory that
+    is handed out unwritten (`torch.empty` and kin) is filled with two patterns in copies of its
+    own, and followed to what is computed from it.
 
     Parameters
     ----------
@@ -154,7 +254,7 @@ def audit(
         How many steps to watch.
     replays : int
         How often each operation is run again. A flip that comes once in a hundred calls needs
-        many replays or many steps to be seen; no flip is no proof.
+        many replays or many steps to be seen; ``groups`` of the answer says what could be missed.
     suspects : int
         How often, if more, those operations that have a substitute or are documented to race on
         their device. A race shows when threads collide, on a busy machine in few replays.
@@ -179,6 +279,9 @@ def audit(
     >>> found = audit(lambda: layer(torch.ones(2, 3)).sum().backward())
     >>> found.ops, found.n_replays > 0
     ((), True)
+    >>> (culprit,) = audit(lambda: layer(torch.ones(2, 3)) + torch.empty(2, 1), steps=1).ops
+    >>> culprit.op, culprit.phase, culprit.read_by.split(",")[0]
+    ('aten.empty.memory_format', 'forward', 'aten.add.Tensor')
     """
     if not callable(step):
         raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
@@ -224,13 +327,19 @@ class Auditor(Observer):
     """
 
     def __init__(
-        self, *, replays: int = 2, suspects: int = 0, model: torch.nn.Module | None = None
+        self,
+        *,
+        replays: int = REPLAYS,
+        suspects: int = SUSPECTS,
+        model: torch.nn.Module | None = None,
     ) -> None:
         super().__init__(model)
         self._replays = _checked("replays", replays)
         self._suspects = max(replays, _checked("suspects", suspects, least=0))
         self._spots: dict[int, _Spot] = {}
         self._buffers = Buffers()
+        self._unwritten = Unwritten()
+        self._not_followed: Counter[str] = Counter()
         # The backward passes of several GPUs run at once, and share the processor's generator.
         self._lock = threading.RLock()
 
@@ -238,34 +347,43 @@ class Auditor(Observer):
         """Stop watching and give the memory back."""
         super().__exit__(*exception)
         self._buffers = Buffers()
+        self._unwritten.close()
 
     def observe(self, call: Call) -> Any:
         """Run one operation as it is, then again on equal inputs."""
         spot = self._spots.get(id(call.place))
         if spot is None:  # the spot holds its place, so that no id is given twice
             spot = self._spots[id(call.place)] = _Spot(call.place, Plan.of(call.func))
-        plan = spot.plan
         with self._lock:
             spot.n_calls += 1
-            if not plan.replayable:
-                return call.run()
-            if plan.non_blocking >= 0:
-                wait(call, plan)
-            before = None if plan.leaves_no_trace else Before(call, plan, self._buffers)
-            if before is not None and not before.complete:
-                return call.run()
-            returned = call.run()
-            expected = [Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
-            for bits in expected:
-                if bits.comparable:
-                    replay = partial(self._replay, call, spot, before, expected)
-                    if plan.guarded or only_warns():
-                        with quiet():
-                            saying_at_once(replay)
-                    else:
-                        replay()
-                    break
+            begun = self._unwritten.begin(call, spot.plan)
+            returned = self._run(call, spot)
+            try:
+                self._unwritten.end(call, spot.plan, begun, returned)
+            except Exception as error:  # a kind of tensor unknown here: the step goes on
+                why = f"{call.place.op}: its memory was not followed, {type(error).__name__}"
+                self._not_followed[why] += 1
             return returned
+
+    def _run(self, call: Call, spot: _Spot) -> Any:
+        plan = spot.plan
+        if not plan.replayable:
+            return call.run()
+        if plan.non_blocking >= 0:
+            wait(call, plan)
+        before = None if plan.leaves_no_trace else Before(call, plan, self._buffers)
+        if before is not None and not before.complete:
+            return call.run()
+        returned = call.run()
+        expected = [Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
+        if any(bits.comparable for bits in expected):
+            replay = partial(self._replay, call, spot, before, expected)
+            if plan.guarded or only_warns():
+                with quiet():
+                    saying_at_once(replay)
+            else:
+                replay()
+        return returned
 
     def result(self, *, n_steps: int, seconds: float) -> Audit:
         """What was found so far."""
@@ -276,15 +394,24 @@ class Auditor(Observer):
             kinds[spot.place.op] += spot.n_replayed
             not_replayed[spot.place.op] += spot.n_calls - spot.n_replayed - spot.n_failed
             not_replayed[f"{spot.place.op}: {spot.failure}"] += spot.n_failed
-        found = sorted((spot for spot in spots if spot.flips), key=lambda spot: -spot.flips)
+        replays: Counter[str] = Counter()
+        for spot in spots:
+            replays[spot.place.op] += spot.n_replays
+        found = [_audited(spot) for spot in spots if spot.flips]
+        found += _read_unwritten(self._unwritten)
         return Audit(
-            ops=tuple(_audited(spot) for spot in found),
+            ops=tuple(sorted(found, key=lambda op: -op.flips)),
             n_steps=n_steps,
             n_calls=sum(spot.n_calls for spot in spots),
             n_replayed=kinds.total(),
             n_replays=sum(spot.n_replays for spot in spots),
             kinds={op: n for op, n in sorted(kinds.items()) if n},
-            not_replayed={op: n for op, n in sorted(not_replayed.items()) if n},
+            replays={op: n for op, n in sorted(replays.items()) if n},
+            not_replayed={
+                op: n for op, n in sorted((not_replayed + self._not_followed).items()) if n
+            },
+            n_followed=self._unwritten.n_followed.total(),
+            groups=tuple(_groups(spots)),
             threads=torch.get_num_threads(),
             seconds=seconds,
         )
@@ -358,6 +485,42 @@ def _suspected(place: Place, outputs: list[Bits]) -> bool:
     known = knowledge.for_operation(place.op, device) if device in knowledge.DEVICES else None
     # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
     return known is not None and (known.kind == "error" or device == "cpu")
+
+
+def _groups(spots: list[_Spot]) -> Iterator[Group]:
+    """What could have been missed of those documented to race, and of the others."""
+    for name, suspected in (("what is documented to race", True), ("all others", False)):
+        least = [s.n_replays for s in spots if s.n_replays and bool(s.suspected) is suspected]
+        if least:
+            yield Group(name, len(least), min(least), could_miss(min(least)))
+
+
+def _read_unwritten(unwritten: Unwritten) -> Iterator[AuditedOp]:
+    """The operations that handed out memory from which a result was computed."""
+    found: dict[Place, list[Stretch]] = {}
+    for stretch in unwritten.reached():
+        found.setdefault(stretch.place, []).append(stretch)
+    for place, stretches in found.items():
+        readers = [stretch.reader for stretch in stretches if stretch.reader is not None]
+        read_by = ", ".join(dict.fromkeys(f"{reader.op}, {reader}" for reader in readers))
+        yield AuditedOp(
+            op=place.op,
+            module=place.module,
+            source=place.source,
+            phase=place.phase,
+            calls=unwritten.n_followed[place],
+            flips=len(stretches),
+            replays=unwritten.n_followed[place],
+            outputs=(0,),
+            n_elements=max(stretch.n_elements for stretch in stretches),
+            max_abs=max(stretch.max_abs for stretch in stretches),
+            warned=False,
+            substitute=None,
+            reason="It hands out memory that nobody has written, and what that holds changes from "
+            f"run to run; read by {read_by}.",
+            remedy="Write all of it before it is read: torch.zeros, fill_ or copy_.",
+            read_by=read_by,
+        )
 
 
 def _all_same(expected: list[Bits], replayed: list[Any]) -> bool:

@@ -30,6 +30,8 @@ _UNINITIALISED = frozenset(
 )
 """Operations that hand out memory nobody has written: equal bits are not promised."""
 
+_RESIZES = frozenset({"resize_", "resize_as_", "_resize_output_"})
+
 _UNUSED_OUTPUTS = {
     # Outputs that hold a reserve, a random state nobody wrote when dropout is off, or are larger
     # than what is written (torch 2.15).
@@ -82,6 +84,12 @@ class Plan:
     """Whether running it moves nothing."""
     non_blocking: int = -1
     """Position of the argument that lets it return before it is done; -1 if there is none."""
+    allocates: bool = False
+    """Whether it hands out memory nobody has written."""
+    resizes: bool = False
+    """Whether it may add such memory to its argument."""
+    computes: bool = False
+    """Whether it can be asked again and its results come from what its arguments hold."""
 
     @classmethod
     def of(cls, func: Any) -> Plan:
@@ -117,13 +125,16 @@ class Plan:
             or torch.Tag.nondeterministic_seeded in func.tags
             or any("Generator" in str(argument.type) for _, argument in arguments)
         )
-        return cls(
-            # Nothing is computed by a view or by reading a number out of a tensor.
-            replayable=bool(written or fresh)
-            and name not in _UNINITIALISED
-            and name not in ("_local_scalar_dense", "item")
+        of_pytorch = func.namespace == "aten"
+        allocates = of_pytorch and name in _UNINITIALISED
+        again = (
+            bool(written or fresh)  # nothing is computed by a view
+            and not allocates
             and func.namespace not in _NEVER_AGAIN
-            and torch.Tag.inplace_view not in func.tags,
+            and torch.Tag.inplace_view not in func.tags
+        )
+        return cls(
+            replayable=again and name not in ("_local_scalar_dense", "item"),
             draws=draws,
             written=tuple(written),
             guarded=guarded,
@@ -134,17 +145,26 @@ class Plan:
             non_blocking=next(
                 (i for i, argument in arguments if argument.name == "non_blocking"), -1
             ),
+            allocates=allocates,
+            resizes=of_pytorch and name in _RESIZES,
+            # Of what zeros_like or new_full are given only shape and dtype count.
+            computes=again and not (of_pytorch and (name.endswith("_like") or name[:4] == "new_")),
         )
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""
-        if self.n_returns == 1:
-            if self.fresh and not self.written and isinstance(returned, torch.Tensor):
-                return [returned]
-            values: Any = (returned,)
-        else:
-            values = () if returned is None else returned
-        found = leaves_of([values[index] for index in self.fresh])
+        if self.n_returns == 1 and not self.written and isinstance(returned, torch.Tensor):
+            return [returned] if self.fresh else []
+        return [*self.new_values(returned), *self.overwritten(args, kwargs)]
+
+    def new_values(self, returned: Any) -> list[Any]:
+        """What an operation gave that was not there before."""
+        values: Any = (returned,) if self.n_returns == 1 else () if returned is None else returned
+        return leaves_of([values[index] for index in self.fresh])
+
+    def overwritten(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+        """What an operation writes into, or may."""
+        found = []
         for position, name in self.written:
             value = args[position] if position < len(args) else kwargs.get(name)
             if isinstance(value, torch.Tensor):
@@ -187,7 +207,7 @@ class Before:
         self._single: torch.Tensor | None = None
         self._kept: torch.Tensor | None = None
         self.complete = True
-        self._states = _generator_states(call, guarded=plan.guarded) if plan.draws else []
+        self._states = generator_states(call, guarded=plan.guarded) if plan.draws else []
         self._after: list[_GeneratorState] | None = None
         if plan.alone >= 0:
             self._single = _alone(call, plan.alone)
@@ -205,20 +225,20 @@ class Before:
         ]
         written = [
             leaf
-            for leaf in plan.outputs(call.args, call.kwargs, (None,) * max(plan.n_returns, 2))
+            for leaf in plan.overwritten(call.args, call.kwargs)
             if isinstance(leaf, torch.Tensor)
         ]
         keys = set()
         for tensor in written:
             if is_traceable_wrapper_subclass(tensor):
                 self.complete = self.complete and plan.guarded
-            elif _spannable(tensor):
+            elif is_plain(tensor):
                 keys.add(tensor.untyped_storage()._cdata)
             elif tensor.device.type != "meta":
                 self._clones[id(tensor)] = tensor.clone()
         # An argument that shares memory with a written one has to share the copy too.
         for tensor in tensors:
-            if is_traceable_wrapper_subclass(tensor) or not _spannable(tensor):
+            if not is_plain(tensor):
                 continue
             storage = tensor.untyped_storage()
             if storage._cdata in keys:
@@ -336,25 +356,35 @@ class _Span:
         self.memory = (self._kept if last else self._kept.clone()).untyped_storage()
 
 
-class _View:
+class Layout:
     """How a tensor lies in its storage."""
 
-    def __init__(self, span: _Span, tensor: torch.Tensor) -> None:
-        self._span = span
-        span.cover(*_extent(tensor))
+    def __init__(self, tensor: torch.Tensor) -> None:
         self._dtype, self._device = tensor.dtype, tensor.device
         self._offset, self._item = int(tensor.storage_offset()), tensor.element_size()
         self._size, self._stride = tensor.size(), tensor.stride()
         self._conj, self._neg = tensor.is_conj(), tensor.is_neg()
 
-    def of_copy(self) -> torch.Tensor:
-        """The same view of the copy."""
-        offset = self._offset + self._span.moved // self._item
+    def on(self, storage: Any, *, moved: int = 0) -> torch.Tensor:
+        """The same view of another storage, in which all lies so many bytes further."""
+        offset = self._offset + moved // self._item
         tensor = torch.empty(0, dtype=self._dtype, device=self._device)
-        tensor.set_(self._span.memory, max(0, offset), self._size, self._stride)
+        tensor.set_(storage, max(0, offset), self._size, self._stride)
         if self._conj:
             tensor = tensor.conj()
         return torch._neg_view(tensor) if self._neg else tensor
+
+
+class _View:
+    """An argument as a view of a span's copy."""
+
+    def __init__(self, span: _Span, tensor: torch.Tensor) -> None:
+        self._span, self._layout = span, Layout(tensor)
+        span.cover(*_extent(tensor))
+
+    def of_copy(self) -> torch.Tensor:
+        """The same view of the copy."""
+        return self._layout.on(self._span.memory, moved=self._span.moved)
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -366,10 +396,12 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     return low * item, (low + 1 + sum((n - 1) * step for n, step in steps)) * item
 
 
-def _spannable(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a plain view of memory."""
+def is_plain(tensor: Any) -> bool:
+    """Whether a value is a tensor that is a plain view of memory."""
     return (
-        tensor.layout == torch.strided
+        isinstance(tensor, torch.Tensor)
+        and not is_traceable_wrapper_subclass(tensor)
+        and tensor.layout == torch.strided
         and tensor.device.type != "meta"
         and not tensor.is_quantized
         and not tensor.is_nested
@@ -405,7 +437,8 @@ class _GeneratorState:
         return _GeneratorState(self._get, self._put)
 
 
-def _generator_states(call: Call, *, guarded: bool) -> list[_GeneratorState]:
+def generator_states(call: Call, *, guarded: bool) -> list[_GeneratorState]:
+    """The generators that an operation may draw from, as they are now."""
     leaves = leaves_of([*call.args, *call.kwargs.values()])
     generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
     if not generators:

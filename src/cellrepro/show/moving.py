@@ -230,9 +230,8 @@ def _with_replays(one: Culprit, audit: Any) -> Culprit:
     """With the replays of an operation that did not flip, which the audit counts by kind."""
     if one.replays or not audit.n_replayed:
         return one
-    each = audit.n_replays // audit.n_replayed
-    calls = sum(n for op, n in audit.kinds.items() if base_name(op) == one.name)
-    return replace(one, replays=calls * each)
+    replays = sum(n for op, n in audit.replays.items() if base_name(op) == one.name)
+    return replace(one, replays=replays)
 
 
 def _with_effect(one: Culprit, effect: Any) -> Culprit:
@@ -328,8 +327,9 @@ def flips_by_place(audit: Any) -> Told:
     names = [f"{base_name(row.op)}, {row.phase}\n{row.module or 'no module'}" for row in rows]
     shares = [100 * row.flips / row.replays for row in rows]
     texts = [
-        f"{grouped(row.flips)} of {grouped(row.replays)}, PyTorch "
-        f"{'warns' if row.warned else 'is silent'}"
+        f"{grouped(row.flips)} of {grouped(row.replays)}, "
+        + ("read though nobody wrote it" if row.read_by else "PyTorch ")
+        + ("" if row.read_by else "warns" if row.warned else "is silent")
         for row in rows
     ]
     if len(audit.ops) > len(rows):
@@ -339,7 +339,7 @@ def flips_by_place(audit: Any) -> Told:
     flipping = {row.op for row in audit.ops}
     n_kinds, n_rest = (
         len(audit.kinds.keys() - flipping),
-        audit.n_replays - sum(row.replays for row in audit.ops),
+        audit.n_replays - sum(row.replays for row in audit.ops if row.read_by is None),
     )
     names.append(
         f"everything else:\n{amount(n_kinds, 'other kind')} of operation"
@@ -358,7 +358,8 @@ def flips_by_place(audit: Any) -> Told:
     axes.set_xlim(0, max(3.0, max(shares)) * 1.6)
     plots._label_axes(axes, x="replays on equal inputs that gave other bits (%)")
     heading = (
-        "Equal inputs, other bits: " + ", ".join(dict.fromkeys(base_name(op) for op in flipping))
+        "Equal inputs, other bits: "
+        + ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
         if flipping
         else "No operation gave other bits"
     )
