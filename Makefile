@@ -11,7 +11,7 @@ help:
 	@echo "make lab                 JupyterLab on the notebooks"
 	@echo "make explore [STORE=dir] the explorer alone, in the browser, on the runs of a store"
 	@echo "make test                every test: pytest and nbval"
-	@echo "make bench               the benchmarks, ratios side by side"
+	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
 	@echo "make lint                ruff, format check, mypy"
 	@echo "make lock                resolve requirements.lock anew"
 
@@ -48,7 +48,7 @@ explore: setup data
 	  $(BIN)/voila notebooks/07_explorer.ipynb --Voila.config_file_paths=notebooks
 
 bench: setup data
-	$(BIN)/python scripts/bench.py --json outputs/bench.json
+	$(BIN)/python scripts/bench.py $(if $(ALL),--all) --json outputs/bench.json
 
 lint: setup
 	$(BIN)/ruff check .
