@@ -2,16 +2,18 @@
 PYTHON ?= python3
 DATA ?= data/synthetic
 STORE ?= outputs
+MODEL ?= tiny
 BIN := .venv/bin
 
 .PHONY: help setup data demo test lab explore bench lint lock notebooks clean
 
 help:
-	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html"
+	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
+	@echo "          [MODEL=name]   from a Cellpose name, a weights file or KEY/0 of a run"
 	@echo "make lab                 JupyterLab on the notebooks"
 	@echo "make explore [STORE=dir] the explorer alone, in the browser, on the runs of a store"
 	@echo "make test                every test: pytest and nbval"
-	@echo "make bench               the benchmarks, ratios side by side"
+	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
 	@echo "make lint                ruff, format check, mypy"
 	@echo "make lock                resolve requirements.lock anew"
 
@@ -24,7 +26,7 @@ data: setup
 	@$(BIN)/cellrepro data synthetic > /dev/null
 
 demo: setup data
-	$(BIN)/cellrepro demo "$(DATA)" --store "$(STORE)"
+	$(BIN)/cellrepro demo "$(DATA)" --model "$(MODEL)" --store "$(STORE)"
 
 # On the second core: the notebooks, then these; what they said comes last.
 BESIDE := tests/test_planted_faults.py tests/test_sources.py tests/test_reference.py tests/test_draws.py
@@ -48,7 +50,7 @@ explore: setup data
 	  $(BIN)/voila notebooks/07_explorer.ipynb --Voila.config_file_paths=notebooks
 
 bench: setup data
-	$(BIN)/python scripts/bench.py --json outputs/bench.json
+	$(BIN)/python scripts/bench.py $(if $(ALL),--all) --json outputs/bench.json
 
 lint: setup
 	$(BIN)/ruff check .

@@ -421,7 +421,7 @@ store = "outputs"
 behave = "well"
 """
 _BODY = """\
-import os, cellrepro
+import os, sys, cellrepro
 if behave == "raise":
     raise ValueError(f"seed {seed} is not for me")
 if behave == "kill":
@@ -433,7 +433,7 @@ if behave != "nothing":
         data, model=model, seed=seed, epochs=epochs, images_per_epoch=images_per_epoch,
         learning_rate=learning_rate, profile=profile, mode=mode, repeats=repeats, store=store,
     )
-    print("trained", outcome.key)
+    print("trained", outcome.key, "here" if "cellpose" in sys.modules else "elsewhere")
 """
 
 

@@ -10,10 +10,12 @@ import torch
 import yaml
 
 from cellrepro import grid as module
+from cellrepro import run
+from cellrepro.control import startup
 from cellrepro.control.profiles import load
 from cellrepro.errors import BadInput
 from cellrepro.grid import find_notebook, planned, read_grid, run_grid
-from cellrepro.machine import machine_here
+from cellrepro.machine import HOLD_VARIABLE, machine_here
 from cellrepro.record.digests import file_digest
 from cellrepro.record.store import Store
 
@@ -413,6 +415,59 @@ def test_the_train_command_sees_what_the_grid_stored(again, invoke, no_child, sm
     )
     assert answer.code == 0
     assert [repeat["index"] for repeat in answer.json["repeats"]] == [0]
+
+
+@pytest.mark.slow
+def test_a_repeat_of_the_grid_is_one_of_the_train_command(
+    carried_out, runs, command, small_data, tmp_path
+):
+    """The grid's notebook trains in its own kernel; all that is digested is the worker's."""
+    key = runs["well"]["key"]
+    answer = command(
+        *("train", small_data, "--seed", 4, "--epochs", 2, "--images-per-epoch", 1),
+        *("--learning-rate", 0.01, "--repeats", 1, "--store", tmp_path / "outputs", "--json"),
+    )
+    assert (answer.json["key"], answer.json["repeats"][0]["machine"]) == (
+        key,
+        runs["well"]["machine"],
+    )
+    sides = []
+    for store in (carried_out.store, tmp_path / "outputs"):
+        (repeat,) = Store(store).run(key).repeats
+        plain = repeat.manifest.model_dump(exclude={"started", "seconds", "peak_memory", "files"})
+        for record in plain["masks"].values():
+            del record["seconds"]
+        ledger = {path.name: file_digest(path) for path in repeat.folder.glob("ledger*")}
+        assert ledger
+        sides.append((plain, ledger))
+    assert sides[0] == sides[1]
+    notebook = nbformat.read(repeat_notebook(carried_out.store, key), as_version=4)
+    said = [output for cell in notebook.cells for output in cell.outputs]
+    assert {output.name for output in said} == {"stdout"}  # nothing of what libraries print
+    assert said[-1].text.endswith(f"trained {key} here\n")
+
+
+def repeat_notebook(store, key):
+    """The executed notebook of a run's only repeat."""
+    (repeat,) = Store(store).run(key).repeats
+    return repeat.folder / "notebook.ipynb"
+
+
+def test_what_has_computed_before_gives_its_work_to_a_worker(write, store, monkeypatch):
+    """Settings of the notebook's own would be in force; so would another environment."""
+    (point, *_) = read_grid(write(), store=store).points
+    assert not run._started_for(point.plan)  # no grid started this process
+    monkeypatch.setenv(HOLD_VARIABLE, "held")
+    monkeypatch.setattr(startup, "require_at_startup", lambda variables: None)
+    monkeypatch.setattr(run, "sys", SimpleNamespace(modules={}))
+    assert run._started_for(point.plan)
+    for name in ("torch", "cellpose"):
+        monkeypatch.setattr(run, "sys", SimpleNamespace(modules={name: None}))
+        assert not run._started_for(point.plan)
+    monkeypatch.undo()
+    monkeypatch.setenv(HOLD_VARIABLE, "held")
+    monkeypatch.setattr(run, "sys", SimpleNamespace(modules={}))
+    assert not run._started_for(point.plan)  # started without the profile's variables
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ child ends, whatever it is doing.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -88,6 +89,38 @@ def call(
     check_end(process.returncode, last, tail, label)
     assert last is not None  # `check_end` raises where there is no answer
     return last["answer"]
+
+
+def work_here(
+    work: Callable[[Events], Any],
+    *,
+    label: str,
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+) -> None:
+    """Do in this process what `call` has a child do, with the same messages if it fails.
+
+    For a process that was started for this one piece of work, with the variables it needs.
+
+    Raises
+    ------
+    BadInput, NotPossibleHere, RunFailed
+        As `call`; a process that is killed cannot say so.
+    """
+
+    class Heard(Events):
+        def tell(self, event: str, **fields: Any) -> None:
+            on_event({"event": event, **fields})
+
+    log = io.StringIO()  # whatever libraries print is no result of a notebook's
+    try:
+        with redirect_stdout(log), redirect_stderr(log):
+            work(Heard(log))
+    except CellreproError:
+        raise
+    except Exception as error:
+        crashed = {"event": "crashed", "message": f"{type(error).__name__}: {error}"}
+        tail = "".join(log.getvalue().splitlines(keepends=True)[-_TAIL_LINES:])
+        check_end(1, crashed, tail, label)
 
 
 def _follow(

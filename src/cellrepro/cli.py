@@ -467,21 +467,25 @@ def notebooks(
 @_verb()
 def demo(
     data: DataArgument = "data/synthetic",
+    model: ModelOption = "tiny",
     store: StoreOption = "outputs",
     as_json: JsonOption = False,
 ) -> int:
     """Do everything once: a network, the demo grid over it, every notebook, the report."""
     from cellrepro.demo import run_demo
 
-    made = run_demo(data, store=store)
+    made = run_demo(data, store=store, model=model)
+    report = made.report
     document = {
         "base": made.base.key,
         "runs": [asdict(run) for run in made.runs],
         "notebooks": [str(path) for path in made.notebooks],
-        "html": str(made.report.html),
+        "report": None if report is None else str(report.html),
+        "stopped": made.stopped,
     }
-    _answer(as_json, document, lambda: [made.report.sentence, f"report: {made.report.html}"])
-    return 0
+    lines = [] if report is None else [report.sentence, f"report: {report.html}"]
+    _answer(as_json, document, lambda: lines)
+    return 0 if made.stopped is None else _complain(made.stopped, 1)
 
 
 # -- answers -------------------------------------------------------------------------------

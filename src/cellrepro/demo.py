@@ -9,40 +9,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cellrepro.cells.network import CELLPOSE_NAMES, TINY
+from cellrepro.cells.timing import seconds_of_a_large_step
 from cellrepro.errors import CellreproError
-from cellrepro.grid import GridRun, find_notebook, read_grid, run_grid
+from cellrepro.grid import Grid, GridRun, find_notebook, read_grid, run_grid
 from cellrepro.headless import Job, brought, execute_in_child
-from cellrepro.record.store import WEIGHTS, Store
-from cellrepro.run import Outcome, train
+from cellrepro.picks import elsewhere
+from cellrepro.record.store import Store
+from cellrepro.run import Outcome, segment, train
 from cellrepro.show.report import Report, write_report
 
 BASE_EPOCHS = 12
 BASE_DRAWS = 64
 """The network the demo's runs start from: enough steps to find nuclei, half a minute."""
 
+LEAST_SCORE = 0.1
+"""Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""
+
 _WORKERS = 2
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo made."""
+    """What the demo made; where `stopped` says why, nothing beyond the first network."""
 
     base: Outcome
     runs: list[GridRun]
     notebooks: list[Path]
-    report: Report
+    report: Report | None
+    stopped: str | None = None
 
 
-def run_demo(data: str | Path, *, store: str | Path = "outputs") -> Demo:
+def run_demo(data: str | Path, *, store: str | Path = "outputs", model: str = TINY) -> Demo:
     """Train a network on a folder, fine-tune it over the demo grid, execute every notebook.
 
-    What the store holds already is not run again.
+    What the store holds already is not run again. Where the network finds hardly a cell, all that
+    follows would compare nothing, so it is not begun.
 
     Parameters
     ----------
     data : str or Path
         Folder of images with masks, in Cellpose's convention.
     store : str or Path
+    model : str
+        Another network to start from than `tiny`, which is trained first: a Cellpose name, a
+        weights file, or ``KEY/REPEAT`` of a stored run.
 
     Returns
     -------
@@ -53,14 +64,19 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs") -> Demo:
     CellreproError
         If a run of the grid failed.
     """
-    base = _train_base(data, store)
-    overrides: dict[str, Any] = {"data": str(data), "model": base.repeats[0].name}
+    if Path(model).is_file():
+        model = str(Path(model).resolve())  # notebooks have folders of their own
+    base = _find_cells(data, store, model)
+    start = base.repeats[0].name if model == TINY else model
+    overrides: dict[str, Any] = {"data": str(data), "model": start}
+    grid = read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides)
+    stopped = _why_to_stop(base, grid, data, model)
+    if stopped is not None:
+        return Demo(base, [], [], None, stopped)
     _say("2/4  the demo grid: 3 seeds, 3 CPU profiles, 2 modes, 2 repeats each")
-    runs = run_grid(
-        read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides),
-        store=store,
-        workers=_WORKERS,
-    )
+    if base.plan.model.architecture != TINY:
+        _say(f"     {_time_of_a_large_network(grid)}")
+    runs = run_grid(grid, store=store, workers=_WORKERS)
     failed = [run for run in runs if run.status == "failed"]
     if failed:
         raise CellreproError(
@@ -68,39 +84,75 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs") -> Demo:
             f"its notebook is in {failed[0].folder}"
         )
     _say("3/4  the other notebooks, on these runs")
-    notebooks = _execute_notebooks(data, store, base)
+    notebooks = _execute_notebooks(data, store, start)
     _say("4/4  the report")
     return Demo(base, runs, notebooks, write_report(store))
 
 
-def _train_base(data: str | Path, store: str | Path) -> Outcome:
+def _find_cells(data: str | Path, store: str | Path, model: str) -> Outcome:
+    """The network to start from, and what it finds in the images."""
+    if model != TINY:
+        _say(f"1/4  what the network {model} finds, before anything is trained")
+        return segment(data, model=model, repeats=1, store=store, mode="strict")
     _say("1/4  a network to start from, trained once and stored like any run")
-    base = train(
+    return train(
         data, epochs=BASE_EPOCHS, images_per_epoch=BASE_DRAWS, repeats=1, store=store, mode="strict"
     )
+
+
+def _why_to_stop(base: Outcome, grid: Grid, data: str | Path, model: str) -> str | None:
+    """That the network finds too little to compare anything, and the ways on; none if it does."""
     manifest = base.repeats[0].manifest
-    if manifest.vacuous:
-        _say(
-            f"note: the network has not learnt to find cells on {data} "
-            f"({'; '.join(manifest.vacuous)}); verdicts about masks will be vacuous. Give it more "
-            "images, or start from a pretrained network with `cellrepro train --model`"
+    score = manifest.ap50
+    if not manifest.vacuous and (score is None or score >= LEAST_SCORE):
+        return None
+    found = sum(record.n_objects for record in manifest.masks.values())
+    drawn = sum(record.n_true or 0 for record in manifest.masks.values())
+    beside = "" if score is None else f" where {drawn} are drawn (mean AP@0.5 {score:.2f})"
+    ways = [
+        f"a network that knows such cells: make demo DATA={data} MODEL={CELLPOSE_NAMES[0]}, or a "
+        f"weights file instead of the name; {_time_of_a_large_network(grid)}"
+    ]
+    if model == TINY:
+        seconds = manifest.seconds["train"] / (BASE_EPOCHS * BASE_DRAWS)
+        n_epochs, n_draws = 100, 40  # from 100 epochs on Cellpose's learning rate falls at the end
+        ways.append(
+            f"more epochs: cellrepro train {data} --epochs {n_epochs} --images-per-epoch {n_draws} "
+            f"--repeats 1 (about {n_epochs * n_draws * seconds / 60:.0f} minutes), then make demo "
+            f"DATA={data} MODEL=KEY/0 with the key it names"
         )
-    return base
+    ways.append("other images: more of them, of separate cells that stand out from the background")
+    return (
+        f"{model} finds {found} cells in the {len(manifest.masks)} images{beside}: masks of its "
+        "fine-tunings would agree about nothing, so the demo ends here, before its grid. Ways on:"
+        + "".join(f"\n  - {way}" for way in ways)
+    )
 
 
-def _execute_notebooks(data: str | Path, store: str | Path, base: Outcome) -> list[Path]:
+def _time_of_a_large_network(grid: Grid) -> str:
+    n_steps = grid.repeats * sum(
+        point.plan.spec.epochs * (point.plan.spec.images_per_epoch or 1) for point in grid.points
+    )
+    hours = n_steps * seconds_of_a_large_step() / 3600
+    return (
+        f"the grid's {n_steps} steps of Cellpose's own network take about {hours:.1f} hours on "
+        "this machine's processor, the notebooks as long again"
+    )
+
+
+def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[Path]:
     """Execute the notebooks that look at runs; returns the executed copies."""
     root = Path(store).resolve()
     place = {"store": str(root)}
     # A few steps each, to see what warns: kept apart, so that the report is about the demo's grid.
     aside = {
         "store": str(root / "warnings"),
-        "model": str(base.repeats[0].folder.resolve() / WEIGHTS),
+        "model": elsewhere(model, Store(store)),
     }
     # A taste of what it measures; opened by hand, the notebook trains and times more.
     short: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1}
     images = {"data": str(Path(data).resolve())}
-    start = {"model": base.repeats[0].name}
+    start = {"model": model}
     jobs = {
         "03_determinism_warnings": images | aside | short,  # the longest first
         "00_setup": images,

@@ -18,7 +18,6 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cellrepro.control import determinism
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.headless import Job, brought, execute_in_child
 from cellrepro.machine import HOLD_VARIABLE
@@ -30,6 +29,7 @@ from cellrepro.run import (
     plan_segmentation,
     plan_training,
     replaced,
+    started_with,
 )
 from cellrepro.show.progress import LINES_VARIABLE, Progress, progress
 
@@ -521,7 +521,7 @@ def _execute(job: Job, point: Point, held: Path, children: _Children) -> str | N
     """Run a job in a child process with the profile's environment; why it failed, or none."""
     spec = point.plan.spec
     extra = {
-        **determinism.environment(spec.mode),
+        **started_with(spec),
         HOLD_VARIABLE: str(held.resolve()),
         LINES_VARIABLE: "lines",
     }

@@ -164,6 +164,9 @@ def execute_in_child(
 
 def main() -> int:
     """Execute the job named on the command line; the exit code of the process."""
+    # Seconds of imports that no notebook needs here (its kernel is a process of its own): a grammar
+    # of addresses for jsonschema (rfc3987-syntax 1.1), and Hadoop for papermill (2.7.0).
+    sys.modules.update(dict.fromkeys(("rfc3987_syntax", "pyarrow"), None))  # type: ignore[arg-type]
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cellrepro import child
+from cellrepro import child, worker
 from cellrepro.cells.images import ImageFolder, read_folder
 from cellrepro.cells.network import (
     LEARNING_RATES,
@@ -289,15 +290,37 @@ def carry_out(
         keeping = replace(keeping, resume=True)
     elif keeping.resume:
         _refuse_nothing_to_resume(plan, store)
+    here = _started_for(plan)  # before anything looks at the machine
     done = [
-        _repeat(plan, store, index, keeping, repeats=repeats, quiet=quiet)
+        _repeat(plan, store, index, keeping, repeats=repeats, quiet=quiet, here=here)
         for index in range(repeats)
     ]
     return Outcome(plan, store, tuple(done), judge([repeat.manifest for repeat in done]))
 
 
+def _started_for(plan: Plan) -> bool:
+    """Whether the grid started this process for one repeat, and nothing was computed in it yet.
+
+    Then a worker beside it would only load PyTorch and Cellpose a second time.
+    """
+    if HOLD_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
+        return False
+    try:
+        startup.require_at_startup({**plan.profile.variables(), **started_with(plan.spec)})
+    except BadInput:
+        return False
+    return True
+
+
 def _repeat(
-    plan: Plan, store: Store, index: int, keeping: Keeping, *, repeats: int, quiet: bool
+    plan: Plan,
+    store: Store,
+    index: int,
+    keeping: Keeping,
+    *,
+    repeats: int,
+    quiet: bool,
+    here: bool,
 ) -> Repeat:
     present = store.repeat(plan.spec.key, plan.machine, index)
     if present is not None:
@@ -308,7 +331,7 @@ def _repeat(
         if held:
             folder = Path(held)
             folder.mkdir()
-            _work(plan, index, folder, kept, label=label, quiet=quiet)
+            _work(plan, index, folder, kept, label=label, quiet=quiet, here=here)
             return Repeat(folder)
         with store.staging() as area:
             folder = area / "repeat"
@@ -427,9 +450,19 @@ def _operation_steps(asked: Sequence[int] | None, spec: Spec) -> tuple[int, ...]
 
 
 def _work(
-    plan: Plan, index: int, folder: Path, keeping: Keeping, *, label: str, quiet: bool
+    plan: Plan,
+    index: int,
+    folder: Path,
+    keeping: Keeping,
+    *,
+    label: str,
+    quiet: bool,
+    here: bool = False,
 ) -> None:
-    """Have a worker do one repeat, with the profile's environment, and show how it goes."""
+    """Have a worker do one repeat, with the profile's environment, and show how it goes.
+
+    With `here` this process has that environment and does it itself.
+    """
     request = Request(
         plan.spec, index, folder, plan.data.resolve(), plan.model, keeping, plan.profile.device
     )
@@ -444,13 +477,20 @@ def _work(
             "image": lambda event: bar.advance(f"{event['name']}: {event['n_objects']} objects"),
             "note": lambda event: bar.say(f"note: {event['text']}"),
         }
-        child.call(
-            "cellrepro.worker",
-            request.to_json(),
-            environment=plan.profile.child_environment(started_with(plan.spec)),
-            label=label,
-            on_event=lambda event: show[event["event"]](event),
-        )
+
+        def told(event: dict[str, Any]) -> None:
+            show[event["event"]](event)
+
+        if here:
+            child.work_here(partial(worker.carry_out, request), label=label, on_event=told)
+        else:
+            child.call(
+                "cellrepro.worker",
+                request.to_json(),
+                environment=plan.profile.child_environment(started_with(plan.spec)),
+                label=label,
+                on_event=told,
+            )
 
 
 def started_with(spec: Spec) -> dict[str, str]:
