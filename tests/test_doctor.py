@@ -55,6 +55,18 @@ def test_a_real_double_run_looks_good(command):
     assert "error" not in {finding["level"] for finding in document["findings"]}
 
 
+def test_a_machine_that_nothing_tells_from_others(runs, monkeypatch):
+    runs({})
+    monkeypatch.setattr(doctor.host, "_machine_id", lambda: "")
+    assert "nothing tells this machine from another" in said(diagnose(), "warning")
+    monkeypatch.setenv("CELLREPRO_MACHINE", "bench-2")
+    runs({})
+    assert "nothing tells" not in said(diagnose(), "warning")
+    monkeypatch.setenv("CELLREPRO_MACHINE", "../bench")
+    with pytest.raises(BadInput, match=r"CELLREPRO_MACHINE is '../bench'; expected up to 64"):
+        diagnose()
+
+
 def test_in_words(runs, invoke):
     runs({})
     answer = invoke("doctor")

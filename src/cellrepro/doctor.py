@@ -133,6 +133,7 @@ def diagnose(
     settings = profiles.load(profile)
     findings = [
         *_of_versions(host.versions()),
+        *_of_machine(settings),
         *_of_profile(settings, mode),
         *_of_this_process(settings, mode, seed),
         *_of_cellpose(),
@@ -205,6 +206,19 @@ def _of_versions(versions: dict[str, str]) -> list[Finding]:
                 )
             )
     return found
+
+
+def _of_machine(profile: profiles.Profile) -> list[Finding]:
+    if profile.kind == "cuda" or not host.is_anonymous():
+        return []
+    return [
+        Finding(
+            "warning",
+            "nothing tells this machine from another of its kind, as in a container without a "
+            "machine-id: results of two such machines would be taken for repeats on one",
+            f"give each a name: {host.MACHINE_VARIABLE}=NAME",
+        )
+    ]
 
 
 def _of_profile(profile: profiles.Profile, mode: str) -> list[Finding]:

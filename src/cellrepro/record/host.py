@@ -115,6 +115,14 @@ def is_here(record: MachineRecord) -> bool:
     return record.identity in [_identity(gpu) for gpu in (None, *_gpu_uuids())]
 
 
+def is_anonymous() -> bool:
+    """Whether nothing tells this machine from another one of its kind but its GPU, if it has one.
+
+    So it is in a container whose image has no machine-id.
+    """
+    return _machine_variable() is None and not _machine_id()
+
+
 def _machine_variable() -> str | None:
     name = os.environ.get(MACHINE_VARIABLE)
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
