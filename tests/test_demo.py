@@ -29,8 +29,8 @@ def test_stops_before_the_grid(short, invoke, small_data, tmp_path):
     assert answer.json["report"] is None
     said = answer.json["stopped"]
     assert said in answer.err
-    assert "tiny finds 0 cells in the 1 images where " in said
-    assert f"make demo DATA={small_data} MODEL=cpsam_v2, or a weights file" in said
+    assert "tiny finds 0 cells in 1 image where " in said
+    assert f"make demo DATA={small_data} STORE={store} MODEL=cpsam_v2, or a weights file" in said
     assert "the grid's 576 steps of Cellpose's own network take about " in said
     assert f"more epochs: cellrepro train {small_data} --epochs 100" in said
     assert "MODEL=KEY/0" in said
@@ -73,9 +73,9 @@ def test_when_it_stops(made_up, score, vacuous, stops):
     manifest = made_up.manifest(vacuous=vacuous)
     for record in manifest.masks.values():
         record.ap50, record.n_true = score, None if score is None else 30
-    base = SimpleNamespace(repeats=[SimpleNamespace(manifest=manifest)])
+    base = SimpleNamespace(store=Store("outputs"), repeats=[SimpleNamespace(manifest=manifest)])
     grid = SimpleNamespace(points=[], repeats=2)
     said = demo._why_to_stop(base, grid, "cells", "tiny")
     assert (said is not None) is stops
     if score is not None and stops:
-        assert "finds 3 cells in the 1 images where 30 are drawn (mean AP@0.5 0.05)" in said
+        assert "finds 3 cells in 1 image where 30 are drawn (mean AP@0.5 0.05)" in said

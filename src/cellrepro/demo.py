@@ -18,6 +18,7 @@ from cellrepro.picks import elsewhere
 from cellrepro.record.store import Store
 from cellrepro.run import Outcome, segment, train
 from cellrepro.show.report import Report, write_report
+from cellrepro.show.words import amount
 
 BASE_EPOCHS = 12
 BASE_DRAWS = 64
@@ -109,23 +110,26 @@ def _why_to_stop(base: Outcome, grid: Grid, data: str | Path, model: str) -> str
     found = sum(record.n_objects for record in manifest.masks.values())
     drawn = sum(record.n_true or 0 for record in manifest.masks.values())
     beside = "" if score is None else f" where {drawn} are drawn (mean AP@0.5 {score:.2f})"
+    root = str(base.store.root)
+    usual = root == "outputs"
+    again = f"make demo DATA={data}{'' if usual else f' STORE={root}'} MODEL="
     ways = [
-        f"a network that knows such cells: make demo DATA={data} MODEL={CELLPOSE_NAMES[0]}, or a "
-        f"weights file instead of the name; {_time_of_a_large_network(grid)}"
+        f"a network that knows such cells: {again}{CELLPOSE_NAMES[0]}, or a weights file instead "
+        f"of the name; {_time_of_a_large_network(grid)}"
     ]
     if model == TINY:
         seconds = manifest.seconds["train"] / (BASE_EPOCHS * BASE_DRAWS)
         n_epochs, n_draws = 100, 40  # from 100 epochs on Cellpose's learning rate falls at the end
         ways.append(
             f"more epochs: cellrepro train {data} --epochs {n_epochs} --images-per-epoch {n_draws} "
-            f"--repeats 1 (about {n_epochs * n_draws * seconds / 60:.0f} minutes), then make demo "
-            f"DATA={data} MODEL=KEY/0 with the key it names"
+            f"--repeats 1{'' if usual else f' --store {root}'} (about "
+            f"{n_epochs * n_draws * seconds / 60:.0f} minutes), then {again}KEY/0 with its key"
         )
     ways.append("other images: more of them, of separate cells that stand out from the background")
     return (
-        f"{model} finds {found} cells in the {len(manifest.masks)} images{beside}: masks of its "
-        "fine-tunings would agree about nothing, so the demo ends here, before its grid. Ways on:"
-        + "".join(f"\n  - {way}" for way in ways)
+        f"{model} finds {amount(found, 'cell')} in {amount(len(manifest.masks), 'image')}{beside}: "
+        "masks of its fine-tunings would agree about nothing, so the demo ends here, before its "
+        "grid. Ways on:" + "".join(f"\n  - {way}" for way in ways)
     )
 
 
