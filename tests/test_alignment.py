@@ -44,6 +44,7 @@ class Row:
     draws: bool = False
     ulp: float | None = None
     limit: float | None = None
+    problem: str | None = None
 
 
 def some(op, **fields):

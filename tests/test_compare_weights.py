@@ -1,8 +1,11 @@
 """Networks side by side: hand-made values, every bit, and no more memory than a tensor needs."""
 
+import io
 import json
 import math
+import pickle
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,6 +212,21 @@ def test_natural_order(tmp_path):
 # bfloat16, which NumPy does not have
 
 
+def save_torch(tensors, path):
+    """A safetensors file of PyTorch's tensors."""
+    from safetensors.torch import save_file
+
+    save_file(tensors, path)
+
+
+def saved_by_torch(content):
+    """The bytes of what PyTorch saves."""
+    torch = pytest.importorskip("torch")
+    with io.BytesIO() as stream:
+        torch.save(content, stream)
+        return stream.getvalue()
+
+
 def test_bfloat16_by_hand(tmp_path):
     words = np.array([0x3F80, 0xC000, 0x7F80, 0x0000], "<u2")  # 1, -2, infinity, 0
     a = saved_raw(tmp_path / "a", "BF16", [4], words.tobytes())
@@ -224,8 +242,6 @@ def test_bfloat16_by_hand(tmp_path):
 
 def test_bfloat16_agrees_with_torch(tmp_path):
     torch = pytest.importorskip("torch")
-    from safetensors.torch import save_file as save_torch
-
     values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
     rounded = torch.from_numpy(values).to(torch.bfloat16)
     save_torch({"w": rounded}, tmp_path / "a")
@@ -241,26 +257,78 @@ def test_bfloat16_agrees_with_torch(tmp_path):
 def test_truncated_file(files):
     a, b = files
     b.write_bytes(b.read_bytes()[:-1])
-    with pytest.raises(BadInput, match=r"b cannot be read as a safetensors file .*do that again"):
+    with pytest.raises(BadInput, match=r"b is no weights file that can be read .*do that again"):
         compare_weights(a, b)
-    with pytest.raises(BadInput, match="b cannot be read"):
+    with pytest.raises(BadInput, match="b is no weights file"):
         similarity([a, b])
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"abc", b"PK\x03\x04" * 50], ids=["empty", "short", "zip"]
+    "content",
+    [
+        *(b"", b"abc", b"name,cells\n" * 50, b"\x89PNG\r\n\x1a\n" * 9, b"PK\x03\x04" * 50),
+        *(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", pickle.dumps({"w": 1.0}, protocol=2)),
+        *(saved_by_torch([1, 2]), saved_by_torch({"w": 1}), saved_by_torch({})),
+        saved_by_torch({"w": np.ones(2)}),
+    ],
+    ids=[
+        *("empty", "short", "table", "picture", "zip", "cut off", "pickle"),
+        *("a list", "a number", "nothing", "an array"),
+    ],
 )
 def test_other_content(tmp_path, content):
     path = tmp_path / "model.pth"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"model\.pth cannot .* PyTorch checkpoint, save its state"):
+    with pytest.raises(
+        BadInput, match=r"model\.pth is no weights file .* expected \.safetensors, or"
+    ):
         distribution(path)
 
 
+@pytest.mark.parametrize("name", ["cpsam", "cellpose_1712345678.25", "mine.pth"])
+@pytest.mark.parametrize(
+    "options", [{}, {"_use_new_zipfile_serialization": False}], ids=["", "old"]
+)
+def test_what_torch_saved_is_compared(tmp_path, name, options):
+    """Cellpose's own files, whatever they are called, beside the lab's."""
+    torch = pytest.importorskip("torch")
+    held = {
+        "out.weight": (torch.arange(21.0) / 8).reshape(7, 3).T,  # laid out otherwise in memory
+        "out.bias": torch.tensor([1.0, -0.0]).to(torch.bfloat16),
+        "n": torch.tensor(3),
+        "W2": torch.zeros(2, dtype=torch.bool),
+    }
+    own, same = tmp_path / "run.safetensors", tmp_path / name
+    save_torch({key: tensor.contiguous() for key, tensor in held.items()}, own)
+    torch.save({f"module.{key}": tensor for key, tensor in held.items()}, same, **options)
+    found = compare_weights(own, same)
+    assert (found.equal, found.n_parameters) == (True, 26)
+    held["out.weight"][1, 2] += 0.5
+    torch.save(held, tmp_path / "other", **options)
+    found = compare_weights(own, tmp_path / "other")
+    assert (found.n_differing, found.max_abs) == (1, pytest.approx(0.5))
+    assert similarity([own, same, tmp_path / "other"]).l2[0, 2] == pytest.approx(0.5)
+
+
+def test_code_in_a_file_of_weights_is_not_run(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "sprung",))
+
+    torch.save({"w": Trap()}, tmp_path / "model.pth")
+    with pytest.raises(BadInput, match=r"model\.pth is no weights file"):
+        compare_weights(tmp_path / "model.pth", tmp_path / "model.pth")
+    assert not (tmp_path / "sprung").exists()
+
+
 def test_missing_file_and_folder(files, tmp_path):
-    with pytest.raises(BadInput, match=r"nowhere does not exist; give a \.safetensors file"):
+    with pytest.raises(
+        BadInput, match=r"nowhere does not exist; give a \.safetensors file of weights"
+    ):
         compare_weights(files[0], tmp_path / "nowhere")
-    with pytest.raises(BadInput, match="cannot be read as a safetensors file"):
+    with pytest.raises(BadInput, match=r"cannot be read .*give a file of weights"):
         compare_weights(files[0], tmp_path)
 
 

@@ -2,12 +2,15 @@
 
 import json
 import shutil
+import weakref
 
 import numpy as np
 import pytest
 import tifffile
 from safetensors.numpy import load_file, save_file
 
+from cellrepro import comparison
+from cellrepro.cells.decoding import read_labels
 from cellrepro.comparison import compare, compare_repeats
 from cellrepro.errors import BadInput
 from cellrepro.record.manifest import Manifest
@@ -219,6 +222,41 @@ def test_two_kinds(masks, tmp_path):
             other.write_text("")
         with pytest.raises(BadInput, match=r"are not of one kind; expected two mask files"):
             compare(a, str(other))
+
+
+def test_two_files_that_are_nothing_of_the_kind(tmp_path):
+    (tmp_path / "notes.txt").write_text("notes")
+    with pytest.raises(
+        BadInput, match=r"notes.txt is no weights file .*expected \.safetensors, or"
+    ):
+        compare(str(tmp_path / "notes.txt"), str(tmp_path / "notes.txt"))
+
+
+def test_weights_of_cellpose_beside_those_of_a_run(tmp_path):
+    torch = pytest.importorskip("torch")
+    save_file({"w": np.ones(4, np.float32)}, tmp_path / "run.safetensors")
+    torch.save({"w": torch.ones(4)}, tmp_path / "cpsam")
+    found = compare(str(tmp_path / "run.safetensors"), str(tmp_path / "cpsam"))
+    assert (found.verdict, found.weights.n_parameters) == ("identical", 4)
+
+
+def test_folders_are_read_image_by_image(masks, tmp_path, monkeypatch):
+    """Two masks of one image at a time, and those before them, not all there are."""
+    for side in "ab":
+        (tmp_path / side).mkdir()
+        for n in range(8):
+            masks(f"{side}/{n}.tif", HALVES)
+    alive, most = [], []
+
+    def watched(path):
+        labels = read_labels(path)
+        alive.append(weakref.ref(labels))
+        most.append(sum(one() is not None for one in alive))
+        return labels
+
+    monkeypatch.setattr(comparison, "read_labels", watched)
+    assert len(compare(str(tmp_path / "a"), str(tmp_path / "b")).masks) == 8
+    assert max(most) <= 4
 
 
 def test_no_such_run(tmp_path):

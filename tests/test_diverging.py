@@ -1,26 +1,33 @@
 """Two runs made by the command, and the place at which they part; kills, and what was kept."""
 
 import json
+import math
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from cellrepro import child, closer, growing
+import planted
+from cellrepro import child, closer, growing, replaying
 from cellrepro.divergence import Place
 from cellrepro.diverging import diverge
 from cellrepro.errors import BadInput
 from cellrepro.growing import growth
 from cellrepro.record import checkpoints
-from cellrepro.record.digests import file_digest
-from cellrepro.record.ledger import LEDGER
-from cellrepro.record.store import Store
+from cellrepro.record.digests import array_digest, file_digest
+from cellrepro.record.ledger import LEDGER, Entry, Ledger, by_place
+from cellrepro.record.store import Repeat, Store
+from cellrepro.run import plan_training
 from conftest import _MAIN, SMALL, options, run_command
+from stores import TRUTH, add_run, three
 
 BRIEF = {"epochs": 2, "images_per_epoch": 3, "learning_rate": 0.01}
 
@@ -77,6 +84,147 @@ def test_a_race_is_named(fast, command):
         assert weights[0] == weights[1]
 
 
+def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, small_data, command):
+    """Fast and strict part in a result, not in how the lab's own substitute computes it."""
+    root, trained = fast
+    strict = command("train", small_data, "--json", *options(**BRIEF, repeats=1, store=root))
+    found = diverge(trained["key"] + "/0", strict.json["key"], store=root, quiet=True)
+    assert found.first.stage == "spec"
+    place = found.computed
+    assert (place.op, place.phase, place.inputs) == ("get_rel_pos", "backward", "agree")
+    assert place.module.endswith(".attn")
+    assert 0 < place.max_abs < 1e-6
+    assert place.apart.endswith(
+        "between the substitutes rel-pos-gather and rel-pos-interpolation of B and what they "
+        "stand for"
+    )
+    assert found.judgement == "round-off"
+    assert found.evidence.substituted.startswith("4 of 8 calls gave equal bits: the substitutes")
+    inside = [
+        row for pair in found.operations.pairs for row in pair if "substitutes" in str(row.source)
+    ]
+    assert inside == []
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([[1.0, 2.0]], [[1.0, 2.5]], {"n_elements": 1, "max_abs": 0.5}),
+        ([[1.0]], [[1.0, 2.0]], {"apart": "float32 of shape 1 in A and float32 of shape 2 in B"}),
+        (
+            [[1.0, math.nan]],
+            [[1.0, 2.0]],
+            {"n_elements": 1, "max_abs": None, "apart": "with NaN or infinity beside a number"},
+        ),
+        ([], [[1.0]], {}),
+    ],
+    ids=["numbers", "shapes", "NaN", "absent"],
+)
+def test_how_far_results_are_apart(a, b, expected):
+    """A difference of shapes is said, and is no infinite number."""
+    torch = pytest.importorskip("torch")
+    sides = [[torch.tensor(values) for values in side] for side in (a, b)]
+    assert closer._difference(*sides) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "judgement", "elimination"),
+    [
+        ({"mode": "strict"}, "fault", None),
+        ({"mode": "warn"}, "unexplained", "mode warn lets operations race that have no"),
+        pytest.param(
+            {"mode": "fast", "profile": "cpu-1thread"}, "fault", None, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"mode": "strict", "loose": "upsample_linear1d_backward"},
+            *("unexplained", "upsample_linear1d_backward was left loose"),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["strict", "warn", "fast at one thread", "loose"],
+)
+def test_a_fault_is_called_one_where_no_race_is_possible(
+    small_data, tmp_path, asked, judgement, elimination
+):
+    """One repeat is altered from a step on: nothing of it comes again."""
+    root = tmp_path / "outputs"
+    made = run_command(
+        "train", small_data, "--json", *options(**BRIEF, **asked, repeats=1, store=root)
+    )
+    (repeat,) = Store(root).run(made.json["key"]).repeats
+    other = altered(repeat, from_step=4)
+    found = diverge(*(repeat.name, other.name), repetitions=2, suspects=0, store=root, quiet=True)
+    assert (found.first.step, found.first.stage) == (4, "backward")
+    assert found.judgement == judgement, found.evidence
+    assert found.evidence.ends_as == "a"
+    said = found.evidence.elimination
+    assert said is None if elimination is None else said.startswith(elimination)
+
+
+def altered(repeat, *, from_step):
+    """A copy as the next repeat, with other digests of gradients and of all that follows."""
+    folder = repeat.folder.with_name("1")
+    shutil.copytree(repeat.folder, folder)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    planted.rewrite_manifest(folder, lambda manifest: manifest.update(repeat=1))
+    ledger = Ledger.read(folder / LEDGER)
+    ledger.entries = [
+        replace(entry, digest=entry.digest[::-1])
+        if entry.step >= from_step and entry.stage in ("backward", "update", "weights")
+        else entry
+        for entry in ledger.entries
+    ]
+    ledger.write(folder / LEDGER)
+    return Repeat(folder)
+
+
+def test_two_machines_are_no_fault(small_data):
+    """What one machine cannot repeat of another's run is no fault of either."""
+    look = object.__new__(closer.Look)
+    spec = plan_training(small_data, mode="strict").spec
+    here, there = (SimpleNamespace(machine=name) for name in ("laptop-1", "a100-2"))
+    run, seen = SimpleNamespace(spec=spec), SimpleNamespace(rows=[])
+    look._sides = ((run, here), (run, here))
+    assert look._no_fault(seen) is None
+    look._sides = ((run, here), (run, there))
+    assert "computed on a100-2 and laptop-1" in look._no_fault(seen)
+
+
+def test_a_checkpoint_that_was_passed_over_is_told(fast, tmp_path):
+    """Replayed from the beginning instead, and said so."""
+    root, trained = fast
+    shutil.copytree(root, tmp_path / "outputs")
+    store = Store(tmp_path / "outputs")
+    run = store.run(trained["key"])
+    repeat = run.repeats[0]
+    state = repeat.folder / "checkpoints" / "epoch-00001" / checkpoints.STATE
+    state.chmod(0o644)
+    state.write_bytes(state.read_bytes()[:-1] + b"!")
+    source = closer.find_model("tiny", store)
+    seen = replaying.replay(
+        replaying.request_of(run, repeat, data=Path(repeat.manifest.data.path), model=source),
+        repeat,
+        step=4,
+        scratch=tmp_path / "scratch",
+    )
+    assert seen.arrival.start == 0
+    assert seen.arrival.n_verified <= 4
+    assert "restored from the initial weights" in closer._arrived(seen)
+    assert re.search(
+        r"a nearer checkpoint was passed over: .*epoch-00001.* changed since", closer._arrived(seen)
+    )
+
+
+def test_steps_of_which_the_ledger_holds_nothing_are_not_verified():
+    """Agreement over nothing is none."""
+    entry = Entry(3, 1, "weights", "out", "a" * 32)
+    assert replaying._agree([entry], {}) is None
+    assert replaying._agree([entry], by_place([replace(entry, digest="b" * 48)])) is None
+    assert replaying._agree([entry], by_place([entry])) is True
+    assert replaying._agree([entry], by_place([replace(entry, digest="b" * 32)])) is False
+
+
 def test_growth_follows_checkpoints(fast):
     """One moment for every epoch; the first trains nothing, at a learning rate of 0."""
     root, trained = fast
@@ -90,9 +238,67 @@ def test_growth_follows_checkpoints(fast):
     assert (moments[1].n_differing == 0) is equal
     assert moments[0].ppm == 0
     assert moments[0].ap50 == (0, 0)
-    # Masks of checkpoints are made in mode strict, those of the runs were made in mode fast.
     ends = [repeat["ap50"] for repeat in trained["repeats"][:2]]
     assert moments[1].ap50 == pytest.approx(ends, abs=0.02)
+
+
+def test_growth_makes_masks_as_each_run_does(copied, small_store, small_data, monkeypatch):
+    """In its own profile and mode: the last checkpoint's masks are those the run ended with."""
+    keys = [
+        run_command(
+            *("train", small_data, "--keep-checkpoints", "--json"),
+            *options(**SMALL, repeats=1, profile=profile, ledger="off", store=copied / name),
+        ).json["key"]
+        for name, profile in (("a", "cpu"), ("b", "cpu-1thread"))
+    ]
+    shutil.copytree(copied / "b", copied / "a", dirs_exist_ok=True)
+    made, seen = {}, []
+
+    def compared(scratch, epoch, truths):
+        made.update({side: np.load(scratch / f"{side}-{epoch}-0.npy") for side in "ab"})
+        return {}
+
+    def call(*given, environment, **others):
+        seen.append(environment["OMP_NUM_THREADS"])
+        return real(*given, environment=environment, **others)
+
+    real = child.call
+    monkeypatch.setattr(growing, "_compared", compared)
+    monkeypatch.setattr(child, "call", call)
+    (moment, *_) = reversed(growth(*keys, n_masks=2, store=copied / "a", quiet=True))
+    assert moment.epoch == SMALL["epochs"]
+    assert seen == ["2", "1"]
+    for side, key in zip("ab", keys, strict=True):
+        (repeat,) = Store(copied / "a").run(key).repeats
+        ((_, record),) = repeat.manifest.masks.items()
+        assert array_digest(made[side].astype(np.uint32)) == record.digest
+        assert record.n_objects
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("architecture", "not of one architecture"),
+        ("data", "not of one data set"),
+        ("masks", "not of one segmented images"),
+    ],
+)
+def test_growth_refuses_other_networks_and_images(tmp_path, field, message):
+    store = Store(tmp_path)
+    a = add_run(store, [(1.0, three())])
+    other = {
+        "architecture": {
+            "manifest": {
+                "model": a.repeats[0].manifest.model.model_copy(update={"architecture": "cellpose"})
+            }
+        },
+        "data": {"data_digest": "c" * 64},
+        "masks": {},
+    }[field]
+    masks = {"img_a": TRUTH} if field == "masks" else three()
+    b = add_run(store, [(1.0, masks)], seed=5, **other)
+    with pytest.raises(BadInput, match=message):
+        growth(a.key, b.key, store=tmp_path)
 
 
 def test_moments_are_scored_over_images_with_a_truth():
@@ -144,7 +350,7 @@ class TestDoors:
     def test_a_single_repeat(self, copied, small_data):
         store = Store(copied)
         run = next(run for run in store.runs() if len(run.repeats) == 1)
-        with pytest.raises(BadInput, match="has a single repeat; name two runs"):
+        with pytest.raises(BadInput, match="no machine has repeat 0 and 1 of"):
             diverge(run.key, run.key, store=copied)
 
     def test_a_damaged_ledger(self, small_store, tmp_path):

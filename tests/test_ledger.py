@@ -15,6 +15,7 @@ from cellrepro.cells.chain import flattened, write_beginning, write_prepared, wr
 from cellrepro.cells.images import LabelledImage
 from cellrepro.compare.ledgers import Difference, compare_ledgers
 from cellrepro.errors import BadInput
+from cellrepro.record import ledger
 from cellrepro.record.digests import tensor_digest, tensors_digest, value_digest
 from cellrepro.record.ledger import (
     BEFORE,
@@ -104,6 +105,31 @@ def test_every_field_of_every_row_comes_back(folder, kind, rows, data):
 def test_one_entry_comes_back(tmp_path, entry):
     Ledger([entry]).write(tmp_path / "ledger.parquet")
     assert exact(Ledger.read(tmp_path / "ledger.parquet").entries) == exact([entry])
+
+
+def test_one_step_is_read_by_itself(tmp_path, monkeypatch):
+    """Only its row groups are read, however the rows were cut into pieces; the bytes are equal."""
+    from pyarrow import parquet
+
+    monkeypatch.setattr(ledger, "_GROUP", 5)
+    written = [replace(LOSS, step=step, name=str(n)) for step in range(-1, 6) for n in range(3)]
+    write_rows(tmp_path / "whole", written, Entry)
+    for n in (1, 4, 30):
+        pieces = Pieces(tmp_path / f"pieces {n}", Entry)
+        for start in range(0, len(written), n):
+            pieces.append(written[start : start + n])
+        pieces.finish(tmp_path / f"joined {n}")
+        assert (tmp_path / f"joined {n}").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert read_rows(tmp_path / "whole", Entry) == written
+    with parquet.ParquetFile(tmp_path / "whole") as file:
+        rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+        assert rows == [6, 6, 6, 3]
+        assert [ledger._groups_of(file, step) for step in (-1, 0, 2, 5, 6)] == [
+            *([0], [0], [1], [3], []),
+        ]
+    for step in range(-1, 7):
+        found = read_rows(tmp_path / "whole", Entry, step=step)
+        assert found == [row for row in written if row.step == step]
 
 
 def test_an_empty_ledger_comes_back(tmp_path):

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from cellrepro.compare.alignment import judge_round_off
+from cellrepro.record.operation_ledger import OperationLedger
 from cellrepro.record.operations import Call, Observer
 from cellrepro.record.reference import Judged, Reference, ReferenceLog, judge, limit, op_class
 from cellrepro.record.replay import Plan
@@ -264,6 +266,33 @@ def test_clean_steps_are_left_alone(seed, threads, options):
     judged = {place.op for place, _ in log.rows}
     assert judged >= {"aten.mm.default", "aten.convolution_backward.default", "aten.gelu.default"}
     assert not log.unjudged.keys() & {"aten.mm.default", "aten.index_put.default"}
+
+
+def test_a_replay_that_failed_is_told(monkeypatch):
+    """Out of memory, or no implementation in float64: not judged, and why."""
+    real = Reference._run
+
+    def failing(self, args, kwargs):
+        if self._base == "gelu":
+            raise torch.OutOfMemoryError("out of memory, tried to allocate 4 GB\nmore")
+        return real(self, args, kwargs)
+
+    monkeypatch.setattr(Reference, "_run", failing)
+    why = "OutOfMemoryError: out of memory, tried to allocate 4 GB"
+    log, ledger = ReferenceLog(), OperationLedger(reference=True)
+    for watching in (log, ledger):
+        with watching:
+            prepared(0)[1]()
+    n = log.problems.pop(("aten.gelu.default", why))
+    assert (n, log.problems) == (log.unjudged["aten.gelu.default"], {})
+    failed = [row for row in ledger.rows if row.problem is not None]
+    assert {(row.op, row.ulp, row.problem) for row in failed} == {("aten.gelu.default", None, why)}
+    found = judge_round_off(ledger.rows, ledger.rows)
+    assert len(found.failed) == 2 * n
+    assert (
+        f"{2 * n} of these because their float64 replay failed: aten.gelu.default in "
+    ) in found.sentence()
+    assert found.sentence().count(why) == 1
 
 
 def test_another_instruction_set_is_left_alone():

@@ -745,6 +745,8 @@ def _divergence_lines(found: Divergence) -> list[str]:
             "aligned": found.evidence.alignment,
             "round-off": found.evidence.round_off,
             "draws": found.evidence.draws,
+            "substitutes": found.evidence.substituted,
+            "no verdict": found.evidence.elimination,
         }
         lines += [f"  {name:12} {text}" for name, text in told.items() if text]
         lines += [f"  {'state':12} {text}" for text in found.evidence.arrival]

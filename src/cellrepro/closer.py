@@ -6,11 +6,13 @@ again, in one process where the two were asked for alike, in two where they were
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,16 @@ from cellrepro.compare.alignment import (
     judge_round_off,
 )
 from cellrepro.compare.ledgers import Difference
+from cellrepro.control.knowledge import may_race
+from cellrepro.control.substitutes import stands_in
 from cellrepro.divergence import Evidence, Place
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.record.draws import first_extra_draw, from_rows
-from cellrepro.record.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, by_place, read_rows
+from cellrepro.record.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
 from cellrepro.record.store import Repeat, Run, Store
 from cellrepro.replaying import Replay, replay, same_as_stored
 from cellrepro.show.progress import progress
+from cellrepro.show.words import amount
 from cellrepro.worker import Request
 
 Side = tuple[Run, Repeat]
@@ -72,8 +77,6 @@ class Look:
             and run_a.spec.mode == run_b.spec.mode
             and run_a.spec.loose == run_b.spec.loose
         )
-        one_thread = run_a.spec.profile_settings.get("threads") == 1
-        self._may_race = run_a.spec.mode == "fast" and not one_thread
 
     def closer(self, place: Place | None) -> tuple[Place, str, Evidence]:
         """The place with its operation, what it was, and the evidence."""
@@ -90,7 +93,7 @@ class Look:
         stored = [stored_rows(side[1], OPERATIONS, self._step) for side in self._sides]
         found = None
         if all(stored):
-            alignment = self.alignment = align(*stored)
+            alignment = self.alignment = aligned(self._sides, *stored)
             parting = first_parting(stored[0], stored[1], alignment)
             if parting is not None and _may_explain(parting.a.phase, place):
                 evidence = Evidence(
@@ -156,9 +159,27 @@ class Look:
             arrival=(_arrived(seen),),
         )
         if flipped is None:
-            return named, "unexplained" if self._may_race else "fault", evidence
-        sizes = {"max_abs": flipped["max_abs"], "n_elements": flipped["n_elements"]}
-        return replace(named, **sizes), "race", evidence
+            why = self._no_fault(seen)
+            return named, "unexplained" if why else "fault", replace(evidence, elimination=why)
+        return replace(named, **_sizes(flipped)), _judged_by_audit(flipped), evidence
+
+    def _no_fault(self, seen: Replay) -> str | None:
+        """Why a difference that did not come again may be something else than a fault."""
+        spec = self._sides[0][0].spec
+        elsewhere = {repeat.machine for _, repeat in self._sides}
+        if len(elsewhere) > 1:
+            return (
+                f"the two were computed on {' and '.join(sorted(elsewhere))}, and the step was "
+                "gone through again on one machine only"
+            )
+        settings = spec.profile_settings
+        return may_race(
+            spec.mode,
+            device=settings["device"],
+            threads=settings.get("threads"),
+            loose=spec.loose,
+            operations=[row.op for row in seen.rows],
+        )
 
     # -- one process, the same step again and again
 
@@ -180,9 +201,7 @@ class Look:
                     evidence, alignment=alignment.sentence(), parting=parting.sentence()
                 )
                 if flipped is not None:
-                    named = replace(
-                        named, max_abs=flipped["max_abs"], n_elements=flipped["n_elements"]
-                    )
+                    named = replace(named, **_sizes(flipped))
                     evidence = replace(evidence, flips=flipped["flips"], n_asked=flipped["replays"])
                 return named, "race", evidence
         suspects = [op for op in seen.audited if _may_explain(op["phase"], place)]
@@ -200,22 +219,24 @@ class Look:
             named = replace(
                 place,
                 **{name: first[name] for name in ("op", "module", "source", "phase")},
-                max_abs=first["max_abs"],
-                n_elements=first["n_elements"],
+                **_sizes(first),
                 inputs="agree",
             )
-            # Reading memory that nobody has written repeats, and is no race.
-            judged = "race" if first["read_by"] is None else "fault"
-            return named, judged, replace(evidence, flips=first["flips"], n_asked=first["replays"])
-        # Where threads may race, that none was seen to is no proof that none did.
-        settled = evidence.ends_as in ("a", "b") and not self._may_race
-        return place, "fault" if settled else "unexplained", evidence
+            evidence = replace(evidence, flips=first["flips"], n_asked=first["replays"])
+            return named, _judged_by_audit(first), evidence
+        # Where a race is possible, that none was seen is no proof that there was none.
+        why = self._no_fault(seen)
+        settled = evidence.ends_as in ("a", "b") and why is None
+        return place, "fault" if settled else "unexplained", replace(evidence, elimination=why)
 
     # -- two processes, each in its own surroundings
 
     def _side_by_side(self, place: Place, scratch: Path) -> tuple[Place, str, Evidence]:
-        seen, parting = self._both(scratch)
-        alignment = self.alignment = align(seen[0].rows, seen[1].rows)
+        seen = self._both(scratch)
+        alignment = self.alignment = aligned(
+            self._sides, seen[0].rows, seen[1].rows, [side.kept for side in seen]
+        )
+        parting = first_parting(seen[0].rows, seen[1].rows, alignment)
         judged = judge_round_off(seen[0].rows, seen[1].rows)
         draws = first_extra_draw(*(from_rows(side.draws) for side in seen))
         evidence = Evidence(
@@ -224,11 +245,17 @@ class Look:
             round_off=judged.sentence(),
             arrival=tuple(_arrived(side) for side in seen),
             draws=None if draws is None else draws.sentence(),
+            substituted=self._substituted(alignment),
         )
         if parting is None:
             return place, _judged(judged), evidence
-        n_elements, largest = _difference(seen[0].kept, seen[1].kept)
-        named = replace(named_by(place, parting), max_abs=largest, n_elements=n_elements)
+        both = (
+            _outputs(side.kept, row.index)
+            for side, row in zip(seen, (parting.a, parting.b), strict=True)
+        )
+        named = replace(named_by(place, parting), **_difference(*both))
+        if _is_call(parting.a):
+            named = replace(named, apart=f"{_how_far(named)} between {self._whose()}")
         return named, _judged(judged), replace(evidence, parting=parting.sentence())
 
     # -- replays
@@ -246,21 +273,22 @@ class Look:
                 on_event=lambda event: bar.advance(event["name"]),
             )
 
-    def _both(self, scratch: Path) -> tuple[list[Replay], Parting | None]:
-        """Both runs' steps at the same time, and the operation in which they part."""
-        rows: list[list[Any] | None] = [None, None]
+    def _both(self, scratch: Path) -> list[Replay]:
+        """Both runs' steps at the same time, with the tensors of where they may part."""
+        rows: list[list[Any]] = [[], []]
         both_there = threading.Barrier(2)
-        parting: list[Parting | None] = [None]
+        wanted: list[tuple[Any, Any]] = []
 
-        def choose(index: int, own: list[Any]) -> int | None:
+        def choose(index: int, own: list[Any]) -> list[int]:
             rows[index] = own
             both_there.wait()
             if index == 0:
-                parting[0] = first_parting(rows[0] or [], rows[1] or [])
+                alignment = aligned(self._sides, *rows)
+                parting = first_parting(rows[0], rows[1], alignment)
+                wanted.extend(pair for pair in alignment.pairs if _is_call(pair[0]))
+                wanted.extend([(parting.a, parting.b)] if parting is not None else [])
             both_there.wait()
-            if parting[0] is None:
-                return None
-            return (parting[0].a, parting[0].b)[index].index
+            return [pair[index].index for pair in wanted]
 
         def one(index: int) -> Replay:
             side = self._sides[index]
@@ -287,7 +315,29 @@ class Look:
         problems = [future.exception() for future in futures]
         for problem in sorted(filter(None, problems), key=_is_consequence):
             raise problem
-        return [future.result() for future in futures], parting[0]
+        return [future.result() for future in futures]
+
+    # -- what one side has a substitute for
+
+    def _substituted(self, alignment: Alignment) -> str | None:
+        calls = [(x.outputs, y.outputs) for x, y in alignment.pairs if _is_call(x)]
+        if not calls:
+            return None
+        n_unknown = sum(not x or not y for x, y in calls)
+        n_equal = sum(x == y for x, y in calls) - n_unknown
+        unknown = f", {n_unknown} could not be compared" if n_unknown else ""
+        return (
+            f"{n_equal} of {amount(len(calls), 'call')} gave equal bits{unknown}: {self._whose()}"
+        )
+
+    def _whose(self) -> str:
+        """Whose substitutes are compared with what they stand for."""
+        sides = [
+            f"{' and '.join(names)} of {side}"
+            for side, names in zip("AB", _own_substitutes(self._sides), strict=True)
+            if names
+        ]
+        return f"the substitutes {' and '.join(sides)} and what they stand for"
 
     def _request(self, side: Side) -> Request:
         run, repeat = side
@@ -327,7 +377,7 @@ class Look:
         """Whose bits a replay of the step ends in; none where no ledger has anything of it."""
         ends = {
             letter: same_as_stored(
-                seen.entries, by_place(Ledger.read(repeat.folder / LEDGER).entries)
+                seen.entries, by_place(read_rows(repeat.folder / LEDGER, Entry, step=self._step))
             )
             for letter, (_, repeat) in zip("ab", self._sides, strict=True)
         }
@@ -346,7 +396,7 @@ def stored_rows(repeat: Repeat, name: str, step: int) -> list[Any]:
     if not path.exists():
         return []
     kind = OperationRow if name == OPERATIONS else DrawRow
-    return [row for row in read_rows(path, kind) if row.step == step]
+    return read_rows(path, kind, step=step)
 
 
 def _no_model(run: Run, problem: object) -> CannotLook:
@@ -387,6 +437,12 @@ def _audit_of(seen: Replay, place: Place) -> dict[str, Any] | None:
     return None
 
 
+def _judged_by_audit(found: Mapping[str, Any]) -> str:
+    """What an operation is of which the audit says that its bits flip."""
+    # Reading memory that nobody has written repeats, and is no race.
+    return "race" if found["read_by"] is None else "fault"
+
+
 def _arrived(seen: Replay) -> str:
     way = seen.arrival
     start = "the initial weights" if way.start == 0 else f"the checkpoint at step {way.start}"
@@ -411,14 +467,130 @@ def _judged(judged: RoundOff) -> str:
     return judged.verdict if judged.verdict in ("round-off", "fault") else "unexplained"
 
 
-def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int, float | None]:
-    """How many elements of an operation's outputs differ, and by how much at most."""
+def aligned(
+    sides: tuple[Side, Side],
+    a: list[Any],
+    b: list[Any],
+    kept: Sequence[Mapping[str, Any]] = ({}, {}),
+) -> Alignment:
+    """The operations of two runs that correspond.
+
+    Where one side has a substitute for what the other ran, the operations inside are a difference
+    of settings: each call is one operation then, and its result is compared, by its tensors where
+    they were kept.
+    """
+    if not any(_own_substitutes(sides)):
+        return align(a, b)
+    alignment = align(_calls_as_one(a), _calls_as_one(b))
+    pairs, all_agree = [], True
+    for x, y in alignment.pairs:
+        if _is_call(x):
+            x, y = _with_results(x, y, kept, all_agree=all_agree)
+        if x.outputs and y.outputs and x.outputs != y.outputs:
+            all_agree = False
+        pairs.append((x, y))
+    return replace(alignment, pairs=tuple(pairs))
+
+
+def _own_substitutes(sides: tuple[Side, Side]) -> tuple[list[str], list[str]]:
+    """The substitutes that only one of two runs had in place, of each."""
+    a, b = (set(repeat.manifest.switches.get("substitutes") or ()) for _, repeat in sides)
+    return sorted(a - b), sorted(b - a)
+
+
+def _calls_as_one(rows: Sequence[Any]) -> list[Any]:
+    """Operations of a step, with each call of a function that has substitutes as one."""
+    found: list[Any] = []
+    in_order = sorted(rows, key=lambda row: row.index)
+    for (function, _, _), group in groupby(
+        in_order, lambda row: (stands_in(row.source), row.module, row.phase)
+    ):
+        inside = list(group)
+        if function is None:
+            found += inside
+            continue
+        last = _end_of_call(inside[-1])
+        found += [
+            replace(
+                row,
+                op=function.rpartition(" ")[2],
+                source=function,
+                inputs="",
+                **dict.fromkeys(("shapes", "dtypes"), ""),
+                **dict.fromkeys(("norm", "ulp", "limit", "problem"), None),
+            )
+            for row in inside
+            if _end_of_call(row) == last
+        ]
+    return found
+
+
+def _end_of_call(row: Any) -> tuple[Any, ...]:
+    """What the last operation of every call in a row has in common, and no other of them."""
+    n_axes = row.shapes.partition(",")[0].partition(" ")[0].count("x")
+    return row.op, row.source, n_axes, row.dtypes
+
+
+def _is_call(row: Any) -> bool:
+    """Whether a row stands for a whole call; PyTorch's own names have dots."""
+    return "." not in row.op
+
+
+def _with_results(
+    x: Any, y: Any, kept: Sequence[Mapping[str, Any]], *, all_agree: bool
+) -> tuple[Any, Any]:
+    """Two calls with digests of their results, which no layout in memory changes.
+
+    What went in agrees as long as all that came out before does.
+    """
+    from cellrepro.record.digests import tensor_digest
+
+    results = [_outputs(side, row.index) for side, row in zip(kept, (x, y), strict=True)]
+    if all(results):
+        digests = [",".join(map(tensor_digest, result)) for result in results]
+    elif x.outputs == y.outputs:
+        digests = [x.outputs, y.outputs]
+    else:
+        digests = ["", ""]
+    given = ("agree", "agree" if all_agree else "other")
+    x, y = (
+        replace(row, inputs=what, outputs=digest)
+        for row, what, digest in zip((x, y), given, digests, strict=True)
+    )
+    return x, y
+
+
+def _outputs(kept: Mapping[str, Any], index: int) -> list[Any]:
+    """The tensors that came out of an operation, as far as they were kept."""
+    names = sorted(name for name in kept if name.startswith(f"{index}/outputs/"))
+    return [kept[name] for name in names]
+
+
+def _difference(a: Sequence[Any], b: Sequence[Any]) -> dict[str, Any]:
+    """How many elements of an operation's outputs differ, and by how much, for a `Place`."""
     from cellrepro.record.bits import difference
 
-    n_elements, largest = 0, None
-    for name in a.keys() & b.keys():
-        if name.startswith("outputs/"):
-            n, size = difference(a[name], b[name])
-            n_elements += n
-            largest = size if largest is None else max(largest, size)
-    return n_elements, largest
+    if not a or not b:
+        return {}
+    shapes = [", ".join("x".join(map(str, one.shape)) or "1" for one in side) for side in (a, b)]
+    dtypes = [", ".join(str(one.dtype).removeprefix("torch.") for one in side) for side in (a, b)]
+    if (shapes[0], dtypes[0]) != (shapes[1], dtypes[1]):
+        kinds = zip(dtypes, shapes, strict=True)
+        return {"apart": " in A and ".join(f"{d} of shape {s}" for d, s in kinds) + " in B"}
+    found = [difference(x, y) for x, y in zip(a, b, strict=True)]
+    sizes = {"n_elements": sum(n for n, _ in found), "max_abs": max(size for _, size in found)}
+    return _sizes(sizes)
+
+
+def _sizes(found: Mapping[str, Any]) -> dict[str, Any]:
+    """How far two results are apart, for a `Place`; where no number says it, in words."""
+    sizes = {name: found[name] for name in ("n_elements", "max_abs")}
+    if sizes["max_abs"] is not None and not math.isfinite(sizes["max_abs"]):
+        sizes |= {"max_abs": None, "apart": "with NaN or infinity beside a number"}
+    return sizes
+
+
+def _how_far(place: Place) -> str:
+    if place.max_abs is None:
+        return place.apart or "a difference"
+    return f"largest difference {place.max_abs:.2g}"

@@ -25,7 +25,8 @@ from cellrepro.record.manifest import Manifest
 from cellrepro.record.store import Repeat, Run, Store
 
 MASK_FILES = (".tif", ".tiff", ".png", ".npy")
-WEIGHT_FILES = (".safetensors",)
+WEIGHT_FILES = (".safetensors", ".pth", ".pt")
+"""Usual endings; which files hold weights is told by what is in them, as Cellpose's have none."""
 
 _SURROUNDINGS = (
     "versions",
@@ -156,7 +157,8 @@ def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:
     a, b : str
         ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT`` of
         the store, or the paths of two mask files, two folders of masks (files of equal names are
-        compared; where some are called ``NAME_masks``, only those), or two ``.safetensors`` files.
+        compared; where some are called ``NAME_masks``, only those), or two weights files:
+        ``.safetensors``, or Cellpose's own, whatever they are called.
     store : str or Path
 
     Returns
@@ -185,15 +187,15 @@ def compare(a: str, b: str, *, store: str | Path = "outputs") -> Comparison:
     if all(path.is_dir() for path in paths):
         return _compare_folders(*paths)
     if all(path.suffix.lower() in MASK_FILES for path in paths):
-        return _of_masks({paths[0].name: (read_labels(paths[0]), read_labels(paths[1]))})
-    if all(path.suffix.lower() in WEIGHT_FILES for path in paths):
+        return _of_masks({paths[0].name: paths})
+    if all(path.is_file() and path.suffix.lower() not in MASK_FILES for path in paths):
         weights = compare_weights(*paths)
         differs = () if weights.equal else ("weights",)
         return Comparison(weights.verdict, differs, weights=weights)
     raise BadInput(
         f"{a} and {b} are not of one kind; expected two mask files "
         f"({', '.join(MASK_FILES)}), two folders of masks, or two weights files "
-        f"({', '.join(WEIGHT_FILES)})"
+        f"({', '.join(WEIGHT_FILES)}, or without an ending, as Cellpose's)"
     )
 
 
@@ -322,7 +324,7 @@ def _compare_folders(a: Path, b: Path) -> Comparison:
     if passed:
         notes.append(f"not compared, as others there are called NAME_masks: {', '.join(passed)}")
     return _of_masks(
-        {name: (read_labels(files_a[name]), read_labels(files_b[name])) for name in shared},
+        {name: (files_a[name], files_b[name]) for name in shared},
         tuple(notes),
         complete=not alone,
     )
@@ -378,18 +380,19 @@ def _passed_over(folder: Path) -> list[str]:
 
 
 def _of_masks(
-    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    pairs: Mapping[str, tuple[Path, Path]],
     notes: tuple[str, ...] = (),
     *,
     complete: bool = True,
 ) -> Comparison:
     masks = {}
-    for name, (a, b) in pairs.items():
+    for name, paths in pairs.items():
+        labels = read_labels(paths[0]), read_labels(paths[1])  # of one image at a time
         try:
-            masks[name] = compare_masks(a, b)
+            masks[name] = compare_masks(*labels)
         except BadInput as error:
             raise BadInput(f"{name}: {error}") from error
-        notes += _remarks(name, masks[name], (a, b))
+        notes += _remarks(name, masks[name], labels)
     verdicts = [result.verdict for result in masks.values() if result.verdict != Verdict.VACUOUS]
     verdict = combine(verdicts if complete else [*verdicts, Verdict.DIFFERENT])
     differs = ("masks",) if verdict not in _EQUAL else ()

@@ -33,7 +33,9 @@ class Place:
         The operation, where one could be named.
     max_abs : float or None
         Largest difference between its outputs, in their units; None where their tensors are not
-        there to be compared.
+        there to be compared, or have no difference (other shapes, NaN beside a number).
+    apart : str or None
+        The same in words, where the number alone does not tell it.
     n_elements : int or None
         How many elements of its outputs differ.
     inputs : str or None
@@ -52,6 +54,7 @@ class Place:
     max_abs: float | None = None
     n_elements: int | None = None
     inputs: str | None = None
+    apart: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,11 @@ class Evidence:
         How the state before the step was reached, one sentence a side.
     draws : str or None
         The first draw of random numbers in which the two differ.
+    substituted : str or None
+        Where one side ran with substitutes: in how many calls they gave what they stand for.
+    elimination : str or None
+        Why it is no fault by elimination, where no race was seen: a race was possible all the
+        same, or one of the two was computed elsewhere.
     """
 
     how: str
@@ -93,6 +101,8 @@ class Evidence:
     ends_as: str | None = None
     arrival: tuple[str, ...] = ()
     draws: str | None = None
+    substituted: str | None = None
+    elimination: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,8 +124,8 @@ class Divergence:
     judgement : str or None
         ``race``: equal inputs, other bits, in one process; ``round-off``: every operation within
         the error of its class; ``fault``: one beyond it, or one that gave other bits and does
-        not when asked again; ``asked for``, ``surroundings`` or ``data``: they went in
-        otherwise; ``unexplained``: none of these could be shown.
+        not when asked again where no race is possible; ``asked for``, ``surroundings`` or
+        ``data``: they went in otherwise; ``unexplained``: none of these could be shown.
     verdict : Verdict
         Over weights and masks, as `cellrepro.comparison` gives it.
     comparison : Comparison
@@ -203,6 +213,7 @@ def _place_said(place: Place) -> str:
         "differ": "is the first whose outputs differ, and so do its inputs",
     }.get(place.inputs or "", "is the first whose outputs differ")
     size = "" if place.max_abs is None else f", largest difference {place.max_abs:.2g}"
+    size = size if place.apart is None else f", {place.apart}"
     head = "" if place.step is None else f"step {place.step}, "
     if place.stage not in _COMPUTED:
         head = f"{place.stage} ({place.said}); {head}"

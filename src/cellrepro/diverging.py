@@ -12,11 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.cells.chain import flattened
-from cellrepro.closer import CannotLook, Effort, Look, Side, named_by, stored_rows
-from cellrepro.compare.alignment import (
-    align,
-    first_parting,
-)
+from cellrepro.closer import CannotLook, Effort, Look, Side, aligned, named_by, stored_rows
+from cellrepro.compare.alignment import first_parting
 from cellrepro.compare.ledgers import Difference, LedgerComparison, compare_ledgers
 from cellrepro.comparison import compare_repeats
 from cellrepro.divergence import Divergence, Evidence, Place
@@ -158,7 +155,7 @@ def _by_image(
     if not all(rows):
         note = "segment both with --ledger ops to have the operation named"
         return replace(told, notes=(*told.notes, note))
-    alignment = align(rows[0], rows[1])
+    alignment = aligned(sides, rows[0], rows[1])
     parting = first_parting(rows[0], rows[1], alignment)
     if parting is None:
         return told

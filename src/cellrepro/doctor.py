@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from cellrepro import child
 from cellrepro.child import Events
-from cellrepro.control import determinism, profiles, startup
+from cellrepro.control import determinism, knowledge, profiles, startup
 from cellrepro.control.seeding import check_seed
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.record import host
@@ -232,7 +232,8 @@ def _of_profile(profile: profiles.Profile, mode: str) -> list[Finding]:
                 "set `threads` in the profile; cpu has 2",
             )
         )
-    if mode == "fast" and (profile.device != "cpu" or profile.threads != 1):
+    race = knowledge.may_race(mode, device=profile.device, threads=profile.threads)
+    if mode == "fast" and race is not None:
         found.append(
             Finding(
                 "error",

@@ -21,11 +21,12 @@ from cellrepro.child import Events
 from cellrepro.compare.masks import average_precision, compare_masks
 from cellrepro.compare.weight_distances import Sums, all_ulps, differences, sums_of, ulps_of
 from cellrepro.control import profiles
-from cellrepro.control.startup import startup_variables
 from cellrepro.errors import BadInput
 from cellrepro.keeping import CHECKPOINTS
 from cellrepro.record import checkpoints
-from cellrepro.record.store import Repeat, Store
+from cellrepro.record.spec import Spec
+from cellrepro.record.store import Repeat, Run, Store
+from cellrepro.run import started_with
 from cellrepro.show.progress import progress
 
 
@@ -78,6 +79,8 @@ def growth(
 ) -> list[Moment]:
     """Follow the difference of two runs through their checkpoints.
 
+    Masks are made of each as the run itself makes them, in its own profile and mode.
+
     Parameters
     ----------
     a, b : str
@@ -96,20 +99,25 @@ def growth(
     Raises
     ------
     BadInput
-        If one of them kept no checkpoints, or they share no epoch.
+        If one of them kept no checkpoints, they share no epoch, or they are not of one
+        architecture and over the same images.
     """
     place = Store(store)
-    repeats = [_named(reference, place) for reference in (a, b)]
-    held = [_by_epoch(repeat) for repeat in repeats]
+    sides = _named(a, place), _named(b, place)
+    _refuse_other(*sides)
+    held = [_by_epoch(repeat) for _, repeat in sides]
     epochs = sorted(held[0].keys() & held[1].keys())
     if not epochs:
         raise BadInput(
             f"{a} and {b} have no checkpoint of the same epoch; train both with "
             "--keep-checkpoints and the same --checkpoint-every"
         )
+    for epoch in epochs:
+        for side in held:
+            checkpoints.refuse_changed(side[epoch])
     looked = _spread(epochs, n_masks)
     with tempfile.TemporaryDirectory() as scratch:
-        masks = _masks(place, repeats, held, looked, Path(scratch), quiet=quiet) if looked else {}
+        masks = _masks(place, sides, held, looked, Path(scratch), quiet=quiet) if looked else {}
         return [_moment(held[0][epoch], held[1][epoch], masks.get(epoch)) for epoch in epochs]
 
 
@@ -118,8 +126,25 @@ def has_checkpoints(repeat: Repeat) -> bool:
     return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
 
 
-def _named(reference: str, store: Store) -> Repeat:
-    return store.find(reference)[1]
+def _named(reference: str, store: Store) -> tuple[Run, Repeat]:
+    return store.find(reference)
+
+
+def _refuse_other(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> None:
+    """Raise unless two runs trained one architecture and segmented the same images."""
+    (run_a, repeat_a), (run_b, repeat_b) = a, b
+    one, other = repeat_a.manifest, repeat_b.manifest
+    for what, x, y in (
+        ("architecture", one.model.architecture, other.model.architecture),
+        ("number of parameters", one.model.n_parameters, other.model.n_parameters),
+        ("data set", run_a.spec.data_digest[:12], run_b.spec.data_digest[:12]),
+        ("segmented images", ", ".join(one.masks), ", ".join(other.masks)),
+    ):
+        if x != y:
+            raise BadInput(
+                f"{repeat_a.name} and {repeat_b.name} are not of one {what} ({x} and {y}); give "
+                "two runs of one network over the same images"
+            )
 
 
 def _by_epoch(repeat: Repeat) -> dict[int, checkpoints.Checkpoint]:
@@ -129,7 +154,7 @@ def _by_epoch(repeat: Repeat) -> dict[int, checkpoints.Checkpoint]:
             f"{repeat.name} kept no checkpoints; train it with --keep-checkpoints into another "
             "--store, or remove its folder first"
         )
-    return {found.epoch: found for found in map(checkpoints.read, folders)}
+    return {found.epoch: found for found in map(checkpoints.read_plain, folders)}
 
 
 def _spread(epochs: Sequence[int], n: int) -> list[int]:
@@ -141,20 +166,24 @@ def _spread(epochs: Sequence[int], n: int) -> list[int]:
 
 
 def _moment(a: checkpoints.Checkpoint, b: checkpoints.Checkpoint, masks: Any) -> Moment:
-    weights_a, weights_b = a.tensors()[0], b.tensors()[0]
+    from safetensors import safe_open
+
     n_differing = n_parameters = 0
     sums, ulps = Sums(), []
-    for name, one in weights_a.items():
-        if not one.is_floating_point():
-            continue
-        x, y = (side.float().numpy().ravel() for side in (one, weights_b[name]))
-        bits = x.view(np.uint32), y.view(np.uint32)
-        same = bits[0] == bits[1]
-        n_parameters += len(x)
-        n_differing += len(x) - int(np.count_nonzero(same))
-        x, y = x.astype(np.float64), y.astype(np.float64)
-        sums += sums_of(x, y, differences(x, y, same))
-        ulps.append(ulps_of(*bits, "F32"))
+    paths = [side.folder / checkpoints.STATE for side in (a, b)]
+    with safe_open(paths[0], "pt") as file_a, safe_open(paths[1], "pt") as file_b:
+        for name in _network_names(file_a):
+            both = file_a.get_tensor(name), file_b.get_tensor(name)
+            if not both[0].is_floating_point():
+                continue
+            x, y = (one.float().numpy().ravel() for one in both)
+            bits = x.view(np.uint32), y.view(np.uint32)
+            same = bits[0] == bits[1]
+            n_parameters += len(x)
+            n_differing += len(x) - int(np.count_nonzero(same))
+            x, y = x.astype(np.float64), y.astype(np.float64)
+            sums += sums_of(x, y, differences(x, y, same))
+            ulps.append(ulps_of(*bits, "F32"))
     return Moment(
         epoch=a.epoch,
         step=a.step,
@@ -166,41 +195,46 @@ def _moment(a: checkpoints.Checkpoint, b: checkpoints.Checkpoint, masks: Any) ->
     )
 
 
+def _network_names(file: Any) -> list[str]:
+    """The tensors of a checkpoint's file that are the network's, not the optimizer's."""
+    names = file.keys()
+    return [name for name in names if name.startswith(checkpoints.NETWORK)]
+
+
 def _masks(
     store: Store,
-    repeats: Sequence[Repeat],
+    sides: tuple[tuple[Run, Repeat], tuple[Run, Repeat]],
     held: Sequence[dict[int, checkpoints.Checkpoint]],
     epochs: Sequence[int],
     scratch: Path,
     *,
     quiet: bool,
 ) -> dict[int, dict[str, Any]]:
-    """What the masks of both would have been after these epochs, made in one child process."""
-    run, _ = store.find(repeats[0].name)
-    images = [
-        str(store.kept(run.spec.data_digest, f"{name}.tif").resolve())
-        for name in repeats[0].manifest.masks
-    ]
-    order = {
-        "images": images,
-        "architecture": repeats[0].manifest.model.architecture,
-        "weights": {
-            f"{side}-{epoch}": str((found[epoch].folder / checkpoints.STATE).resolve())
-            for side, found in zip("ab", held, strict=True)
-            for epoch in epochs
-        },
-        "scratch": str(scratch.resolve()),
-    }
-    profile = profiles.load("cpu")
+    """What the masks of both would have been after these epochs, made in a child for each side."""
+    digest, names = sides[0][0].spec.data_digest, list(sides[0][1].manifest.masks)
+    images = [str(store.kept(digest, f"{name}.tif").resolve()) for name in names]
     with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
-        child.call(
-            "cellrepro.growing",
-            json.dumps(order),
-            environment=profile.child_environment(startup_variables(0, mode="strict")),
-            label="masks of checkpoints",
-            on_event=lambda event: bar.advance(event["name"]),
-        )
-    truths = [store.truth(run.spec.data_digest, name) for name in repeats[0].manifest.masks]
+        for letter, (run, repeat), found in zip("ab", sides, held, strict=True):
+            order = {
+                "spec": run.spec.model_dump(mode="json"),
+                "images": images,
+                "architecture": repeat.manifest.model.architecture,
+                "weights": {
+                    f"{letter}-{epoch}": str((found[epoch].folder / checkpoints.STATE).resolve())
+                    for epoch in epochs
+                },
+                "scratch": str(scratch.resolve()),
+            }
+            child.call(
+                "cellrepro.growing",
+                json.dumps(order),
+                environment=profiles.Profile(**run.spec.profile_settings).child_environment(
+                    started_with(run.spec)
+                ),
+                label=f"masks of the checkpoints of {repeat.name}",
+                on_event=lambda event: bar.advance(event["name"]),
+            )
+    truths = [store.truth(digest, name) for name in names]
     return {epoch: _compared(scratch, epoch, truths) for epoch in epochs}
 
 
@@ -242,32 +276,36 @@ def _scores(
 
 def _work(text: str, events: Events) -> None:
     import tifffile
-    from safetensors.torch import load_file
+    import torch
+    from safetensors import safe_open
 
     from cellrepro.cells.images import LabelledImage
     from cellrepro.cells.network import TINY, import_cellpose, seeded_network
     from cellrepro.cells.segmentation import segment
-    from cellrepro.control import determinism
+    from cellrepro.worker import as_asked
 
     order = json.loads(text)
+    spec = Spec(**order["spec"])
+    profile = profiles.Profile(**spec.profile_settings)
     import_cellpose()
-    device = profiles.load("cpu").enter()
+    device = profile.enter()
     images = tuple(
         LabelledImage(Path(path).stem, tifffile.imread(path), None, Path(path), None)
         for path in order["images"]
     )
-    with determinism.mode_in_force("strict", tf32=False, device="cpu"):
+    with as_asked(spec):
         encoder = TINY if order["architecture"] == TINY else "vit-l"
         network = seeded_network(encoder, seed=0, device=device)
         for name, path in order["weights"].items():
-            weights = load_file(path)
-            network.load_state_dict(
-                {
-                    key.removeprefix("network/"): tensor
-                    for key, tensor in weights.items()
-                    if key.startswith("network/")
-                }
-            )
+            network.dtype = torch.float32  # in which it was trained
+            with safe_open(path, "pt") as file:
+                network.load_state_dict(
+                    {
+                        key.removeprefix(checkpoints.NETWORK): file.get_tensor(key)
+                        for key in _network_names(file)
+                    }
+                )
+            network.dtype = getattr(torch, profile.dtype)
             for index, result in enumerate(segment(network, images)):
                 np.save(Path(order["scratch"], f"{name}-{index}.npy"), result.masks)
             events.tell("phase", name=name)

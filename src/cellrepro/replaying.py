@@ -11,7 +11,7 @@ import copy
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ class Replay:
     draws : list of dict
         Rows of `cellrepro.record.draws`.
     kept : dict
-        ``inputs/0``, ``outputs/0``, …: tensors of the operation that was asked for.
+        ``INDEX/inputs/0``, ``INDEX/outputs/0``, …: tensors of the operations that were asked for.
     """
 
     arrival: Arrival
@@ -111,7 +111,7 @@ def replay(
     scratch: Path,
     repetitions: int = 0,
     suspects: int = 0,
-    choose: Callable[[list[Any]], int | None] | None = None,
+    choose: Callable[[list[Any]], Collection[int]] | None = None,
     on_event: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> Replay:
     """Go through one step of a stored training again, with every operation written down.
@@ -132,7 +132,7 @@ def replay(
         Replays of each operation known to race by the audit, after the repetitions; 0 for none.
     choose : callable, optional
         Given the operations of the step, each with its error against float64, it says whose
-        tensors to keep, by its order, or none; the step is then gone through once more.
+        tensors to keep, by their order; the step is then gone through once more.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def replay(
         if event["event"] == "rows" and choose is not None:
             chosen = choose(read_rows(scratch / _ROWS, OperationRow))
             part = scratch / f"{_CHOSEN}.part"
-            part.write_text(json.dumps(chosen), encoding="utf-8")
+            part.write_text(json.dumps(sorted(chosen)), encoding="utf-8")
             part.rename(scratch / _CHOSEN)
         else:
             on_event(event)
@@ -350,7 +350,7 @@ def _seen(stepper: Stepper, order: dict[str, Any], events: Events) -> dict[str, 
 
     from cellrepro.record.audit import Auditor
     from cellrepro.record.draws import to_rows
-    from cellrepro.record.operation_ledger import OperationLedger, OperationRow
+    from cellrepro.record.operation_ledger import OperationLedger, OperationRow, names_of
 
     scratch, step = Path(order["scratch"]), order["step"]
     before = stepper.snapshot()
@@ -360,15 +360,18 @@ def _seen(stepper: Stepper, order: dict[str, Any], events: Events) -> dict[str, 
     write_rows(scratch / _ROWS, first.rows, OperationRow)
     if order["choose"]:
         events.tell("rows")
-        wanted = _chosen(scratch / _CHOSEN)
-        if wanted is not None:
+        chosen = _chosen(scratch / _CHOSEN)
+        if chosen:
+            names = names_of(first.rows)
+            wanted = {names[index]: index for index in chosen}
             stepper.go_back(before)
-            with OperationLedger(stepper.network, step=step, wanted=wanted) as chosen:
+            with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
                 stepper.loop.step()
             kept = {
-                f"{side}/{index}": tensor.cpu().contiguous()
-                for side, tensors in chosen.kept.items()
-                for index, tensor in enumerate(tensors)
+                f"{wanted[name]}/{side}/{number}": tensor.cpu().contiguous()
+                for name, sides in again.kept.items()
+                for side, tensors in sides.items()
+                for number, tensor in enumerate(tensors)
             }
             save_file(kept, scratch / _KEPT)
     n_repetitions = 0
@@ -396,7 +399,7 @@ def _seen(stepper: Stepper, order: dict[str, Any], events: Events) -> dict[str, 
     }
 
 
-def _chosen(path: Path) -> int | None:
+def _chosen(path: Path) -> list[int]:
     """Wait for the caller's choice; if the caller ends, so does this process."""
     while not path.exists():
         time.sleep(0.02)

@@ -369,9 +369,13 @@ def _about_unfinished(n_epochs: int, spec: Spec, keeping: Keeping) -> str:
     done = f"{n_epochs} of {spec.epochs} epochs were done when this training was killed"
     if not keeping.resume:
         return f"{done}; it starts anew (--resume would have gone on)"
-    if spec.mode == "fast" and spec.profile_settings.get("threads") != 1:
-        return f"{done}; it goes on, but mode fast does not promise the same bits"
-    return f"{done}; it goes on"
+    from cellrepro.control.knowledge import may_race
+
+    settings = spec.profile_settings
+    race = may_race(
+        spec.mode, device=settings["device"], threads=settings.get("threads"), loose=spec.loose
+    )
+    return f"{done}; it goes on" + (f", but not surely to the same bits: {race}" if race else "")
 
 
 def _refuse_nothing_to_resume(plan: Plan, store: Store) -> None:

@@ -83,6 +83,10 @@ class Operation(Protocol):
     def limit(self) -> float | None:
         """What its class of operation may err, in the unit of ``ulp``."""
 
+    @property
+    def problem(self) -> str | None:
+        """Why its float64 replay failed, where it did."""
+
 
 # -- which operations correspond -----------------------------------------------------------
 
@@ -500,6 +504,8 @@ class RoundOff:
     n_judged, n_unjudged : int
         Operations of both sides with and without a known error and limit. Those without a digest
         of their outputs, as views are, do not count as unjudged.
+    failed : tuple of Operation
+        Those of the unjudged whose float64 replay was tried and failed.
     faults_a, faults_b : tuple of Operation
         Those that erred more, in the order given.
     worst_a, worst_b : Operation or None
@@ -516,10 +522,17 @@ class RoundOff:
     worst_a: Operation | None
     worst_b: Operation | None
     verdict: str
+    failed: tuple[Operation, ...] = ()
 
     def sentence(self) -> str:
         """The verdict, over how much, and what came closest to its limit."""
         over = f"{_amount(self.n_judged)} judged, {self.n_unjudged} not"
+        if self.failed:
+            first = self.failed[0]
+            over += (
+                f", {len(self.failed)} of these because their float64 replay failed: "
+                f"{_listed(self.failed)}, for example with {first.problem}"
+            )
         if self.verdict == "fault":
             sides = [("A", self.faults_a), ("B", self.faults_b)]
             found = [f"{len(rows)} of {side} ({_listed(rows)})" for side, rows in sides if rows]
@@ -565,6 +578,7 @@ def judge_round_off(a: Sequence[Operation], b: Sequence[Operation]) -> RoundOff:
         worst_a=max(judged_a, key=_strain, default=None),
         worst_b=max(judged_b, key=_strain, default=None),
         verdict="fault" if faults_a or faults_b else enough,
+        failed=tuple(row for row in unjudged if row.problem is not None),
     )
 
 

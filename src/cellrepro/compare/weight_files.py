@@ -1,8 +1,10 @@
-"""Weights read from safetensors files in pieces, so that memory does not grow with a tensor.
+"""Weights read from files in pieces, so that memory does not grow with a tensor.
+
+Files are safetensors, or what PyTorch saved of a network, as Cellpose's own are.
 
 The format is eight bytes of header length, a JSON header, then the tensors' bytes
 (https://huggingface.co/docs/safetensors). The library's own NumPy reader has no bfloat16 and
-hands out whole tensors only.
+hands out whole tensors only. PyTorch maps its files into memory instead of reading them.
 """
 
 import difflib
@@ -13,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +38,18 @@ _NUMPY_TYPES = {
     "U16": "<u2",
     "U8": "u1",
     "BOOL": "u1",
+}
+_TORCH_TYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
 }
 _PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
 
@@ -72,7 +87,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """A safetensors file of which only the header was read; see `open_weights`."""
+    """A file of weights of which only the header was read; see `open_weights`."""
 
     path: Path
     tensors: dict[str, Tensor]
@@ -121,39 +136,112 @@ class WeightsFile:
             yield start, self.bits(name, start, start + n_values)
 
 
+@dataclass(frozen=True)
+class _TorchFile(WeightsFile):
+    """What PyTorch saved of a network; its tensors lie in the mapped file."""
+
+    held: dict[str, Any]
+
+    def bits(
+        self,
+        name: str,
+        start: int = 0,
+        stop: int | None = None,
+        memory: NDArray[np.uint8] | None = None,
+    ) -> Bits:
+        import torch
+
+        whole = self.held[name].reshape(-1)
+        width = self.tensors[name].width
+        plain = whole.view(getattr(torch, f"int{8 * width}"))[start:stop].numpy()
+        return plain.view(f"<u{width}")
+
+
 def open_weights(path: str | Path) -> WeightsFile:
-    """Read the header of a safetensors file.
+    """Read the header of a safetensors file, or map what PyTorch saved of a network.
+
+    PyTorch's files are known by how they begin, whatever they are called: those that Cellpose
+    trains have no ending.
 
     Raises
     ------
     BadInput
-        If the file is missing, incomplete, no safetensors file, or holds a dtype without a value
+        If the file is missing, incomplete, neither of the two, or holds a dtype without a value
         in float64 (complex, 8 bits and less).
     """
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            beginning = stream.read(len(_PICKLE))
+    except FileNotFoundError:
+        raise BadInput(
+            f"{path} does not exist; give a .safetensors file of weights, or one of Cellpose's own"
+        ) from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error}); give a file of weights") from error
+    if beginning.startswith((_ZIP, _PICKLE)):
+        return _open_torch(path, mapped=beginning.startswith(_ZIP))
+    return _open_safetensors(path)
+
+
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"
+"""How files begin that PyTorch saves, since version 1.6 and before; no length of a header."""
+
+
+def _open_torch(path: Path, *, mapped: bool) -> WeightsFile:
+    import torch
+
+    problem = "it holds no state_dict: names with tensors"
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as error:  # of a file that is something else PyTorch raises anything
+        held, problem = None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    tensors = held.items() if isinstance(held, dict) else ()
+    if not tensors or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in tensors
+    ):
+        raise BadInput(
+            f"{path} is no weights file that can be read ({problem}); expected .safetensors, or a "
+            "network's state_dict as torch.save and Cellpose write it"
+        )
+    # As Cellpose's own loading does (4.2.1.1), for networks that were trained on several GPUs.
+    held = {name.removeprefix("module."): tensor.detach() for name, tensor in tensors}
+    codes = {getattr(torch, name): code for name, code in _TORCH_TYPES.items()}
+    for name, tensor in held.items():
+        if tensor.dtype not in codes or tensor.layout != torch.strided:
+            raise _no_numbers(path, name, str(tensor.dtype).removeprefix("torch."))
+    layout = {
+        name: Tensor(codes[tensor.dtype], tuple(tensor.shape), 0) for name, tensor in held.items()
+    }
+    return _TorchFile(path, layout, held)
+
+
+def _no_numbers(path: Path, name: str, dtype: str) -> BadInput:
+    return BadInput(
+        f"{path} holds {name} as {dtype}, and {', '.join(_NUMPY_TYPES)} can be compared; store it "
+        "as one of these"
+    )
+
+
+def _open_safetensors(path: Path) -> WeightsFile:
     from safetensors import SafetensorError, safe_open
 
-    path = Path(path)
     try:
         with safe_open(path, framework="numpy"):
             pass  # the library checks the header, every range in it and the file's length
         with path.open("rb") as stream:
             n_header = int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(n_header))
-    except FileNotFoundError:
-        raise BadInput(f"{path} does not exist; give a .safetensors file of weights") from None
     except (SafetensorError, OSError) as error:
         raise BadInput(
-            f"{path} cannot be read as a safetensors file ({error}); if it was copied or "
-            "downloaded, do that again, and if it is a PyTorch checkpoint, save its state_dict "
-            "with safetensors.torch.save_file first"
+            f"{path} is no weights file that can be read ({error}); expected .safetensors, or a "
+            "network's state_dict as torch.save and Cellpose write it; if it was copied or "
+            "downloaded, do that again"
         ) from error
     header.pop("__metadata__", None)
     for name, entry in header.items():
         if entry["dtype"] not in _NUMPY_TYPES:
-            raise BadInput(
-                f"{path} holds {name} as {entry['dtype']}, and {', '.join(_NUMPY_TYPES)} can be "
-                "compared; store it as one of these"
-            )
+            raise _no_numbers(path, name, entry["dtype"])
     return WeightsFile(
         path,
         {

@@ -7,6 +7,7 @@ every line; `unknown_alerts` says what the installed PyTorch knows beyond it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -15,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cellrepro.control.alerts import Documented, Installed, before_alert, installed
+from cellrepro.control.profiles import device_kind
 from cellrepro.control.substitutes import base_name as base_name
 from cellrepro.errors import BadInput
 
@@ -133,6 +135,52 @@ def for_operation(op: str, device: str) -> Entry | None:
     name = base_name(op)
     fitting = [entry for entry in entries() if name in entry.ops and kind in entry.devices]
     return min(fitting, key=lambda entry: _ORDER.index(entry.kind), default=None)
+
+
+def may_race(
+    mode: str,
+    *,
+    device: str,
+    threads: int | None,
+    loose: str | None = None,
+    operations: Iterable[str] = (),
+) -> str | None:
+    """Why repeats may give other bits though nothing is wrong; none where no race is possible.
+
+    Parameters
+    ----------
+    mode : str
+    device : str
+        As a profile names it.
+    threads : int or None
+        Of the processor; None for as many as there are.
+    loose : str, optional
+        The operation that mode ``strict`` left as it is.
+    operations : iterable of str
+        What ran, where that is known: an operation that PyTorch has neither a deterministic path
+        nor an alert for may race in mode ``strict``, too.
+
+    Examples
+    --------
+    >>> may_race("fast", device="cpu", threads=2)
+    'mode fast lets operations add in the order in which threads arrive'
+    >>> may_race("strict", device="cpu", threads=2), may_race("fast", device="cpu", threads=1)
+    (None, None)
+    """
+    kind = device_kind(device)
+    if kind == "cpu" and threads == 1:
+        return None
+    if mode == "warn":
+        return "mode warn lets operations race that have no deterministic implementation"
+    if mode != "strict":
+        return f"mode {mode} lets operations add in the order in which threads arrive"
+    if loose is not None:
+        return f"{loose} was left loose"
+    for op in dict.fromkeys(operations):
+        known = for_operation(op, kind)
+        if known is not None and known.kind == "unlisted":
+            return f"{op} has no deterministic implementation, and PyTorch does not say so"
+    return None
 
 
 def unknown_alerts(found: Installed | None = None) -> list[str]:

@@ -27,7 +27,6 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -369,18 +368,43 @@ def for_operation(op: str, source: str | None) -> Substitute | None:
     >>> for_operation("aten.index_put.default", "somewhere/else.py:7 in forward") is None
     True
     """
-    place = re.fullmatch(r"(?P<file>.+):\d+ in (?P<function>\S+)", source or "")
-    if place is None:
-        return None
-    parts = PurePath(place["file"].replace("\\", "/")).parts
-    own = PurePath(*__name__.split(".")).with_suffix(".py").parts  # where one is left loose
+    file, function = _file_and_function(source)
     for item in SUBSTITUTES:
-        file = PurePath(*item.module.split(".")).with_suffix(".py").parts
-        here = parts[-len(file) :] == file or parts[-len(own) :] == own
-        function = place["function"].rpartition(".")[2]
+        here = file.endswith((_file(item.module), _file(__name__)))  # ours: one is left loose
         if here and function == item.attribute and base_name(op) in item.replaces:
             return item
     return None
+
+
+def stands_in(source: str | None) -> str | None:
+    """The function that has substitutes and to which a line belongs: ``FILE in FUNCTION``.
+
+    Its own lines and those that stand for it here; None for any other line.
+
+    Examples
+    --------
+    >>> stands_in("cellrepro/control/substitutes.py:73 in toeplitz_gather")
+    'segment_anything/modeling/image_encoder.py in get_rel_pos'
+    """
+    file, function = _file_and_function(source)
+    for item in SUBSTITUTES:
+        # All present ones stand for one function, so any line of ours belongs to it.
+        there = file.endswith(_file(item.module)) and function == item.attribute
+        if there or file.endswith(_file(__name__)):
+            return f"{_file(item.module)[1:]} in {item.attribute}"
+    return None
+
+
+def _file_and_function(source: str | None) -> tuple[str, str]:
+    """Of ``FILE:LINE in FUNCTION``, the file from ``/`` on; empty where it is nothing such."""
+    place = re.fullmatch(r"(?P<file>.+):\d+ in (?P<function>\S+)", source or "")
+    if place is None:
+        return "", ""
+    return f"/{place['file']}".replace("\\", "/"), place["function"].rpartition(".")[2]
+
+
+def _file(module: str) -> str:
+    return f"/{module.replace('.', '/')}.py"
 
 
 def base_name(op: str) -> str:

@@ -24,6 +24,8 @@ FORMAT = 1
 STATE, PLAIN = "state.safetensors", "state.json"
 _PREFIX = "epoch-"
 _NETWORK, _OPTIMIZER = "network", "optimizer"
+NETWORK = f"{_NETWORK}/"
+"""How the names of the network's tensors begin in `STATE`."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,6 @@ _TYPES = {
 def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
     """Write dataclass instances of one kind as a Parquet table, one column a field."""
     import pyarrow
-    from pyarrow import parquet
 
     columns = list(zip(*map(astuple, rows), strict=True)) or [()] * len(fields(kind))
     schema = _schema(kind)
@@ -139,11 +138,48 @@ def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
         pyarrow.array(column, type=field.type)
         for column, field in zip(columns, schema, strict=True)
     ]
-    parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+    write_tables(path, [pyarrow.Table.from_arrays(arrays, schema=schema)], kind)
 
 
-def read_rows(path: Path, kind: type) -> list[Any]:
+_GROUP = 20_000
+"""Rows after which a row group ends, with its step: what is read at a time to have one step."""
+
+
+def write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
+    """Write tables of rows of one kind as one; its bytes do not depend on where they were cut."""
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = _schema(kind)
+    held = schema.empty_table()
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for table in tables:
+            held = pyarrow.concat_tables([held, table.cast(schema)]).combine_chunks()
+            while (end := _end_of_group(held)) is not None:
+                writer.write_table(held.slice(0, end).combine_chunks(), row_group_size=end)
+                held = held.slice(end).combine_chunks()
+        writer.write_table(held, row_group_size=max(1, held.num_rows))
+
+
+def _end_of_group(table: Any) -> int | None:
+    """After how many rows a row group ends; none where it may go on with what comes."""
+    if table.num_rows <= _GROUP or "step" not in table.column_names:
+        return None
+    steps = table.column("step").to_numpy()
+    ends = (steps[_GROUP:] != steps[_GROUP - 1 : -1]).nonzero()[0]
+    return _GROUP + int(ends[0]) if len(ends) else None
+
+
+def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
     """Read what `write_rows` wrote; columns that came later may be missing.
+
+    Parameters
+    ----------
+    path : Path
+    kind : type
+        The rows' dataclass.
+    step : int, optional
+        Only the rows of this step; the others are not kept in memory.
 
     Raises
     ------
@@ -151,12 +187,12 @@ def read_rows(path: Path, kind: type) -> list[Any]:
         If the file is missing, damaged, lacks a column without a default, or holds something
         else in one.
     """
-    import pyarrow
+    import pyarrow.compute
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            table = file.read()
+            table = file.read() if step is None else file.read_row_groups(_groups_of(file, step))
     except (OSError, pyarrow.ArrowException) as error:
         raise BadInput(
             f"{path} is no ledger that can be read ({error}); copy the run again, or run it again"
@@ -179,10 +215,23 @@ def read_rows(path: Path, kind: type) -> list[Any]:
             ) from error
         if column.null_count and not str(field.type).endswith("None"):
             raise BadInput(f"the column {field.name} of {path} has gaps; that of a ledger has none")
-        columns[field.name] = column.to_pylist()
-    return [
-        kind(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)
-    ]
+        columns[field.name] = column
+    if step is not None:
+        of_step = pyarrow.compute.equal(columns["step"], step)
+        columns = {name: column.filter(of_step) for name, column in columns.items()}
+    rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+    return [kind(**dict(zip(columns, row, strict=True))) for row in rows]
+
+
+def _groups_of(file: Any, step: int) -> list[int]:
+    """The row groups of a Parquet file that may hold rows of a step, by their statistics."""
+    at = file.schema_arrow.get_field_index("step")
+    found = []
+    for group in range(file.num_row_groups):
+        held = file.metadata.row_group(group).column(at).statistics if at >= 0 else None
+        if held is None or not held.has_min_max or held.min <= step <= held.max:
+            found.append(group)
+    return found
 
 
 def _schema(kind: type) -> Any:

@@ -9,7 +9,8 @@ both share, is not seen.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,7 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from cellrepro.record.bits import in_one_stretch
 from cellrepro.record.digests import tensor_digest
 from cellrepro.record.draws import Draw, DrawLog, to_rows
-from cellrepro.record.operations import Call
+from cellrepro.record.operations import Call, Place
 from cellrepro.record.reference import Reference, judge
 from cellrepro.record.replay import Plan, leaves_of
 from cellrepro.record.watching import Watch
@@ -53,6 +54,8 @@ class OperationRow:
     ulp, limit : float or None
         Its error against a float64 replay of its own inputs, in units in the last place, and
         what its class of operation may err; none where that was not asked for or makes no sense.
+    problem : str or None
+        Why its replay in float64 failed, where it did: no implementation, or no memory.
     """
 
     step: int
@@ -69,6 +72,7 @@ class OperationRow:
     draws: bool = False
     ulp: float | None = None
     limit: float | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,11 @@ class DrawRow:
         )
 
 
+Named = tuple[str, str | None, str | None, str, int]
+"""An operation by its place and how many of that place ran before it in its step: what its order
+in the step is may change from one time to the next, as where a table is made once and kept."""
+
+
 class OperationLedger(DrawLog):
     """Writes down every operation of a ``with`` block, and every draw of random numbers.
 
@@ -105,15 +114,15 @@ class OperationLedger(DrawLog):
         Norms of outputs; a quarter of the cost.
     reference : bool
         Replay every operation in float64 on its own inputs and measure its error; slow.
-    wanted : int, optional
-        Keep the tensors of this one operation, by its order, in `kept`.
+    wanted : collection of Named
+        Keep the tensors of these operations in `kept`.
 
     Attributes
     ----------
     rows : list of OperationRow
     draws : list of Draw
     kept : dict
-        ``inputs`` and ``outputs`` of the wanted operation, lists of tensors (copies).
+        By wanted operation ``inputs`` and ``outputs``, lists of tensors (copies).
     """
 
     def __init__(
@@ -123,11 +132,12 @@ class OperationLedger(DrawLog):
         step: int = 0,
         norms: bool = True,
         reference: bool = False,
-        wanted: int | None = None,
+        wanted: Collection[Named] = (),
     ) -> None:
         super().__init__(model)
-        self.kept: dict[str, list[torch.Tensor]] = {}
+        self.kept: dict[Named, dict[str, list[torch.Tensor]]] = {}
         self._step, self._norms, self._reference, self._wanted = step, norms, reference, wanted
+        self._ran: Counter[Place] = Counter()
         self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
         self._known = _Known()
         self._plans: dict[Any, tuple[Plan, bool, bool]] = {}
@@ -136,6 +146,7 @@ class OperationLedger(DrawLog):
         """Start watching, with empty lists."""
         super().__enter__()
         self._seen, self.kept = [], {}
+        self._ran.clear()
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -164,9 +175,9 @@ class OperationLedger(DrawLog):
             given += leaves_of([*call.kwargs.values()])
         inputs, shapes, dtypes = known.digest(given, remember=not plan.written)
         reference = Reference.of(call, plan) if self._reference else None
-        wanted = index == self._wanted
-        if wanted:
-            self.kept["inputs"] = _copies(given)
+        kept = self._kept(place) if self._wanted else None
+        if kept is not None:
+            kept["inputs"] = _copies(given)
         returned = super().observe(call) if plan.draws else call.run()
         outputs, norm, judged = "", None, None
         if computes:
@@ -176,20 +187,41 @@ class OperationLedger(DrawLog):
             outputs, shapes_out, dtypes_out = known.digest(values, computed=True)
             shapes, dtypes = f"{shapes} -> {shapes_out}", f"{dtypes} -> {dtypes_out}"
             norm = _norm(values) if self._norms else None
-            if wanted:
-                self.kept["outputs"] = _copies(values)
+            if kept is not None:
+                kept["outputs"] = _copies(values)
             if reference is not None:
                 judged = judge(call, reference, values)
-        elif uninitialised:
-            known.handed_out(leaves_of([returned]))
+        else:
+            if kept is not None:
+                kept["outputs"] = _copies(leaves_of([returned]))
+            if uninitialised:
+                known.handed_out(leaves_of([returned]))
         self._seen.append(
             (
                 *(self._step, index, place.op, place.module, place.source, place.phase),
                 *(inputs, outputs, shapes, dtypes, norm, plan.draws),
                 *((None, None) if judged is None else (judged.ulp, judged.limit)),
+                None if reference is None else reference.problem,
             )
         )
         return returned
+
+    def _kept(self, place: Place) -> dict[str, list[torch.Tensor]] | None:
+        """Where to keep the tensors of an operation about to run, if it is wanted."""
+        name = place.op, place.module, place.source, place.phase, self._ran[place]
+        self._ran[place] += 1
+        return self.kept.setdefault(name, {}) if name in self._wanted else None
+
+
+def names_of(rows: Iterable[Any]) -> list[Named]:
+    """The name of each operation of a step, in order."""
+    ran: Counter[tuple[str, str | None, str | None, str]] = Counter()
+    names: list[Named] = []
+    for row in rows:
+        place = row.op, row.module, row.source, row.phase
+        names.append((*place, ran[place]))
+        ran[place] += 1
+    return names
 
 
 class OperationWatch(Watch):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput
-from cellrepro.record.ledger import write_rows
+from cellrepro.record.ledger import write_rows, write_tables
 
 
 class Pieces:
@@ -69,16 +69,10 @@ class Pieces:
 
     def finish(self, path: Path) -> None:
         """Join the pieces into one file; they stay until the run is stored."""
-        import pyarrow
         from pyarrow import parquet
 
-        tables = [parquet.read_table(piece, partitioning=None) for piece in self._files()]
-        if tables:
-            # In one stretch: the file's bytes depend on where a column is cut.
-            whole = pyarrow.concat_tables(tables).combine_chunks()
-            parquet.write_table(whole, path, compression="zstd")
-        else:
-            write_rows(path, [], self._kind)
+        pieces = (parquet.read_table(piece, partitioning=None) for piece in self._files())
+        write_tables(path, pieces, self._kind)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("*.parquet"))

@@ -88,6 +88,7 @@ class Reference:
             self._kwargs["dtype"] = torch.float64  # or it would be the default dtype
         if "half_to_float" in self._kinds:
             self._args = *self._args[:2], False  # there is nothing wider than float64
+        self.problem: str | None = None
 
     @classmethod
     def of(cls, call: Call, plan: Plan) -> Reference | None:
@@ -119,7 +120,8 @@ class Reference:
         float or None
             Largest error of any element, in ulp as the module says; infinite where a shape is
             another, or NaN or infinity is where it should not be. None where no output is of a
-            floating dtype narrower than float64, or the operation cannot be had in float64.
+            floating dtype narrower than float64, or the operation cannot be had in float64; then
+            ``problem`` says why: memory, or no implementation.
         """
         if not any(_judged(output) for output in outputs):
             return None
@@ -133,7 +135,8 @@ class Reference:
                 elif kind == "function":
                     beside = self._run(*self._moved())
                 exact = self._run(self._args, self._kwargs)  # last: it may overwrite the copies
-        except Exception:  # not there for float64, or out of memory: the step goes on
+        except Exception as error:  # whatever it is, the step goes on, and the row says it
+            self.problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return None
         if len(exact) != len(outputs):
             return math.inf
@@ -274,12 +277,15 @@ class ReferenceLog(Observer):
         In the order in which they ran.
     unjudged : Counter of str
         Calls of each operation that has no reference.
+    problems : Counter of (str, str)
+        Those of them whose replay in float64 failed, and why.
     """
 
     def __init__(self, model: torch.nn.Module | None = None) -> None:
         super().__init__(model)
         self.rows: list[tuple[Place, Judged]] = []
         self.unjudged: Counter[str] = Counter()
+        self.problems: Counter[tuple[str, str]] = Counter()
         self._plans: dict[Any, Plan] = {}
 
     @property
@@ -298,6 +304,8 @@ class ReferenceLog(Observer):
         judged = judge(call, reference, outputs)
         if judged is None:
             self.unjudged[call.place.op] += 1
+            if reference is not None and reference.problem is not None:
+                self.problems[call.place.op, reference.problem] += 1
         else:
             self.rows.append((call.place, judged))
         return returned

@@ -253,8 +253,17 @@ def _story(divergence: Any) -> list[tuple[str, dict[str, Any]]]:
     return lines
 
 
-def _judged(judgement: str) -> str:
-    return _JUDGED.get(judgement, judgement)
+def _judged(judgement: str, evidence: Any = None) -> str:
+    text = _JUDGED.get(judgement, judgement)
+    if evidence is None or evidence.elimination is None:
+        return text
+    return f"{text}; a fault cannot be told, {evidence.elimination}"
+
+
+def _apart(place: Any) -> str | None:
+    if place.apart is not None:
+        return place.apart
+    return None if place.max_abs is None else f"{place.max_abs:.2g}"
 
 
 def _differs(place: Any) -> str:
@@ -293,6 +302,8 @@ def _short(op: str) -> str:
 
 
 def _size(place: Any) -> str:
+    if place.apart is not None:
+        return place.apart
     if place.max_abs is None:
         return ""
     text = f"largest difference {place.max_abs:.2g}"
@@ -1077,16 +1088,14 @@ def evidence_table(divergence: Any) -> pd.DataFrame:
         "runs": f"A: {divergence.a}, B: {divergence.b}",
         "entries compared": grouped(divergence.n_compared),
         "they part at": None if first is None else _where(first),
-        "judgement": None if divergence.judgement is None else _judged(divergence.judgement),
+        "judgement": None if divergence.judgement is None else _judged(divergence.judgement, seen),
         "it first shows in": None if at is None or at == first else _where(at),
         "operation": None if named is None else named.op,
         "line": None if named is None else named.source,
         "module": None if named is None else named.module,
         "pass": None if named is None else named.phase,
         "its inputs": None if named is None else _INPUTS.get(named.inputs or ""),
-        "largest difference": None
-        if named is None or named.max_abs is None
-        else f"{named.max_abs:.2g}",
+        "largest difference": None if named is None else _apart(named),
         "numbers that differ": None
         if named is None or named.n_elements is None
         else grouped(named.n_elements),
@@ -1124,7 +1133,7 @@ def _seen(evidence: Any) -> dict[str, str | None]:
         flips,
         "; ".join(evidence.arrival),
         _ENDED.get(evidence.ends_as or "", evidence.ends_as),
-        evidence.alignment,
+        "; ".join(filter(None, (evidence.alignment, evidence.substituted))),
         evidence.parting,
         evidence.round_off,
         evidence.draws,
