@@ -94,10 +94,11 @@ def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, small_da
     assert (place.op, place.phase, place.inputs) == ("get_rel_pos", "backward", "agree")
     assert place.module.endswith(".attn")
     assert 0 < place.max_abs < 1e-6
-    assert place.apart.endswith(
+    assert place.apart == (
         "between the substitutes rel-pos-gather and rel-pos-interpolation of B and what they "
         "stand for"
     )
+    assert f"largest difference {place.max_abs:.2g} {place.apart}; round-off" in found.sentence()
     assert found.judgement == "round-off"
     assert found.evidence.substituted.startswith("4 of 8 calls gave equal bits: the substitutes")
     inside = [

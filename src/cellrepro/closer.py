@@ -255,7 +255,8 @@ class Look:
         )
         named = replace(named_by(place, parting), **_difference(*both))
         if _is_call(parting.a):
-            named = replace(named, apart=f"{_how_far(named)} between {self._whose()}")
+            words = (named.apart, f"between {self._whose()}")
+            named = replace(named, apart=" ".join(filter(None, words)))
         return named, _judged(judged), replace(evidence, parting=parting.sentence())
 
     # -- replays
@@ -588,9 +589,3 @@ def _sizes(found: Mapping[str, Any]) -> dict[str, Any]:
     if sizes["max_abs"] is not None and not math.isfinite(sizes["max_abs"]):
         sizes |= {"max_abs": None, "apart": "with NaN or infinity beside a number"}
     return sizes
-
-
-def _how_far(place: Place) -> str:
-    if place.max_abs is None:
-        return place.apart or "a difference"
-    return f"largest difference {place.max_abs:.2g}"

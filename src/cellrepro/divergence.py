@@ -35,7 +35,8 @@ class Place:
         Largest difference between its outputs, in their units; None where their tensors are not
         there to be compared, or have no difference (other shapes, NaN beside a number).
     apart : str or None
-        The same in words, where the number alone does not tell it.
+        What that difference is between, where it is not simply the operation's two results; in
+        words how they differ, where no number says it.
     n_elements : int or None
         How many elements of its outputs differ.
     inputs : str or None
@@ -212,8 +213,9 @@ def _place_said(place: Place) -> str:
         "agree": "got equal inputs and gave other outputs",
         "differ": "is the first whose outputs differ, and so do its inputs",
     }.get(place.inputs or "", "is the first whose outputs differ")
-    size = "" if place.max_abs is None else f", largest difference {place.max_abs:.2g}"
-    size = size if place.apart is None else f", {place.apart}"
+    number = None if place.max_abs is None else f"largest difference {place.max_abs:.2g}"
+    told = " ".join(filter(None, (number, place.apart)))
+    size = f", {told}" if told else ""
     head = "" if place.step is None else f"step {place.step}, "
     if place.stage not in _COMPUTED:
         head = f"{place.stage} ({place.said}); {head}"

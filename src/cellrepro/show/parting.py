@@ -260,10 +260,9 @@ def _judged(judgement: str, evidence: Any = None) -> str:
     return f"{text}; a fault cannot be told, {evidence.elimination}"
 
 
-def _apart(place: Any) -> str | None:
-    if place.apart is not None:
-        return place.apart
-    return None if place.max_abs is None else f"{place.max_abs:.2g}"
+def _apart(place: Any) -> str:
+    number = None if place.max_abs is None else f"{place.max_abs:.2g}"
+    return " ".join(filter(None, (number, place.apart)))
 
 
 def _differs(place: Any) -> str:
@@ -302,10 +301,8 @@ def _short(op: str) -> str:
 
 
 def _size(place: Any) -> str:
-    if place.apart is not None:
-        return place.apart
-    if place.max_abs is None:
-        return ""
+    if place.apart is not None or place.max_abs is None:
+        return f"largest difference {_apart(place)}" if place.max_abs else place.apart or ""
     text = f"largest difference {place.max_abs:.2g}"
     if place.n_elements:
         text += f" over {_many(place.n_elements, 'number')} that differ"
