@@ -348,11 +348,12 @@ class TestDoors:
         assert answer.code == 2
         assert message in answer.err
 
-    def test_a_single_repeat(self, copied, small_data):
-        store = Store(copied)
-        run = next(run for run in store.runs() if len(run.repeats) == 1)
+    def test_a_single_repeat(self, small_store, tmp_path):
+        root = tmp_path / "outputs"
+        shutil.copytree(small_store.root, root)
+        shutil.rmtree(root / "runs" / small_store.key / small_store.machine / "1")
         with pytest.raises(BadInput, match="no machine has repeat 0 and 1 of"):
-            diverge(run.key, run.key, store=copied)
+            diverge(small_store.key, small_store.key, store=root)
 
     def test_a_damaged_ledger(self, small_store, tmp_path):
         root = tmp_path / "outputs"
