@@ -19,12 +19,26 @@ SMALL = ["--epochs", "4", "--images-per-epoch", "16", "--learning-rate", "0.01"]
 N_MOMENTS = 6
 
 
+STARTED: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_on():
+    """What a failing test started ends with it, so that it fails no other test."""
+    yield
+    while STARTED:
+        if (process := STARTED.pop()).poll() is None:
+            kill(process)
+
+
 def start(*arguments):
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-P", "-c", MAIN, *map(str, arguments)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    STARTED.append(process)
+    return process
 
 
 def kill(process):
@@ -109,17 +123,16 @@ def wait_for_worker(process, *, timeout=60):
 
 
 def test_a_killed_grid(small_store, tmp_path, notebook, command, wholeness):
-    """The grid, its notebook's process, the kernel and the worker: all end, nothing is stored."""
+    """The grid, its notebook's process and the kernel that trains: all end, nothing is stored."""
     path, store = tmp_path / "grid.yaml", tmp_path / "outputs"
     fixed = {"data": str(small_store.data), "epochs": 4, "images_per_epoch": 16}
     path.write_text(yaml.safe_dump({"notebook": str(notebook), "fixed": fixed}))
     process = start("grid", path, "--store", store)
-    wait_for_worker(process)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while not list(store.glob("unfinished/*/*/*/epoch-*")) and time.monotonic() < until:
         time.sleep(0.02)
     orphans = kill(process)
-    assert len(orphans) >= 3, orphans  # the notebook's process, the kernel, the worker
+    assert len(orphans) >= 2, orphans  # the notebook's process and its kernel
     assert psutil.wait_procs(orphans, timeout=15)[1] == [], "one of them went on by itself"
     assert wholeness(store) == []
     answer = command("grid", path, "--store", store, "--json")
