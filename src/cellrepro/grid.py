@@ -19,7 +19,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.headless import Job, brought, execute_in_child
+from cellrepro.headless import Job, brought, execute_in_child, without_slow_imports
 from cellrepro.machine import HOLD_VARIABLE
 from cellrepro.record.spec import PARAMETERS, explain
 from cellrepro.record.store import NOTEBOOK, Repeat, Store
@@ -183,8 +183,9 @@ def find_notebook(name: str, *, near: Path = Path()) -> Path:
 
 def notebook_parameters(notebook: Path) -> dict[str, Any]:
     """The names a notebook's ``parameters`` cell defines, with what papermill says of each."""
-    import nbformat
-    import papermill
+    with without_slow_imports():
+        import nbformat
+        import papermill
 
     try:
         nbformat.read(notebook, as_version=4)

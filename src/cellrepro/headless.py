@@ -11,7 +11,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -162,13 +163,26 @@ def execute_in_child(
     return f"{said}; its last words:\n{tail}"
 
 
+@contextmanager
+def without_slow_imports() -> Iterator[None]:
+    """Import papermill without what takes seconds and no notebook needs here.
+
+    A grammar of addresses for jsonschema (rfc3987-syntax 1.1), and Hadoop for papermill (2.7.0).
+    """
+    skipped = {"rfc3987_syntax", "pyarrow"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(skipped, None))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in skipped:
+            del sys.modules[name]
+
+
 def main() -> int:
     """Execute the job named on the command line; the exit code of the process."""
-    # Seconds of imports that no notebook needs here (its kernel is a process of its own): a grammar
-    # of addresses for jsonschema (rfc3987-syntax 1.1), and Hadoop for papermill (2.7.0).
-    sys.modules.update(dict.fromkeys(("rfc3987_syntax", "pyarrow"), None))  # type: ignore[arg-type]
-    from nbclient.exceptions import DeadKernelError
-    from papermill.exceptions import PapermillExecutionError
+    with without_slow_imports():
+        from nbclient.exceptions import DeadKernelError
+        from papermill.exceptions import PapermillExecutionError
 
     end_with_caller()
     job = Job.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))

@@ -326,10 +326,12 @@ class _State:
         import torch
         import torch.utils.deterministic as memory
 
-        torch.use_deterministic_algorithms(
-            self.flags["deterministic_algorithms"],
-            warn_only=self.flags["deterministic_warn_only"],
-        )
+        algorithms = self.flags["deterministic_algorithms"], self.flags["deterministic_warn_only"]
+        if algorithms != (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ):  # the call imports the compiler, which takes seconds (torch 2.15)
+            torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
         memory.fill_uninitialized_memory = self.flags["fill_uninitialized_memory"]  # type: ignore[attr-defined]
         for name in _FLAGS:
             if _flag(name) is not None:
