@@ -94,6 +94,8 @@ def copy_brought(target: Path) -> list[Path]:
 def execute(job: Job) -> None:
     """Execute a notebook with papermill; what it wrote so far is kept if it fails.
 
+    Its kernel is killed once the last cell has run.
+
     Raises
     ------
     papermill.exceptions.PapermillExecutionError
@@ -113,6 +115,8 @@ def execute(job: Job) -> None:
         stdout_file=sys.stderr,
         stderr_file=sys.stderr,
         store_widget_state=False,  # an explorer would put its images into the file again
+        # nbclient's own way waits 2.5 s for PyTorch to be taken apart, and ends the kernel then
+        shutdown_kernel="immediate",
     )
 
 
