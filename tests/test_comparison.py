@@ -368,6 +368,16 @@ def test_other_surroundings_are_named(compare_changed):
     assert result.environment["versions.torch"][1] == "2.14.0"
 
 
+def test_another_machine_is_named(compare_changed, first):
+    """Also where nothing else of the environment differs; the numeric class is told by itself."""
+    moved = {"label": "laptop", "identity": "laptop", "driver": "580.1"}
+    result = compare_changed(machine=first.manifest.machine.model_copy(update=moved))
+    assert result.differs == ("environment",)
+    assert {name: pair[1] for name, pair in result.environment.items()} == {
+        f"machine.{name}": value for name, value in moved.items()
+    }
+
+
 def test_other_data_and_another_start_are_named(compare_changed, first):
     result = compare_changed(
         data=first.manifest.data.model_copy(update={"digest": "0" * 64}),

@@ -31,7 +31,7 @@ def test_stops_before_the_grid(short, invoke, small_data, tmp_path):
     assert said in answer.err
     assert "tiny finds 0 cells in 1 image where " in said
     assert f"make demo DATA={small_data} STORE={store} MODEL=cpsam_v2, or a weights file" in said
-    assert "the grid's 576 steps of Cellpose's own network take about " in said
+    assert "the grid's 480 steps of Cellpose's own network take about " in said
     assert f"more epochs: cellrepro train {small_data} --epochs 100" in said
     assert "MODEL=KEY/0" in said
     (run,) = Store(store).runs()

@@ -227,6 +227,9 @@ def compare_repeats(
         for name in _SURROUNDINGS
         for key, values in _differing_field(getattr(first, name), getattr(second, name)).items()
     }
+    for key, values in _differing(*(one.machine.model_dump() for one in (first, second))).items():
+        if key not in ("versions", "numeric_class"):  # which the profile can change; told above
+            environment[f"machine.{key}"] = values
     classes, moved = _numeric_classes(first, second)
     environment |= classes
     same_data = first.data.digest == second.data.digest
