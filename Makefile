@@ -29,7 +29,7 @@ demo: setup data
 	$(BIN)/cellrepro demo "$(DATA)" --model "$(MODEL)" --store "$(STORE)"
 
 # On the second core: the notebooks, then these; what they said comes last.
-BESIDE := tests/test_planted_faults.py tests/test_sources.py tests/test_reference.py tests/test_draws.py
+BESIDE := $(addprefix tests/test_,$(addsuffix .py,planted_faults sources reference draws diverging grid))
 
 test: setup data
 	@log=$$(mktemp); \

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 MAIN = "from cellrepro.cli import main; main()"
 SMALL = ["--epochs", "4", "--images-per-epoch", "16", "--learning-rate", "0.01"]
-N_MOMENTS = 6
+N_MOMENTS = 4
 
 
 STARTED: list[subprocess.Popen] = []
@@ -53,7 +53,7 @@ def kill(process):
 
 
 def moments(seconds):
-    """A moment in each sixth of a time, from a seeded generator."""
+    """A moment in each fourth of a time, from a seeded generator."""
     generator = random.Random(20261120)
     return [(number + generator.random()) / N_MOMENTS * seconds for number in range(N_MOMENTS)]
 

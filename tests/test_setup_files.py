@@ -146,7 +146,7 @@ def test_an_installed_package_brings_notebooks_and_grids(lab, tmp_path):
         found[file] = json.loads(lab("grid", file, "--dry-run", "--json"))["runs"]
         assert {point["status"] for point in found[file]} == {"planned"}
     assert found["grids/demo.yaml"] == found["lab/grids/demo.yaml"]
-    assert len(found["grids/demo.yaml"]) == 12
+    assert len(found["grids/demo.yaml"]) == 10
     said = lab("grid", "grids/other.yaml", "--dry-run", code=2)
     assert "the grid file grids/other.yaml cannot be read" in said
 
