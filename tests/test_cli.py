@@ -449,6 +449,11 @@ BAD = {
     "no folder": (None, lambda g: ["train"], "Missing argument"),
     # comparisons
     "compare unknown keys": (None, lambda g: ["compare", "abcdef", "fedcba/1"], "'abcdef'"),
+    "compare a repeat of four parts": (
+        None,
+        lambda g: ["compare", "abc/laptop/0/1", "abc"],
+        "'abc",
+    ),
     "compare a missing file": (None, lambda g: ["compare", g.masks, g.tmp / "no.tif"], "no.tif"),
     "compare two kinds": (None, lambda g: ["compare", g.masks, g.weights], "not of one kind"),
     "compare corrupt masks": (

@@ -244,6 +244,7 @@ def test_a_dry_run_does_nothing(write, store, no_child, invoke):
         ("seed={a", "is not YAML"),
         ("sead=3", "not sead"),
         ("seed=[0, {}]", "seed is "),
+        ("seed=[]", "no value for seed"),
         ("data=/absent", "/absent"),
     ],
 )
