@@ -567,6 +567,20 @@ def test_every_machine_is_judged_by_itself(tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_machines_that_share_some_results_do_not_simply_differ(tmp_path):
+    """One came to a result of its own once, and otherwise to that of the other."""
+    store = Store(tmp_path)
+    for name, weights in {"laptop": (1, 1, 2), "a100": (1, 1, 1), "rtx": (3, 3, 3)}.items():
+        add_run(store, [(weight, three()) for weight in weights], manifest=machine(name))
+    parsed = Page(write_report(store).html.read_text(encoding="utf-8"))
+    told = (
+        "a100 3 of 3 equal; laptop 2 of 3 equal; rtx 3 of 3 equal; a100 and laptop agree in part; "
+        "a100 and rtx differ; laptop and rtx differ"
+    )
+    assert told in parsed.text
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_times_of_two_machines_are_never_divided(tmp_path):
     parsed = Page(write_report(mirrored(tmp_path)).html.read_text(encoding="utf-8"))
     rows = files(parsed)["strict-beside-fast-cells.csv"]

@@ -7,6 +7,7 @@ are read.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -337,8 +338,13 @@ def _each_and_together(names: Names, runs: Sequence[Run]) -> str:
         parts.append(f"{name} {equal if n > 1 else 'ran once'}")
         alike[frozenset(counts)].append(name)
     parts += [f"{joined(members)} agree" for members in alike.values() if len(members) > 1]
-    if len(alike) > 1:
+    couples = list(itertools.combinations(alike.items(), 2))
+    in_part = [(a[0], b[0]) for (ones, a), (others, b) in couples if ones & others]
+    parts += [f"{joined(couple)} agree in part" for couple in in_part]
+    if couples and not in_part:
         parts.append(f"{joined([members[0] for members in alike.values()])} differ")
+    elif couples:
+        parts += [f"{a[0]} and {b[0]} differ" for (x, a), (y, b) in couples if not x & y]
     return "; ".join(parts)
 
 
