@@ -294,11 +294,12 @@ class Store:
         if len(having) == 1:
             return having[0]
         wanted = " and ".join(str(index) for index in indices)
-        who = "several machines have" if having else "no machine has"
+        who, have = ("several machines", "have") if having else ("no machine", "has")
         named = f" whose name begins with {begins!r}" if begins else ""
+        second = "" if having or len(indices) < 2 else "; --repeats 2 trains a second one"
         raise BadInput(
-            f"{who}{named} repeat {wanted} of {run.key}; expected KEY/MACHINE/REPEAT, one of "
-            f"{_listed(run)}" + ("; --repeats 2 trains a second one" if len(indices) > 1 else "")
+            f"{who}{named} {have} repeat {wanted} of {run.key}; expected KEY/MACHINE/REPEAT, one "
+            f"of {_listed(run)}{second}"
         )
 
     def image(self, data_digest: str, name: str) -> np.ndarray | None:
