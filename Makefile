@@ -29,7 +29,7 @@ demo: setup data
 	$(BIN)/cellrepro demo "$(DATA)" --model "$(MODEL)" --store "$(STORE)"
 
 # On the second core: the notebooks, then these; what they said comes last.
-BESIDE := $(addprefix tests/test_,$(addsuffix .py,planted_faults sources reference draws diverging grid))
+BESIDE := $(addprefix tests/test_,$(addsuffix .py,planted_faults sources reference draws diverging))
 
 test: setup data
 	@log=$$(mktemp); \
