@@ -228,7 +228,7 @@ def compare_repeats(
         for key, values in _differing_field(getattr(first, name), getattr(second, name)).items()
     }
     for key, values in _differing(*(one.machine.model_dump() for one in (first, second))).items():
-        if key not in ("versions", "numeric_class"):  # which the profile can change; told above
+        if key not in ("versions", "numeric_class"):  # told by themselves
             environment[f"machine.{key}"] = values
     classes, moved = _numeric_classes(first, second)
     environment |= classes

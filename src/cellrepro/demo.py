@@ -75,7 +75,10 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs", model: str = TI
     stopped = _why_to_stop(base, grid, data, model)
     if stopped is not None:
         return Demo(base, [], [], None, stopped)
-    _say(f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile, 2 repeats each")
+    _say(
+        f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile, "
+        f"{grid.repeats} repeats each"
+    )
     if base.plan.model.architecture != TINY:
         _say(f"     {_time_of_a_large_network(grid)}")
     runs = run_grid(grid, store=store, workers=_WORKERS)

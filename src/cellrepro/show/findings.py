@@ -339,7 +339,7 @@ def _each_and_together(names: Names, runs: Sequence[Run]) -> str:
         alike[frozenset(counts)].append(name)
     parts += [f"{joined(members)} agree" for members in alike.values() if len(members) > 1]
     couples = list(itertools.combinations(alike.items(), 2))
-    in_part = [(a[0], b[0]) for (ones, a), (others, b) in couples if ones & others]
+    in_part = [(a[0], b[0]) for (x, a), (y, b) in couples if x & y]
     parts += [f"{joined(couple)} agree in part" for couple in in_part]
     if couples and not in_part:
         parts.append(f"{joined([members[0] for members in alike.values()])} differ")
