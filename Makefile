@@ -5,7 +5,7 @@ STORE ?= outputs
 MODEL ?= tiny
 BIN := .venv/bin
 
-.PHONY: help setup data demo test lab explore bench lint lock notebooks clean
+.PHONY: help setup data demo test test-faults lab explore bench lint lock notebooks clean
 
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
@@ -29,7 +29,8 @@ demo: setup data
 	$(BIN)/cellrepro demo "$(DATA)" --model "$(MODEL)" --store "$(STORE)"
 
 # On the second core: the notebooks, then these; what they said comes last.
-BESIDE := $(addprefix tests/test_,$(addsuffix .py,planted_faults sources reference draws diverging))
+BESIDE := $(addprefix tests/,$(addsuffix .py,lab/test_planted_faults lab/test_outside_the_step \
+  trace/test_float64 trace/test_random_draws lab/test_divergence))
 
 test: setup data
 	@log=$$(mktemp); \
@@ -39,6 +40,9 @@ test: setup data
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE)); tests=$$?; \
 	wait $$beside; checked=$$?; cat "$$log"; \
 	[ $$tests -eq 0 ] && [ $$checked -eq 0 ]
+
+test-faults: setup data
+	$(BIN)/python tests/faults/apply.py
 
 lab: setup data
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_setup.ipynb

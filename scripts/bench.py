@@ -96,7 +96,7 @@ def _met(value: float | None, target: str) -> bool | None:
 
 def _surroundings() -> None:
     """Start again with the variables of profile ``cpu``, as a worker has them."""
-    from cellrepro.control import profiles
+    from cellrepro.determinism import profiles
 
     variables = profiles.load("cpu").variables()
     if any(os.environ.get(name) != value for name, value in variables.items()):
@@ -119,10 +119,10 @@ def loop(extent: str) -> Iterator[Row]:
     """The lab's loop beside Cellpose's own, and strict beside fast, over the same steps."""
     from cellpose.train import train_seg
 
-    from cellrepro.cells.images import read_folder
-    from cellrepro.cells.synthetic import write_folder
-    from cellrepro.cells.training import train
-    from cellrepro.control.determinism import mode_in_force
+    from cellrepro.determinism.modes import mode_in_force
+    from cellrepro.images.folder import read_folder
+    from cellrepro.images.synthetic import write_folder
+    from cellrepro.model.training import train
 
     n_epochs, draws, n_images, rounds = (2, 1, 1, 1) if extent == "smallest" else (2, 16, 8, ROUNDS)
     with tempfile.TemporaryDirectory() as scratch:
@@ -174,7 +174,7 @@ SIZES = {
 
 def cost(extent: str) -> Iterator[Row]:
     """What determinism costs a step: every mode beside plain ``train_seg``."""
-    from cellrepro.cost import measure_cost
+    from cellrepro.lab.cost_of_determinism import measure_cost
 
     for encoder, steps, rounds in SIZES[extent]:
         measured = measure_cost(encoder=encoder, steps=steps, rounds=rounds, quiet=True)
@@ -212,11 +212,11 @@ def audit_ratio(extent: str) -> Iterator[Row]:
     """What an audited step takes, beside the same steps unaudited."""
     import numpy as np
 
-    from cellrepro.cells.images import LabelledImage
-    from cellrepro.cells.network import seeded_network
-    from cellrepro.cells.synthetic import nuclei
-    from cellrepro.cells.training import Loop
-    from cellrepro.record.audit import audit
+    from cellrepro.images.folder import LabelledImage
+    from cellrepro.images.synthetic import nuclei
+    from cellrepro.model.network import seeded_network
+    from cellrepro.model.training import Loop
+    from cellrepro.trace.flips import audit
 
     made = nuclei(0)
     images = [LabelledImage("synth", made.image, made.masks.astype(np.int32), Path(), None)]
@@ -247,7 +247,7 @@ def digest_speed(extent: str) -> Iterator[Row]:
     import numpy as np
     import torch
 
-    from cellrepro.record.digests import tensor_digest
+    from cellrepro.store.digests import tensor_digest
 
     n = 2**16 if extent == "smallest" else 2**26
     tensor = torch.from_numpy(np.random.default_rng(0).standard_normal(n, np.float32))
@@ -276,8 +276,8 @@ STEPS_OF_LEDGER = {
 
 def ledger_ratio(extent: str) -> Iterator[Row]:
     """What a step costs with its ledger, beside the same steps without."""
-    from cellrepro.record.ledger import Ledger
-    from cellrepro.record.watching import StepWatch, Watches
+    from cellrepro.store.ledger import Ledger
+    from cellrepro.trace.training_steps import StepWatch, Watches
 
     for encoder, patch, batch_size, rounds in STEPS_OF_LEDGER[extent]:
         watch = Watches(())
@@ -300,7 +300,7 @@ def operation_ratio(extent: str) -> Iterator[Row]:
     """What a step costs with every operation written down, beside DebugMode with hashes."""
     from torch.utils._debug_mode import DebugMode
 
-    from cellrepro.record.operation_ledger import OperationLedger
+    from cellrepro.trace.operation_ledger import OperationLedger
 
     for encoder, patch, batch_size, rounds in STEPS_OF_LEDGER[extent]:
         n_steps = 5 * rounds + 2
@@ -341,10 +341,10 @@ def _ledger_loop(
 ) -> tuple[Any, Any]:
     import numpy as np
 
-    from cellrepro.cells.images import LabelledImage
-    from cellrepro.cells.network import seeded_network
-    from cellrepro.cells.synthetic import nuclei
-    from cellrepro.cells.training import Loop
+    from cellrepro.images.folder import LabelledImage
+    from cellrepro.images.synthetic import nuclei
+    from cellrepro.model.network import seeded_network
+    from cellrepro.model.training import Loop
 
     made = nuclei(0)
     image = LabelledImage("synth", made.image, made.masks.astype(np.int32), Path(), None)
@@ -371,7 +371,7 @@ def _seconds(function: Callable[[], object]) -> float:
 
 
 def numeric_class_time(extent: str) -> Iterator[Row]:
-    from cellrepro.record.numeric import numeric_class
+    from cellrepro.store.numeric import numeric_class
 
     n = 1 if extent == "smallest" else ROUNDS
     times = [_seconds(numeric_class) for _ in range(n)]
@@ -383,7 +383,7 @@ def numeric_class_time(extent: str) -> Iterator[Row]:
 def _network() -> object:
     import torch
 
-    from cellrepro.cells.network import ModelSource, build
+    from cellrepro.model.network import ModelSource, build
 
     source = ModelSource("tiny", "tiny")
     return build(source, seed=0, device=torch.device("cpu"), dtype="float32")
@@ -410,7 +410,7 @@ def _ratio(
 def learning(extent: str, data: Path | None) -> Iterator[Row]:
     """What `tiny` learns, and in how many seconds of training."""
     import cellrepro
-    from cellrepro.cells.synthetic import write_folder
+    from cellrepro.images.synthetic import write_folder
 
     smallest = extent == "smallest"
     asked = {"epochs": 2, "images_per_epoch": 1} if smallest else {"epochs": 24}

@@ -26,7 +26,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 
 CODE = """
 import numpy as np
-from cellrepro.show.explorer import View, explore_views
+from cellrepro.show.explorer.widget import View, explore_views
 
 arrays = np.load("arrays.npz")
 masks = [arrays[name] for name in ("a", "b", "c")]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.compare.many import agree
-from cellrepro.record.digests import file_digest
+from cellrepro.compare.consensus import agree
+from cellrepro.store.digests import file_digest
 
 ROUNDS = 3
 PITCH = 29  # pixels between cells of 24 pixels across, a few of them changed in each result

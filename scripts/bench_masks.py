@@ -56,7 +56,7 @@ def beside_others(size: int, n: int) -> Iterator[Row]:
     from cellpose import metrics
     from stardist.matching import matching
 
-    from cellrepro.compare.masks import average_precision, compare_masks
+    from cellrepro.compare.metrics import average_precision, compare_masks
 
     a, b = discs(size, n, 0), discs(size, n, 1)
     functions: dict[str, Callable[[], object]] = {
@@ -116,7 +116,7 @@ def large(size: int) -> Iterator[Row]:
 
 def _child(mode: str, paths: list[str]) -> None:
     """Compare two arrays; print peak memory in bytes, seconds, and objects."""
-    from cellrepro.compare.masks import compare_masks
+    from cellrepro.compare.metrics import compare_masks
 
     compare_masks(np.eye(3, dtype=int), np.eye(3, dtype=int))
     a, b = (np.load(path, mmap_mode=None if mode == "-" else "r") for path in paths)

@@ -18,10 +18,11 @@ import numpy as np
 import tifffile
 from safetensors.numpy import save_file
 
-from cellrepro.cells.synthetic import write_folder
-from cellrepro.compare.masks import average_precision, canonical
-from cellrepro.record.digests import array_digest, file_digest
-from cellrepro.record.manifest import (
+from cellrepro.compare.metrics import average_precision, canonical
+from cellrepro.images.synthetic import write_folder
+from cellrepro.show.report.build import write_report
+from cellrepro.store.digests import array_digest, file_digest
+from cellrepro.store.manifest import (
     DataRecord,
     MachineRecord,
     Manifest,
@@ -31,9 +32,8 @@ from cellrepro.record.manifest import (
     WarningRecord,
     WeightsRecord,
 )
-from cellrepro.record.spec import Spec, make_spec
-from cellrepro.record.store import Store
-from cellrepro.show.report import write_report
+from cellrepro.store.spec import Spec, make_spec
+from cellrepro.store.store import Store
 
 DIGEST = "d" * 64
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from segment_anything.modeling import image_encoder
 
-from cellrepro.control.substitutes import applied
+from cellrepro.determinism.substitutes import applied
 
 CALLS = [  # rows stored, positions along an axis, width of a head
     ("CPSAM, 20 of 24 blocks", 27, 32, 64),
@@ -64,7 +64,7 @@ def rel_pos_call(n_rows: int, k: int, width: int, device: torch.device) -> Calla
 
 
 def training_step(device: torch.device) -> Callable[[], None]:
-    from cellrepro.cells.network import ModelSource, build
+    from cellrepro.model.network import ModelSource, build
 
     network = build(ModelSource("tiny", "tiny"), seed=0, device=device, dtype="float32")
     network.train()

@@ -229,7 +229,7 @@ class Lab:
     def network(self) -> Any:
         """The network, on the device."""
         if self._network is None:
-            from cellrepro.cells.network import import_cellpose, seeded_network
+            from cellrepro.model.network import import_cellpose, seeded_network
 
             import_cellpose()
             self._network = seeded_network(self.encoder, seed=self.seed, device=self.device)
@@ -243,9 +243,9 @@ class Lab:
             import numpy as np
             import torch
 
-            from cellrepro.cells.images import LabelledImage
-            from cellrepro.cells.synthetic import nuclei
-            from cellrepro.cells.timing import with_flows
+            from cellrepro.images.folder import LabelledImage
+            from cellrepro.images.synthetic import nuclei
+            from cellrepro.model.step_timing import with_flows
 
             drawn = [nuclei(self.seed + i) for i in range(2)]
             # On the CPU, so that flows are the same whatever is checked.
@@ -263,8 +263,8 @@ class Lab:
 
         Cellpose's first epoch has learning rate 0; it is a fifth of the steps.
         """
-        from cellrepro.cells.training import Loop
-        from cellrepro.control.seeding import seed_everything
+        from cellrepro.determinism.seeding import seed_everything
+        from cellrepro.model.training import Loop
 
         network = self.network
         network.load_state_dict(self._start)
@@ -291,8 +291,8 @@ class Lab:
 
     def mode(self, name: str) -> contextlib.AbstractContextManager[Any]:
         """A mode of the lab, as its profile for this device has it: no TF32."""
-        from cellrepro.cells.network import import_cellpose
-        from cellrepro.control.determinism import mode_in_force
+        from cellrepro.determinism.modes import mode_in_force
+        from cellrepro.model.network import import_cellpose
 
         import_cellpose()  # it allows TF32, so never inside a mode
         return mode_in_force(name, tf32=False, device=self.device)
@@ -356,7 +356,7 @@ def environment(lab: Lab) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    from cellrepro.record.host import versions
+    from cellrepro.store.platform import versions
 
     found: dict[str, Any] = {
         "status": "seen",
@@ -399,7 +399,7 @@ def processor() -> str:
 
 def numeric(lab: Lab) -> dict[str, Any]:
     """The numeric classes of CPU and device, named twice."""
-    from cellrepro.record.numeric import numeric_class
+    from cellrepro.store.numeric import numeric_class
 
     first = {name: numeric_class(name) for name in dict.fromkeys(("cpu", lab.device))}
     started = time.perf_counter()
@@ -418,7 +418,7 @@ def numeric(lab: Lab) -> dict[str, Any]:
 
 def strict_quiet(lab: Lab) -> dict[str, Any]:
     """Strict raises nothing and warns of nothing."""
-    from cellrepro.control.alerts import alert_in
+    from cellrepro.determinism.alerts import alert_in
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -442,7 +442,7 @@ def strict_quiet(lab: Lab) -> dict[str, Any]:
 def what_warns(lab: Lab) -> dict[str, Any]:
     """Which operations PyTorch warns of in mode warn, with module, line and phase."""
     needs("pydantic", "yaml")
-    from cellrepro.record.warned import determinism_warnings
+    from cellrepro.trace.torch_warnings import determinism_warnings
 
     with lab.mode("warn"):
         loop = lab.warmed_up()
@@ -459,7 +459,7 @@ def audited(mode: str) -> Callable[[Lab], dict[str, Any]]:
     def check(lab: Lab) -> dict[str, Any]:
         """Which operations give other bits when asked again."""
         needs("pydantic", "yaml")
-        from cellrepro.record.audit import audit
+        from cellrepro.trace.flips import audit
 
         with lab.mode(mode):
             loop = lab.warmed_up()
@@ -583,9 +583,9 @@ def segmentation(lab: Lab) -> dict[str, Any]:
     import torch
     from cellpose.dynamics import compute_masks
 
-    from cellrepro.cells.segmentation import segment
-    from cellrepro.control.alerts import alert_in
-    from cellrepro.record.audit import audit
+    from cellrepro.determinism.alerts import alert_in
+    from cellrepro.model.inference import segment
+    from cellrepro.trace.flips import audit
 
     image = lab.images[0]
     flows = np.asarray(image.masks)
@@ -646,8 +646,8 @@ def cost(lab: Lab) -> dict[str, Any]:
     """What a step takes in every mode, beside plain Cellpose; as many rounds as there is time."""
     import torch
 
-    from cellrepro.cells.timing import SideBySide
-    from cellrepro.cost import Cost, default_variants, summarise
+    from cellrepro.lab.cost_of_determinism import Cost, default_variants, summarise
+    from cellrepro.model.step_timing import SideBySide
 
     lab.network.load_state_dict(lab._start)
     variants = default_variants(lab.device)
@@ -825,7 +825,7 @@ def make_replay(network: Any, *, deadline: float, per_signature: int = 2) -> Any
     """
     import torch
 
-    from cellrepro.record.operations import Call, Observer
+    from cellrepro.trace.observer import Call, Observer
 
     class Replay(Observer):
         def __init__(self) -> None:

@@ -19,8 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cellrepro.cells.synthetic import write_folder
-from cellrepro.record.digests import file_digest
+from cellrepro.images.synthetic import write_folder
+from cellrepro.store.digests import file_digest
 
 
 def main() -> int:

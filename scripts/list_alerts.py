@@ -12,8 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from cellrepro.control.alerts import Installed, in_library, installed
-from cellrepro.control.knowledge import lookup, taken_from, unknown_alerts
+from cellrepro.determinism.alerts import Installed, in_library, installed
+from cellrepro.determinism.known_operations import lookup, taken_from, unknown_alerts
 from cellrepro.errors import NotPossibleHere
 
 ENTRY = """\

@@ -23,7 +23,12 @@ READY = VENV / ".ready"
 LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 IMPORTED = (
-    *("cellrepro.run", "cellrepro.worker", "cellrepro.grid", "cellrepro.show.report"),
+    *(
+        "cellrepro.lab.run",
+        "cellrepro.lab.worker",
+        "cellrepro.lab.grid",
+        "cellrepro.show.report.build",
+    ),
     *("cellpose.train", "papermill", "ipykernel.kernelapp", "matplotlib.pyplot"),
 )
 

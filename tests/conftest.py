@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cellrepro.cells.synthetic import write_folder
-from cellrepro.record.manifest import (
+from cellrepro.images.synthetic import write_folder
+from cellrepro.store.manifest import (
     DataRecord,
     MachineRecord,
     Manifest,
@@ -23,7 +23,7 @@ from cellrepro.record.manifest import (
     TrainingRecord,
     WeightsRecord,
 )
-from cellrepro.record.spec import Spec
+from cellrepro.store.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -67,7 +67,7 @@ def _generators():
 def _switches():
     if not _torch():
         return {}
-    from cellrepro.control.determinism import MOVED_BY_CELLPOSE, switches
+    from cellrepro.determinism.modes import MOVED_BY_CELLPOSE, switches
 
     found = {f"torch {name}": value for name, value in switches().items()}
     if "cellpose.vit" not in sys.modules:  # its import moves these; that is no test's fault
@@ -170,7 +170,7 @@ def _listing():
 
 def wholeness(root):
     """The repeats of a store, each checked file by file against its manifest."""
-    from cellrepro.record.digests import file_digest
+    from cellrepro.store.digests import file_digest
 
     found = []
     for run in sorted(Path(root, "runs").glob("*")):

@@ -21,17 +21,17 @@ from unittest import mock
 import numpy as np
 import tifffile
 
-from cellrepro.cells.synthetic import write_folder
-from cellrepro.cells.training import Loop
-from cellrepro.child import Events
-from cellrepro.control.profiles import Profile
-from cellrepro.control.seeding import generators_kept
-from cellrepro.divergence import Divergence
-from cellrepro.diverging import diverge
-from cellrepro.record.operations import Call
-from cellrepro.record.store import Repeat, Store
-from cellrepro.run import plan_training
-from cellrepro.worker import Request, carry_out
+from cellrepro.determinism.profiles import Profile
+from cellrepro.determinism.seeding import generators_kept
+from cellrepro.images.synthetic import write_folder
+from cellrepro.lab.divergence.find import diverge
+from cellrepro.lab.divergence.result import Divergence
+from cellrepro.lab.process import Events
+from cellrepro.lab.run import plan_training
+from cellrepro.lab.worker import Request, carry_out
+from cellrepro.model.training import Loop
+from cellrepro.store.store import Repeat, Store
+from cellrepro.trace.observer import Call
 
 ASKED = {
     "epochs": 3,

@@ -7,9 +7,9 @@ import numpy as np
 import tifffile
 from safetensors.numpy import save_file
 
-from cellrepro.compare.masks import average_precision, canonical
-from cellrepro.record.digests import array_digest, file_digest
-from cellrepro.record.manifest import (
+from cellrepro.compare.metrics import average_precision, canonical
+from cellrepro.store.digests import array_digest, file_digest
+from cellrepro.store.manifest import (
     DataRecord,
     MachineRecord,
     Manifest,
@@ -19,8 +19,8 @@ from cellrepro.record.manifest import (
     WarningRecord,
     WeightsRecord,
 )
-from cellrepro.record.spec import make_spec
-from cellrepro.record.store import Run, Store
+from cellrepro.store.spec import make_spec
+from cellrepro.store.store import Run, Store
 
 SIZE = 48
 

@@ -14,11 +14,11 @@ import pytest
 import tifffile
 from safetensors.numpy import load_file, save_file
 
-from cellrepro import child
-from cellrepro.control.profiles import load
-from cellrepro.machine import machine_here
-from cellrepro.record.digests import file_digest
-from cellrepro.record.store import Store
+from cellrepro.determinism.profiles import load
+from cellrepro.lab import process
+from cellrepro.lab.machine import machine_here
+from cellrepro.store.digests import file_digest
+from cellrepro.store.store import Store
 
 HEX = re.compile(r"[0-9a-f]{64}")
 SMALL = ["--epochs", 4, "--images-per-epoch", 16, "--learning-rate", 0.01]
@@ -34,7 +34,7 @@ def no_worker(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr(child.subprocess, "Popen", refuse)
+    monkeypatch.setattr(process.subprocess, "Popen", refuse)
 
 
 # -- train ---------------------------------------------------------------------------------
@@ -525,7 +525,7 @@ def test_a_full_disk(given, invoke, no_worker, monkeypatch, verb):
     def full(*_, **__):
         raise OSError(28, "No space left on device", str(given.tmp))
 
-    monkeypatch.setattr("cellrepro.record.store.tempfile.mkdtemp", full)
+    monkeypatch.setattr("cellrepro.store.store.tempfile.mkdtemp", full)
     answer = invoke(verb, given.data, "--store", given.tmp / "outputs")
     assert (answer.code, answer.out) == (3, "")
     assert "cellrepro: no space left for the store" in answer.err
@@ -536,7 +536,7 @@ def test_a_disk_that_is_full_elsewhere(given, invoke, no_worker, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "/tmp")
 
-    monkeypatch.setattr(child.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(process.tempfile, "TemporaryDirectory", full)
     answer = invoke("train", given.data, "--store", given.tmp / "outputs")
     assert (answer.code, answer.out) == (3, "")
     assert "cellrepro: [Errno 28] No space left on device: '/tmp'" in answer.err
@@ -547,7 +547,7 @@ def test_a_folder_that_was_an_empty_store_stays(given, invoke, no_worker, monkey
     def full(*_, **__):
         raise OSError(28, "No space left on device", "/tmp")
 
-    monkeypatch.setattr(child.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(process.tempfile, "TemporaryDirectory", full)
     (given.tmp / "outputs").mkdir()
     invoke("train", given.data, "--store", given.tmp / "outputs")
     assert list((given.tmp / "outputs").iterdir()) == []
@@ -586,7 +586,7 @@ def test_ctrl_c_is_no_traceback(invoke, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cellrepro.comparison.compare", interrupted)
+    monkeypatch.setattr("cellrepro.lab.compare_results.compare", interrupted)
     answer = invoke("compare", "a", "b")
     assert (answer.code, answer.err) == (130, "cellrepro: interrupted; what was finished is kept\n")
 
@@ -595,7 +595,7 @@ def test_memory_that_is_short_is_no_traceback(invoke, monkeypatch):
     def too_large(*_, **__):
         raise MemoryError("Unable to allocate 20 GiB")
 
-    monkeypatch.setattr("cellrepro.comparison.compare", too_large)
+    monkeypatch.setattr("cellrepro.lab.compare_results.compare", too_large)
     answer = invoke("compare", "a", "b")
     assert (answer.code, answer.out) == (3, "")
     assert answer.err == "cellrepro: memory is short: Unable to allocate 20 GiB\n"
@@ -607,7 +607,7 @@ def test_a_faulty_program_is_not_hidden(invoke, monkeypatch):
     def faulty(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("cellrepro.comparison.compare", faulty)
+    monkeypatch.setattr("cellrepro.lab.compare_results.compare", faulty)
     with pytest.raises(ZeroDivisionError):
         invoke("compare", "a", "b")
 

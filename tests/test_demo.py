@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from cellrepro import demo
-from cellrepro.record.digests import file_digest
-from cellrepro.record.store import Store
+from cellrepro.store.digests import file_digest
+from cellrepro.store.store import Store
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellrepro.show import progress as module
-from cellrepro.show.progress import Lines, NotebookBar, Progress, TerminalBar, progress
+from cellrepro import progress as module
+from cellrepro.progress import Lines, NotebookBar, Progress, TerminalBar, progress
 
 
 @pytest.fixture

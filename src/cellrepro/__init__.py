@@ -8,26 +8,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cellrepro.auditing import audit_training
-    from cellrepro.cells.images import read_folder
-    from cellrepro.compare.masks import categories, compare_masks
+    from cellrepro.compare.metrics import categories, compare_masks
     from cellrepro.compare.verdicts import Verdict
     from cellrepro.compare.weights import compare_weights
-    from cellrepro.control.seeding import seed_everything, seeded
-    from cellrepro.diverging import diverge
-    from cellrepro.doctor import diagnose
-    from cellrepro.effects import effect
+    from cellrepro.determinism.seeding import seed_everything, seeded
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-    from cellrepro.grid import read_grid, run_grid
-    from cellrepro.growing import growth
-    from cellrepro.record.audit import audit
-    from cellrepro.record.repeatability import check_repeatable
-    from cellrepro.record.seeds import seed_check
-    from cellrepro.record.store import Store
-    from cellrepro.record.warned import determinism_warnings
-    from cellrepro.run import segment, train
-    from cellrepro.show.explorer import explore
-    from cellrepro.show.report import write_report
+    from cellrepro.images.folder import read_folder
+    from cellrepro.lab.audit_training import audit_training
+    from cellrepro.lab.divergence.find import diverge
+    from cellrepro.lab.doctor import diagnose
+    from cellrepro.lab.effects import effect
+    from cellrepro.lab.grid import read_grid, run_grid
+    from cellrepro.lab.growth import growth
+    from cellrepro.lab.run import segment, train
+    from cellrepro.show.explorer.widget import explore
+    from cellrepro.show.report.build import write_report
+    from cellrepro.store.store import Store
+    from cellrepro.trace.check_repeatable import check_repeatable
+    from cellrepro.trace.flips import audit
+    from cellrepro.trace.seed_check import seed_check
+    from cellrepro.trace.torch_warnings import determinism_warnings
 
 __version__ = "0.1.0"
 
@@ -64,29 +64,29 @@ _HOMES = {
     "BadInput": "errors",
     "CellreproError": "errors",
     "NotPossibleHere": "errors",
-    "Store": "record.store",
+    "Store": "store.store",
     "Verdict": "compare.verdicts",
-    "audit": "record.audit",
-    "audit_training": "auditing",
-    "categories": "compare.masks",
-    "check_repeatable": "record.repeatability",
-    "compare_masks": "compare.masks",
+    "audit": "trace.flips",
+    "audit_training": "lab.audit_training",
+    "categories": "compare.metrics",
+    "check_repeatable": "trace.check_repeatable",
+    "compare_masks": "compare.metrics",
     "compare_weights": "compare.weights",
-    "determinism_warnings": "record.warned",
-    "diagnose": "doctor",
-    "diverge": "diverging",
-    "effect": "effects",
-    "explore": "show.explorer",
-    "growth": "growing",
-    "read_folder": "cells.images",
-    "read_grid": "grid",
-    "run_grid": "grid",
-    "seed_check": "record.seeds",
-    "seed_everything": "control.seeding",
-    "seeded": "control.seeding",
-    "segment": "run",
-    "train": "run",
-    "write_report": "show.report",
+    "determinism_warnings": "trace.torch_warnings",
+    "diagnose": "lab.doctor",
+    "diverge": "lab.divergence.find",
+    "effect": "lab.effects",
+    "explore": "show.explorer.widget",
+    "growth": "lab.growth",
+    "read_folder": "images.folder",
+    "read_grid": "lab.grid",
+    "run_grid": "lab.grid",
+    "seed_check": "trace.seed_check",
+    "seed_everything": "determinism.seeding",
+    "seeded": "determinism.seeding",
+    "segment": "lab.run",
+    "train": "lab.run",
+    "write_report": "show.report.build",
 }
 
 

@@ -26,15 +26,15 @@ _INTERRUPTED = 130  # as shells report Ctrl-C
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 if TYPE_CHECKING:
-    from cellrepro.auditing import TrainingAudit
-    from cellrepro.compare.changes import ObjectChange
-    from cellrepro.compare.masks import MaskComparison
+    from cellrepro.compare.metrics import MaskComparison
+    from cellrepro.compare.object_changes import ObjectChange
     from cellrepro.compare.weights import WeightsComparison
-    from cellrepro.comparison import Comparison
-    from cellrepro.divergence import Divergence
-    from cellrepro.doctor import Diagnosis
-    from cellrepro.grid import GridRun
-    from cellrepro.run import Outcome
+    from cellrepro.lab.audit_training import TrainingAudit
+    from cellrepro.lab.compare_results import Comparison
+    from cellrepro.lab.divergence.result import Divergence
+    from cellrepro.lab.doctor import Diagnosis
+    from cellrepro.lab.grid import GridRun
+    from cellrepro.lab.run import Outcome
 
 app = typer.Typer(
     help="The reproducibility lab for Cellpose: is it the same, where does it differ, does it "
@@ -111,10 +111,10 @@ def doctor(
     as_json: JsonOption = False,
 ) -> int:
     """Say what of this host, process and profile is not reproducible, and the remedy."""
-    from cellrepro.control import profiles
-    from cellrepro.doctor import Finding, diagnose
-    from cellrepro.pasted import explain_warning
-    from cellrepro.record import host
+    from cellrepro.determinism import profiles
+    from cellrepro.lab.doctor import Finding, diagnose
+    from cellrepro.lab.explain_warning import explain_warning
+    from cellrepro.store import platform
 
     if warning is not None:
         explained = explain_warning(warning, profile=profile, mode=mode, model=model, store=store)
@@ -124,7 +124,7 @@ def doctor(
             explained.remedy,
         )
         document = {
-            "host": host.host(),
+            "host": platform.host(),
             "profile": {**profiles.load(profile).model_dump(mode="json"), "mode": mode},
             "findings": [asdict(finding)],
             "ok": explained.affects is False,
@@ -169,7 +169,7 @@ def audit(
     as_json: JsonOption = False,
 ) -> int:
     """Replay every operation of training steps on equal inputs; report those that flip."""
-    from cellrepro.auditing import audit_training, check_effect_repeats, with_effects
+    from cellrepro.lab.audit_training import audit_training, check_effect_repeats, with_effects
 
     check_effect_repeats(effect)
     found = audit_training(
@@ -252,7 +252,7 @@ def train(
     as_json: JsonOption = False,
 ) -> int:
     """Train one spec several times and say whether the repeats came out the same."""
-    from cellrepro.run import train as run_training
+    from cellrepro.lab.run import train as run_training
 
     outcome = run_training(
         data,
@@ -291,7 +291,7 @@ def segment(
     as_json: JsonOption = False,
 ) -> int:
     """Segment the same images several times and say whether every mask is the same."""
-    from cellrepro.run import segment as run_segmentation
+    from cellrepro.lab.run import segment as run_segmentation
 
     outcome = run_segmentation(
         data,
@@ -319,7 +319,7 @@ def compare(
 ) -> int:
     """Compare two runs, masks, folders of masks or weights files."""
     from cellrepro.compare.verdicts import Verdict
-    from cellrepro.comparison import compare as compare_two
+    from cellrepro.lab.compare_results import compare as compare_two
 
     result = compare_two(a, b, store=store)
     _answer(as_json, _comparison_document(result), lambda: _comparison_lines(result))
@@ -347,7 +347,7 @@ def diverge(
 ) -> int:
     """Name the first place where two runs part: stage, step, operation and line."""
     from cellrepro.compare.verdicts import Verdict
-    from cellrepro.diverging import diverge as diverge_two
+    from cellrepro.lab.divergence.find import diverge as diverge_two
 
     found = diverge_two(
         a,
@@ -379,7 +379,7 @@ def grid(
     as_json: JsonOption = False,
 ) -> int:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
-    from cellrepro.grid import planned, read_grid, run_grid
+    from cellrepro.lab.grid import planned, read_grid, run_grid
 
     checked = read_grid(file, store=store, overrides=_overrides(override or []))
     if dry_run:
@@ -394,7 +394,7 @@ def grid(
 @_verb()
 def report(store: StoreOption = "outputs", as_json: JsonOption = False) -> int:
     """Write the cross-device report over everything in the store."""
-    from cellrepro.show.report import write_report
+    from cellrepro.show.report.build import write_report
 
     written = write_report(store)
     document = {"html": str(written.html), "runs": written.runs, "groups": written.groups}
@@ -406,7 +406,7 @@ def report(store: StoreOption = "outputs", as_json: JsonOption = False) -> int:
 def list_runs(store: StoreOption = "outputs", as_json: JsonOption = False) -> int:
     """List what the store holds."""
     from cellrepro.compare.runs import judge
-    from cellrepro.record.store import Store
+    from cellrepro.store.store import Store
 
     runs = []
     for run in Store(store).runs():
@@ -439,7 +439,7 @@ def data(
     as_json: JsonOption = False,
 ) -> int:
     """Make the synthetic images, or fetch a named public set, under data/."""
-    from cellrepro.cells import datasets
+    from cellrepro.images import datasets
 
     if not name:
         known = datasets.describe_all()
@@ -457,7 +457,7 @@ def notebooks(
     as_json: JsonOption = False,
 ) -> int:
     """Copy out the notebooks and grids that the package brings."""
-    from cellrepro.headless import copy_brought
+    from cellrepro.lab.notebook_process import copy_brought
 
     files = copy_brought(Path(folder))
     _answer(as_json, {"files": files}, lambda: [str(path) for path in files])
@@ -555,7 +555,7 @@ def _effect_lines(found: TrainingAudit) -> list[str]:
 
 
 def _audit_lines(found: TrainingAudit) -> list[str]:
-    from cellrepro.show.words import amount
+    from cellrepro.text import amount
 
     lines = []
     for row in found.ops:
@@ -642,7 +642,7 @@ def _change_document(change: ObjectChange) -> dict[str, Any]:
 
 
 def _comparison_lines(result: Comparison) -> list[str]:
-    from cellrepro.show.words import amount, ppm_text
+    from cellrepro.text import amount, ppm_text
 
     lines = [f"{result.verdict}" + (f": {', '.join(result.differs)}" if result.differs else "")]
     if result.weights is not None:
@@ -663,7 +663,7 @@ def _comparison_lines(result: Comparison) -> list[str]:
 
 def _weights_lines(w: WeightsComparison) -> list[str]:
     """Distances, or in what the two are not one network."""
-    from cellrepro.cells.decoding import some
+    from cellrepro.images.reading import some
 
     head = f"  weights: {w.n_differing} of {w.n_parameters} parameters differ, "
     if math.isnan(w.l2):
@@ -761,7 +761,7 @@ def _grid_line(run: GridRun) -> str:
 
 
 def _list_line(run: dict[str, Any]) -> str:
-    from cellrepro.show.words import amount
+    from cellrepro.text import amount
 
     return (
         f"{run['key']}  {run['label']}: {amount(len(run['repeats']), 'repeat')} on "

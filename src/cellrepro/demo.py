@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.cells.network import CELLPOSE_NAMES, TINY
-from cellrepro.cells.timing import seconds_of_a_large_step
 from cellrepro.errors import CellreproError
-from cellrepro.grid import Grid, GridRun, find_notebook, read_grid, run_grid
-from cellrepro.headless import Job, brought, execute_in_child
-from cellrepro.picks import elsewhere
-from cellrepro.record.store import Store
-from cellrepro.run import Outcome, segment, train
-from cellrepro.show.report import Report, write_report
-from cellrepro.show.words import amount
+from cellrepro.lab.grid import Grid, GridRun, find_notebook, read_grid, run_grid
+from cellrepro.lab.notebook_process import Job, brought, execute_in_child
+from cellrepro.lab.run import Outcome, segment, train
+from cellrepro.lab.select_runs import elsewhere
+from cellrepro.model.network import CELLPOSE_NAMES, TINY
+from cellrepro.model.step_timing import seconds_of_a_large_step
+from cellrepro.show.report.build import Report, write_report
+from cellrepro.store.store import Store
+from cellrepro.text import amount
 
 BASE_EPOCHS = 12
 BASE_DRAWS = 20

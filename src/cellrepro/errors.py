@@ -18,3 +18,21 @@ class NotPossibleHere(CellreproError, RuntimeError):
     """This machine cannot do it (device, memory, disk): exit code 3, nothing written."""
 
     exit_code = 3
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """The value, a whole number of at least ``least``.
+
+    Raises
+    ------
+    BadInput
+        If it is another kind of number, or too small.
+
+    Examples
+    --------
+    >>> whole("repeats", 3, least=1)
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadInput(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value

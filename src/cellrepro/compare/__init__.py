@@ -1,8 +1,7 @@
 """Comparisons: which sameness holds between masks or weights, and where and how far it breaks."""
 
-from cellrepro.compare.changes import ObjectChange, ObjectKind
-from cellrepro.compare.many import Agreement, Stability, agree
-from cellrepro.compare.masks import (
+from cellrepro.compare.consensus import Agreement, Stability, agree
+from cellrepro.compare.metrics import (
     LARGEST_LABEL,
     THRESHOLDS,
     Category,
@@ -13,6 +12,7 @@ from cellrepro.compare.masks import (
     compare_masks,
     same_objects,
 )
+from cellrepro.compare.object_changes import ObjectChange, ObjectKind
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import (
     DifferenceDistributions,

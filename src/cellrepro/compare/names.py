@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from cellrepro.control.determinism import MODES
-from cellrepro.record.digests import value_digest
-from cellrepro.record.manifest import MachineRecord
-from cellrepro.record.spec import PARAMETERS, Spec
-from cellrepro.record.store import Repeat
+from cellrepro.determinism.modes import MODES
+from cellrepro.store.digests import value_digest
+from cellrepro.store.manifest import MachineRecord
+from cellrepro.store.spec import PARAMETERS, Spec
+from cellrepro.store.store import Repeat
 
 Shown = tuple[Spec, Repeat]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cellrepro.compare.verdicts import Verdict, combine
-from cellrepro.record.manifest import Manifest
+from cellrepro.store.manifest import Manifest
 
 Groups = tuple[tuple[int, ...], ...]
 """Numbers of the repeats that are equal, a group each; the largest group first."""

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.compare.networks import LayerParting, Similarity, parting_layers, similarity
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.weight_distances import Sums, Ulps, all_ulps, differences, sums_of, ulps_of
 from cellrepro.compare.weight_files import (
@@ -35,6 +34,7 @@ from cellrepro.compare.weight_histograms import (
     distribution,
     magnitudes,
 )
+from cellrepro.compare.weight_similarity import LayerParting, Similarity, parting_layers, similarity
 
 __all__ = [
     "DifferenceDistributions",

@@ -1,1 +1,1 @@
-"""Looking at it: progress, plots, the explorer, the report."""
+"""Looking at it: tables, figures, explorer, report."""

@@ -8,28 +8,28 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.compare.changes import ObjectChange, ObjectKind
 from cellrepro.compare.names import Names, place_of
-from cellrepro.compare.spread import Spread, share_text
+from cellrepro.compare.object_changes import ObjectChange, ObjectKind
+from cellrepro.compare.seed_spread import Spread, share_text
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.control import determinism, profiles
-from cellrepro.control.alerts import alert_in
+from cellrepro.determinism import modes, profiles
+from cellrepro.determinism.alerts import alert_in
 from cellrepro.errors import NotPossibleHere
-from cellrepro.record import host
-from cellrepro.record.digests import value_digest
-from cellrepro.record.store import Repeat, Run
-from cellrepro.show.words import amount, grouped, ppm_text
+from cellrepro.store import platform
+from cellrepro.store.digests import value_digest
+from cellrepro.store.store import Repeat, Run
+from cellrepro.text import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from IPython.display import Markdown
     from pandas.io.formats.style import Styler
 
-    from cellrepro.compare.many import Agreement
-    from cellrepro.compare.masks import MaskComparison
+    from cellrepro.compare.consensus import Agreement
+    from cellrepro.compare.metrics import MaskComparison
     from cellrepro.compare.weights import WeightsComparison
-    from cellrepro.record.manifest import PlaceRecord
-    from cellrepro.show.protocol import Step
+    from cellrepro.show.report.protocol import Step
+    from cellrepro.store.manifest import PlaceRecord
 
 _MOST_TELLING = (
     ObjectKind.SPLIT,
@@ -64,7 +64,7 @@ SCORES: dict[str, tuple[str, str]] = {
 
 def host_table() -> pd.DataFrame:
     """This machine and the versions that matter, one a row."""
-    machine = host.host()
+    machine = platform.host()
     rows = {
         "processor": machine["processor"],
         "vector instructions": ", ".join(machine["instructions"]) or "none of those PyTorch uses",
@@ -72,7 +72,7 @@ def host_table() -> pd.DataFrame:
         "memory": f"{machine['memory'] / 2**30:.0f} GiB",
         "GPU": ", ".join(gpu["name"] for gpu in machine["gpus"]) or "none from NVIDIA",
         "system": machine["system"],
-        **host.versions(),
+        **platform.versions(),
     }
     return _frame([{"what": name, "here": value} for name, value in rows.items()], "what")
 
@@ -106,9 +106,9 @@ def _runs_here(profile: profiles.Profile) -> str:
 def switch_table() -> pd.DataFrame:
     """Every switch in every mode, as PyTorch reads it back in this process."""
     in_force = {}
-    for mode in determinism.MODES:
-        with determinism.mode_in_force(mode, device="cpu") as switches:
-            in_force[mode] = switches | determinism.environment(mode)
+    for mode in modes.MODES:
+        with modes.mode_in_force(mode, device="cpu") as switches:
+            in_force[mode] = switches | modes.environment(mode)
     names = [name for name in in_force["strict"] if name != "CUBLAS_WORKSPACE_CONFIG"]
     rows = [
         {"switch": name, **{mode: str(in_force[mode][name]) for mode in in_force}} for name in names
@@ -117,7 +117,7 @@ def switch_table() -> pd.DataFrame:
         {
             "switch": "CUBLAS_WORKSPACE_CONFIG (set before the process starts)",
             **{
-                mode: determinism.environment(mode).get("CUBLAS_WORKSPACE_CONFIG", "-")
+                mode: modes.environment(mode).get("CUBLAS_WORKSPACE_CONFIG", "-")
                 for mode in in_force
             },
         }

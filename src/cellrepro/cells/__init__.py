@@ -1,1 +1,0 @@
-"""Cellpose: images, its network, training and segmentation."""

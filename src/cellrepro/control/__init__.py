@@ -1,1 +1,0 @@
-"""What is held fixed: seeds, profiles, determinism."""

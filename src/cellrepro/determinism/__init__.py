@@ -1,0 +1,1 @@
+"""What is held fixed: seeds, modes, profiles, substitutes."""

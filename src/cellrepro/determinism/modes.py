@@ -1,0 +1,382 @@
+"""PyTorch's switches for determinism: set for one block, read back, given back.
+
+Cellpose 4.2.1.1 sets ``torch.backends.cuda.matmul.allow_tf32 = True`` when its network module
+is imported, so import it before entering a mode, never inside.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cellrepro.errors import BadInput
+
+MODES = ("fast", "warn", "strict")
+"""``fast`` fixes nothing but the seeds, ``warn`` warns of operations without a deterministic
+implementation, ``strict`` makes them an error and puts the substitutes in place."""
+
+WORKSPACES = (":4096:8", ":16:8")
+"""What ``CUBLAS_WORKSPACE_CONFIG`` may be for cuBLAS to give equal bits; the first is faster."""
+
+_FLAGS = {
+    "cudnn_deterministic": ("cudnn", "deterministic"),
+    "cudnn_benchmark": ("cudnn", "benchmark"),
+    "onednn_deterministic": ("mkldnn", "deterministic"),
+}
+"""Where in ``torch.backends`` each switch of a mode is."""
+
+_RECORDED = {
+    "onednn": ("mkldnn", "enabled"),
+    "cuda_float16_reduced_precision_sum": ("cuda.matmul", "allow_fp16_reduced_precision_reduction"),
+    "cuda_bfloat16_reduced_precision_sum": (
+        "cuda.matmul",
+        "allow_bf16_reduced_precision_reduction",
+    ),
+    "cuda_float16_accumulation": ("cuda.matmul", "allow_fp16_accumulation"),  # torch 2.7
+}
+"""Switches that change numbers and that no mode sets: the profile's, and PyTorch's defaults."""
+
+_PRECISIONS = {
+    "generic": ("generic", "all"),
+    "cuda": ("cuda", "all"),
+    "onednn": ("mkldnn", "all"),
+    "cuda_matmul": ("cuda", "matmul"),
+    "cudnn_conv": ("cuda", "conv"),
+    "cudnn_rnn": ("cuda", "rnn"),
+    "onednn_matmul": ("mkldnn", "matmul"),
+    "onednn_conv": ("mkldnn", "conv"),
+    "onednn_rnn": ("mkldnn", "rnn"),
+}
+"""PyTorch's newer precision settings (torch 2.9), parents first: ``none`` inherits."""
+
+_PARENTS = ("generic", "cuda", "onednn")
+
+MIXED = "set through both of PyTorch's interfaces"
+"""What `switches` reads where PyTorch refuses to answer: ``allow_tf32`` after ``fp32_precision``
+was set to something else. Entering a mode resolves it, leaving restores it."""
+
+MOVED_BY_CELLPOSE = (
+    "cuda_matmul_allow_tf32",
+    "float32_matmul_precision",
+    "fp32_precision_cuda_matmul",
+)
+"""What the import of Cellpose 4.2.1.1's network module changes in `switches`."""
+
+
+def check_mode(mode: str) -> str:
+    """Return ``mode`` if there is such a mode.
+
+    Raises
+    ------
+    BadInput
+        If there is none; the message lists the modes.
+    """
+    if mode not in MODES:
+        raise BadInput(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
+    return mode
+
+
+def environment(mode: str) -> dict[str, str]:
+    """The variables that must be set before a process starts for the mode to hold.
+
+    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when its handle is made.
+
+    Examples
+    --------
+    >>> environment("fast")
+    {}
+    """
+    return {} if check_mode(mode) == "fast" else {"CUBLAS_WORKSPACE_CONFIG": WORKSPACES[0]}
+
+
+def switches() -> dict[str, Any]:
+    """What is in force in this process, read back from PyTorch and the environment.
+
+    Returns
+    -------
+    dict
+        Plain values, for JSON. None stands for a switch that this PyTorch does not have, `MIXED`
+        for one that it refuses to read. ``fp32_precision_...`` are what an operation would use,
+        inheritance followed. ``substitutes`` are the names of those in place.
+    """
+    import torch
+    import torch.utils.deterministic as memory
+
+    from cellrepro.determinism import substitutes
+
+    precisions = _precisions()
+    return {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
+        **{name: _flag(name) for name in _FLAGS},
+        "cuda_matmul_allow_tf32": _old(lambda: torch.backends.cuda.matmul.allow_tf32),
+        "cudnn_allow_tf32": _old(lambda: torch.backends.cudnn.allow_tf32),
+        "float32_matmul_precision": _old(torch.get_float32_matmul_precision),
+        **{
+            f"fp32_precision_{name}": precisions[0](*place) if precisions else None
+            for name, place in _PRECISIONS.items()
+            if name not in _PARENTS
+        },
+        **{name: _flag(name) for name in _RECORDED},
+        "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        "substitutes": list(substitutes.in_force()),
+    }
+
+
+@contextmanager
+def mode_in_force(
+    mode: str, *, tf32: bool = False, loose: Collection[str] = (), device: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Set every switch of a mode for one block; yields them as read back.
+
+    ``warn`` and ``strict`` set what makes results repeat; ``fast`` sets the same switches to
+    PyTorch's defaults, whatever they were before. How precise float32 products are is the
+    profile's to say, so every mode sets it from ``tf32`` alone: full float32, or TF32 on CUDA
+    and full float32 elsewhere.
+
+    Parameters
+    ----------
+    mode : str
+        ``fast``, ``warn`` or ``strict``.
+    tf32 : bool
+        Whether CUDA may round float32 products to TF32; part of the profile, not of the mode.
+    loose : collection of str
+        Operations whose substitutes ``strict`` leaves out. The other modes have none in place.
+    device : str, optional
+        Where the block computes. On ``cpu`` and ``mps`` nothing is asked of cuBLAS; without it,
+        CUDA counts as used where there is one.
+
+    Yields
+    ------
+    dict
+        What `switches` reads once everything is set.
+
+    Raises
+    ------
+    BadInput
+        If there is no such mode, no substitute for an operation in ``loose``, or if cuBLAS was
+        not told to repeat itself when this process started.
+    NotPossibleHere
+        If a substitute does not fit the installed package.
+    RuntimeError
+        If a switch does not read back as it was set.
+
+    Notes
+    -----
+    Blocks nest: the innermost one's switches hold, and each puts back what it found. The
+    substitutes of a ``strict`` block stay in place in ``fast`` and ``warn`` blocks inside it.
+    Enter and leave from one thread while no other computes, since the switches are the process's.
+    """
+    check_mode(mode)
+    _check_workspace(mode, device)
+    before = _State.read()
+    fixed = mode != "fast"
+    wanted: dict[str, Any] = {
+        "deterministic_algorithms": fixed,
+        "deterministic_warn_only": mode == "warn",
+        # Most of the price of determinism, and only reads of memory that nobody wrote need it.
+        "fill_uninitialized_memory": not fixed and before.flags["fill_uninitialized_memory"],
+        "cudnn_deterministic": fixed,
+        "cudnn_benchmark": False,
+        "onednn_deterministic": fixed,
+    }
+    with ExitStack() as stack:
+        names = []
+        if mode == "strict":
+            from cellrepro.determinism import substitutes
+
+            placed = stack.enter_context(substitutes.applied(without=loose))
+            names = [substitute.name for substitute in placed]
+            wanted["substitutes"] = names
+        stack.callback(before.restore)
+        _State(wanted, *_PLAIN_PRECISION).restore()
+        _allow_tf32(tf32)
+        in_force = switches()
+        _check_in_force(mode, in_force, wanted | _precision_in_force(tf32))
+        yield in_force
+
+
+def _check_workspace(mode: str, device: str | None) -> None:
+    import torch
+
+    found = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    if mode == "fast" or found in WORKSPACES:
+        return
+    on_cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
+    if on_cuda:
+        raise BadInput(
+            f"mode {mode!r} needs CUBLAS_WORKSPACE_CONFIG to be {' or '.join(WORKSPACES)}, but it "
+            f"is {found!r}; it is read once, when a process first uses cuBLAS, so set it before "
+            f"the process starts (CUBLAS_WORKSPACE_CONFIG={WORKSPACES[0]} in front of the "
+            "command), or use `cellrepro train`, which starts processes of its own"
+        )
+
+
+def _check_in_force(mode: str, in_force: dict[str, Any], wanted: dict[str, Any]) -> None:
+    wrong = {
+        name: in_force[name]
+        for name, value in wanted.items()
+        if in_force[name] != value and in_force[name] is not None
+    }
+    if wrong:
+        raise RuntimeError(f"mode {mode!r} did not take hold: PyTorch reads back {wrong}")
+
+
+# -- one switch ----------------------------------------------------------------------------
+
+
+def _flag(name: str) -> Any:
+    """A switch in ``torch.backends``; none where this PyTorch does not have it."""
+    return getattr(*_place(name), None)
+
+
+def _place(name: str) -> tuple[Any, str]:
+    import torch
+
+    path, attribute = (_FLAGS | _RECORDED)[name]
+    owner: Any = torch.backends
+    for part in path.split("."):
+        owner = getattr(owner, part)
+    return owner, attribute
+
+
+def _old(read: Callable[[], Any]) -> Any:
+    """A reading through PyTorch's older interface; `MIXED` where it refuses."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch 2.9 calls the older interface deprecated, once
+        try:
+            return read()
+        except RuntimeError:
+            return MIXED
+
+
+def _precisions() -> tuple[Callable[..., str], Callable[..., Any]] | None:
+    """Reader and setter of the newer interface; none before torch 2.9.
+
+    The public attributes are no way to all of it: in torch 2.15 setting
+    ``torch.backends.mkldnn.fp32_precision`` sets the generic one.
+    """
+    from torch import _C
+
+    reader = getattr(_C, "_get_fp32_precision_getter", None)
+    setter = getattr(_C, "_set_fp32_precision_setter", None)
+    return None if reader is None or setter is None else (reader, setter)
+
+
+# -- all of them ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _State:
+    """Everything that a mode sets, as PyTorch holds it.
+
+    PyTorch keeps the precision of float32 products twice: ``matmul`` and ``cudnn_tf32`` behind
+    the older interface, ``precisions`` behind the newer one, of which the older sets a part. The
+    newer one reads with inheritance followed, the older one not at all where the two disagree.
+
+    One thing cannot be put back: that cuDNN's two precisions were never set (torch 2.15). They
+    read ``tf32`` as before, but a parent set after the first mode no longer reaches them.
+    """
+
+    flags: dict[str, Any]
+    matmul: str
+    cudnn_tf32: bool
+    precisions: dict[str, str] | None
+
+    @classmethod
+    def read(cls) -> _State:
+        """What is set now, also where PyTorch would refuse to read it."""
+        import torch
+        import torch.utils.deterministic as memory
+
+        flags = {
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+            "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+            "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
+            **{name: _flag(name) for name in _FLAGS},
+        }
+        interface = _precisions()
+        if interface is None:
+            return cls(
+                flags, torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, None
+            )
+        reader, setter = interface
+        found: dict[str, str] = {}
+        try:
+            # Once its parents say none, a setting reads as what was set and not as inherited.
+            for name, place in _PRECISIONS.items():
+                found[name] = reader(*place)
+                setter(*place, "none")
+            matmul = _old(torch.get_float32_matmul_precision)  # nothing is left to disagree with
+            for name in ("cudnn_conv", "cudnn_rnn"):
+                setter(*_PRECISIONS[name], "tf32")
+            cudnn_tf32 = _old(lambda: torch.backends.cudnn.allow_tf32) is True  # or they disagree
+        finally:
+            for name, value in found.items():
+                setter(*_PRECISIONS[name], value)
+        return cls(flags, matmul, cudnn_tf32, found)
+
+    def restore(self) -> None:
+        """Set everything as it was read."""
+        import torch
+        import torch.utils.deterministic as memory
+
+        algorithms = self.flags["deterministic_algorithms"], self.flags["deterministic_warn_only"]
+        if algorithms != (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ):  # the call imports the compiler, which takes seconds (torch 2.15)
+            torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
+        memory.fill_uninitialized_memory = self.flags["fill_uninitialized_memory"]  # type: ignore[attr-defined]
+        for name in _FLAGS:
+            if _flag(name) is not None:
+                setattr(*_place(name), self.flags[name])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # see _old
+            torch.set_float32_matmul_precision(self.matmul)
+            torch.backends.cudnn.allow_tf32 = self.cudnn_tf32
+        interface = _precisions()
+        if interface is not None and self.precisions is not None:
+            for name, value in self.precisions.items():  # last, since the older ones move these
+                interface[1](*_PRECISIONS[name], value)
+
+
+_PLAIN_PRECISION: tuple[str, bool, dict[str, str]] = (
+    "highest",
+    False,
+    {name: "ieee" if name.endswith("matmul") else "none" for name in _PRECISIONS},
+)
+"""Full float32 everywhere, as PyTorch's older interface leaves both."""
+
+
+def _allow_tf32(tf32: bool) -> None:
+    import torch
+
+    if tf32:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # see _old
+            torch.backends.cuda.matmul.allow_tf32 = True
+            torch.backends.cudnn.allow_tf32 = True
+
+
+def _precision_in_force(tf32: bool) -> dict[str, Any]:
+    """What `switches` must read for the precision."""
+    precisions = dict(_PLAIN_PRECISION[2])
+    if tf32:
+        precisions |= dict.fromkeys(("cuda_matmul", "cudnn_conv", "cudnn_rnn"), "tf32")
+    return {
+        "cuda_matmul_allow_tf32": tf32,
+        "cudnn_allow_tf32": tf32,
+        # One value in PyTorch with the first of these: TF32 is what "high" means on CUDA.
+        "float32_matmul_precision": "high" if tf32 else "highest",
+        **{
+            f"fp32_precision_{name}": value
+            for name, value in precisions.items()
+            if name not in _PARENTS
+        },
+    }

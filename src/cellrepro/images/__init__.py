@@ -1,0 +1,1 @@
+"""Folders of images and masks: read, checked, made, fetched."""

@@ -1,0 +1,735 @@
+"""Synthetic fluorescence images of nuclei with exact masks: the same bytes on every machine.
+
+Everything from the random draws to the camera counts is integer arithmetic. Floating point is
+left out because its last bit is not portable: ``exp`` and ``sin`` come from the C library or from
+NumPy's vector kernels, sums of floats depend on the vector width, and a compiler may fuse a
+multiplication with an addition. Integers have no last bit to disagree about.
+
+Three scales of fixed point are used: positions and distances count 1/256 of a pixel (``SUBPIXEL``),
+light counts 1/256 of a camera count (``SUBCOUNT``), fractions count 1/65536 (``ONE``).
+"""
+
+import hashlib
+import io
+import operator
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import is_litter
+
+__all__ = ["SyntheticImage", "nuclei", "write_folder"]
+
+Integers = NDArray[np.int64]
+
+SUBPIXEL = 256
+SUBCOUNT = 256
+ONE = 65536
+
+CAMERA_OFFSET = 100  # counts that a camera adds so that read noise never goes below zero
+CAMERA_MAXIMUM = 4095  # 12 bits
+READ_NOISE = 4  # counts, one standard deviation
+NOISE_SPREAD = 209  # standard deviation of the sum of eight random bytes: sqrt(8 * 65535 / 12)
+
+DIGESTS_FILE = "SHA256SUMS"
+
+
+@dataclass(frozen=True)
+class SyntheticImage:
+    """One image of nuclei and the truth about it.
+
+    Attributes
+    ----------
+    image : ndarray of uint16, shape (Y, X)
+        Camera counts in [0, 4095]; 0 means no light at all, which does not occur in practice
+        because the camera adds an offset of 100 counts.
+    masks : ndarray of uint16, shape (Y, X)
+        0 is background; 1 to N, without gaps, are the nuclei, each one 4-connected piece.
+    """
+
+    image: NDArray[np.uint16]
+    masks: NDArray[np.uint16]
+
+
+def nuclei(
+    seed: int,
+    *,
+    shape: tuple[int, int] = (256, 256),
+    n_nuclei: int | None = None,
+    diameter: float = 22,
+    elongation: float = 1.35,
+    touching: float = 0.25,
+    brightness: float = 900,
+    texture: float = 0.2,
+    chromocentres: int = 0,
+    blur: float = 1.0,
+    haze: float = 0.2,
+    unevenness: float = 0.25,
+) -> SyntheticImage:
+    """Nuclei as a fluorescence microscope shows them after a DNA stain, with their exact masks.
+
+    Parameters
+    ----------
+    seed : int
+        At least 0. Equal arguments give equal bytes on every machine.
+    shape : tuple of int
+        ``(Y, X)`` in pixels, each from 16 to 4096.
+    n_nuclei : int, optional
+        Exactly how many nuclei are drawn, from 0 to 65535. By default as many as cover about
+        a fifth of the image, or as many of them as found a place.
+    diameter : float
+        Of a typical nucleus in pixels, from 8 to 128; single nuclei differ by about a fifth.
+    elongation : float
+        Long axis divided by short axis of a typical nucleus, from 1 to 3.
+    touching : float
+        Fraction of the nuclei that are placed against another one, from 0 to 1.
+    brightness : float
+        Of a typical nucleus above the background, in counts, from 50 to 2500. About one nucleus
+        in twelve is dim (a third of this), one in twenty is small and nearly twice as bright.
+    texture : float
+        Relative strength of the chromatin texture, from 0 to 0.5.
+    chromocentres : int
+        Up to how many bright spots a nucleus shows, from 0 to 12; mouse nuclei have them.
+    blur : float
+        Of the optics, as the standard deviation in pixels, from 0 to 5. About one nucleus in
+        five lies out of focus and is blurred more.
+    haze : float
+        Fraction of the light that returns as a veil around the nuclei, from 0 to 1.
+    unevenness : float
+        Fraction of the light missing in the darkest corner, from 0 to 0.8.
+
+    Returns
+    -------
+    SyntheticImage
+        uint16 image and uint16 masks, both of `shape`.
+
+    Raises
+    ------
+    BadInput
+        If an argument is outside its range, or `n_nuclei` nuclei found no place.
+
+    Examples
+    --------
+    >>> made = nuclei(0, shape=(64, 64), n_nuclei=5, diameter=14)
+    >>> made.image.shape, made.image.dtype.name, int(made.masks.max())
+    ((64, 64), 'uint16', 5)
+    """
+    _check_whole("seed", seed, 0, None)
+    _check_shape(shape)
+    if n_nuclei is not None:
+        _check_whole("n_nuclei", n_nuclei, 0, 65535)
+    _check_range("diameter", diameter, 8, 128, "pixels")
+    _check_range("elongation", elongation, 1, 3)
+    _check_range("touching", touching, 0, 1)
+    _check_range("brightness", brightness, 50, 2500, "counts")
+    _check_range("texture", texture, 0, 0.5)
+    _check_whole("chromocentres", chromocentres, 0, 12)
+    _check_range("blur", blur, 0, 5, "pixels")
+    _check_range("haze", haze, 0, 1)
+    _check_range("unevenness", unevenness, 0, 0.8)
+
+    draws = _Draws(operator.index(seed))
+    field = _Field(draws, shape, diameter=_fixed(diameter, SUBPIXEL), texture=_fixed(texture, ONE))
+    _place(
+        field,
+        draws,
+        n_nuclei,
+        elongation=_fixed(elongation, ONE),
+        touching=_fixed(touching, ONE),
+        brightness=_fixed(brightness, SUBCOUNT),
+        chromocentres=operator.index(chromocentres),
+    )
+    _add_ghosts(field, draws, brightness=_fixed(brightness, SUBCOUNT))
+    light = _through_the_optics(field, blur=_fixed(blur, SUBPIXEL), haze=_fixed(haze, ONE))
+    light += _background(draws, field, brightness=_fixed(brightness, SUBCOUNT))
+    light = light * _illumination(draws, light.shape, _fixed(unevenness, ONE)) // ONE
+    return SyntheticImage(
+        image=_camera(draws, field.cropped(light)),
+        masks=field.cropped(field.labels).astype(np.uint16),
+    )
+
+
+# Each image of a set has a look of its own; a set of more images starts again from the first.
+# The last three are the test images of the default set and resemble the others without
+# repeating one, so that a network trained on the first eight has to generalise, and can.
+LOOKS: tuple[Mapping[str, Any], ...] = (
+    {"diameter": 22, "n_nuclei": 36, "brightness": 900, "blur": 1.0, "elongation": 1.4},
+    {"diameter": 30, "n_nuclei": 20, "brightness": 1500, "blur": 1.0, "texture": 0.26},
+    {"diameter": 18, "n_nuclei": 52, "brightness": 700, "blur": 0.8, "elongation": 1.25},
+    {
+        "diameter": 21,
+        "n_nuclei": 62,
+        "brightness": 1000,
+        "blur": 1.0,
+        "touching": 0.8,
+        "haze": 0.35,
+    },
+    {"diameter": 26, "n_nuclei": 22, "brightness": 320, "blur": 1.6, "unevenness": 0.45},
+    {
+        "diameter": 24,
+        "n_nuclei": 26,
+        "brightness": 1300,
+        "blur": 0.9,
+        "chromocentres": 8,
+        "elongation": 1.15,
+    },
+    {"diameter": 20, "n_nuclei": 38, "brightness": 800, "blur": 1.2, "elongation": 1.9},
+    {
+        "diameter": 34,
+        "n_nuclei": 16,
+        "brightness": 1100,
+        "blur": 1.4,
+        "elongation": 1.5,
+        "texture": 0.25,
+    },
+    {"diameter": 20, "n_nuclei": 56, "brightness": 900, "blur": 1.1, "touching": 0.6},
+    {"diameter": 28, "n_nuclei": 22, "brightness": 1200, "blur": 1.2, "elongation": 1.5},
+    {"diameter": 23, "n_nuclei": 32, "brightness": 450, "blur": 1.0, "unevenness": 0.4},
+)
+
+
+def write_folder(
+    folder: Path,
+    *,
+    seed: int = 0,
+    n_train: int = 8,
+    n_test: int = 3,
+    shape: tuple[int, int] = (256, 256),
+) -> dict[str, str]:
+    """Write a set of synthetic images for training and testing, the same bytes everywhere.
+
+    The layout is Cellpose's: ``train/synth_000.tif`` with ``train/synth_000_masks.tif``, and so
+    on; the test images in ``test/`` go on counting. ``SHA256SUMS`` lists every file's digest and
+    is written last, so a folder that holds it is whole. Image number i depends on `seed`, i and
+    `shape` alone.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if missing. Files that are already there with the right content are left alone.
+    seed : int
+        At least 0.
+    n_train, n_test : int
+        How many images, from 0 to 1000 together.
+    shape : tuple of int
+        ``(Y, X)`` of every image in pixels, each from 16 to 4096. The number of nuclei follows
+        the area.
+
+    Returns
+    -------
+    dict of str to str
+        SHA-256 digest in hexadecimal of every image file, by path relative to `folder` with
+        forward slashes, sorted.
+
+    Raises
+    ------
+    BadInput
+        If an argument is outside its range, or `folder` holds a file that does not belong to
+        this set or has another content. Nothing is written then.
+    """
+    folder = Path(folder)
+    _check_whole("seed", seed, 0, None)
+    _check_whole("n_train", n_train, 0, 1000)
+    _check_whole("n_test", n_test, 0, 1000 - n_train)
+    _check_shape(shape)
+
+    contents = _draw_set(seed, n_train, n_test, shape)
+    digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}
+    listing = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    contents[DIGESTS_FILE] = listing.encode("ascii")
+
+    present = _check_only_ours(folder, contents)
+    _write_missing(folder, {name: contents[name] for name in contents if name not in present})
+    return digests
+
+
+# --- checks ---------------------------------------------------------------------------------
+
+
+def _check_whole(name: str, value: object, low: int, high: int | None) -> None:
+    """Refuse anything but a whole number in [low, high]; True and 3.0 are not whole numbers."""
+    expected = f"at least {low}" if high is None else f"from {low} to {high}"
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]
+        raise BadInput(f"{name} must be a whole number {expected}, got {value!r}")
+
+
+def _check_range(name: str, value: float, low: float, high: float, unit: str = "") -> None:
+    """Refuse a number outside [low, high], and NaN."""
+    number = isinstance(value, int | float | np.integer | np.floating)
+    if not number or isinstance(value, bool) or not low <= value <= high:
+        raise BadInput(f"{name} must be from {low} to {high}{unit and ' ' + unit}, got {value!r}")
+
+
+def _check_shape(shape: tuple[int, int]) -> None:
+    if not isinstance(shape, tuple | list) or len(shape) != 2:
+        raise BadInput(f"shape must be two whole numbers (Y, X), got {shape!r}")
+    for name, side in zip(("shape's Y", "shape's X"), shape, strict=True):
+        _check_whole(name, side, 16, 4096)
+
+
+def _fixed(value: float, scale: int) -> int:
+    """A number in fixed point; one rounding of one double, which IEEE 754 defines exactly."""
+    return round(float(value) * scale)
+
+
+# --- integer building blocks ----------------------------------------------------------------
+
+
+class _Draws:
+    """Random integers that stay the same in every NumPy version.
+
+    NumPy promises to keep the raw stream of PCG64, but not what the methods of ``Generator``
+    make of it (NEP 19), so ranges and noise are made here, from the raw words.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.PCG64(seed)
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number in [low, high], both included; at most 2**31 apart."""
+        return low + ((int(self._bits.random_raw()) >> 32) * (high - low + 1) >> 32)
+
+    def chance(self, fraction: int) -> bool:
+        """True with probability fraction / ONE."""
+        return self.between(0, ONE - 1) < fraction
+
+    def bell(self, low: int, high: int) -> int:
+        """A whole number in [low, high], most often near the middle."""
+        return sum(self.between(low, high) for _ in range(3)) // 3
+
+    def direction(self) -> tuple[int, int, int]:
+        """A rational rotation: (p, q, r) with p*p + q*q == r*r, in any of the four quadrants."""
+        step = self.between(0, 256)
+        p, q, r = 256 * 256 - step * step, 2 * 256 * step, 256 * 256 + step * step
+        if self.chance(ONE // 2):
+            p, q = q, p
+        return (-p if self.chance(ONE // 2) else p), (-q if self.chance(ONE // 2) else q), r
+
+    def noise(self, shape: tuple[int, int]) -> Integers:
+        """Bell-shaped noise: sums of eight random bytes less their mean, spread NOISE_SPREAD."""
+        raw = self._bits.random_raw(shape[0] * shape[1]).reshape(shape)
+        total = np.zeros(shape, np.int64)
+        for shift in range(0, 64, 8):
+            total += ((raw >> np.uint64(shift)) & np.uint64(255)).astype(np.int64)
+        return total - 8 * 255 // 2
+
+
+def _square_root(value: Integers) -> Integers:
+    """The whole part of the square root of whole numbers below 2**52, exactly."""
+    root = np.sqrt(value.astype(np.float64)).astype(np.int64)
+    root -= root * root > value
+    root += (root + 1) * (root + 1) <= value
+    return root
+
+
+def _box_blur(values: Integers, width: int) -> Integers:
+    """Three passes of a moving average of odd width along both axes: close to a Gaussian."""
+    half = width // 2
+    for _ in range(6):  # along Y, X, Y, X, Y, X: each round turns the image
+        padded = np.pad(values, ((half + 1, half), (0, 0)), mode="edge")
+        sums = np.cumsum(padded, axis=0)
+        values = ((sums[width:] - sums[:-width]) // width).T
+    return values
+
+
+def _fine_blur(values: Integers, n_passes: int) -> Integers:
+    """Passes of the weights 1, 2, 1 along both axes; each adds 1/2 to the variance in pixels."""
+    for _ in range(2 * n_passes):  # along Y, then X: each round turns the image
+        padded = np.pad(values, ((1, 1), (0, 0)), mode="edge")
+        values = ((padded[:-2] + 2 * padded[1:-1] + padded[2:]) >> 2).T
+    return values
+
+
+def _smooth_noise(draws: _Draws, shape: tuple[int, int], width: int) -> Integers:
+    """Noise that varies over about `width` pixels, mean 0 and standard deviation ONE."""
+    blurred = _box_blur(draws.noise(shape) << 16, width | 1)
+    blurred -= int(blurred.sum()) // blurred.size
+    blurred >>= 4  # keeps the squares, summed over 4096 * 4096 pixels, inside 63 bits
+    spread = _square_root(np.array(int((blurred * blurred >> 8).sum()) // blurred.size))
+    return blurred * (ONE // 16) // max(1, int(spread))
+
+
+# --- nuclei ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Size and form of one nucleus: lengths in SUBPIXEL, the rest in ONE."""
+
+    long: int  # half axes
+    short: int
+    direction: tuple[int, int, int]
+    bend: int
+    taper: int
+
+
+class _Field:
+    """The canvas: the image and a margin around it, so that nuclei are cut by the image's edge."""
+
+    def __init__(
+        self, draws: _Draws, shape: tuple[int, int], *, diameter: int, texture: int
+    ) -> None:
+        self.diameter = diameter
+        self.margin = diameter * 2 // SUBPIXEL
+        self.image_shape = (operator.index(shape[0]), operator.index(shape[1]))
+        self.shape = (
+            self.image_shape[0] + 2 * self.margin,
+            self.image_shape[1] + 2 * self.margin,
+        )
+        self.labels = np.zeros(self.shape, np.int64)
+        self.n_labels = 0
+        self.sharp = np.zeros(self.shape, np.int64)  # light in focus
+        self.defocused = np.zeros(self.shape, np.int64)
+        self.ghosts = np.zeros(self.shape, np.int64)  # light from far above or below
+
+        pixels = diameter // SUBPIXEL
+        # Positions are pushed around by this much before a shape is drawn: irregular outlines.
+        push = diameter // 32
+        self.warp = tuple(
+            _smooth_noise(draws, self.shape, max(3, pixels // 3)) * push // ONE for _ in "YX"
+        )
+        # Chromatin is grainy at every scale; the optics will take most of the finest away.
+        finest = _smooth_noise(draws, self.shape, 1)
+        fine = _smooth_noise(draws, self.shape, 3)
+        coarse = _smooth_noise(draws, self.shape, max(5, pixels // 4))
+        grain = (finest * 6 + fine * 4 + coarse * 3) // 6
+        self.chromatin = np.clip(ONE + grain * texture // ONE, ONE // 4, 2 * ONE)
+
+    def cropped(self, values: Integers) -> Integers:
+        margin = self.margin
+        return values[margin : margin + self.image_shape[0], margin : margin + self.image_shape[1]]
+
+    def window(self, y: int, x: int, reach: int) -> tuple[slice, slice]:
+        """The pixels of the canvas within `reach` of a position, both in SUBPIXEL."""
+        rows, columns = (
+            slice(
+                max(0, (centre - reach) // SUBPIXEL),
+                max(0, min(side, (centre + reach) // SUBPIXEL + 2)),
+            )
+            for centre, side in ((y, self.shape[0]), (x, self.shape[1]))
+        )
+        return rows, columns
+
+    def own_frame(
+        self, form: _Form, y: int, x: int
+    ) -> tuple[tuple[slice, slice], Integers, Integers]:
+        """A window around a nucleus and its pixels' coordinates u (along) and v (across)."""
+        window = self.window(y, x, form.long * 3 // 2 + SUBPIXEL)
+        rows, columns = np.ogrid[window]
+        dy = rows * SUBPIXEL - y + self.warp[0][window]
+        dx = columns * SUBPIXEL - x + self.warp[1][window]
+        p, q, r = form.direction
+        u = (p * dx + q * dy) // r
+        v = (p * dy - q * dx) // r
+        v = v + form.bend * u // ONE * u // form.long
+        v = v * (ONE + form.taper * u // form.long) // ONE
+        return window, u, v
+
+    def in_image(self, inside: NDArray[np.bool_], window: tuple[slice, slice]) -> NDArray[np.bool_]:
+        """The pixels that the camera sees, of a part of the canvas."""
+        rows, columns = np.ogrid[window]
+        height, width = self.image_shape
+        return (
+            inside
+            & (rows >= self.margin)
+            & (rows < self.margin + height)
+            & (columns >= self.margin)
+            & (columns < self.margin + width)
+        )
+
+
+def _squared_radius(form: _Form, u: Integers, v: Integers) -> Integers:
+    """0 in the centre of a nucleus, ONE on its outline."""
+    return u * u * ONE // form.long**2 + v * v * ONE // form.short**2
+
+
+def _place(
+    field: _Field,
+    draws: _Draws,
+    n_nuclei: int | None,
+    *,
+    elongation: int,
+    touching: int,
+    brightness: int,
+    chromocentres: int,
+) -> None:
+    """Draw nuclei one after another where there is room for them."""
+    height, width = field.image_shape
+    wanted = n_nuclei
+    if wanted is None:
+        pixels_each = 4 * field.diameter**2 // SUBPIXEL**2  # five times a nucleus's area
+        wanted = max(1, height * width // pixels_each)
+    placed: list[tuple[int, int]] = []
+    for _ in range(wanted):
+        for _ in range(200):
+            condensed = draws.chance(ONE // 20)
+            form = _draw_form(draws, field.diameter, elongation, condensed)
+            if placed and draws.chance(touching):
+                found = _find_place_beside(field, draws, form, placed)
+            else:
+                found = _find_free_place(field, draws, form)
+            if found is not None:
+                break
+        else:
+            break
+        placed.append(found)
+        _add_light(field, draws, form, found, brightness, chromocentres, condensed)
+    if n_nuclei is not None and len(placed) < n_nuclei:
+        raise BadInput(
+            f"only {len(placed)} of n_nuclei={n_nuclei} nuclei found a place in an image of shape "
+            f"{field.image_shape}; ask for fewer, smaller ones (diameter is "
+            f"{field.diameter / SUBPIXEL:g} pixels) or a larger image"
+        )
+
+
+def _draw_form(draws: _Draws, diameter: int, elongation: int, condensed: bool) -> _Form:
+    size = diameter * draws.bell(ONE * 3 // 4, ONE * 5 // 4) // ONE
+    if condensed:
+        size = size * 5 // 6
+    stretch = ONE + (elongation - ONE) * draws.bell(0, 2 * ONE) // ONE
+    ratio = _root_of_fraction(max(ONE, stretch + draws.between(-ONE // 20, ONE // 8)))
+    return _Form(
+        long=size * ratio // ONE // 2,
+        short=size * ONE // ratio // 2,
+        direction=draws.direction(),
+        bend=draws.bell(-ONE * 3 // 10, ONE * 3 // 10),
+        taper=draws.bell(-ONE // 4, ONE // 4),
+    )
+
+
+def _root_of_fraction(fraction: int) -> int:
+    return int(_square_root(np.array(fraction * ONE)))
+
+
+def _find_free_place(field: _Field, draws: _Draws, form: _Form) -> tuple[int, int] | None:
+    """A position away from all other nuclei, now taken, or None where this draw was unlucky."""
+    edge = field.margin * SUBPIXEL
+    y = draws.between(edge, edge + field.image_shape[0] * SUBPIXEL)
+    x = draws.between(edge, edge + field.image_shape[1] * SUBPIXEL)
+    window, u, v = field.own_frame(form, y, x)
+    radius = _squared_radius(form, u, v)
+    if np.any(field.labels[window][radius < ONE * 8 // 5]):
+        return None
+    return (y, x) if _take(field, window, radius) else None
+
+
+def _find_place_beside(
+    field: _Field, draws: _Draws, form: _Form, placed: list[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """A position that touches a nucleus, now taken, or None where this draw was unlucky.
+
+    Starting from the other nucleus's centre the new one moves outwards until hardly any of it
+    lies on top of others: its light may overlap theirs, its label may not.
+    """
+    from_y, from_x = placed[draws.between(0, len(placed) - 1)]
+    p, q, r = draws.direction()
+    shared_percent = draws.between(0, 9)
+    for step in range(field.diameter // 2, field.diameter * 2, SUBPIXEL):
+        y, x = from_y + step * q // r, from_x + step * p // r
+        window, u, v = field.own_frame(form, y, x)
+        radius = _squared_radius(form, u, v)
+        inside = radius < ONE
+        n_shared = np.count_nonzero(field.labels[window][inside])
+        if n_shared * 100 <= shared_percent * np.count_nonzero(inside):
+            return (y, x) if _take(field, window, radius) else None
+    return None
+
+
+def _take(field: _Field, window: tuple[slice, slice], radius: Integers) -> bool:
+    """Label one nucleus's pixels, unless too little of it would be seen."""
+    labels = field.labels[window]
+    whole = radius < ONE
+    pieces, n_pieces = ndimage.label(field.in_image(whole & (labels == 0), window))
+    if n_pieces == 0:
+        return False
+    sizes = np.bincount(pieces.ravel())[1:]
+    largest = int(np.argmax(sizes)) + 1
+    typical_size = field.diameter**2 * 3 // 4 // SUBPIXEL**2
+    image_size = field.image_shape[0] * field.image_shape[1]
+    if sizes[largest - 1] * 4 < min(typical_size, image_size):
+        return False
+    labels[pieces == largest] = field.n_labels + 1
+    # Outside the image labels only keep later nuclei away.
+    labels[whole & (labels == 0) & ~field.in_image(whole, window)] = field.n_labels + 1
+    field.n_labels += 1
+    return True
+
+
+def _add_light(
+    field: _Field,
+    draws: _Draws,
+    form: _Form,
+    place: tuple[int, int],
+    brightness: int,
+    chromocentres: int,
+    condensed: bool,
+) -> None:
+    """Add one nucleus's light: thicker in the middle, grainy, with nucleoli and bright spots."""
+    window, u, v = field.own_frame(form, *place)
+    radius = _squared_radius(form, u, v)
+    thickness = _square_root(np.maximum(0, ONE - radius) * ONE)
+    rim = np.clip((ONE - radius) * 4, 0, ONE)
+    relief = (thickness * 7 + rim * 9) // 16
+
+    for _ in range(draws.between(0, 3)):  # nucleoli hold little DNA
+        spot = _spot(draws, form, u, v, ONE // 8, ONE // 4)
+        relief -= relief * (spot * draws.between(ONE // 8, ONE * 2 // 5) // ONE) // ONE
+    for _ in range(draws.between(chromocentres // 2, chromocentres)):
+        spot = _spot(draws, form, u, v, ONE // 9, ONE // 5)
+        relief += relief * (spot * draws.between(ONE // 2, ONE * 5 // 4) // ONE) // ONE
+
+    level = draws.bell(ONE * 11 // 20, ONE * 29 // 20)
+    if condensed:
+        level = level * 9 // 5
+    elif draws.chance(ONE // 12):
+        level = level * 2 // 5
+    light = relief * field.chromatin[window] // ONE * level // ONE * brightness // ONE
+    layer = field.defocused if draws.chance(ONE // 5) else field.sharp
+    layer[window] += light
+
+
+def _spot(
+    draws: _Draws, form: _Form, u: Integers, v: Integers, smallest: int, largest: int
+) -> Integers:
+    """A soft round spot inside a nucleus, ONE in its middle; sizes relative to the short axis."""
+    at_u = form.long * draws.bell(-ONE * 4 // 5, ONE * 4 // 5) // ONE
+    at_v = form.short * draws.bell(-ONE * 4 // 5, ONE * 4 // 5) // ONE
+    size = form.short * draws.between(smallest, largest) * 3 // 2 // ONE
+    away = ((u - at_u) ** 2 + (v - at_v) ** 2) * ONE // max(1, size) ** 2
+    return np.maximum(0, ONE - away)
+
+
+# --- microscope -----------------------------------------------------------------------------
+
+
+def _add_ghosts(field: _Field, draws: _Draws, *, brightness: int) -> None:
+    """Add faint nuclei far out of focus; nobody would outline them and neither do the masks."""
+    height, width = field.shape
+    pixels_each = 60 * field.diameter**2 // SUBPIXEL**2
+    for _ in range(draws.between(0, 1 + height * width // pixels_each)):
+        form = _draw_form(draws, field.diameter, ONE * 5 // 4, condensed=False)
+        y = draws.between(0, height * SUBPIXEL)
+        x = draws.between(0, width * SUBPIXEL)
+        window, u, v = field.own_frame(form, y, x)
+        relief = np.maximum(0, ONE - _squared_radius(form, u, v))
+        field.ghosts[window] += (
+            relief * draws.between(ONE // 12, ONE // 5) // ONE * brightness // ONE
+        )
+
+
+def _through_the_optics(field: _Field, *, blur: int, haze: int) -> Integers:
+    """The light that reaches the camera, in SUBCOUNT, on the whole canvas."""
+    n_passes = (2 * blur * blur + SUBPIXEL**2 // 2) // SUBPIXEL**2
+    n_extra = max(2, (field.diameter // SUBPIXEL) ** 2 // 80)
+    focused = _fine_blur(field.sharp, n_passes) + _fine_blur(field.defocused, n_passes + n_extra)
+    pixels = field.diameter // SUBPIXEL
+    ghosts = _box_blur(field.ghosts, pixels // 3 | 1)
+    near = _box_blur(focused, pixels // 2 | 1)
+    far = _box_blur(focused, pixels * 2 | 1)
+    return focused + ghosts + (near + far) // 2 * haze // ONE
+
+
+def _background(draws: _Draws, field: _Field, *, brightness: int) -> Integers:
+    """Stain left in the medium and in the cells, in SUBCOUNT: never flat."""
+    cloud = _smooth_noise(draws, field.shape, max(field.image_shape) // 4)
+    wisps = _smooth_noise(draws, field.shape, field.diameter // SUBPIXEL)
+    level = ONE + cloud // 4 + wisps // 8
+    return np.maximum(0, level) * (20 * SUBCOUNT + brightness // 25) // ONE
+
+
+def _illumination(draws: _Draws, shape: tuple[int, ...], unevenness: int) -> Integers:
+    """How much light each pixel gets: ONE at the brightest, less around it, as a paraboloid."""
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    y = draws.between(shape[0] // 4, shape[0] * 3 // 4)
+    x = draws.between(shape[1] // 4, shape[1] * 3 // 4)
+    # On a 32-bit machine the indices of ogrid are narrower than the arithmetic here needs.
+    away = (rows.astype(np.int64) - y) ** 2 + (columns.astype(np.int64) - x) ** 2
+    return ONE - away * unevenness // int(away.max())
+
+
+def _camera(draws: _Draws, light: Integers) -> NDArray[np.uint16]:
+    """Counts for light in SUBCOUNT: shot noise grows with the root of the light, read noise not."""
+    variance = light * SUBCOUNT * 2 // 3 + (READ_NOISE * SUBCOUNT) ** 2
+    noise = draws.noise((light.shape[0], light.shape[1])) * _square_root(variance) // NOISE_SPREAD
+    counts = (light + noise + SUBCOUNT // 2) // SUBCOUNT + CAMERA_OFFSET
+    return np.clip(counts, 0, CAMERA_MAXIMUM).astype(np.uint16)
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def _draw_set(seed: int, n_train: int, n_test: int, shape: tuple[int, int]) -> dict[str, bytes]:
+    """Every image file of a set, by relative path."""
+    contents = {}
+    for number in range(n_train + n_test):
+        look = dict(LOOKS[number % len(LOOKS)])
+        look["n_nuclei"] = max(1, look["n_nuclei"] * shape[0] * shape[1] // 256**2)
+        own_seed = np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1, np.uint64)
+        made = nuclei(int(own_seed[0]), shape=shape, **look)
+        part = "train" if number < n_train else "test"
+        contents[f"{part}/synth_{number:03d}.tif"] = _tiff(made.image)
+        contents[f"{part}/synth_{number:03d}_masks.tif"] = _tiff(made.masks)
+    return contents
+
+
+def _tiff(pixels: NDArray[np.uint16]) -> bytes:
+    """A plain TIFF file: no compression, date, software name or description."""
+    buffer = io.BytesIO()
+    tifffile.imwrite(
+        buffer,
+        pixels,
+        byteorder="<",
+        photometric="minisblack",
+        compression=None,
+        metadata=None,
+        software=False,
+    )
+    return buffer.getvalue()
+
+
+def _check_only_ours(folder: Path, contents: Mapping[str, bytes]) -> set[str]:
+    """The files of `contents` that are already in place; any other file is refused."""
+    if not folder.exists():
+        return set()
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is a file; give a folder for the synthetic images")
+    present = set()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or is_litter(name):
+            continue
+        if name not in contents:
+            raise BadInput(
+                f"{path} does not belong to this synthetic set; "
+                "delete the file or choose another folder"
+            )
+        if path.read_bytes() != contents[name]:
+            raise BadInput(
+                f"{path} differs from the synthetic image of that name (another seed or shape, or "
+                "changed since); delete the folder or choose another one"
+            )
+        present.add(name)
+    return present
+
+
+def _write_missing(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files in the given order, each one whole or not at all."""
+    if not contents:
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".synthetic-") as scratch:
+        for name, content in contents.items():
+            staged = Path(scratch, "staged")
+            staged.write_bytes(content)
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged.replace(target)  # same file system

@@ -1,0 +1,1 @@
+"""What a user runs: train, segment, audit, compare, diverge, grids."""

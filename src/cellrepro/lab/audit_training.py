@@ -1,0 +1,410 @@
+"""Audit of Cellpose's own training steps on a folder of images, in a process of its own.
+
+Answers the third and the fifth question: at which operation do equal inputs part, does PyTorch
+warn of it, is there a substitute, and what does it do to the cells.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cellrepro.determinism.known_operations import base_name
+from cellrepro.errors import BadInput, CellreproError
+from cellrepro.lab import process
+from cellrepro.lab.effects import Effect, effect
+from cellrepro.lab.process import Events
+from cellrepro.lab.run import Plan, plan_training, started_with
+from cellrepro.lab.worker import Request
+from cellrepro.progress import progress
+from cellrepro.store.spec import Spec
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation at one place, with all that is known of it.
+
+    Attributes
+    ----------
+    op, module, source, phase : str
+        As in `cellrepro.trace.observer.Place`.
+    flips, replays : int
+        Replays that gave other bits, of those made; 0 of 0 where nothing was replayed. Of memory
+        that nobody has written: as in `cellrepro.trace.flips.AuditedOp`.
+    warned : bool
+        Whether PyTorch warns of it.
+    substitute : str or None
+        What mode ``strict`` puts in its place.
+    max_abs : float
+        Largest difference, in the units of the operation's output.
+    n_elements, calls : int
+        Most elements that differed in one replay; calls in the audited steps.
+    reason, remedy : str
+        From the documentation, and what is known beyond it.
+    seen : str
+        Flips and replays in words.
+    read_by : str or None
+        Of memory that nobody has written: what computed from it first.
+    effect : Effect or None
+        What it does to weights and cells when it alone is loose.
+    no_effect_because : str or None
+        Why that was asked for and is not known.
+    """
+
+    op: str
+    module: str | None
+    source: str | None
+    phase: str
+    flips: int
+    replays: int
+    warned: bool
+    substitute: str | None
+    max_abs: float
+    n_elements: int
+    calls: int
+    reason: str
+    remedy: str
+    seen: str = ""
+    read_by: str | None = None
+    effect: Effect | None = None
+    no_effect_because: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainingAudit:
+    """What the audit of a training found.
+
+    Attributes
+    ----------
+    spec : Spec
+        Whose training was audited.
+    ops : tuple of Row
+        Operations whose bits flip, most flips first.
+    warnings : tuple of Row
+        Operations that PyTorch warns of, flipping or not; from one step in mode ``warn``.
+    n_steps, n_calls, n_replayed, n_replays, n_followed, threads : int
+    kinds, replays, not_replayed : dict of str to int
+        Over how much; see `cellrepro.trace.flips.Audit`.
+    groups : list of dict
+        What chance of other bits could have been missed: `cellrepro.trace.flips.Group`.
+    learning_rates : list of float
+        Of the audited steps.
+    n_moved : int
+        Weights that these steps changed; 0 means that no update was seen.
+    seconds : dict of str to float
+        ``plain`` for one step as it is, ``audited`` for one under audit.
+    sentence : str
+    """
+
+    spec: Spec
+    ops: tuple[Row, ...]
+    warnings: tuple[Row, ...]
+    n_steps: int
+    n_calls: int
+    n_replayed: int
+    n_replays: int
+    n_followed: int
+    threads: int
+    kinds: dict[str, int]
+    replays: dict[str, int]
+    not_replayed: dict[str, int]
+    groups: list[dict[str, Any]]
+    learning_rates: list[float]
+    n_moved: int
+    seconds: dict[str, float]
+    sentence: str
+
+
+def audit_training(
+    data: str | Path,
+    *,
+    model: str = "tiny",
+    seed: int = 0,
+    data_seed: int | Literal["cellpose"] = "cellpose",
+    batch_size: int = 1,
+    profile: str = "cpu",
+    mode: str = "fast",
+    steps: int | None = None,
+    replays: int | None = None,
+    suspects: int | None = None,
+    threads: int | None = None,
+    effect_repeats: int = 0,
+    effect_epochs: int = 12,
+    images_per_epoch: int | None = None,
+    store: str | Path = "outputs",
+    quiet: bool = False,
+) -> TrainingAudit:
+    """Replay every operation of real Cellpose training steps and say which flip.
+
+    Parameters
+    ----------
+    data : str or Path
+        Folder of images with masks, as for `cellrepro.train`.
+    model, seed, data_seed, batch_size, profile, store
+        As for `cellrepro.train`.
+    mode : str
+        In which the steps run: ``fast`` shows what moves, ``strict`` that nothing does.
+    steps : int, optional
+        Training steps to audit, all of them with a learning rate above 0.
+    replays : int, optional
+        How often each operation is run again on equal inputs.
+    suspects : int, optional
+        How often, if more, those that have a substitute or are documented to race. The defaults
+        of all three are those of `cellrepro.audit`.
+    threads : int, optional
+        CPU threads, instead of the profile's.
+    effect_repeats : int
+        For each operation that flips, train that many times with it alone left loose, and as
+        many with none; 0 leaves that out, 2 or more say what it does to the cells. What cannot
+        be told is noted in its row, with the reason.
+    effect_epochs : int
+        Epochs of these trainings.
+    images_per_epoch : int, optional
+        Draws per epoch of these trainings; default as for `cellrepro.train`.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    TrainingAudit
+
+    Raises
+    ------
+    BadInput
+        If anything given cannot be used.
+    NotPossibleHere
+        If this machine lacks the device or the memory.
+    """
+    numbers = {"steps": steps, "replays": replays, "suspects": suspects, "threads": threads}
+    for name, number in numbers.items():
+        least = 0 if name == "suspects" else 1
+        whole = isinstance(number, int) and not isinstance(number, bool) and number >= least
+        if not whole and number is not None:
+            raise BadInput(f"{name} is {number!r}; expected a whole number, {least} or more")
+    check_effect_repeats(effect_repeats)
+    plan = plan_training(
+        data,
+        model=model,
+        seed=seed,
+        data_seed=data_seed,
+        epochs=effect_epochs,
+        batch_size=batch_size,
+        images_per_epoch=images_per_epoch,
+        profile=profile,
+        mode=mode,
+        store=store,
+    )
+    answer = _audited(plan, {**numbers, "data": str(plan.data.resolve())}, quiet=quiet)
+    found = TrainingAudit(
+        spec=plan.spec,
+        ops=tuple(Row(**row) for row in answer.pop("ops")),
+        warnings=tuple(Row(**row) for row in answer.pop("warnings")),
+        **answer,
+    )
+    if effect_repeats:
+        *_, found = with_effects(
+            found,
+            data,
+            repeats=effect_repeats,
+            images_per_epoch=images_per_epoch,
+            model=model,
+            profile=profile,
+            store=store,
+            quiet=quiet,
+        )
+    return found
+
+
+def check_effect_repeats(repeats: int) -> None:
+    """Refuse a number of trainings that compares nothing.
+
+    Raises
+    ------
+    BadInput
+        If it is neither 0 nor 2 or more.
+    """
+    if isinstance(repeats, bool) or repeats < 0 or repeats == 1:
+        raise BadInput(
+            f"effect_repeats is {repeats!r}; expected 0 for none, or 2 or more to compare"
+        )
+
+
+def with_effects(
+    found: TrainingAudit, data: str | Path, *, repeats: int, **parameters: Any
+) -> Iterator[TrainingAudit]:
+    """Measure what each operation that flips does when it alone is left loose.
+
+    Parameters
+    ----------
+    found : TrainingAudit
+        From `audit_training`.
+    data : str or Path
+        The same folder.
+    repeats : int
+        2 or more.
+    parameters
+        As for `cellrepro.train`: ``model``, ``profile`` and what else was given to the audit and
+        does not stand in its spec as it was given.
+
+    Yields
+    ------
+    TrainingAudit
+        As it was given; then each time with the effect of one operation more, or with the reason
+        why it cannot be told.
+    """
+    yield found
+    spec = found.spec
+    of_spec = {name: getattr(spec, name) for name in ("seed", "data_seed", "epochs", "batch_size")}
+    for name in dict.fromkeys(base_name(row.op) for row in found.ops):
+        measured: dict[str, Any] = {}
+        rows = [row for row in found.ops if base_name(row.op) == name]
+        try:
+            if any(row.read_by is not None for row in rows):
+                raise BadInput("memory that nobody has written cannot be held fixed by a mode")
+            measured["effect"] = effect(data, rows[0].op, repeats=repeats, **of_spec, **parameters)
+        except Exception as error:  # whatever comes of one, the audit and the others stand
+            kind = "" if isinstance(error, CellreproError) else f"{type(error).__name__}: "
+            measured["no_effect_because"] = f"{kind}{error}"
+        found = replace(
+            found,
+            ops=tuple(replace(row, **measured) if row in rows else row for row in found.ops),
+        )
+        yield found
+
+
+def _audited(plan: Plan, options: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    device = plan.profile.device
+    request = Request(plan.spec, 0, Path(), plan.data.resolve(), plan.model, device=device)
+    with progress((options["steps"] or 3) + 3, "audit", quiet=quiet) as bar:
+        return process.call(
+            "cellrepro.lab.audit_training",
+            json.dumps({"request": request.to_json(), **options}),
+            environment=plan.profile.child_environment(started_with(plan.spec)),
+            label="audit",
+            on_event=lambda event: bar.advance(event["name"]),
+        )
+
+
+# -- inside the child ----------------------------------------------------------------------
+
+
+def _work(text: str, events: Events) -> dict[str, Any]:
+    """Prepare a training as a worker does, and audit its first steps."""
+    import time
+
+    options = json.loads(text)
+    request = Request.from_json(options["request"])
+    spec = request.spec
+    profile = request.profile
+    events.tell("phase", name="import")
+    from cellrepro.determinism import modes, seeding
+    from cellrepro.images.folder import read_folder
+    from cellrepro.model.network import build, import_cellpose
+    from cellrepro.model.training import Loop
+    from cellrepro.trace.flips import REPLAYS, STEPS, SUSPECTS, audit
+    from cellrepro.trace.torch_warnings import determinism_warnings
+
+    for name, default in (("steps", STEPS), ("replays", REPLAYS), ("suspects", SUSPECTS)):
+        options[name] = default if options[name] is None else options[name]
+    import_cellpose()
+    device = profile.enter()
+    folder = read_folder(request.data)
+    with modes.mode_in_force(spec.mode, tf32=profile.tf32, device=profile.kind):
+        network = build(request.model, seed=spec.seed, device=device, dtype="float32")
+        seeding.seed_everything(spec.seed)
+        events.tell("phase", name="images and flows")
+        loop = Loop(
+            network,
+            folder.train,
+            (),
+            n_epochs=options["steps"] + 2,
+            learning_rate=spec.learning_rate,
+            batch_size=spec.batch_size,
+            # The first epoch, in which Cellpose's learning rate is 0, is over before the audit.
+            images_per_epoch=_WARM_UP * spec.batch_size,
+            data_seed=spec.data_seed,
+        )
+        for _ in range(_WARM_UP):  # the first steps set memory and kernels up
+            started = time.perf_counter()
+            loop.step()
+            plain = time.perf_counter() - started
+
+        rates = []
+        before = [parameter.detach().clone() for parameter in network.parameters()]
+
+        def step() -> None:
+            loop.step()
+            rates.append(loop.optimizer.param_groups[0]["lr"])
+            events.tell("phase", name=f"step {loop.training.n_steps} audited")
+
+        started = time.perf_counter()
+        found = audit(
+            step,
+            steps=options["steps"],
+            replays=options["replays"],
+            suspects=options["suspects"],
+            threads=options["threads"],
+            model=network,
+        )
+        audited = (time.perf_counter() - started) / options["steps"]
+        both = zip(before, network.parameters(), strict=True)
+        n_moved = sum(int((old != new).sum()) for old, new in both)
+    events.tell("phase", name="what PyTorch warns of")
+    warned = determinism_warnings(loop.step, model=network)
+    return {
+        "ops": [
+            {name: value for name, value in asdict(op).items() if name != "outputs"}
+            | {"seen": op.seen()}
+            for op in found.ops
+        ],
+        "warnings": [
+            {
+                "op": warning.op or warning.alert,
+                "module": warning.module,
+                "source": warning.source,
+                "phase": warning.phase or "forward",
+                "flips": 0,
+                "replays": 0,
+                "warned": True,
+                "substitute": warning.substitute,
+                "max_abs": 0.0,
+                "n_elements": 0,
+                "calls": warning.count,
+                "reason": warning.reason,
+                "remedy": warning.remedy,
+            }
+            for warning in warned
+        ],
+        "n_steps": found.n_steps,
+        "n_calls": found.n_calls,
+        "n_replayed": found.n_replayed,
+        "n_replays": found.n_replays,
+        "n_followed": found.n_followed,
+        "threads": found.threads,
+        "kinds": found.kinds,
+        "replays": found.replays,
+        "not_replayed": found.not_replayed,
+        "groups": [asdict(group) for group in found.groups],
+        "learning_rates": rates,
+        "n_moved": n_moved,
+        "seconds": {"plain": plain, "audited": audited},
+        "sentence": found.sentence() + _updates(rates, n_moved),
+    }
+
+
+_WARM_UP = 2  # steps
+
+
+def _updates(rates: list[float], n_moved: int) -> str:
+    """What the audited steps updated, in words."""
+    if n_moved == 0:
+        return "; vacuous for the updates, which changed no weight"
+    return f"; learning rates {min(rates):.2g} to {max(rates):.2g}, {n_moved} weights moved"
+
+
+if __name__ == "__main__":
+    sys.exit(process.serve(_work))

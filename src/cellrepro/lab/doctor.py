@@ -1,0 +1,441 @@
+"""What here is not reproducible, why, and the remedy; checked by doing it twice.
+
+Looks at the machine, the libraries, the process and the profile, and then trains the same few
+steps of `tiny` in two processes, one after the other. It looks good only if these two ended in
+the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cellrepro.determinism import known_operations, modes, profiles, startup
+from cellrepro.determinism.seeding import check_seed
+from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.lab import process
+from cellrepro.lab.process import Events
+from cellrepro.progress import progress
+from cellrepro.store import platform as host
+
+Level = Literal["error", "warning", "info"]
+
+TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
+"""Versions whose behaviour the lab's claims about Cellpose were checked against."""
+
+_STEPS = 6
+_PROBLEM = "the double run was not bit-identical"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a result depends on, or that moves it.
+
+    Attributes
+    ----------
+    level : str
+        ``error``: not reproducible here and now; ``warning``: reproducible here, but something
+        else than the spec decides the result; ``info``: good to know.
+    what : str
+        What was found, and why it matters.
+    remedy : str
+        What to do.
+    """
+
+    level: Level
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Attributes
+    ----------
+    host : dict
+        The machine, its libraries and its numeric class.
+    profile : dict
+        The profile looked at, with mode and seed.
+    findings : tuple of Finding
+        Errors first.
+    double_run : dict or None
+        What the two processes ended with; none if they could not run.
+    ok : bool
+        Whether nothing is wrong and the double run was bit-identical.
+    exit_code : int
+        0 if ok, 1 if not, 3 if this machine cannot run the profile.
+    """
+
+    host: dict[str, Any]
+    profile: dict[str, Any]
+    findings: tuple[Finding, ...]
+    double_run: dict[str, Any] | None
+    ok: bool
+    exit_code: int
+
+    def sentence(self) -> str:
+        """The answer."""
+        name, mode = self.profile["name"], self.profile["mode"]
+        if self.ok:
+            return (
+                f"looks good: {_STEPS} training steps in two processes of profile {name}, mode "
+                f"{mode}, ended in the same bits (numeric class {self.host['numeric_class']})"
+            )
+        errors = [finding for finding in self.findings if finding.level == "error"]
+        return f"not reproducible with profile {name}, mode {mode}: " + "; ".join(
+            finding.what for finding in errors
+        )
+
+
+def diagnose(
+    *,
+    profile: str | Path = "cpu",
+    mode: str = "strict",
+    seed: int = 0,
+    quiet: bool = False,
+) -> Diagnosis:
+    """Say what of this host, process and profile is not reproducible, why, and the remedy.
+
+    Parameters
+    ----------
+    profile : str or Path
+        Name or ``.yaml`` file.
+    mode : str
+        ``fast``, ``warn`` or ``strict``.
+    seed : int
+        Of the double run.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Diagnosis
+
+    Raises
+    ------
+    BadInput
+        If there is no such profile or mode, or the seed is out of range.
+
+    Notes
+    -----
+    The double run takes two processes of a few seconds each. It proves that this machine, with
+    this profile, repeats `tiny`; it does not prove that another machine gives the same bits, nor
+    that every network does: `cellrepro audit` looks at yours.
+    """
+    modes.check_mode(mode)
+    check_seed(seed)
+    settings = profiles.load(profile)
+    findings = [
+        *_of_versions(host.versions()),
+        *_of_machine(settings),
+        *_of_profile(settings, mode),
+        *_of_this_process(settings, mode, seed),
+        *_of_cellpose(),
+    ]
+    runs: list[dict[str, Any]] = []
+    refused: CellreproError | None = None
+    environment = settings.child_environment(startup.startup_variables(seed, mode=mode))
+    request = {"profile": settings.model_dump(mode="json"), "mode": mode, "seed": seed}
+    with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
+        try:
+            for which in ("first run", "second run"):
+                runs.append(
+                    process.call(
+                        "cellrepro.lab.doctor",
+                        json.dumps({**request, "label": which}),
+                        environment=environment,
+                        label=which,
+                        on_event=lambda event: bar.advance(event["name"]),
+                    )
+                )
+        except CellreproError as error:
+            refused = error
+    double_run = None
+    if refused is not None:
+        remedy = "choose another profile or mode, see the message"
+        findings.append(Finding("error", f"the double run could not run: {refused}", remedy))
+    else:
+        findings += _of_double_run(runs, settings, mode)
+        double_run = {
+            "identical": runs[0]["weights"] == runs[1]["weights"],
+            "steps": _STEPS,
+            "weights": [run["weights"] for run in runs],
+            "n_changed": runs[0]["n_changed"],
+            "switches": runs[0]["switches"],
+        }
+    ok = not any(finding.level == "error" for finding in findings)
+    impossible = isinstance(refused, NotPossibleHere)
+    order = {"error": 0, "warning": 1, "info": 2}
+    return Diagnosis(
+        host={
+            **host.host(),
+            "versions": host.versions(),
+            "numeric_class": runs[0]["numeric_class"] if runs else None,
+            "libraries": runs[0]["libraries"] if runs else [],
+        },
+        profile={**settings.model_dump(mode="json"), "mode": mode, "seed": seed},
+        findings=tuple(sorted(findings, key=lambda finding: order[finding.level])),
+        double_run=double_run,
+        ok=ok,
+        exit_code=0 if ok else NotPossibleHere.exit_code if impossible else 1,
+    )
+
+
+# -- what it looks at ----------------------------------------------------------------------
+
+
+def _of_versions(versions: dict[str, str]) -> list[Finding]:
+    found = []
+    for package, tested in TESTED.items():
+        installed = versions.get(package)
+        plain = None if installed is None else installed.partition("+")[0]
+        if plain != tested:
+            found.append(
+                Finding(
+                    "warning",
+                    f"{package} is {installed or 'not installed'}; what the lab says of Cellpose "
+                    f"was checked with {tested}, and other versions give other bits",
+                    f"install {package}=={tested} (make setup does), or run `make test` to see "
+                    "what still holds",
+                )
+            )
+    return found
+
+
+def _of_machine(profile: profiles.Profile) -> list[Finding]:
+    if profile.kind == "cuda" or not host.is_anonymous():
+        return []
+    return [
+        Finding(
+            "warning",
+            "nothing tells this machine from another of its kind, as in a container without a "
+            "machine-id: results of two such machines would be taken for repeats on one",
+            f"give each a name: {host.MACHINE_VARIABLE}=NAME",
+        )
+    ]
+
+
+def _of_profile(profile: profiles.Profile, mode: str) -> list[Finding]:
+    found = []
+    if profile.device == "cpu" and profile.threads is None:
+        found.append(
+            Finding(
+                "warning",
+                f"profile {profile.name} leaves the number of threads to the machine: sums are "
+                "split by it, so another machine gives other bits",
+                "set `threads` in the profile; cpu has 2",
+            )
+        )
+    race = known_operations.may_race(mode, device=profile.device, threads=profile.threads)
+    if mode == "fast" and race is not None:
+        found.append(
+            Finding(
+                "error",
+                "mode fast fixes nothing but the seeds: operations that add in the order in which "
+                "threads arrive, such as index_put in the backward of Cellpose's attention, give "
+                "other bits from run to run, and repeats agree by chance at best",
+                "use --mode strict; `cellrepro audit DATA --mode fast` names the operations",
+            )
+        )
+    if mode == "warn":
+        found.append(
+            Finding(
+                "info",
+                "mode warn holds what PyTorch can hold and warns of the rest; it uses no "
+                "substitutes",
+                "use --mode strict for results to keep",
+            )
+        )
+    portable = profile.environment.get("MKL_CBWR") == "COMPATIBLE"
+    if profile.device == "cpu" and not portable:
+        found.append(
+            Finding(
+                "info",
+                f"profile {profile.name} uses what this processor has: its bits hold on machines "
+                "of the same numeric class only",
+                "use profile cpu-portable for bits meant to be equal on any x86-64 machine",
+            )
+        )
+    if profile.device != "cpu":
+        found.append(
+            Finding(
+                "info",
+                f"bits on {profile.device} hold for one GPU model, driver and library build",
+                "compare masks across devices with `cellrepro compare`, and expect other bits",
+            )
+        )
+    if profile.tf32:
+        found.append(
+            Finding(
+                "warning",
+                f"profile {profile.name} allows TF32: products keep 10 bits of their fraction on "
+                "GPUs that have it, and 23 elsewhere",
+                "set `tf32: false` in the profile",
+            )
+        )
+    found += [
+        Finding("warning", text, "correct the profile's environment") for text in profile.warnings()
+    ]
+    return found
+
+
+def _of_this_process(profile: profiles.Profile, mode: str, seed: int) -> list[Finding]:
+    """What a training in this very process, outside the lab's own children, would lack."""
+    wanted = profile.started_with(startup.startup_variables(seed, mode=mode))
+    replaced = [
+        Finding("info", text, "nothing, unless the value was meant")
+        for text in profile.replaced(wanted)
+    ]
+    now = startup.variables_at_start()
+    missing = {name: value for name, value in sorted(wanted.items()) if now.get(name) != value}
+    if not missing:
+        return replaced
+    settings = " ".join(f"{name}={value}" for name, value in missing.items())
+    return [
+        *replaced,
+        Finding(
+            "info",
+            f"this process was started without {', '.join(missing)}; the lab sets them for the "
+            "processes in which it trains, but code of your own in this one runs without",
+            f"start your own scripts with `{settings} python …`",
+        ),
+    ]
+
+
+def _of_cellpose() -> list[Finding]:
+    return [
+        Finding(
+            "info",
+            "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image "
+            "order nor augmentation, so two seeds see the same images in the same order",
+            "pass --data-seed to make them follow a seed",
+        )
+    ]
+
+
+def _of_double_run(
+    runs: list[dict[str, Any]], profile: profiles.Profile, mode: str
+) -> list[Finding]:
+    first, second = runs
+    found = []
+    if not first["n_changed"]:
+        found.append(
+            Finding("error", "the double run changed no weight and proves nothing", "report it")
+        )
+    if first["weights"] != second["weights"]:
+        found.append(
+            Finding(
+                "error",
+                f"{_PROBLEM}: {_STEPS} training steps from one seed ended in other weights",
+                "use --mode strict"
+                if mode == "fast"
+                else "`cellrepro audit DATA` names the operation; please report it",
+            )
+        )
+    if first["numeric_class"] != second["numeric_class"]:
+        found.append(
+            Finding(
+                "error",
+                "two processes of one profile are of two numeric classes: "
+                f"{first['numeric_class']} and {second['numeric_class']}",
+                "look for what else sets threads or instruction sets between two starts",
+            )
+        )
+    if first["tf32_at_import"]:
+        found.append(
+            Finding(
+                "warning" if profile.device == "cuda" else "info",
+                "importing Cellpose allows TF32 products on CUDA for the whole process, whatever "
+                "was set before",
+                "the lab's modes set it back; in scripts of your own set "
+                "torch.backends.cuda.matmul.allow_tf32 = False after importing Cellpose",
+            )
+        )
+    openmp = {
+        library["internal_api"] for library in first["libraries"] if library["user_api"] == "openmp"
+    }
+    if len(openmp) > 1:
+        found.append(
+            Finding(
+                "warning",
+                f"several OpenMP libraries are loaded ({', '.join(sorted(openmp))}): which one "
+                "shares a sum among threads depends on the order of imports",
+                "install all packages from one source, conda or pip",
+            )
+        )
+    for alert in first["warned"]:
+        found.append(
+            Finding(
+                "warning",
+                f"PyTorch warns that {alert} has no deterministic implementation on this device",
+                "use --mode strict, which has substitutes, or stops if there is none",
+            )
+        )
+    return found
+
+
+# -- inside the child ----------------------------------------------------------------------
+
+
+def _work(text: str, events: Events) -> dict[str, Any]:
+    """A few training steps of `tiny` on synthetic images, and what this process is."""
+    request = json.loads(text)
+    profile = profiles.Profile(**request["profile"])
+    label = request["label"]
+    events.tell("phase", name=f"{label}, import")
+    import torch
+
+    tf32_before = torch.backends.cuda.matmul.allow_tf32
+    from cellrepro.determinism.seeding import seed_everything
+    from cellrepro.images.folder import read_folder
+    from cellrepro.images.synthetic import write_folder
+    from cellrepro.model.network import TINY, ModelSource, build, import_cellpose, save_weights
+    from cellrepro.model.training import Loop
+    from cellrepro.store.numeric import numeric_class
+    from cellrepro.trace.torch_warnings import WarningLog, about_determinism
+
+    import_cellpose()
+    tf32_after = torch.backends.cuda.matmul.allow_tf32
+    device = profile.enter()
+    log = WarningLog()
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        log.listening(),
+        modes.mode_in_force(request["mode"], tf32=profile.tf32, device=profile.device) as switches,
+    ):
+        write_folder(Path(scratch, "images"), n_train=2, n_test=0)
+        images = read_folder(Path(scratch, "images")).train
+        source = ModelSource(TINY, TINY)
+        network = build(source, seed=request["seed"], device=device, dtype="float32")
+        before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+        seed_everything(request["seed"])
+        events.tell("phase", name=f"{label}, flows")
+        loop = Loop(
+            network, images, (), n_epochs=2, learning_rate=1e-3, images_per_epoch=_STEPS // 2
+        )
+        while not loop.finished:
+            loop.step()
+            events.tell("phase", name=f"{label}, step {loop.training.n_steps}")
+        weights = save_weights(network, Path(scratch, "weights"), architecture=TINY)
+        trained = [name for name in before if name != "diam_labels"]
+        n_changed = sum(int((network.state_dict()[n] != before[n]).sum()) for n in trained)
+    return {
+        "weights": weights,
+        "n_changed": n_changed,
+        "numeric_class": numeric_class(device=str(device)).name,
+        "switches": switches,
+        "libraries": host.numeric_libraries(),
+        "tf32_at_import": tf32_after and not tf32_before,
+        "warned": sorted({warning.alert for warning in about_determinism(log.records())}),
+        "pid": os.getpid(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(process.serve(_work))

@@ -1,0 +1,237 @@
+"""A pasted warning explained: what it means, whether it can change this training, what helps.
+
+Whether a training calls the operation is looked at in a real step of Cellpose's own training, not
+known from a list.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cellrepro.determinism import known_operations, profiles, startup
+from cellrepro.determinism import modes as determinism
+from cellrepro.determinism.alerts import alert_in
+from cellrepro.determinism.substitutes import SUBSTITUTES, base_name
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.lab import process
+from cellrepro.lab.process import Events
+from cellrepro.progress import progress
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A warning of PyTorch about determinism.
+
+    Attributes
+    ----------
+    op : str
+        What PyTorch calls it.
+    meaning : str
+        Why its bits may change from run to run.
+    affects : bool or None
+        Whether it can change a training with this profile, mode and model; none if unknown.
+    why : str
+        How that is known.
+    remedy : str
+    """
+
+    op: str
+    meaning: str
+    affects: bool | None
+    why: str
+    remedy: str
+
+    def sentence(self) -> str:
+        """All of it."""
+        can = {
+            True: "can change",
+            False: "cannot change",
+            None: "may change, for all that is known,",
+        }
+        return (
+            f"{self.op}: {self.meaning}\nIt {can[self.affects]} this training: {self.why}\n"
+            f"-> {self.remedy}"
+        )
+
+
+def explain_warning(
+    text: str,
+    *,
+    profile: str | Path = "cpu",
+    mode: str = "strict",
+    model: str = "tiny",
+    store: str | Path = "outputs",
+    quiet: bool = False,
+) -> Explanation:
+    """Say what a warning of PyTorch about determinism means for a training.
+
+    Parameters
+    ----------
+    text : str
+        The warning or error as it was pasted, or the name that PyTorch gives the operation.
+    profile, mode, model, store
+        Of the training, as for `cellrepro.train`.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    BadInput
+        If the text is no warning about determinism, or anything else given cannot be used.
+    """
+    from cellrepro.model.network import find_model
+    from cellrepro.store.store import Store
+
+    determinism.check_mode(mode)
+    settings = profiles.load(profile)
+    entry, alert = known_operations.lookup(text), alert_in(text)
+    if entry is None and alert is None:
+        raise BadInput(
+            f"{_shortened(text)!r} is no warning of PyTorch about determinism; expected one that "
+            "says `does not have a deterministic implementation`, `defaults to a non-deterministic "
+            "algorithm` or `uses CuBLAS and you have CUDA`, or PyTorch's name for the operation in "
+            "such a warning, put_ for example"
+        )
+    source = find_model(model, Store(store))
+    if entry is None:
+        return Explanation(
+            op=alert or "",
+            meaning="PyTorch has no deterministic implementation of it on this device.",
+            affects=None,
+            why=f"it is newer than the lab's list, which is of PyTorch "
+            f"{known_operations.taken_from()['torch']}.",
+            remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
+        )
+    affects: bool | None = False
+    why = (
+        f"it concerns {' and '.join(entry.devices)}, and profile {settings.name} computes on "
+        f"{settings.kind}."
+    )
+    if settings.kind in entry.devices:
+        affects, why = _affects(entry, _looked_at(settings, mode, source, quiet=quiet), mode, model)
+    return Explanation(entry.alert or "", entry.reason, affects, why, entry.remedy)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _affects(
+    entry: known_operations.Entry, seen: dict[str, Any], mode: str, model: str
+) -> tuple[bool | None, str]:
+    """Whether an operation can change a training, given a step in mode fast and one in its own."""
+    names = ", ".join(entry.ops)
+    looked = f"a training step of {model}{seen['elsewhere']}"
+    called = [place for op in entry.ops for place in seen["fast"].get(op, ())]
+    if not called:
+        unknown = bool(seen["elsewhere"]) or not entry.ops
+        return None if unknown else False, f"{looked} calls none of: {names or 'unknown'}."
+    where = f"{looked} calls it ({called[0]})"
+    if mode == "fast":
+        return True, f"{where}, and mode fast fixes nothing but the seeds."
+    if seen["stopped"]:
+        return True, f"{where}, and mode {mode} stops: {seen['stopped']}."
+    if not any(op in seen["own"] for op in entry.ops):
+        used = [item.name for item in SUBSTITUTES if set(item.replaces) & set(entry.ops)]
+        return (
+            False,
+            f"{where}, and mode {mode} puts a substitute in its place ({', '.join(used)}).",
+        )
+    if entry.kind == "switched":
+        return False, f"{where}, and mode {mode} selects its deterministic way."
+    if mode == "strict":
+        return False, f"{where}, and in mode strict, which stops at what may move, it went through."
+    return True, f"{where}, and mode warn only warns of it."
+
+
+def _looked_at(
+    settings: profiles.Profile, mode: str, source: Any, *, quiet: bool
+) -> dict[str, Any]:
+    """The operations of a training step in mode fast and in another, from a child."""
+
+    def look(profile: profiles.Profile) -> dict[str, Any]:
+        request = {
+            "profile": profile.model_dump(mode="json"),
+            "mode": mode,
+            "model": {**asdict(source), "path": source.path and str(source.path)},
+        }
+        with progress(3, "a training step", quiet=quiet) as bar:
+            return process.call(
+                "cellrepro.lab.explain_warning",
+                json.dumps(request),
+                environment=profile.child_environment(startup.startup_variables(0, mode=mode)),
+                label="a training step",
+                on_event=lambda event: bar.advance(event["name"]),
+            )
+
+    try:
+        return {**look(settings), "elsewhere": ""}
+    except NotPossibleHere:
+        if settings.kind == "cpu":
+            raise
+        return {
+            **look(profiles.load("cpu")),
+            "elsewhere": f" on the CPU, as profile {settings.name} cannot run here,",
+        }
+
+
+# -- inside the child ----------------------------------------------------------------------
+
+
+def _work(text: str, events: Events) -> dict[str, Any]:
+    """Where each operation of a training step is called from, in two modes."""
+    request = json.loads(text)
+    profile = profiles.Profile(**request["profile"])
+    events.tell("phase", name="import")
+    from cellrepro.images.folder import read_folder
+    from cellrepro.images.synthetic import write_folder
+    from cellrepro.model.network import ModelSource, build, import_cellpose
+    from cellrepro.model.training import Loop
+    from cellrepro.trace.observer import Call, Observer
+
+    import_cellpose()
+    device = profile.enter()
+    path = request["model"]["path"]
+    source = ModelSource(**{**request["model"], "path": path and Path(path)})
+
+    class Places(Observer):
+        found: dict[str, list[str]]
+
+        def observe(self, call: Call) -> Any:
+            places = self.found.setdefault(base_name(call.place.op), [])
+            if str(call.place) not in places:
+                places.append(str(call.place))
+            return call.run()
+
+    answer: dict[str, Any] = {"stopped": None, "fast": {}, "own": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        write_folder(Path(scratch, "images"), n_train=1, n_test=0)
+        images = read_folder(Path(scratch, "images")).train
+    modes = {"fast": "fast", "own": request["mode"]}
+    for name, mode in modes.items():
+        with determinism.mode_in_force(mode, tf32=profile.tf32, device=profile.kind):
+            network = build(source, seed=0, device=device, dtype="float32")
+            loop = Loop(network, images, (), n_epochs=2, learning_rate=1e-3, images_per_epoch=1)
+            try:
+                with Places(network) as places:
+                    places.found = answer[name]
+                    loop.step()
+            except RuntimeError as error:
+                answer["stopped"] = alert_in(str(error))
+                if answer["stopped"] is None:
+                    raise
+        events.tell("phase", name=f"mode {mode}")
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(process.serve(_work))

@@ -1,0 +1,315 @@
+"""How a difference grows: from a last bit in one operation to pixels and cells.
+
+Two runs that kept their checkpoints are compared epoch by epoch: the distance of their weights,
+and the masks that each would have given had training ended there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellrepro.compare.metrics import average_precision, compare_masks
+from cellrepro.compare.weight_distances import Sums, all_ulps, differences, sums_of, ulps_of
+from cellrepro.determinism import profiles
+from cellrepro.errors import BadInput
+from cellrepro.lab import process
+from cellrepro.lab.keeping import CHECKPOINTS
+from cellrepro.lab.process import Events
+from cellrepro.lab.run import started_with
+from cellrepro.progress import progress
+from cellrepro.store import checkpoints
+from cellrepro.store.spec import Spec
+from cellrepro.store.store import Repeat, Run, Store
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Two runs after one epoch.
+
+    Attributes
+    ----------
+    epoch, step : int
+        Epochs and steps done.
+    n_differing : int
+        Parameters (scalars) whose bits differ.
+    n_parameters : int
+    relative_l2 : float
+        Distance of the weights, relative to their length.
+    max_ulp : int or None
+        Largest distance of two parameters in units in the last place; None beside a NaN.
+    ppm : float or None
+        Differing pixels per million of the masks; None where no masks were made.
+    lost, gained : int or None
+        Objects of A without a match in B at IoU 0.5, and the other way round.
+    objects : tuple of int or None
+        In A and in B.
+    ap50 : tuple of float or None
+        Of A and of B, against the ground truth: mean over the images of average precision at IoU
+        0.5; None where no masks were made, or none of the images has a ground truth.
+    """
+
+    epoch: int
+    step: int
+    n_differing: int
+    n_parameters: int
+    relative_l2: float
+    max_ulp: int | None
+    ppm: float | None = None
+    lost: int | None = None
+    gained: int | None = None
+    objects: tuple[int, int] | None = None
+    ap50: tuple[float, float] | None = None
+
+
+def growth(
+    a: str,
+    b: str,
+    *,
+    n_masks: int = 6,
+    store: str | Path = "outputs",
+    quiet: bool = False,
+) -> list[Moment]:
+    """Follow the difference of two runs through their checkpoints.
+
+    Masks are made of each as the run itself makes them, in its own profile and mode.
+
+    Parameters
+    ----------
+    a, b : str
+        ``KEY/REPEAT`` of two runs with kept checkpoints of the same network over the same images.
+    n_masks : int
+        At how many epochs, spread over the training, masks are made of both; 0 for none.
+    store : str or Path
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    list of Moment
+        One for every epoch of which both have a checkpoint.
+
+    Raises
+    ------
+    BadInput
+        If one of them kept no checkpoints, they share no epoch, or they are not of one
+        architecture and over the same images.
+    """
+    place = Store(store)
+    sides = _named(a, place), _named(b, place)
+    _refuse_other(*sides)
+    held = [_by_epoch(repeat) for _, repeat in sides]
+    epochs = sorted(held[0].keys() & held[1].keys())
+    if not epochs:
+        raise BadInput(
+            f"{a} and {b} have no checkpoint of the same epoch; train both with "
+            "--keep-checkpoints and the same --checkpoint-every"
+        )
+    for epoch in epochs:
+        for side in held:
+            checkpoints.refuse_changed(side[epoch])
+    looked = _spread(epochs, n_masks)
+    with tempfile.TemporaryDirectory() as scratch:
+        masks = _masks(place, sides, held, looked, Path(scratch), quiet=quiet) if looked else {}
+        return [_moment(held[0][epoch], held[1][epoch], masks.get(epoch)) for epoch in epochs]
+
+
+def has_checkpoints(repeat: Repeat) -> bool:
+    """Whether a stored repeat kept its checkpoints."""
+    return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
+
+
+def _named(reference: str, store: Store) -> tuple[Run, Repeat]:
+    return store.find(reference)
+
+
+def _refuse_other(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> None:
+    """Raise unless two runs trained one architecture and segmented the same images."""
+    (run_a, repeat_a), (run_b, repeat_b) = a, b
+    one, other = repeat_a.manifest, repeat_b.manifest
+    for what, x, y in (
+        ("architecture", one.model.architecture, other.model.architecture),
+        ("number of parameters", one.model.n_parameters, other.model.n_parameters),
+        ("data set", run_a.spec.data_digest[:12], run_b.spec.data_digest[:12]),
+        ("segmented images", ", ".join(one.masks), ", ".join(other.masks)),
+    ):
+        if x != y:
+            raise BadInput(
+                f"{repeat_a.name} and {repeat_b.name} are not of one {what} ({x} and {y}); give "
+                "two runs of one network over the same images"
+            )
+
+
+def _by_epoch(repeat: Repeat) -> dict[int, checkpoints.Checkpoint]:
+    folders = checkpoints.folders(repeat.folder / CHECKPOINTS)
+    if not folders:
+        raise BadInput(
+            f"{repeat.name} kept no checkpoints; train it with --keep-checkpoints into another "
+            "--store, or remove its folder first"
+        )
+    return {found.epoch: found for found in map(checkpoints.read_plain, folders)}
+
+
+def _spread(epochs: Sequence[int], n: int) -> list[int]:
+    """At most n of the epochs, the first and the last among them."""
+    if n <= 0:
+        return []
+    positions = np.unique(np.linspace(0, len(epochs) - 1, min(n, len(epochs))).round().astype(int))
+    return [epochs[position] for position in positions]
+
+
+def _moment(a: checkpoints.Checkpoint, b: checkpoints.Checkpoint, masks: Any) -> Moment:
+    from safetensors import safe_open
+
+    n_differing = n_parameters = 0
+    sums, ulps = Sums(), []
+    paths = [side.folder / checkpoints.STATE for side in (a, b)]
+    with safe_open(paths[0], "pt") as file_a, safe_open(paths[1], "pt") as file_b:
+        for name in _network_names(file_a):
+            both = file_a.get_tensor(name), file_b.get_tensor(name)
+            if not both[0].is_floating_point():
+                continue
+            x, y = (one.float().numpy().ravel() for one in both)
+            bits = x.view(np.uint32), y.view(np.uint32)
+            same = bits[0] == bits[1]
+            n_parameters += len(x)
+            n_differing += len(x) - int(np.count_nonzero(same))
+            x, y = x.astype(np.float64), y.astype(np.float64)
+            sums += sums_of(x, y, differences(x, y, same))
+            ulps.append(ulps_of(*bits, "F32"))
+    return Moment(
+        epoch=a.epoch,
+        step=a.step,
+        n_differing=n_differing,
+        n_parameters=n_parameters,
+        relative_l2=sums.relative_l2,
+        max_ulp=all_ulps(ulps).largest,
+        **(masks or {}),
+    )
+
+
+def _network_names(file: Any) -> list[str]:
+    """The tensors of a checkpoint's file that are the network's, not the optimizer's."""
+    names = file.keys()
+    return [name for name in names if name.startswith(checkpoints.NETWORK)]
+
+
+def _masks(
+    store: Store,
+    sides: tuple[tuple[Run, Repeat], tuple[Run, Repeat]],
+    held: Sequence[dict[int, checkpoints.Checkpoint]],
+    epochs: Sequence[int],
+    scratch: Path,
+    *,
+    quiet: bool,
+) -> dict[int, dict[str, Any]]:
+    """What the masks of both would have been after these epochs, made in a child for each side."""
+    digest, names = sides[0][0].spec.data_digest, list(sides[0][1].manifest.masks)
+    images = [str(store.kept(digest, f"{name}.tif").resolve()) for name in names]
+    with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
+        for letter, (run, repeat), found in zip("ab", sides, held, strict=True):
+            order = {
+                "spec": run.spec.model_dump(mode="json"),
+                "images": images,
+                "architecture": repeat.manifest.model.architecture,
+                "weights": {
+                    f"{letter}-{epoch}": str((found[epoch].folder / checkpoints.STATE).resolve())
+                    for epoch in epochs
+                },
+                "scratch": str(scratch.resolve()),
+            }
+            process.call(
+                "cellrepro.lab.growth",
+                json.dumps(order),
+                environment=profiles.Profile(**run.spec.profile_settings).child_environment(
+                    started_with(run.spec)
+                ),
+                label=f"masks of the checkpoints of {repeat.name}",
+                on_event=lambda event: bar.advance(event["name"]),
+            )
+    truths = [store.truth(digest, name) for name in names]
+    return {epoch: _compared(scratch, epoch, truths) for epoch in epochs}
+
+
+def _compared(scratch: Path, epoch: int, truths: Sequence[np.ndarray | None]) -> dict[str, Any]:
+    masks = [
+        [np.load(scratch / f"{side}-{epoch}-{index}.npy") for index in range(len(truths))]
+        for side in "ab"
+    ]
+    found = [compare_masks(a, b) for a, b in zip(*masks, strict=True)]
+    n_pixels = sum(result.n_pixels for result in found)
+    return {
+        "ppm": 1e6 * sum(result.n_differing for result in found) / n_pixels,
+        "lost": sum(result.n_objects_a - result.n_matched for result in found),
+        "gained": sum(result.n_objects_b - result.n_matched for result in found),
+        "objects": (
+            sum(result.n_objects_a for result in found),
+            sum(result.n_objects_b for result in found),
+        ),
+        "ap50": _scores(truths, masks),
+    }
+
+
+def _scores(
+    truths: Sequence[np.ndarray | None], masks: Sequence[Sequence[np.ndarray]]
+) -> tuple[float, float] | None:
+    scores = [
+        [average_precision(truth, a)[0], average_precision(truth, b)[0]]
+        for truth, a, b in zip(truths, *masks, strict=True)
+        if truth is not None and truth.any()
+    ]
+    if not scores:
+        return None
+    a, b = np.mean(scores, axis=0).tolist()
+    return a, b
+
+
+# -- inside the child ----------------------------------------------------------------------
+
+
+def _work(text: str, events: Events) -> None:
+    import tifffile
+    import torch
+    from safetensors import safe_open
+
+    from cellrepro.images.folder import LabelledImage
+    from cellrepro.lab.worker import as_asked
+    from cellrepro.model.inference import segment
+    from cellrepro.model.network import TINY, import_cellpose, seeded_network
+
+    order = json.loads(text)
+    spec = Spec(**order["spec"])
+    profile = profiles.Profile(**spec.profile_settings)
+    import_cellpose()
+    device = profile.enter()
+    images = tuple(
+        LabelledImage(Path(path).stem, tifffile.imread(path), None, Path(path), None)
+        for path in order["images"]
+    )
+    with as_asked(spec):
+        encoder = TINY if order["architecture"] == TINY else "vit-l"
+        network = seeded_network(encoder, seed=0, device=device)
+        for name, path in order["weights"].items():
+            network.dtype = torch.float32  # in which it was trained
+            with safe_open(path, "pt") as file:
+                network.load_state_dict(
+                    {
+                        key.removeprefix(checkpoints.NETWORK): file.get_tensor(key)
+                        for key in _network_names(file)
+                    }
+                )
+            network.dtype = getattr(torch, profile.dtype)
+            for index, result in enumerate(segment(network, images)):
+                np.save(Path(order["scratch"], f"{name}-{index}.npy"), result.masks)
+            events.tell("phase", name=name)
+
+
+if __name__ == "__main__":
+    sys.exit(process.serve(_work))

@@ -1,0 +1,317 @@
+"""What a notebook looks at in a store: which runs when nobody names one, and what they found."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cellrepro.compare.metrics import MaskComparison, compare_masks
+from cellrepro.compare.names import Names, place_of
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import folder_digest
+from cellrepro.lab.run import train
+from cellrepro.model.network import TINY, find_model
+from cellrepro.store.store import Repeat, Run, Store
+
+Named = tuple[Run, Repeat]
+
+_START: dict[str, Any] = {"epochs": 6, "images_per_epoch": 32, "learning_rate": 0.01}
+"""A tiny network that finds most cells of the synthetic images, in some ten seconds."""
+_SHORT: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "learning_rate": 0.01}
+"""Seconds each, and steep enough that another seed moves cells of a network that finds them."""
+_HANDFUL: tuple[dict[str, Any], ...] = (
+    {"repeats": 2},
+    {"seed": 1},
+    {"seed": 2},
+    {"profile": "cpu-1thread"},
+    {"mode": "fast"},
+)
+"""The fewest trainings to compare all: repeats, three seeds, another profile, another mode."""
+
+
+def best_network(store: Store, data: str | Path) -> Repeat:
+    """The trained network whose masks agree best with the ground truth of a folder.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        The folder of images the network was trained on.
+
+    Raises
+    ------
+    BadInput
+        If the store holds none that finds objects.
+    """
+    trained = [
+        repeat
+        for run in trained_on(store, data)
+        for repeat in run.repeats
+        if not repeat.manifest.vacuous
+    ]
+    if not trained:
+        raise BadInput(
+            f"the store {store.root} holds no network trained on {data} that finds objects; run "
+            "01_seeded_training first, or name a model"
+        )
+    return max(trained, key=lambda repeat: repeat.manifest.ap50 or 0.0)
+
+
+def trained_on(store: Store, data: str | Path) -> list[Run]:
+    """The stored trainings over a folder of images, known by their content."""
+    digest = folder_digest(data).digest
+    return [
+        run for run in store.runs() if run.spec.data_digest == digest and run.spec.task == "train"
+    ]
+
+
+def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]:
+    """The stored trainings over a folder; where there are too few to compare, a handful is made.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        The folder of images.
+    model : str
+        What to train from if there are fewer than two: ``tiny`` is taken further from the best
+        network over this folder, which is trained first if there is none.
+
+    Returns
+    -------
+    list of Run
+    """
+    found = trained_on(store, data)
+    if len(found) > 1:
+        return found
+    start, short = model, dict(_SHORT)
+    if model != TINY:
+        del short["learning_rate"]  # a pretrained network has a default of its own
+    else:
+        if not found:
+            train(data, repeats=1, store=store.root, **_START)
+        start = best_network(store, data).name
+    for asked_for in _HANDFUL:
+        train(data, model=start, store=store.root, **{"repeats": 1, **short, **asked_for})
+    return trained_on(store, data)
+
+
+def asked_alike(runs: Iterable[Run]) -> list[Run]:
+    """The most runs that were asked the same: all but seeds, profile and mode alike.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+
+    Returns
+    -------
+    list of Run
+        By seed, profile and mode; of equally many, those that come first.
+    """
+    groups: dict[tuple, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[_question(run)].append(run)
+    most = max(groups.values(), key=lambda group: len(group), default=[])
+    return sorted(most, key=_by_what_was_asked)
+
+
+def same_question(store: Store, first: Run) -> list[Named]:
+    """The repeats that were asked the same as a run: all but seeds, profile and mode alike.
+
+    Parameters
+    ----------
+    store : Store
+    first : Run
+
+    Returns
+    -------
+    list of (Run, Repeat)
+        Those that found objects, that run's own first.
+    """
+    found = [
+        (run, repeat)
+        for run in store.runs()
+        if _question(run) == _question(first)
+        for repeat in run.repeats
+        if repeat.manifest.n_objects
+    ]
+    return sorted(found, key=lambda named: named[0].key != first.key)
+
+
+def _question(run: Run) -> tuple:
+    spec = run.spec
+    return (
+        spec.task,
+        spec.data_digest,
+        spec.model_digest or spec.model,
+        spec.epochs,
+        spec.batch_size,
+        spec.learning_rate,
+        spec.images_per_epoch,
+    )
+
+
+def against_truth(store: Store, named: Named) -> list[MaskComparison]:
+    """A repeat's masks beside the ground truth, image by image.
+
+    Parameters
+    ----------
+    store : Store
+        That holds the annotated images.
+    named : tuple of (Run, Repeat)
+
+    Returns
+    -------
+    list of MaskComparison
+        The truth is the first side. Images without a ground truth are left out.
+    """
+    run, repeat = named
+    truths = {name: store.truth(run.spec.data_digest, name) for name in repeat.manifest.masks}
+    return [
+        compare_masks(truth, repeat.masks(name))
+        for name, truth in truths.items()
+        if truth is not None
+    ]
+
+
+def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
+    """The repeats of some trainings, grouped by equal weights, the largest group first.
+
+    Of equally large ones, those of the runs that come first.
+    """
+    groups: dict[str, list[Repeat]] = defaultdict(list)
+    for run in runs:
+        for repeat in run.repeats:
+            if repeat.manifest.weights is not None:
+                groups[repeat.manifest.weights.digest].append(repeat)
+    return sorted(groups.values(), key=lambda members: -len(members))
+
+
+def one_change_each(store: Store, repeats: Sequence[Repeat]) -> list[Repeat]:
+    """The first repeat, and for each thing that can be changed one that differs in it alone.
+
+    Parameters
+    ----------
+    store : Store
+    repeats : sequence of Repeat
+        Asked for alike, but for seeds, profile and mode.
+
+    Returns
+    -------
+    list of Repeat
+        The first one, then the first of each kind: another repeat, mode, profile, seed or machine.
+        The first two where every other differs in several things.
+    """
+    names = Names.of((store.find(repeat.name)[0].spec, repeat) for repeat in repeats)
+    facts = [names.facts[place_of(repeat)] for repeat in repeats]
+    found: dict[tuple[str, ...], Repeat] = {}
+    for of_one, repeat in zip(facts[1:], repeats[1:], strict=True):
+        changed = tuple(name for name in _CHANGES if of_one[name] != facts[0][name])
+        if len(changed) < 2:
+            found.setdefault(changed, repeat)
+    return [repeats[0], *found.values()] if found else list(repeats[:2])
+
+
+_CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
+
+
+def _by_what_was_asked(run: Run) -> tuple[str, ...]:
+    spec = run.spec
+    return f"{spec.seed:010}", str(spec.data_seed), spec.profile, spec.held, run.key
+
+
+def short_names(store: Store, repeats: Sequence[Repeat]) -> list[str]:
+    """A name for each repeat: what tells it apart from the others, and nothing else."""
+    names = Names.of((store.find(repeat.name)[0].spec, repeat) for repeat in repeats)
+    return [names.label(repeat) for repeat in repeats]
+
+
+def telling_pair(store: Store, data: str | Path) -> tuple[Named, Named]:
+    """Two repeats over a folder of images whose masks differ, if there are any.
+
+    Preferred are two that were asked for alike: repeats of one spec, then specs that differ in
+    fewest fields. Where all masks are equal, two equal ones of different specs before repeats.
+
+    Raises
+    ------
+    BadInput
+        If the store does not hold two repeats over it that found objects.
+    """
+    digest = folder_digest(data, need_masks=False, need_train=False).digest
+    named = [
+        (run, repeat)
+        for run in store.runs()
+        if run.spec.data_digest == digest
+        for repeat in run.repeats
+        if repeat.manifest.n_objects
+    ]
+    pairs = list(itertools.combinations(named, 2))
+    if not pairs:
+        raise BadInput(
+            f"the store {store.root} holds fewer than two runs over {data} that found objects; "
+            "run 01_seeded_training with two profiles or seeds, or `make demo`"
+        )
+    return min(pairs, key=_how_telling)
+
+
+def _how_telling(pair: tuple[Named, Named]) -> tuple[bool, bool, int, str]:
+    (run_a, a), (run_b, b) = pair
+    fields_a, fields_b = run_a.spec.model_dump(), run_b.spec.model_dump()
+    n_asked_otherwise = sum(fields_a[name] != fields_b[name] for name in fields_a)
+    equal = _outlines(a) == _outlines(b)
+    return equal, equal and n_asked_otherwise == 0, n_asked_otherwise, a.name
+
+
+def _outlines(repeat: Repeat) -> dict[str, str]:
+    return {name: record.canonical_digest for name, record in repeat.manifest.masks.items()}
+
+
+def parted_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
+    """Two repeats of one training, on one machine, that came out differently, or none.
+
+    Preferred are those whose step in which they part can be gone through quickest: few steps.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        The folder of images they were trained on.
+
+    Returns
+    -------
+    tuple of str or None
+        Two ``KEY/MACHINE/REPEAT``.
+    """
+    found = [
+        (a.manifest.training.n_steps, a.name, b.name)
+        for run in trained_on(store, data)
+        if run.spec.ledger != "off"
+        for repeats in run.machines.values()
+        for a, b in itertools.combinations(repeats.values(), 2)
+        if a.manifest.weights is not None
+        and b.manifest.weights is not None
+        and a.manifest.training is not None
+        and a.manifest.weights.digest != b.manifest.weights.digest
+    ]
+    return min(found)[1:] if found else None
+
+
+def elsewhere(model: str, store: Store) -> str:
+    """A model reference as it can be used with another store: a run's weights by their file.
+
+    Parameters
+    ----------
+    model : str
+        ``tiny``, a Cellpose model name, a weights file, or ``KEY/REPEAT`` of a stored run.
+    store : Store
+        That holds the run.
+
+    Returns
+    -------
+    str
+    """
+    path = find_model(model, store).path
+    return model if path is None else str(path.resolve())

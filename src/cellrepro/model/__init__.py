@@ -1,0 +1,1 @@
+"""Cellpose itself: network, training, inference. The only room that imports it."""

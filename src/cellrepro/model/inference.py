@@ -1,0 +1,82 @@
+"""Masks of images, through Cellpose's own ``CellposeModel.eval``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cellrepro.determinism.seeding import generators_kept
+from cellrepro.images.folder import LabelledImage
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """The masks of one image.
+
+    Attributes
+    ----------
+    name : str
+        The image's name.
+    masks : ndarray of uint32, shape (Y, X)
+        0 is background, 1..N are objects, as numbered by Cellpose.
+    seconds : float
+        Wall time of ``eval`` alone.
+    flows : dict of str to ndarray
+        What the network gave for the whole image, float32: ``flows``, shape (2, Y, X), in y and
+        x, and ``probability``, shape (Y, X), of being cell, as a logit.
+    """
+
+    name: str
+    masks: np.ndarray
+    seconds: float
+    flows: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segmentation]:
+    """Segment images one by one, on the network's own device, moving no generator.
+
+    Parameters
+    ----------
+    network : cellpose.vit.CPSAM
+        Put into evaluation mode.
+    images : tuple of LabelledImage
+        Ground truth is not looked at.
+
+    Yields
+    ------
+    Segmentation
+        In the order of the images.
+    """
+    network.eval()
+    model = _as_cellpose_model(network)
+    for image in images:
+        with generators_kept():
+            started = time.perf_counter()
+            masks, given, _ = model.eval(
+                image.image, channel_axis=None if image.image.ndim == 2 else -1
+            )
+            seconds = time.perf_counter() - started
+        flows = {"flows": np.asarray(given[1]), "probability": np.asarray(given[2])}
+        yield Segmentation(image.name, np.asarray(masks).astype(np.uint32), seconds, flows)
+
+
+def _as_cellpose_model(network: Any) -> Any:
+    """A ``CellposeModel`` around a network that is already loaded.
+
+    Cellpose 4.2.1.1 builds one only from a file of weights of its own size.
+    """
+    from cellpose.models import CellposeModel
+
+    class LoadedModel(CellposeModel):
+        def __init__(self) -> None:
+            self.net = network
+            self.device = network.device
+            self.gpu = network.device.type != "cpu"
+            self.backbone = network.backbone
+            self.pretrained_model = ""
+
+    return LoadedModel()

@@ -1,0 +1,468 @@
+"""Cellpose's network: the small one that trains on any laptop, and any pretrained one.
+
+``tiny`` is Cellpose's own ``CPSAM`` class around a small encoder of SAM's own class, so that
+training, segmentation and every operation in between are the real ones. Its initial weights are
+drawn by NumPy and are the same bytes on every machine, which PyTorch's own are not (they depend
+on the vector instructions, torch 2.15).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cellrepro.determinism.seeding import check_seed, generators_kept
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.store.digests import file_digest
+
+if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.store.store import Store
+
+TINY = "tiny"
+CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
+"""Pretrained networks of Cellpose 4.2 that need nothing beyond Cellpose. Its DINO networks
+(``cpdino``, ``cpdino-vitb``) need a package that is not on PyPI."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Sizes of an image encoder of SAM's class.
+
+    Attributes
+    ----------
+    width, depth, heads : int
+        Numbers in a token, blocks, attention heads.
+    mlp_ratio : float
+        Hidden width of a block's perceptron, in widths.
+    global_blocks : tuple of int
+        The blocks whose tables of relative positions have 127 rows; the others' have 27, as
+        their attention was windowed before Cellpose made every block global.
+    patch : int
+        Pixels along a token's edge: 4, 8 or 16.
+    """
+
+    width: int
+    depth: int
+    heads: int
+    mlp_ratio: float
+    global_blocks: tuple[int, ...]
+    patch: int
+
+
+ENCODERS = {
+    # A patch of 8, Cellpose's own, makes four times the tokens, for no better masks here.
+    TINY: Encoder(192, 2, 1, 2.0, (1,), patch=16),
+    # As segment-anything 1.0 builds them (build_sam.py); Cellpose's own network is the second.
+    "vit-b": Encoder(768, 12, 12, 4.0, (2, 5, 8, 11), patch=8),
+    "vit-l": Encoder(1024, 24, 16, 4.0, (5, 11, 17, 23), patch=8),
+}
+"""The encoders that `seeded_network` builds, by name."""
+
+_PATCHES = (4, 8, 16)
+
+LEARNING_RATES = {TINY: 1e-3, "cellpose": 1e-5}
+"""Default learning rates: `tiny` starts from noise, Cellpose fine-tunes with 1e-5."""
+
+TINY_DRAWS_PER_EPOCH = 48
+"""Default draws per epoch for `tiny`: twelve epochs over a dozen images then find cells."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a network's weights come from.
+
+    Attributes
+    ----------
+    label : str
+        As it stands in the spec.
+    architecture : str
+        ``tiny`` or ``cellpose``.
+    path : Path or None
+        The weights file; none for `tiny`'s own initial weights and for Cellpose's names.
+    digest : str or None
+        SHA-256 of that file.
+    """
+
+    label: str
+    architecture: str
+    path: Path | None = None
+    digest: str | None = None
+
+
+def find_model(reference: str, store: Store) -> ModelSource:
+    """Say what a model reference means, without importing PyTorch.
+
+    Parameters
+    ----------
+    reference : str
+        ``tiny``, a pretrained network's name, the path of a weights file, or ``KEY`` or
+        ``KEY/REPEAT`` of a stored run.
+    store : Store
+        Where keys are looked up.
+
+    Raises
+    ------
+    BadInput
+        If it means nothing, or the file is not a whole weights file. Cellpose itself would
+        train the default model instead (4.2.1.1, ``models.py``).
+    """
+    if not isinstance(reference, str):
+        raise BadInput(f"model is {reference!r}; expected {TINY!r}, {_named()}, a file or a KEY")
+    if reference == TINY:
+        return ModelSource(TINY, TINY)
+    if reference in CELLPOSE_NAMES:
+        return ModelSource(reference, "cellpose")
+    path = Path(reference)
+    if path.is_file():
+        return ModelSource(path.name, _architecture(path), path, file_digest(path))
+    if path.suffix or len(path.parts) > 3 or path.is_absolute() or path.is_dir():
+        raise BadInput(
+            f"model {reference!r} is not a file; expected {TINY!r}, {_named()}, the path of a "
+            "weights file, or KEY/REPEAT of a stored run"
+        )
+    try:
+        repeat = store.find(reference)[1]
+    except BadInput as error:
+        raise BadInput(
+            f"unknown model {reference!r}; expected {TINY!r}, {_named()}, the path of a weights "
+            f"file, or KEY/REPEAT of a run in the store {store.root}"
+        ) from error
+    if repeat.weights is None:
+        raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
+    return ModelSource(
+        repeat.name, _architecture(repeat.weights), repeat.weights, file_digest(repeat.weights)
+    )
+
+
+def _named() -> str:
+    return " or ".join(repr(name) for name in CELLPOSE_NAMES)
+
+
+def _architecture(path: Path) -> str:
+    """Tell from a weights file's header whose network it is for."""
+    if zipfile.is_zipfile(path):
+        return "cellpose"  # torch.save's format, Cellpose's own
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            described = (file.metadata() or {}).get("cellrepro", '{"architecture": "cellpose"}')
+            architecture = json.loads(described)["architecture"]
+            if architecture not in LEARNING_RATES:
+                raise ValueError(f"its architecture {architecture!r} is unknown")
+            return architecture
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{path} is not a whole weights file ({error}); expected a file saved by Cellpose or "
+            "by cellrepro; copy it again, it may be truncated"
+        ) from error
+
+
+def import_cellpose() -> None:
+    """Import Cellpose: its network module changes a switch (TF32), so before a mode is set."""
+    import cellpose.models  # noqa: F401
+
+
+def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -> Any:
+    """Build the network and load its weights; no generator of the process is moved.
+
+    Parameters
+    ----------
+    source : ModelSource
+        From `find_model`.
+    seed : int
+        Draws `tiny`'s initial weights; ignored when there are weights to load.
+    device : torch.device
+        Where the network ends up.
+    dtype : {"float32", "bfloat16"}
+        Of the weights.
+
+    Returns
+    -------
+    cellpose.vit.CPSAM
+
+    Raises
+    ------
+    BadInput
+        If the weights do not fit the network.
+    NotPossibleHere
+        If named weights are neither cached nor can be downloaded.
+    """
+    import torch
+
+    with generators_kept():
+        if source.architecture == TINY:
+            network = seeded_network(TINY, seed=seed)
+            if source.path is not None:
+                _load_into(network, source.path)
+        else:
+            network = _pretrained(source)
+        network.to(device)
+        network.dtype = getattr(torch, dtype)
+    return network
+
+
+def seeded_network(
+    encoder: str, *, seed: int, device: torch.device | str = "cpu", patch: int | None = None
+) -> Any:
+    """Build Cellpose's network around an encoder, with weights that a seed draws.
+
+    The weights are the same bytes on every machine; nothing is downloaded and no generator of
+    the process is moved. `tiny` trained from there finds cells; the large ones are for measuring.
+
+    Parameters
+    ----------
+    encoder : str
+        A name in `ENCODERS`; ``vit-l`` is Cellpose's own size, 300 million parameters.
+    seed : int
+        In [0, 2**32).
+    device : torch.device or str
+        Where the network ends up; the weights are drawn on the CPU.
+    patch : int, optional
+        Pixels along a token's edge, 4, 8 or 16, instead of the encoder's own.
+
+    Returns
+    -------
+    cellpose.vit.CPSAM
+        In float32.
+
+    Raises
+    ------
+    BadInput
+        If there is no such encoder, or the patch or the seed is none.
+    """
+    sizes = _sizes(encoder, patch)
+    check_seed(seed)
+    from cellpose.vit import CPSAM
+
+    with generators_kept():
+        with _encoder_in_place(sizes):
+            network = CPSAM(ps=sizes.patch)
+        _draw_weights(network, np.random.default_rng(seed), sizes)
+    return network.to(device)
+
+
+def _sizes(encoder: str, patch: int | None) -> Encoder:
+    if encoder not in ENCODERS:
+        raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
+    if patch is None:
+        return ENCODERS[encoder]
+    if patch not in _PATCHES:
+        raise BadInput(f"patch is {patch!r} pixels; expected 4, 8 or 16, which divide SAM's 16")
+    return dataclasses.replace(ENCODERS[encoder], patch=patch)
+
+
+@contextmanager
+def _encoder_in_place(sizes: Encoder) -> Iterator[None]:
+    """Let ``CPSAM()`` find an encoder of these sizes where it looks SAM's ViT-L up."""
+    import torch
+    from segment_anything import sam_model_registry
+    from segment_anything.modeling import ImageEncoderViT
+
+    def build_encoder(checkpoint: None = None) -> SimpleNamespace:
+        return SimpleNamespace(
+            image_encoder=ImageEncoderViT(
+                img_size=1024,
+                patch_size=16,
+                norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6),
+                use_rel_pos=True,
+                window_size=14,
+                global_attn_indexes=sizes.global_blocks,
+                embed_dim=sizes.width,
+                depth=sizes.depth,
+                num_heads=sizes.heads,
+                mlp_ratio=sizes.mlp_ratio,
+                out_chans=256,
+            )
+        )
+
+    builder = sam_model_registry["vit_l"]
+    sam_model_registry["vit_l"] = build_encoder
+    try:
+        yield
+    finally:
+        sam_model_registry["vit_l"] = builder
+
+
+def _draw_weights(network: Any, generator: np.random.Generator, sizes: Encoder) -> None:
+    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere.
+
+    What PyTorch starts at a constant stays there: norms, positions, and the tables of relative
+    positions at zero as in SAM. Zeros hide nothing from a measurement, since the gradients of the
+    tables pass through the same operations whatever they hold.
+    """
+    import torch
+
+    # Half the memory and time for 300 million numbers; tiny's draws are pinned in float64.
+    dtype = np.float64 if sizes.width == ENCODERS[TINY].width else np.float32
+    for module in network.modules():
+        if isinstance(module, torch.nn.Linear | torch.nn.Conv2d):
+            fan_in = module.weight[0].numel()
+            for parameter in (module.weight, module.bias):
+                if parameter is not None:
+                    drawn = generator.random(tuple(parameter.shape), dtype)
+                    drawn *= 2
+                    drawn -= 1
+                    drawn /= dtype(np.sqrt(fan_in))
+                    parameter.data = torch.from_numpy(drawn.astype(np.float32, copy=False))
+    if sizes.patch**2 < sizes.width:
+        return  # fewer patterns than numbers in a token: its patches stay as drawn
+    # CPSAM.forward reads the patch embedding's data, so it is never trained (4.2.1.1): noise
+    # would stay noise. An orthogonal basis keeps what is in the patch.
+    patch = network.encoder.patch_embed.proj
+    patch.weight.data = torch.from_numpy(_walsh_patches(sizes.width, sizes.patch))
+    patch.bias.data.zero_()
+
+
+def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
+    """Walsh functions of a patch, the smoothest first: exact in binary, so equal everywhere.
+
+    Returns
+    -------
+    ndarray of float32, shape (n_patterns, 3, size, size)
+        The same pattern for each of Cellpose's three channels, of which grey images fill one.
+    """
+    from scipy.linalg import hadamard
+
+    rows = hadamard(size)
+    by_sequency = rows[np.argsort((np.diff(rows, axis=1) != 0).sum(axis=1))]
+    order = sorted(((i, j) for i in range(size) for j in range(size)), key=lambda ij: (sum(ij), ij))
+    # Weighted by sequency, as a whitening filter: images hold most power in smooth patterns, and
+    # the layer norm behind the embedding would drown texture in brightness.
+    patterns = np.stack(
+        [(1 + i + j) * np.outer(by_sequency[i], by_sequency[j]) for i, j in order[:n_patterns]]
+    )
+    return np.repeat(patterns[:, None], 3, axis=1).astype(np.float32) / (2 * size)
+
+
+def _load_into(network: Any, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        network.load_state_dict(load_file(path), strict=True)
+    except (SafetensorError, RuntimeError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise BadInput(f"{path} does not fit the network {TINY!r}: {first_line}") from error
+
+
+def _pretrained(source: ModelSource) -> Any:
+    """Load through Cellpose, which downloads its named networks on first use."""
+    import http.client
+    import pickle
+    import urllib.error
+
+    import torch
+    from cellpose import models
+
+    wanted = str(source.path) if source.path is not None else source.label
+    try:
+        with _as_torch_file(source.path) as path:
+            model = models.CellposeModel(
+                pretrained_model=str(path or wanted),
+                device=torch.device("cpu"),
+                use_bfloat16=False,
+            )
+            _refuse_incomplete(model.net, model.pretrained_model, wanted)
+    except BadInput:
+        raise
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        ConnectionError,
+        TimeoutError,
+    ) as error:
+        raise NotPossibleHere(
+            f"the weights of {wanted!r} are not on this machine and cannot be downloaded "
+            f"({error}); download them elsewhere and put them into Cellpose's folder of models, "
+            "or name the file"
+        ) from error
+    except (
+        RuntimeError,
+        ValueError,
+        EOFError,
+        OSError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        pickle.UnpicklingError,
+    ) as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        cached = models.MODEL_DIR / source.label
+        remedy = f"; remove {cached} to have it downloaded again" if source.path is None else ""
+        raise BadInput(
+            f"Cellpose cannot load {wanted!r}: {first_line}; expected weights of a Cellpose 4 "
+            f"network, whole{remedy}"
+        ) from error
+    return model.net
+
+
+def _refuse_incomplete(network: Any, path: str, wanted: str) -> None:
+    """Refuse weights that lack a parameter: Cellpose leaves it at random (4.2.1.1, ``vit.py``)."""
+    import torch
+
+    held = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    names = {name.removeprefix("module.") for name in held}
+    fixed = {"diam_labels", "diam_mean"}  # not drawn; training sets the first
+    missing = [name for name in network.state_dict() if name not in names | fixed]
+    if missing:
+        raise BadInput(
+            f"{wanted!r} lacks {len(missing)} parameters of Cellpose's network, among them "
+            f"{missing[0]}, which Cellpose would fill with random numbers; expected weights of a "
+            "Cellpose 4 network, whole"
+        )
+
+
+@contextmanager
+def _as_torch_file(path: Path | None) -> Iterator[Path | None]:
+    """A weights file in the format Cellpose reads, converted for the block if need be."""
+    if path is None or zipfile.is_zipfile(path):
+        yield path
+        return
+    import tempfile
+
+    import torch
+    from safetensors.torch import load_file
+
+    with tempfile.TemporaryDirectory() as scratch:
+        converted = Path(scratch, "weights.pth")
+        torch.save(load_file(path), converted)
+        yield converted
+
+
+def save_weights(network: Any, path: Path, *, architecture: str) -> str:
+    """Write every parameter as float32 safetensors and return the file's SHA-256.
+
+    The file holds names, shapes and values and one word for the architecture: no device, no
+    time. Equal parameters give equal files.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        On any device, in any dtype.
+    path : Path
+        File to write.
+    architecture : str
+        ``tiny`` or ``cellpose``.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    tensors = {
+        name: tensor.detach().to("cpu", torch.float32).contiguous()
+        for name, tensor in sorted(network.state_dict().items())
+    }
+    save_file(tensors, path, metadata={"cellrepro": json.dumps({"architecture": architecture})})
+    return file_digest(path)

@@ -1,0 +1,302 @@
+"""Seconds of single training steps: Cellpose's own ``train_seg`` and the lab's loop, in turns.
+
+Both fetch every batch through Cellpose's ``_get_batch``. Watching that one function gives the time
+from one step's start to the next one's, the same way for both, and leaves out what is no step:
+preparing images and flows before, writing the weights behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from cellrepro.determinism.alerts import alert_in
+from cellrepro.determinism.modes import mode_in_force
+from cellrepro.determinism.seeding import generators_kept, seed_everything
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
+from cellrepro.model.training import WEIGHT_DECAY, Loop, none_trainable, trainable
+
+VARIANTS = {
+    "plain": "cellpose.train.train_seg as it is",
+    "fast": "the lab's loop, mode fast",
+    "warn": "the lab's loop, mode warn",
+    "strict": "the lab's loop, mode strict",
+    "others": "train_seg with PyTorch's switches all on, memory filled, no substitutes",
+    "strict-float32": "the lab's loop, mode strict, products of float32 not rounded to TF32",
+}
+"""The ways of training that are timed. All but the last one round products on CUDA to TF32,
+because importing Cellpose 4.2.1.1 allows that: precision has a price of its own."""
+
+_LEARNING_RATE = 1e-5  # time does not depend on it
+
+_LARGE_STEP = 3.3e12
+"""Of multiplications and additions, a training step of Cellpose's own network takes the time: half
+as many again as it has (305 million parameters over 1,024 patches of a crop and 24 blocks of
+attention, once forward and twice backward), as a step of ViT-B took once on busy cores."""
+
+
+def seconds_of_a_large_step() -> float:
+    """About how long a training step of Cellpose's own network takes on this machine's processor.
+
+    From the speed of products of matrices, which are most of such a step; nothing is loaded.
+    """
+    import numpy as np
+
+    a = np.ones((1024, 1024), np.float32)
+    fastest = np.inf
+    for _ in range(8):
+        started = time.perf_counter()
+        a @ a
+        fastest = min(fastest, time.perf_counter() - started)
+    return float(_LARGE_STEP / (2 * 1024**3) * fastest)
+
+
+class SideBySide:
+    """One network, the same steps, trained in several ways in turns.
+
+    Every run starts from the same weights and generators, draws the same batches and leaves the
+    network as it found it.
+
+    Parameters
+    ----------
+    network : cellpose.vit.CPSAM
+        In float32, on the device to train on.
+    images : sequence of LabelledImage
+        Such as Cellpose trains on, see `cellrepro.model.training.trainable`; their flows are
+        computed once, here.
+    steps : int
+        Timed in each run, after one that is not: it sets the optimizer's memory up.
+    variants : sequence of str
+        Names in `VARIANTS`, ``plain`` among them.
+    seed : int
+        Of order, augmentation and layer drop.
+    batch_size : int
+
+    Attributes
+    ----------
+    notes : list of str
+        What a reader of the times has to know.
+
+    Raises
+    ------
+    BadInput
+        If a variant is unknown, ``plain`` is missing, a number is below 1, or no image can be
+        trained on.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        images: Sequence[LabelledImage],
+        *,
+        steps: int,
+        variants: Sequence[str],
+        seed: int = 0,
+        batch_size: int = 1,
+    ) -> None:
+        check_variants(variants)
+        for name, number in (("steps", steps), ("batch_size", batch_size)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise BadInput(f"{name} is {number!r}; expected a whole number, 1 or more")
+        self._network, self._steps, self._variants = network, steps, tuple(variants)
+        self._seed, self._batch_size = seed, batch_size
+        # One step untimed, `steps` timed, and the start of one more, which ends the last.
+        self._draws = -(-(steps + 2) // 2) * batch_size
+        self._images = with_flows(images, network.device)
+        self._start = {name: t.detach().clone() for name, t in network.state_dict().items()}
+        self._rounds_done, self._others_only_warns = 0, False
+        self.notes: list[str] = []
+
+    def round(self) -> dict[str, list[float]]:
+        """Train once in every way, each round beginning with the next one.
+
+        Returns
+        -------
+        dict of str to list of float
+            Seconds of each timed step.
+        """
+        if self._rounds_done == 0:
+            self._run("plain")  # kernels are chosen and libraries loaded once in a process
+        shift = self._rounds_done % len(self._variants)
+        self._rounds_done += 1
+        order = self._variants[shift:] + self._variants[:shift]
+        seconds = {name: self._run(name) for name in order}
+        return {name: seconds[name] for name in self._variants}
+
+    def _run(self, variant: str) -> list[float]:
+        try:
+            return self._timed(variant)
+        except RuntimeError as error:
+            alert = alert_in(str(error))
+            if variant != "others" or alert is None:
+                raise
+            self._others_only_warns = True
+            self.notes.append(
+                "others: PyTorch's switch stops at an operation without a deterministic "
+                f"implementation ({alert}), so it only warns here"
+            )
+            return self._timed(variant)
+
+    def _timed(self, variant: str) -> list[float]:
+        self._put_back()
+        train: Callable[[], None] = (
+            self._as_cellpose if variant in ("plain", "others") else self._as_lab
+        )
+        with generators_kept(), self._switches(variant):
+            seed_everything(self._seed)
+            with _batches_watched(self._steps + 2) as times:
+                train()
+        self._put_back()
+        if len(times) != self._steps + 2:
+            raise RuntimeError(
+                f"{variant} fetched {len(times)} batches through cellpose.train._get_batch, "
+                f"expected {self._steps + 2}: this Cellpose trains in another way"
+            )
+        return [end - start for start, end in itertools.pairwise(times[1:])]
+
+    def _as_cellpose(self) -> None:
+        from cellpose.train import train_seg
+
+        with tempfile.TemporaryDirectory() as scratch:
+            train_seg(
+                self._network,
+                train_data=[image.image for image in self._images],
+                train_labels=[image.masks for image in self._images],
+                channel_axis=-1,
+                batch_size=self._batch_size,
+                learning_rate=_LEARNING_RATE,
+                n_epochs=2,
+                weight_decay=WEIGHT_DECAY,
+                save_path=scratch,
+                nimg_per_epoch=self._draws,
+                model_name="timed",
+            )
+
+    def _as_lab(self) -> None:
+        loop = Loop(
+            self._network,
+            self._images,
+            (),
+            n_epochs=2,
+            learning_rate=_LEARNING_RATE,
+            batch_size=self._batch_size,
+            images_per_epoch=self._draws,
+        )
+        while not loop.finished:
+            loop.step()
+
+    @contextmanager
+    def _switches(self, variant: str) -> Iterator[None]:
+        mode = variant.partition("-")[0]
+        with ExitStack() as stack:
+            tf32 = not variant.endswith("-float32")
+            # The outer mode gives every switch back, those that `others` sets too.
+            stack.enter_context(
+                mode_in_force(
+                    mode if mode in ("warn", "strict") else "fast",
+                    tf32=tf32,
+                    device=self._network.device.type,
+                )
+            )
+            if variant == "others":
+                _set_as_others_do(only_warn=self._others_only_warns)
+            yield
+
+    def _put_back(self) -> None:
+        self._network.load_state_dict(self._start)
+        for parameter in self._network.parameters():
+            parameter.grad = None
+
+
+def check_variants(variants: Sequence[str]) -> None:
+    """Raise `BadInput` unless these are variants and ``plain`` is one of them."""
+    unknown = [name for name in variants if name not in VARIANTS]
+    if isinstance(variants, str) or unknown or "plain" not in variants:
+        raise BadInput(
+            f"variants is {variants!r}; expected names out of {', '.join(VARIANTS)}, plain among "
+            "them: the others are compared with it"
+        )
+    if len(set(variants)) != len(variants):
+        raise BadInput(f"variants is {variants!r}, which names one of them twice")
+
+
+def _set_as_others_do(*, only_warn: bool) -> None:
+    """What PyTorch's page on reproducibility says, and nothing else."""
+    import torch
+    import torch.utils.deterministic as memory
+
+    torch.use_deterministic_algorithms(True, warn_only=only_warn)
+    torch.backends.cudnn.deterministic = True
+    memory.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+
+
+def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledImage]:
+    """Images with their flows, so that no training computes them again.
+
+    Parameters
+    ----------
+    images : sequence of LabelledImage
+        Those that are not `trainable` are left out, as Cellpose leaves them out.
+    device : torch.device
+        Where flows are computed.
+
+    Returns
+    -------
+    list of LabelledImage
+        In the place of masks float32 planes, shape (4, Y, X): labels, cell probability, flow along
+        Y, flow along X. Given four planes, Cellpose 4.2.1.1 computes none (``dynamics.py``).
+
+    Raises
+    ------
+    BadInput
+        If none is left.
+    """
+    from cellpose.dynamics import labels_to_flows
+
+    usable = [image for image in images if trainable(image)]
+    if not usable:
+        raise BadInput(none_trainable(images))
+    masks = [image.masks.copy() for image in usable if image.masks is not None]
+    flows = labels_to_flows(masks, device=device)
+    return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
+
+
+class _Enough(Exception):
+    """The last step has been timed."""
+
+
+@contextmanager
+def _batches_watched(n_batches: int) -> Iterator[list[float]]:
+    """The time at which each batch is fetched; the block ends with the last of them."""
+    from cellpose import train
+
+    original, times = train._get_batch, []
+
+    def get_batch(*arguments: Any, **options: Any) -> Any:
+        _synchronise()
+        times.append(time.perf_counter())
+        if len(times) == n_batches:
+            raise _Enough
+        return original(*arguments, **options)
+
+    train._get_batch = get_batch
+    try:
+        yield times
+    except _Enough:
+        pass
+    finally:
+        train._get_batch = original
+
+
+def _synchronise() -> None:
+    """Wait until the device has done what it was given."""
+    import torch
+
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()

@@ -1,0 +1,441 @@
+"""Training as ``cellpose.train.train_seg`` trains, step by step and with a data seed.
+
+The loop is the project's own because Cellpose's can neither be watched nor be given a seed for
+order and augmentation; batches, augmentation, loss and preprocessing are Cellpose's functions.
+With ``data_seed="cellpose"`` it gives the same bits as ``train_seg`` of Cellpose 4.2.1.1, which a
+test holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from cellrepro.determinism.seeding import generators_kept
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
+
+if TYPE_CHECKING:
+    from cellrepro.trace.training_steps import Watch
+
+WEIGHT_DECAY = 0.1
+MIN_TRAIN_MASKS = 5
+_CROP = 256  # pixels; fixed for CPSAM
+_SCALE_RANGE = 0.5
+_TEST_SEED = 42
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch as it ended.
+
+    Attributes
+    ----------
+    index : int
+        From 0.
+    learning_rate : float
+        In force during the whole epoch.
+    train_loss : float
+        Mean over the images drawn.
+    test_loss : float or None
+        None where Cellpose's schedule evaluates nothing.
+    """
+
+    index: int
+    learning_rate: float
+    train_loss: float
+    test_loss: float | None
+
+
+@dataclass
+class Training:
+    """What training did: its epochs, its steps, and how many images it had to leave out."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    n_steps: int = 0
+    n_removed: int = 0
+
+
+def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
+    """The learning rate of every epoch, by the schedule of ``cellpose.train.train_seg``.
+
+    It rises from 0 over ten epochs, so a single epoch changes nothing; from 100 epochs on the
+    last 50 (from 301 on the last 100) are halved in ten stages.
+
+    Parameters
+    ----------
+    n_epochs : int
+    learning_rate : float
+
+    Returns
+    -------
+    ndarray of float64, shape (n_epochs,)
+
+    Examples
+    --------
+    >>> learning_rates(3, 0.9)
+    array([0. , 0.1, 0.2])
+    """
+    rates = np.linspace(0, learning_rate, 10)
+    rates = np.append(rates, learning_rate * np.ones(max(0, n_epochs - 10)))
+    if n_epochs > 300:
+        stages, length = rates[:-100], 10
+    elif n_epochs > 99:
+        stages, length = rates[:-50], 5
+    else:
+        return rates[:n_epochs]
+    for _ in range(10):
+        stages = np.append(stages, stages[-1] / 2 * np.ones(length))
+    return stages[:n_epochs]
+
+
+def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
+    """Why a training would leave every weight as it is, or none if it would not.
+
+    Examples
+    --------
+    >>> print(trains_nothing(12, 0.001))
+    None
+    """
+    if learning_rates(n_epochs, learning_rate).any():
+        return None
+    if n_epochs == 0:
+        return "0 epochs train nothing"
+    if learning_rate == 0:
+        return "a learning rate of 0 trains nothing"
+    return (
+        f"{n_epochs} epoch trains nothing: Cellpose's learning rate rises from 0 at the first "
+        "epoch, so the weights stay as they were; ask for 2 epochs or more (10 reach the full rate)"
+    )
+
+
+def train(
+    network: Any,
+    train_images: Sequence[LabelledImage],
+    test_images: Sequence[LabelledImage],
+    **options: Any,
+) -> Training:
+    """Train a network in place; the parameters are those of `Loop`.
+
+    Returns
+    -------
+    Training
+
+    Raises
+    ------
+    BadInput
+        If no training image has enough masks.
+    """
+    loop = Loop(network, train_images, test_images, **options)
+    while not loop.finished:
+        loop.step()
+    return loop.training
+
+
+class Loop:
+    """A training that is walked step by step.
+
+    Parameters
+    ----------
+    network : cellpose.vit.CPSAM
+        On the device to train on; trained in float32, whatever its dtype, and left in it.
+    train_images, test_images : sequence of LabelledImage
+        With masks. Images with fewer than `MIN_TRAIN_MASKS` masks are left out of training, as
+        Cellpose does; the test images only give test losses, at epochs 5, 0, 10, 20, …
+    n_epochs : int
+    learning_rate : float
+        The peak; see `learning_rates`.
+    batch_size : int
+    images_per_epoch : int or None
+        Draws with replacement per epoch; none takes every image once.
+    data_seed : int or "cellpose"
+        Order, crop and augmentation follow it. "cellpose" repeats Cellpose's own seeding, by
+        epoch number, so that no seed of the user's changes them.
+    on_epoch : callable
+        Called after each epoch with the generators kept.
+    watch : Watch, optional
+        Told of every step as it goes, see `cellrepro.trace.training_steps`.
+
+    Attributes
+    ----------
+    training : Training
+        What has been done so far.
+    n_steps : int
+        How many steps there are in all.
+    prepared : dict of str to ndarray
+        ``NAME normalised``: float32, shape (C, Y, X), as it is augmented; ``NAME flows``:
+        float32, shape (4, Y, X), labels, cell or not, and flows in y and x.
+    optimizer : torch.optim.AdamW
+
+    Raises
+    ------
+    BadInput
+        If no training image has enough masks.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        train_images: Sequence[LabelledImage],
+        test_images: Sequence[LabelledImage],
+        *,
+        n_epochs: int,
+        learning_rate: float,
+        batch_size: int = 1,
+        images_per_epoch: int | None = None,
+        data_seed: int | Literal["cellpose"] = "cellpose",
+        on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+        watch: Watch | None = None,
+    ) -> None:
+        import torch
+
+        from cellrepro.trace.training_steps import Watch
+
+        network.dtype = torch.float32
+        self._network, self._batch_size = network, batch_size
+        self._images, self._labels, self._test, self._test_labels, n_removed = _prepare(
+            network, train_images, test_images
+        )
+        self._names = [image.name for image in train_images if trainable(image)]
+        self._n_draws = len(self._images) if images_per_epoch is None else images_per_epoch
+        self._watch = Watch() if watch is None else watch
+        self.optimizer = torch.optim.AdamW(
+            network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY
+        )
+        self._rates = learning_rates(n_epochs, learning_rate)
+        self._data_seed, self._on_epoch = data_seed, on_epoch
+        self._order, self._position, self._total = np.empty(0, int), 0, 0.0
+        self.training = Training(n_removed=n_removed)
+        self.n_steps = n_epochs * -(-self._n_draws // batch_size)
+
+    @property
+    def prepared(self) -> dict[str, np.ndarray]:
+        """The training images as they are augmented, and their flows."""
+        both = zip(self._names, self._images, self._labels, strict=True)
+        return {
+            name: array
+            for image, pixels, flows in both
+            for name, array in ((f"{image} normalised", pixels), (f"{image} flows", flows))
+        }
+
+    @property
+    def at_epoch_start(self) -> bool:
+        """Whether the next step is the first of its epoch."""
+        return self._position == 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether every epoch is done."""
+        return len(self.training.epochs) == len(self._rates)
+
+    def step(self) -> float:
+        """Do the next step, forward, backward and update, and return its loss.
+
+        Raises
+        ------
+        BadInput
+            If training is finished.
+        """
+        if self.finished:
+            raise BadInput(
+                f"all {self.training.n_steps} steps are done; ask for more epochs or more images "
+                "an epoch"
+            )
+        with self._watch.step(self.training.n_steps, len(self.training.epochs)):
+            if self._position == 0:
+                self._start_epoch()
+            indices = self._order[self._position : self._position + self._batch_size]
+            loss, n = self._loss(indices, self._images, self._labels, watch=self._watch)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self._watch.backward(self._network)
+            self.optimizer.step()
+            self._watch.updated(self._network, self.optimizer)
+            value = loss.item()
+        self.training.n_steps += 1
+        self._total += value * n
+        self._position += self._batch_size
+        if self._position >= self._n_draws:
+            self._end_epoch()
+        return value
+
+    def state(self) -> dict[str, Any]:
+        """Where the training stands, apart from the network's weights and the generators.
+
+        Returns
+        -------
+        dict
+            ``loop``, plain values, and ``optimizer``, its ``state_dict``: the next step writes
+            into its tensors, so who wants to come back to it in memory keeps a copy.
+        """
+        return {
+            "loop": {
+                "epochs": [asdict(epoch) for epoch in self.training.epochs],
+                "n_steps": self.training.n_steps,
+                "order": [int(index) for index in self._order],
+                "position": self._position,
+                "total": self._total,
+            },
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state` was taken; weights and generators are restored by others."""
+        loop = state["loop"]
+        self.training.epochs = [Epoch(**epoch) for epoch in loop["epochs"]]
+        self.training.n_steps = loop["n_steps"]
+        self._order = np.array(loop["order"], int)
+        self._position, self._total = loop["position"], loop["total"]
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._network.train()
+
+    def _start_epoch(self) -> None:
+        index = len(self.training.epochs)
+        n_images = len(self._images)
+        np.random.seed(_epoch_seed(self._data_seed, index))
+        if self._n_draws == n_images:
+            self._order = np.random.permutation(np.arange(0, n_images))
+        else:
+            probabilities = np.ones(n_images) / n_images
+            self._order = np.random.choice(
+                np.arange(0, n_images), size=(self._n_draws,), p=probabilities
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rates[index]
+        self._network.train()
+        self._total = 0.0
+
+    def _end_epoch(self) -> None:
+        index = len(self.training.epochs)
+        evaluated = bool(self._test) and (index == 5 or index % 10 == 0)
+        epoch = Epoch(
+            index,
+            float(self._rates[index]),
+            self._total / self._n_draws,
+            self._test_loss() if evaluated else None,
+        )
+        self.training.epochs.append(epoch)
+        self._position = 0
+        with generators_kept():
+            self._on_epoch(epoch)
+
+    def _loss(
+        self, indices: np.ndarray, data: list, targets: list, *, watch: Watch | None = None
+    ) -> tuple[Any, int]:
+        from cellpose.train import _get_batch, _loss_fn_seg
+        from cellpose.transforms import random_rotate_and_resize
+
+        batch, flows = _get_batch(indices, data=data, labels=targets)
+        crops = None if watch is None else _crops(batch)
+        x, y = random_rotate_and_resize(
+            batch,
+            lbls=flows,
+            rescale=np.ones(len(indices), "float32"),
+            bsize=_CROP,
+            scale_range=_SCALE_RANGE,
+            device=self._network.device,
+        )[:2]
+        if watch is not None and crops is not None:
+            watch.batch([self._names[index] for index in indices], crops, x, y)
+        output = self._network(x)[0]
+        loss = _loss_fn_seg(y, output, self._network.device)
+        if watch is not None:
+            watch.forward(output)
+            watch.loss(loss)
+        return loss, len(x)
+
+    def _test_loss(self) -> float:
+        import torch
+
+        total = 0.0
+        with torch.no_grad(), generators_kept():
+            np.random.seed(_TEST_SEED)
+            self._network.eval()
+            order = np.random.permutation(np.arange(0, len(self._test)))
+            for start in range(0, len(order), self._batch_size):
+                loss, n = self._loss(
+                    order[start : start + self._batch_size], self._test, self._test_labels
+                )
+                total += loss.item() * n
+        return total / len(self._test)
+
+
+def _crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """What Cellpose's augmentation is about to draw for each image, without drawing it.
+
+    ``random_rotate_and_resize`` (4.2.1.1) takes five numbers an image from NumPy's global
+    generator: scale, angle, flip, and where the crop lies in y and x.
+    """
+    ahead = np.random.RandomState()
+    ahead.set_state(np.random.get_state())
+    crops = []
+    for image in batch:
+        scale = (1 - _SCALE_RANGE / 2) + _SCALE_RANGE * ahead.rand()
+        angle = 360 * ahead.rand() - 180
+        flipped = bool(ahead.rand() > 0.5)
+        room = [max(0.0, n * scale - _CROP) for n in image.shape[-2:]]
+        y, x = (float(size * (part - 0.5)) for size, part in zip(room, ahead.rand(2), strict=True))
+        crops.append({"scale": scale, "degrees": angle, "flipped": flipped, "y": y, "x": x})
+    return crops
+
+
+def _prepare(
+    network: Any, train_images: Sequence[LabelledImage], test_images: Sequence[LabelledImage]
+) -> tuple[list, list, list, list, int]:
+    """Normalised images and their flows, by Cellpose's own preprocessing."""
+    import torch
+    from cellpose import models
+    from cellpose.train import _process_train_test
+
+    if not any(map(trainable, train_images)):
+        raise BadInput(none_trainable(train_images))
+    out = _process_train_test(
+        train_data=[image.image for image in train_images],
+        train_labels=_copies_of_masks(train_images),
+        test_data=[image.image for image in test_images] or None,
+        test_labels=_copies_of_masks(test_images) or None,
+        min_train_masks=MIN_TRAIN_MASKS,
+        # A copy: Cellpose would write into the defaults that every later call reads.
+        normalize_params={**models.normalize_default, "normalize": True},
+        channel_axis=-1,
+        device=network.device,
+    )
+    images, labels, _, _, _, diameters, test, test_labels, *_ = out
+    network.diam_labels.data = torch.Tensor([diameters.mean()]).to(network.device)
+    return images, labels, test or [], test_labels or [], len(train_images) - len(images)
+
+
+def _copies_of_masks(images: Sequence[LabelledImage]) -> list[np.ndarray]:
+    """Masks for Cellpose, which renumbers them in place (4.2.1.1, ``dynamics.py``)."""
+    return [image.masks.copy() for image in images if image.masks is not None]
+
+
+def trainable(image: LabelledImage) -> bool:
+    """Whether Cellpose trains on an image: `MIN_TRAIN_MASKS` masks or more, as it counts them.
+
+    It leaves the lowest label out as the background, also where there is none (4.2.1.1,
+    ``utils.diameters``, which ``train._process_train_test`` asks).
+    """
+    if image.masks is None:
+        return False
+    labels = image.masks if image.masks.ndim == 2 else image.masks[0]  # beside its flows
+    return len(np.unique(labels)) - 1 >= MIN_TRAIN_MASKS
+
+
+def none_trainable(images: Sequence[LabelledImage]) -> str:
+    """Why nothing can be trained on images of which none is `trainable`."""
+    return (
+        f"none of the {len(images)} training images has {MIN_TRAIN_MASKS} masks or more, the least "
+        "Cellpose trains on (in an image without background it does not count the lowest label); "
+        "add images, or label more of their cells"
+    )
+
+
+def _epoch_seed(data_seed: int | Literal["cellpose"], epoch: int) -> int:
+    """Cellpose reseeds NumPy with the epoch's number; a data seed spreads over all seeds."""
+    if data_seed == "cellpose":
+        return epoch
+    return int(np.random.SeedSequence([data_seed, epoch]).generate_state(1)[0])

@@ -1,1 +1,0 @@
-"""What happened: digests, host, specs, the store."""

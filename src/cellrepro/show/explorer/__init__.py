@@ -1,0 +1,1 @@
+"""The interactive explorer of two runs."""

@@ -1,0 +1,1 @@
+"""What happened, kept: specs, manifests, digests, ledgers, checkpoints."""

@@ -1,0 +1,330 @@
+"""Checkpoints of a training: everything that its next step depends on, without pickle.
+
+A checkpoint is a folder of two files, ``state.safetensors`` (weights and the optimizer's tensors)
+and ``state.json`` (the rest). It appears whole or not at all, and is refused where it belongs to
+something else than what it is asked to continue.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cellrepro.determinism import seeding
+from cellrepro.errors import BadInput
+from cellrepro.store.digests import file_digest
+from cellrepro.store.numeric import NumericClass, differs
+
+FORMAT = 1
+STATE, PLAIN = "state.safetensors", "state.json"
+_PREFIX = "epoch-"
+_NETWORK, _OPTIMIZER = "network", "optimizer"
+NETWORK = f"{_NETWORK}/"
+"""How the names of the network's tensors begin in `STATE`."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a checkpoint belongs to.
+
+    Attributes
+    ----------
+    spec : dict
+        What was asked for, as plain values; digests of data and model among it.
+    repeat : int
+    numeric_class : dict
+        ``name`` and ``probes`` of the machine, see `cellrepro.store.numeric`.
+    initial_weights : str
+        SHA-256 of the weights the training started from.
+    """
+
+    spec: dict[str, Any]
+    repeat: int
+    numeric_class: dict[str, Any]
+    initial_weights: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk, its plain part read.
+
+    Attributes
+    ----------
+    folder : Path
+    origin : Origin
+    epoch, step : int
+        Epochs and steps done.
+    loop : dict
+        The loop's own position, plain values.
+    generators : dict
+        As `cellrepro.determinism.seeding.capture` gives them.
+    n_rows : dict of str to int
+        Rows of each of the run's ledgers up to here, by file name.
+    state : str
+        SHA-256 of the tensors' file, as it was written.
+    """
+
+    folder: Path
+    origin: Origin
+    epoch: int
+    step: int
+    loop: dict[str, Any]
+    groups: list[dict[str, Any]]
+    generators: dict[str, Any]
+    n_rows: dict[str, int]
+    state: str
+
+    def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The network's state dict and the optimizer's, on the processor.
+
+        Raises
+        ------
+        BadInput
+            If the file is damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        path = self.folder / STATE
+        try:
+            # Copies: the file's own memory is aligned otherwise than PyTorch's.
+            held = {name: tensor.clone() for name, tensor in load_file(path).items()}
+        except (OSError, SafetensorError) as error:
+            raise BadInput(f"{path} cannot be read ({error}); {START_ANEW}") from error
+        network: dict[str, Any] = {}
+        states: dict[int, dict[str, Any]] = {}
+        for name, tensor in held.items():
+            kind, _, rest = name.partition("/")
+            if kind == _NETWORK:
+                network[rest] = tensor
+            else:
+                index, _, key = rest.partition("/")
+                states.setdefault(int(index), {})[key] = tensor
+        groups = [
+            {key: tuple(value) if key == "betas" else value for key, value in group.items()}
+            for group in self.groups
+        ]
+        return network, {"state": states, "param_groups": groups}
+
+
+START_ANEW = "remove that folder and train without --resume"
+
+
+def save(
+    parent: Path,
+    *,
+    origin: Origin,
+    network: Any,
+    loop_state: Mapping[str, Any],
+    n_rows: Mapping[str, int],
+) -> Path:
+    """Write a checkpoint below a folder and return its own, ``epoch-0003``.
+
+    Parameters
+    ----------
+    parent : Path
+        Made if need be.
+    origin : Origin
+    network : torch.nn.Module
+    loop_state : mapping
+        ``loop``, plain values with ``epochs`` and ``n_steps``, and ``optimizer``, a state dict.
+    n_rows : mapping of str to int
+        Rows of each of the run's ledgers so far, by file name.
+    """
+    from safetensors.torch import save_file
+
+    loop, optimizer = loop_state["loop"], loop_state["optimizer"]
+    tensors = {f"{_NETWORK}/{name}": tensor for name, tensor in network.state_dict().items()}
+    for index, state in optimizer["state"].items():
+        for key, value in state.items():
+            tensors[f"{_OPTIMIZER}/{index}/{key}"] = value
+    epoch = len(loop["epochs"])
+    folder = parent / f"{_PREFIX}{epoch:05d}"
+    scratch = parent / f".{folder.name}.part"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    save_file(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        scratch / STATE,
+    )
+    plain = {
+        "format": FORMAT,
+        "origin": vars(origin),
+        "epoch": epoch,
+        "step": loop["n_steps"],
+        "loop": loop,
+        "groups": [
+            {key: _plain(value) for key, value in group.items()}
+            for group in optimizer["param_groups"]
+        ],
+        "generators": seeding.capture(),
+        "n_rows": dict(n_rows),
+        "state": file_digest(scratch / STATE),
+    }
+    (scratch / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
+    for name in (STATE, PLAIN):
+        _to_disk(scratch / name)
+    shutil.rmtree(folder, ignore_errors=True)
+    scratch.rename(folder)
+    return folder
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON carries it; NumPy's numbers become Python's, which have the same bits."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(folder: Path) -> Checkpoint:
+    """Read a checkpoint and check that its tensors are those it was written with.
+
+    Raises
+    ------
+    BadInput
+        If it is missing, damaged, or of another format.
+    """
+    found = read_plain(folder)
+    refuse_changed(found)
+    return found
+
+
+def read_plain(folder: Path) -> Checkpoint:
+    """Read a checkpoint's plain part alone: which step it is of is known before gigabytes are read.
+
+    Raises
+    ------
+    BadInput
+        If it is missing, damaged, or of another format.
+    """
+    path = Path(folder) / PLAIN
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        if plain["format"] != FORMAT:
+            raise BadInput(
+                f"{path} has the format {plain['format']!r}; this version reads {FORMAT}; "
+                f"{START_ANEW}"
+            )
+        return Checkpoint(
+            folder=Path(folder),
+            origin=Origin(**plain["origin"]),
+            epoch=plain["epoch"],
+            step=plain["step"],
+            loop=plain["loop"],
+            groups=plain["groups"],
+            generators=plain["generators"],
+            n_rows=plain["n_rows"],
+            state=plain["state"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{folder} is no whole checkpoint ({error}); {START_ANEW}") from error
+
+
+def refuse_changed(found: Checkpoint) -> None:
+    """Raise unless a checkpoint's tensors are those it was written with.
+
+    Raises
+    ------
+    BadInput
+        If their file is missing, or holds other bytes.
+    """
+    path = found.folder / STATE
+    try:
+        digest = file_digest(path)
+    except OSError as error:
+        raise BadInput(f"{found.folder} is no whole checkpoint ({error}); {START_ANEW}") from error
+    if digest != found.state:
+        raise BadInput(
+            f"{path} changed since it was written: its SHA-256 is {digest[:12]}…, "
+            f"not {found.state[:12]}…; {START_ANEW}"
+        )
+
+
+def folders(parent: Path) -> list[Path]:
+    """The checkpoints below a folder, the earliest first."""
+    if not parent.is_dir():
+        return []
+    return sorted(item for item in parent.iterdir() if item.name.startswith(_PREFIX))
+
+
+def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None, tuple[str, ...]]:
+    """The last checkpoint below a folder, or the last at or before a step.
+
+    Returns
+    -------
+    checkpoint : Checkpoint or None
+        None if there is none that can be used.
+    passed_over : tuple of str
+        What is wrong with those that come after it and would have been nearer.
+    """
+    problems: list[str] = []
+    for folder in reversed(folders(parent)):
+        try:
+            found = read_plain(folder)
+            if step is not None and found.step > step:
+                problems = []  # what comes after this one is past the step, too
+                continue
+            refuse_changed(found)
+        except BadInput as error:
+            problems.append(str(error).removesuffix(f"; {START_ANEW}"))
+            continue
+        return found, tuple(problems)
+    return None, tuple(problems)
+
+
+def keep_last(parent: Path) -> None:
+    """Remove all checkpoints below a folder but the last."""
+    for old in folders(parent)[:-1]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
+    """Raise unless a checkpoint belongs to what is wanted.
+
+    Raises
+    ------
+    BadInput
+        With every field in which they differ: of the spec, the data set, the model, the repeat,
+        the initial weights, or the machine's numeric class.
+    """
+    problems = differences(checkpoint.origin, wanted)
+    if problems:
+        raise BadInput(
+            f"the checkpoint {checkpoint.folder} belongs to another training: "
+            f"{'; '.join(problems)}; train without --resume to start anew, or ask for what it "
+            "belongs to"
+        )
+
+
+def differences(held: Origin, wanted: Origin) -> list[str]:
+    """In what two origins differ, in words; empty where they are the same."""
+    problems = [
+        f"{name} is {held.spec.get(name)!r} there and {wanted.spec.get(name)!r} here"
+        for name in {**held.spec, **wanted.spec}
+        if held.spec.get(name) != wanted.spec.get(name)
+    ]
+    if held.repeat != wanted.repeat:
+        problems.append(f"it is repeat {held.repeat}, not {wanted.repeat}")
+    if held.initial_weights != wanted.initial_weights:
+        problems.append(
+            f"it started from the weights {held.initial_weights[:12]}…, here they are "
+            f"{wanted.initial_weights[:12]}…"
+        )
+    probes = differs(NumericClass(**held.numeric_class), NumericClass(**wanted.numeric_class))
+    if probes:
+        problems.append(
+            f"this machine computes other bits (numeric class {wanted.numeric_class['name']}, "
+            f"there {held.numeric_class['name']}; {', '.join(probes[:6])})"
+        )
+    return problems

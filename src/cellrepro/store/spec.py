@@ -1,0 +1,152 @@
+"""What was asked for, and the key that names it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from cellrepro.determinism.modes import check_mode
+from cellrepro.determinism.profiles import added_later, device_kind
+from cellrepro.determinism.seeding import check_seed
+from cellrepro.errors import BadInput
+from cellrepro.store.digests import value_digest
+
+KEY_LENGTH = 16
+"""Hex digits of a key: 64 bits, no accidental collision below a billion specs."""
+
+PARAMETERS = (
+    "model",
+    "seed",
+    "data_seed",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "images_per_epoch",
+    "profile",
+    "mode",
+    "ledger",
+)
+"""What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+_FIRST_FIELDS = frozenset(
+    (*PARAMETERS, "task", "data", "data_digest", "model_digest", "profile_settings")
+)
+"""They always enter the key; a field that came later does where it differs from its default."""
+
+
+class Spec(BaseModel):
+    """What was asked for, completely: the same spec gives the same key on every machine.
+
+    Data count by their content and their name, weights by their content alone, a device by its
+    kind; where things lie, and which of several GPUs it was, is not part of it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: Literal["train", "segment"] = "train"
+    data: str
+    """The folder's name, for people; `data_digest` says what is in it."""
+    data_digest: Digest
+    model: str
+    """``tiny``, a Cellpose model name, a file's name, or a stored run; with a digest beside it
+    only a name for people."""
+    model_digest: Digest | None = None
+    """SHA-256 of the weights file; none where the weights follow from the seed."""
+    seed: Annotated[int, AfterValidator(check_seed)] = 0
+    data_seed: int | Literal["cellpose"] = "cellpose"
+    epochs: int = Field(default=0, ge=0, le=100_000)
+    batch_size: int = Field(default=1, ge=1, le=4096)
+    learning_rate: float = Field(default=0.0, ge=0)
+    images_per_epoch: int | None = Field(default=None, ge=1)
+    """Draws per epoch; none takes every image once, as Cellpose does by default."""
+    profile: str
+    profile_settings: dict[str, Any]
+    mode: Annotated[str, AfterValidator(check_mode)] = "strict"
+    ledger: Literal["off", "steps", "ops"] = "off"
+    """What is written down as it goes: nothing, every step, every operation too."""
+    loose: str | None = None
+    """The one operation left loose in mode ``strict``, to see what it does to the cells."""
+
+    @field_validator("profile_settings")
+    @classmethod
+    def _kind_of_device(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return value if "device" not in value else value | {"device": device_kind(value["device"])}
+
+    @field_validator("data_seed")
+    @classmethod
+    def _data_seed_in_range(cls, value: int | str) -> int | str:
+        return value if value == "cellpose" else check_seed(value, name="data_seed")  # type: ignore[arg-type]
+
+    @field_validator("learning_rate")
+    @classmethod
+    def _learning_rate_finite(cls, value: float) -> float:
+        if not math.isfinite(value):
+            raise ValueError(f"learning_rate is {value}; expected a finite number")
+        return value
+
+    @field_validator("loose")
+    @classmethod
+    def _loose_in_strict(cls, value: str | None, info: ValidationInfo) -> str | None:
+        mode = info.data.get("mode")
+        if value is not None and mode != "strict":
+            raise ValueError(
+                f"one operation is left loose while all others are fixed: expected mode 'strict', "
+                f"not {mode!r}"
+            )
+        return value
+
+    @property
+    def held(self) -> str:
+        """The mode in words: ``strict``, or ``strict, index_put loose``."""
+        return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
+
+    @property
+    def label(self) -> str:
+        """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
+        return (
+            f"{self.task} {self.data}, {self.model}, seed {self.seed}, {self.profile}, {self.held}"
+        )
+
+    @property
+    def key(self) -> str:
+        """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
+        named_by_digest = {"model"} if self.model_digest is not None else set()
+        left_out = named_by_digest | added_later(self, _FIRST_FIELDS)
+        return value_digest(self.model_dump(mode="json", exclude=left_out))[:KEY_LENGTH]
+
+
+def make_spec(**fields: Any) -> Spec:
+    """A spec, or one message that names every field that is wrong.
+
+    Raises
+    ------
+    BadInput
+        With what was given and expected, field by field.
+    """
+    try:
+        return Spec(**fields)
+    except ValidationError as error:
+        raise BadInput(explain(error)) from error
+
+
+def explain(error: ValidationError) -> str:
+    """A validation error as one sentence a user can act on."""
+    told = []
+    for problem in error.errors():
+        given = f"{'.'.join(str(part) for part in problem['loc']) or 'value'} is "
+        message = problem["msg"].removeprefix("Value error, ")
+        said = message.startswith(given)
+        told.append(message if said else f"{given}{problem['input']!r}: {message}")
+    return "; ".join(told)

@@ -1,0 +1,1 @@
+"""Inside a training step: every operation observed, repeated, compared with float64."""

@@ -1,0 +1,277 @@
+"""Is a training step repeatable: run from one state several times, are the bits equal."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cellrepro.determinism.seeding import capture, restore
+from cellrepro.errors import BadInput
+from cellrepro.store.bits import difference, same_bits
+from cellrepro.trace.observer import Step
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One result that was not the same every time.
+
+    Attributes
+    ----------
+    name : str
+        ``loss``, ``gradient NAME``, ``weights NAME``, ``optimizer …`` or ``generators``.
+    n_elements : int
+        Most elements that differed from the first time.
+    max_abs : float
+        Largest difference, in its own units.
+    """
+
+    name: str
+    n_elements: int
+    max_abs: float
+
+
+@dataclass(frozen=True)
+class Repeatability:
+    """Whether a step gave the same bits every time.
+
+    Attributes
+    ----------
+    n : int
+        How often it was run.
+    n_compared : int
+        Results compared each time: loss, gradients, weights, buffers, optimizer, generators.
+    moved : tuple of Moved
+        Those that differed; empty if none did.
+    vacuous : bool
+        Whether the step changed neither weights, buffers nor gradients: equality proves nothing.
+    """
+
+    n: int
+    n_compared: int
+    moved: tuple[Moved, ...]
+    vacuous: bool
+
+    @property
+    def identical(self) -> bool:
+        """Whether every result had the same bits every time, and there was one."""
+        return not self.moved and not self.vacuous
+
+    def sentence(self) -> str:
+        """The answer, over how much."""
+        over = f"over {self.n} runs from one state, {self.n_compared} results each"
+        if self.vacuous:
+            return f"vacuous {over}: the step changed nothing"
+        if not self.moved:
+            return f"identical {over}"
+        worst = max(self.moved, key=lambda moved: moved.max_abs)
+        return (
+            f"different {over}: {len(self.moved)} results moved, first {self.moved[0].name}, most "
+            f"{worst.name} by {worst.max_abs:.2g}"
+        )
+
+
+def check_repeatable(
+    step: Step,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    n: int = 3,
+    others: Iterable[Any] = (),
+) -> Repeatability:
+    """Run a training step ``n`` times from one state and compare every result bit by bit.
+
+    Weights, buffers, gradients, optimizer, generators and the modules' training flags are as
+    before afterwards, also when the step raises.
+
+    Parameters
+    ----------
+    step : callable
+        One training step, without arguments; what it returns counts as its loss. It has to take
+        its batch from the generators or keep it: the state put back does not include a data
+        loader's position. Numbers and tensors in what it returns are compared too.
+    model : torch.nn.Module
+    optimizer : torch.optim.Optimizer, optional
+    n : int
+        2 or more. A race may need many to show.
+    others : iterable of objects with ``state_dict`` and ``load_state_dict``
+        Schedulers and scalers, put back too.
+
+    Returns
+    -------
+    Repeatability
+
+    Raises
+    ------
+    BadInput
+        If ``n`` is below 2, ``step`` cannot be called, or something given is of the wrong kind.
+
+    Examples
+    --------
+    >>> layer = torch.nn.Linear(3, 1)
+    >>> update = torch.optim.SGD(layer.parameters(), lr=0.1)
+    >>> def step():
+    ...     update.zero_grad()
+    ...     loss = layer(torch.randn(2, 3)).square().sum()
+    ...     loss.backward()
+    ...     update.step()
+    ...     return loss.item()
+    >>> check_repeatable(step, layer, update).sentence()
+    'identical over 3 runs from one state, 6 results each'
+    """
+    if not callable(step):
+        raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
+    if not isinstance(model, torch.nn.Module):
+        raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module")
+    if isinstance(n, bool) or not isinstance(n, int) or n < 2:
+        raise BadInput(f"n is {n!r}; expected 2 or more: one run compares nothing")
+    held = [*(() if optimizer is None else (optimizer,)), *others]
+    for item in held:
+        if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
+            raise BadInput(
+                f"{type(item).__name__} has no state_dict and load_state_dict; expected an "
+                "optimizer, schedulers and scalers"
+            )
+    start = _State(model, held)
+    worst: dict[str, Moved] = {}
+    first: dict[str, Any] = {}
+    vacuous = False
+    try:
+        for index in range(n):
+            start.put_back()
+            results = dict(_results(model, held, step()))
+            if index == 0:
+                first = {name: _copied(value) for name, value in results.items()}
+                vacuous = not start.left_by(model)
+                continue
+            for name in [*results, *(name for name in first if name not in results)]:
+                a, b = first.get(name), results.get(name)
+                if not same_bits(a, b):
+                    n_elements, largest = difference(a, b)
+                    before = worst.get(name, Moved(name, 0, 0.0))
+                    worst[name] = Moved(
+                        name,
+                        max(before.n_elements, n_elements),
+                        max(before.max_abs, largest),
+                    )
+    finally:
+        start.put_back()
+    return Repeatability(n, len(first), tuple(worst.values()), vacuous)
+
+
+class _State:
+    """Everything a step starts from."""
+
+    def __init__(self, model: torch.nn.Module, held: list[Any]) -> None:
+        # By the module that holds it: a step may put another tensor in a buffer's place.
+        self._tensors: list[tuple[dict[str, Any], str, torch.Tensor, torch.Tensor]] = [
+            (registered, name, tensor, tensor.detach().clone())
+            for module in model.modules()
+            for registered in (module._parameters, module._buffers)
+            for name, tensor in registered.items()
+            if tensor is not None
+        ]
+        self._gradients = [
+            (parameter, parameter.grad, _copied(parameter.grad)) for parameter in model.parameters()
+        ]
+        self._training = [(module, module.training) for module in model.modules()]
+        self._held = [(item, _state_of(item)) for item in held]
+        self._generators = capture()
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for registered, name, tensor, kept in self._tensors:
+                registered[name] = tensor
+                tensor.copy_(kept)
+            for parameter, gradient, kept in self._gradients:
+                if gradient is not None and gradient.layout == torch.strided:
+                    parameter.grad = gradient.copy_(kept)
+                else:
+                    parameter.grad = _copied(kept)
+        for module, training in self._training:
+            module.training = training
+        for item, state in self._held:
+            _give_state(item, state)
+        restore(self._generators)
+
+    def left_by(self, model: torch.nn.Module) -> bool:
+        """Whether anything of the model has changed since."""
+        moved = (
+            not same_bits(registered[name], kept) for registered, name, _, kept in self._tensors
+        )
+        return any(moved) or any(
+            not same_bits(parameter.grad, kept) for parameter, _, kept in self._gradients
+        )
+
+
+def _state_of(item: Any) -> Any:
+    """A copy of an optimizer's or another object's state.
+
+    An optimizer's own way to load a state rounds it to the parameters' precision (torch 2.15).
+    """
+    if not isinstance(item, torch.optim.Optimizer):
+        return copy.deepcopy(item.state_dict())
+    return (
+        [(parameter, _copied(state)) for parameter, state in item.state.items()],
+        [_copied(_settings(group)) for group in item.param_groups],
+    )
+
+
+def _give_state(item: Any, state: Any) -> None:
+    if not isinstance(item, torch.optim.Optimizer):
+        item.load_state_dict(copy.deepcopy(state))
+        return
+    states, groups = state
+    item.state.clear()
+    for parameter, kept in states:
+        item.state[parameter] = _copied(kept)
+    for group, kept in zip(item.param_groups, groups, strict=True):
+        group.update(_copied(kept))
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}
+
+
+def _copied(value: Any) -> Any:
+    """The same with tensors of its own."""
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return copy.deepcopy(value)
+
+
+def _results(
+    model: torch.nn.Module, held: list[Any], loss: Any
+) -> Iterator[tuple[str, torch.Tensor | int | float | complex | str]]:
+    for name, value in _flat(loss):
+        yield f"loss {name}".strip(), value
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            yield f"gradient {name}", parameter.grad
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        yield f"weights {name}", tensor.detach()
+    for item in held:
+        kind = "optimizer" if isinstance(item, torch.optim.Optimizer) else type(item).__name__
+        for name, value in _flat(item.state_dict()):
+            if kind != "optimizer" or not name.startswith("param_groups"):
+                yield f"{kind} {name}", value
+    yield "generators", repr(capture())
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Tensors and numbers of a nested state, by their path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(item, f"{name}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{name}.{index}")
+    elif isinstance(value, torch.Tensor):
+        yield name.lstrip("."), value.detach()
+    elif isinstance(value, int | float | complex):
+        yield name.lstrip("."), value

@@ -1,0 +1,582 @@
+"""Audit of a training step: which operations give other bits when asked the same thing twice.
+
+Every dispatched operation is run again on equal inputs and its outputs are compared bit by bit.
+In-place operations are run again on copies of what they overwrote; random ones with the generator
+put back. What is left to move are races between threads, atomic additions, and hardware. Memory
+that nobody has written is followed besides (`cellrepro.trace.unwritten`): its reader repeats, and
+the result changes from run to run all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import torch
+
+from cellrepro.determinism import known_operations, substitutes
+from cellrepro.determinism.alerts import alert_in
+from cellrepro.errors import BadInput
+from cellrepro.store.bits import Bits, difference, same_bits
+from cellrepro.trace.observer import Call, Observer, Place, Step, saying_at_once
+from cellrepro.trace.reexecution import Before, Buffers, Plan, only_warns, quiet, wait
+from cellrepro.trace.unwritten import Stretch, Unwritten
+
+
+@dataclass(frozen=True)
+class AuditedOp:
+    """One operation at one place whose bits flip.
+
+    Attributes
+    ----------
+    op : str
+        As dispatched, with its overload.
+    module, source, phase
+        As in `Place`.
+    calls : int
+        How often it ran in the audited steps.
+    flips : int
+        Replays that gave other bits than the first run. Of an operation that hands out memory
+        nobody has written: how often a result was computed from what that held by chance.
+    replays : int
+        Replays made; or how often such memory was handed out and followed.
+    outputs : tuple of int
+        Which outputs flipped; what it wrote in place counts as output 0, 1, … too.
+    n_elements : int
+        Most elements that differed in one replay.
+    max_abs : float
+        Largest difference between two runs, in the units of the output.
+    warned : bool
+        Whether PyTorch warns of it when asked to (deterministic algorithms, warn only).
+    substitute : str or None
+        Name of the substitute for it, see `cellrepro.determinism.substitutes`.
+    reason, remedy : str
+        From what PyTorch and cuDNN document, and what is known beyond it.
+    read_by : str or None
+        Of memory that nobody has written: the operation that first computed from it, its phase,
+        module and line; none for operations that were replayed.
+    """
+
+    op: str
+    module: str | None
+    source: str | None
+    phase: str
+    calls: int
+    flips: int
+    replays: int
+    outputs: tuple[int, ...]
+    n_elements: int
+    max_abs: float
+    warned: bool
+    substitute: str | None
+    reason: str
+    remedy: str
+    read_by: str | None = None
+
+    def sentence(self) -> str:
+        """What flips, where, and what helps."""
+        warned = "PyTorch warns of it" if self.warned else "PyTorch does not warn of it"
+        where = f"{self.phase} of {self.module or 'no module'}"
+        line = f" ({self.source})" if self.source else ""
+        helps = f"substitute: {self.substitute}" if self.substitute else self.remedy
+        why = f"; {self.reason}" if self.read_by is not None else ""
+        return f"{self.op}, {where}{line}: {self.seen()}{why}; {warned}; {helps}"
+
+    def seen(self) -> str:
+        """What was seen of it, and how often."""
+        if self.read_by is not None:
+            return (
+                f"{self.flips} of {self.replays} times a result was computed from what its memory "
+                "held by chance"
+            )
+        return (
+            f"{self.flips} of {self.replays} replays gave other bits, largest difference "
+            f"{self.max_abs:.2g}"
+        )
+
+
+STEPS, REPLAYS, SUSPECTS = 3, 8, 200
+"""Steps that are watched, replays of each operation in each, and of one that is documented to
+race, if nobody says otherwise. Two executions miss every second race that flips in half of them."""
+
+_CERTAINTY = 0.95
+
+
+def could_miss(n_replays: int) -> float:
+    """The least chance of other bits that so many replays would have shown with 95 % certainty.
+
+    Each replay is compared with the first execution of the same call. Let q be the chance that an
+    execution gives other bits than the commonest ones, independently of the others. If each
+    possible result i has the chance p_i, all of r replays equal the first with a chance of
+    sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, and those of several calls multiply. This
+    is below 5 % where q is above 1 - 0.05 ** (1 / r): r = n - 1 for n executions of one call.
+
+    Parameters
+    ----------
+    n_replays : int
+        1 or more, of all calls together.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> [round(could_miss(n), 4) for n in (1, 4, 200, 600)]
+    [0.95, 0.5271, 0.0149, 0.005]
+    """
+    return 1 - (1 - _CERTAINTY) ** (1 / n_replays)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operations that were asked equally often, and what could have been missed of them.
+
+    Attributes
+    ----------
+    name : str
+        Documented to race, or all others; those with a substitute are among the first.
+    n_places : int
+        Operations at places that were replayed.
+    least_replays : int
+        Of the place that was replayed least.
+    could_miss : float
+        See `could_miss`: an operation that gives other bits in a larger share of its executions
+        would have been seen with 95 % certainty, every place by itself.
+    """
+
+    name: str
+    n_places: int
+    least_replays: int
+    could_miss: float
+
+    def __str__(self) -> str:
+        """As a part of a sentence."""
+        share = f"{100 * self.could_miss:.2g} %"
+        return f"{share} in {self.name} (at least {self.least_replays} replays each)"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found, and over how much.
+
+    Attributes
+    ----------
+    ops : tuple of AuditedOp
+        Those whose bits flip, most flips first; empty where every replay agreed.
+    n_steps : int
+    n_calls : int
+        Operations dispatched.
+    n_replayed : int
+        Of these, the ones replayed; views and operations without output are not.
+    n_replays : int
+        Replays made, all together.
+    kinds : dict of str to int
+        Calls of each operation replayed.
+    replays : dict of str to int
+        Replays of each operation.
+    not_replayed : dict of str to int
+        Calls of each operation that was not, views for example.
+    n_followed : int
+        How often memory was handed out that nobody had written, and followed.
+    groups : tuple of Group
+        What chance of other bits could have been missed.
+    threads : int
+        CPU threads PyTorch used.
+    seconds : float
+    """
+
+    ops: tuple[AuditedOp, ...]
+    n_steps: int
+    n_calls: int
+    n_replayed: int
+    n_replays: int
+    kinds: dict[str, int]
+    replays: dict[str, int]
+    not_replayed: dict[str, int]
+    n_followed: int
+    groups: tuple[Group, ...]
+    threads: int
+    seconds: float
+
+    def sentence(self) -> str:
+        """What was found, over how much, and what could have been missed."""
+        over = (
+            f"over {self.n_steps} steps: {self.n_replayed} operations of {len(self.kinds)} kinds, "
+            f"{self.n_replays} replays at {self.threads} threads"
+        )
+        if self.n_followed:
+            over += f", unwritten memory followed {self.n_followed} times"
+        if self.groups:
+            over += (
+                f"; a chance of other bits above {' or '.join(map(str, self.groups))} would have "
+                "been seen with 95 % certainty"
+            )
+        if self.n_replayed == 0 and not self.ops:
+            return f"vacuous: nothing was replayed {over}"
+        if not self.ops:
+            return f"no operation flips, {over}"
+        flipping = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is None))
+        read = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is not None))
+        found = [f"{flipping}: other bits from equal inputs"] if flipping else []
+        found += [f"{read}: a result comes from memory that nobody has written"] if read else []
+        return f"{'; '.join(found)}, {over}"
+
+
+def audit(
+    step: Step,
+    *,
+    steps: int = STEPS,
+    replays: int = REPLAYS,
+    suspects: int = SUSPECTS,
+    threads: int | None = None,
+    model: torch.nn.Module | None = None,
+) -> Audit:
+    """Replay every operation of real training steps on equal inputs and compare the bits.
+
+    The steps happen as without the audit: it works on copies and puts generators back. Memory that
+    is handed out unwritten (`torch.empty` and kin) is filled with two patterns in copies of its
+    own, and followed to what is computed from it.
+
+    Parameters
+    ----------
+    step : callable
+        One training step, without arguments: forward, backward, update. Called ``steps`` times.
+    steps : int
+        How many steps to watch.
+    replays : int
+        How often each operation is run again. A flip that comes once in a hundred calls needs
+        many replays or many steps to be seen; ``groups`` of the answer says what could be missed.
+    suspects : int
+        How often, if more, those operations that have a substitute or are documented to race on
+        their device. A race shows when threads collide, on a busy machine in few replays.
+    threads : int, optional
+        CPU threads of PyTorch while auditing; put back afterwards.
+    model : torch.nn.Module, optional
+        Modules are named by their path in it; by default in whatever network the step calls.
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    BadInput
+        If ``steps``, ``replays`` or ``threads`` is not a whole number above 0, ``suspects`` is
+        none from 0, or ``step`` cannot be called.
+
+    Examples
+    --------
+    >>> layer = torch.nn.Linear(3, 1)
+    >>> found = audit(lambda: layer(torch.ones(2, 3)).sum().backward())
+    >>> found.ops, found.n_replays > 0
+    ((), True)
+    >>> (culprit,) = audit(lambda: layer(torch.ones(2, 3)) + torch.empty(2, 1), steps=1).ops
+    >>> culprit.op, culprit.phase, culprit.read_by.split(",")[0]
+    ('aten.empty.memory_format', 'forward', 'aten.add.Tensor')
+    """
+    if not callable(step):
+        raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
+    _checked("steps", steps)
+    auditor = Auditor(replays=replays, suspects=suspects, model=model)
+    if threads is not None:
+        _checked("threads", threads, most=_MOST_THREADS)
+    started = time.perf_counter()
+    with _threads(threads):
+        with auditor:
+            for _ in range(steps):
+                step()
+        return auditor.result(n_steps=steps, seconds=time.perf_counter() - started)
+
+
+_MOST_THREADS = 1024
+
+
+def _checked(name: str, number: Any, *, least: int = 1, most: int | None = None) -> int:
+    whole = isinstance(number, int) and not isinstance(number, bool) and number >= least
+    if not whole or (most is not None and number > most):
+        limits = f"{least} or more" if most is None else f"from {least} to {most}"
+        raise BadInput(f"{name} is {number!r}; expected a whole number, {limits}")
+    return number
+
+
+class Auditor(Observer):
+    """Replays what it sees; `audit` is the short way to use it.
+
+    Parameters
+    ----------
+    replays : int
+        How often each operation is run again.
+    suspects : int
+        How often, if more, the suspected ones; see `audit`.
+    model : torch.nn.Module, optional
+        See `Observer`.
+
+    Raises
+    ------
+    BadInput
+        If ``replays`` is not a whole number above 0, or ``suspects`` none from 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        replays: int = REPLAYS,
+        suspects: int = SUSPECTS,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        super().__init__(model)
+        self._replays = _checked("replays", replays)
+        self._suspects = max(replays, _checked("suspects", suspects, least=0))
+        self._spots: dict[int, _Spot] = {}
+        self._buffers = Buffers()
+        self._unwritten = Unwritten()
+        self._not_followed: Counter[str] = Counter()
+        # The backward passes of several GPUs run at once, and share the processor's generator.
+        self._lock = threading.RLock()
+
+    def __exit__(self, *exception: Any) -> None:
+        """Stop watching and give the memory back."""
+        super().__exit__(*exception)
+        self._buffers = Buffers()
+        self._unwritten.close()
+
+    def observe(self, call: Call) -> Any:
+        """Run one operation as it is, then again on equal inputs."""
+        spot = self._spots.get(id(call.place))
+        if spot is None:  # the spot holds its place, so that no id is given twice
+            spot = self._spots[id(call.place)] = _Spot(call.place, Plan.of(call.func))
+        with self._lock:
+            spot.n_calls += 1
+            begun = self._unwritten.begin(call, spot.plan)
+            returned = self._run(call, spot)
+            try:
+                self._unwritten.end(call, spot.plan, begun, returned)
+            except Exception as error:  # a kind of tensor unknown here: the step goes on
+                why = f"{call.place.op}: its memory was not followed, {type(error).__name__}"
+                self._not_followed[why] += 1
+            return returned
+
+    def _run(self, call: Call, spot: _Spot) -> Any:
+        plan = spot.plan
+        if not plan.replayable:
+            return call.run()
+        if plan.non_blocking >= 0:
+            wait(call, plan)
+        before = None if plan.leaves_no_trace else Before(call, plan, self._buffers)
+        if before is not None and not before.complete:
+            return call.run()
+        returned = call.run()
+        expected = [Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
+        if any(bits.comparable for bits in expected):
+            replay = partial(self._replay, call, spot, before, expected)
+            if plan.guarded or only_warns():
+                with quiet():
+                    saying_at_once(replay)
+            else:
+                replay()
+        return returned
+
+    def result(self, *, n_steps: int, seconds: float) -> Audit:
+        """What was found so far."""
+        spots = list(self._spots.values())
+        kinds: Counter[str] = Counter()
+        not_replayed: Counter[str] = Counter()
+        for spot in spots:
+            kinds[spot.place.op] += spot.n_replayed
+            not_replayed[spot.place.op] += spot.n_calls - spot.n_replayed - spot.n_failed
+            not_replayed[f"{spot.place.op}: {spot.failure}"] += spot.n_failed
+        replays: Counter[str] = Counter()
+        for spot in spots:
+            replays[spot.place.op] += spot.n_replays
+        found = [_audited(spot) for spot in spots if spot.flips]
+        found += _read_unwritten(self._unwritten)
+        return Audit(
+            ops=tuple(sorted(found, key=lambda op: -op.flips)),
+            n_steps=n_steps,
+            n_calls=sum(spot.n_calls for spot in spots),
+            n_replayed=kinds.total(),
+            n_replays=sum(spot.n_replays for spot in spots),
+            kinds={op: n for op, n in sorted(kinds.items()) if n},
+            replays={op: n for op, n in sorted(replays.items()) if n},
+            not_replayed={
+                op: n for op, n in sorted((not_replayed + self._not_followed).items()) if n
+            },
+            n_followed=self._unwritten.n_followed.total(),
+            groups=tuple(_groups(spots)),
+            threads=torch.get_num_threads(),
+            seconds=seconds,
+        )
+
+    def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Bits]) -> None:
+        func, args, kwargs, outputs = call.func, call.args, call.kwargs, spot.plan.outputs
+        try:
+            if spot.suspected is None:
+                spot.suspected = _suspected(call.place, expected)
+            n_replays = self._suspects if spot.suspected else self._replays
+            for index in range(n_replays):
+                if before is not None:
+                    args, kwargs = before.again(last=index == n_replays - 1)
+                replayed: Any = outputs(args, kwargs, func(*args, **kwargs))
+                if spot.plan.non_blocking >= 0:
+                    wait(call, spot.plan)
+                spot.n_replays += 1
+                if not _all_same(expected, replayed):
+                    spot.add(expected, replayed)
+                    if spot.warned is None:
+                        if before is not None:
+                            before.generators_back()
+                        spot.warned = _warns(func, args, kwargs)  # on the copies
+                replayed = None  # so that the next one takes its memory
+            spot.n_replayed += 1
+        except Exception as error:
+            # Out of memory, or an operation that cannot be asked twice: the step goes on.
+            spot.n_failed += 1
+            spot.failure = f"replay raised {type(error).__name__}"
+        finally:
+            if before is not None:
+                before.finish()
+
+
+class _Spot:
+    """One operation at one place: how often it came and what its replays gave."""
+
+    def __init__(self, place: Place, plan: Plan) -> None:
+        self.place, self.plan = place, plan
+        self.n_calls = self.n_replayed = self.n_replays = self.n_failed = 0
+        self.failure = ""
+        self.flips = 0
+        self.outputs: set[int] = set()
+        self.n_elements = 0
+        self.max_abs = 0.0
+        self.warned: bool | None = None
+        self.suspected: bool | None = None
+        self.device = "cpu"
+
+    def add(self, expected: list[Bits], replayed: list[Any]) -> None:
+        """A replay that gave other bits."""
+        self.flips += 1
+        for index, (bits, b) in enumerate(zip_longest(expected, replayed, fillvalue=None)):
+            a = None if bits is None else bits.value
+            if same_bits(a, b):
+                continue
+            self.outputs.add(index)
+            n, largest = difference(a, b)
+            self.n_elements = max(self.n_elements, n)
+            self.max_abs = max(self.max_abs, largest)
+            if isinstance(a, torch.Tensor):
+                self.device = a.device.type
+
+
+def _suspected(place: Place, outputs: list[Bits]) -> bool:
+    """Whether an operation is known to race: it has a substitute, or is documented to."""
+    if substitutes.for_operation(place.op, place.source) is not None:
+        return True
+    tensors = (bits.value for bits in outputs if isinstance(bits.value, torch.Tensor))
+    device = next((tensor.device.type for tensor in tensors), "cpu")
+    known = (
+        known_operations.for_operation(place.op, device)
+        if device in known_operations.DEVICES
+        else None
+    )
+    # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
+    return known is not None and (known.kind == "error" or device == "cpu")
+
+
+def _groups(spots: list[_Spot]) -> Iterator[Group]:
+    """What could have been missed of those documented to race, and of the others."""
+    for name, suspected in (("what is documented to race", True), ("all others", False)):
+        least = [s.n_replays for s in spots if s.n_replays and bool(s.suspected) is suspected]
+        if least:
+            yield Group(name, len(least), min(least), could_miss(min(least)))
+
+
+def _read_unwritten(unwritten: Unwritten) -> Iterator[AuditedOp]:
+    """The operations that handed out memory from which a result was computed."""
+    found: dict[Place, list[Stretch]] = {}
+    for stretch in unwritten.reached():
+        found.setdefault(stretch.place, []).append(stretch)
+    for place, stretches in found.items():
+        readers = [stretch.reader for stretch in stretches if stretch.reader is not None]
+        read_by = ", ".join(dict.fromkeys(f"{reader.op}, {reader}" for reader in readers))
+        yield AuditedOp(
+            op=place.op,
+            module=place.module,
+            source=place.source,
+            phase=place.phase,
+            calls=unwritten.n_followed[place],
+            flips=len(stretches),
+            replays=unwritten.n_followed[place],
+            outputs=(0,),
+            n_elements=max(stretch.n_elements for stretch in stretches),
+            max_abs=max(stretch.max_abs for stretch in stretches),
+            warned=False,
+            substitute=None,
+            reason="It hands out memory that nobody has written, and what that holds changes from "
+            f"run to run; read by {read_by}.",
+            remedy="Write all of it before it is read: torch.zeros, fill_ or copy_.",
+            read_by=read_by,
+        )
+
+
+def _all_same(expected: list[Bits], replayed: list[Any]) -> bool:
+    return len(expected) == len(replayed) and all(map(Bits.same, expected, replayed))
+
+
+def _audited(spot: _Spot) -> AuditedOp:
+    place = spot.place
+    known = None
+    if spot.device in known_operations.DEVICES:
+        known = known_operations.for_operation(place.op, spot.device)
+    substitute = substitutes.for_operation(place.op, place.source)
+    return AuditedOp(
+        op=place.op,
+        module=place.module,
+        source=place.source,
+        phase=place.phase,
+        calls=spot.n_calls,
+        flips=spot.flips,
+        replays=spot.n_replays,
+        outputs=tuple(sorted(spot.outputs)),
+        n_elements=spot.n_elements,
+        max_abs=spot.max_abs,
+        warned=bool(spot.warned),
+        substitute=None if substitute is None else substitute.name,
+        reason="" if known is None else known.reason,
+        remedy="no documented remedy; try one thread or another device"
+        if known is None
+        else known.remedy,
+    )
+
+
+def _warns(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether PyTorch, asked for determinism, warns of this operation."""
+    mode = torch.get_deterministic_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            torch.set_deterministic_debug_mode("warn")
+            saying_at_once(partial(func, *args, **kwargs))
+        finally:
+            torch.set_deterministic_debug_mode(mode)
+    return any(alert_in(str(warning.message)) for warning in caught)
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        if number is not None:
+            torch.set_num_threads(before)

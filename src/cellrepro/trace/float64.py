@@ -1,0 +1,435 @@
+"""How far each operation is from the exact result of its own inputs, and how far it may be.
+
+Between devices, instruction sets and thread counts no bits agree, but a correct operation stays
+near the exact result of the inputs that it was given: errors of earlier operations are in these
+inputs and are not counted again. So each operation is run once more in float64, on copies of its
+inputs, and its error is counted in units in the last place (ulp) of the dtype of its output. A
+fault, an operation that computes something else, is far outside what rounding can do.
+
+One ulp of what, is the question wherever terms cancel. Two rules answer it:
+
+- *Sums* (element by element arithmetic, sums, products of matrices, convolutions): of the exact
+  result, element by element, or, if that is more, of what the same operation gives on the
+  magnitudes of its inputs, divided by the root of the number of terms. For a product of matrices
+  these are ``|A| |B|``, against which rounding is bounded whatever cancels (Higham, Accuracy and
+  Stability of Numerical Algorithms, section 3.1); the root, because the sums on the way to a
+  result that cancels are themselves smaller by about that.
+- *Functions* (normalisation, softmax, losses, and all that is not known): of the largest element
+  of the exact result, or of what that result moves by, in proportion, when every input moves by
+  a small part of itself up or down, if that is more.
+
+An element far smaller than the largest of its tensor is therefore judged in functions only as
+part of the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from cellrepro.trace.observer import Call, Observer, Place, saying_at_once
+from cellrepro.trace.reexecution import AS_IT_IS, Plan, leaves_of, only_warns, quiet
+
+_CLASSES = {
+    # Values are moved or chosen: nothing is rounded, or once where the dtype is another.
+    "exact": """abs amax amin cat ceil clamp clamp_max clamp_min clone constant_pad_nd copy
+        diag_embed embedding fill flip floor full full_like gather hardtanh index index_copy
+        index_select masked_fill masked_select max max_pool2d_with_indices maximum min minimum neg
+        new_full new_ones new_zeros ones ones_like pixel_shuffle pixel_unshuffle relu repeat roll
+        round scalar_tensor scatter select_backward sign slice_backward sort stack
+        threshold_backward to_copy topk tril triu trunc unsafe_view where zero zeros zeros_like""",
+    # A few roundings for each element.
+    "elementwise": """add addcdiv addcmul arange div leaky_relu lerp linspace mul reciprocal rsub
+        sqrt square sub true_divide""",
+    # Sums of products, in any order.
+    "reduction": """addbmm addmm addmv addr baddbmm bmm col2im convolution convolution_backward
+        cudnn_convolution cumsum dot embedding_dense_backward index_add index_put index_put_impl
+        linalg_vector_norm linear mean miopen_convolution mkldnn_convolution mm mv nansum norm
+        scatter_add sum trace unfold_backward unsafe_index_put vdot""",
+}
+_CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
+
+_CANCEL_INSIDE = frozenset({"gelu", "gelu_backward", "silu", "silu_backward"})
+"""Functions judged by the rule for sums: ``1 + erf(x)`` is none of their inputs moved."""
+
+_JUMPS = (
+    *("bucketize", "fake_quantize", "fmod", "floor_divide", "frac", "grid_sampler_2d_backward"),
+    *("grid_sampler_3d_backward", "histc", "nan_to_num", "nextafter", "remainder"),
+    *("upsample_nearest",),
+)
+"""How names begin whose result rounding may turn into another, or that float64 has another of."""
+
+_LIMITS = {"exact": (0.5, 0.0), "elementwise": (8, 0), "function": (32, 4), "reduction": (4, 8)}
+"""For each class the limit for one term, in ulp, and what the root of their number adds."""
+
+_STEP = 2.0**-23  # part of itself by which an input is moved: small, and far above float64's ulp
+_NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+_FLUSHED = frozenset({torch.float32, torch.bfloat16})  # their subnormals may be taken for zero
+
+
+class Reference:
+    """One operation about to run, with float64 copies of its inputs; made by `of`."""
+
+    def __init__(self, call: Call, plan: Plan) -> None:
+        self._call, self._func, self._plan = call, call.func, plan
+        self._base = _base(call.place.op)
+        self._eps = max((torch.finfo(t.dtype).eps for t in _floating(call)), default=0.0)
+        copies: dict[int, torch.Tensor] = {}
+        self._args = tuple(_in_float64(value, copies) for value in call.args)
+        self._kwargs = {name: _in_float64(value, copies) for name, value in call.kwargs.items()}
+        self._kinds = {a.name: str(a.type) for a in call.func._schema.arguments}
+        if "dtype" in self._kinds and not any(map(torch.is_floating_point, copies.values())):
+            self._kwargs["dtype"] = torch.float64  # or it would be the default dtype
+        if "half_to_float" in self._kinds:
+            self._args = *self._args[:2], False  # there is nothing wider than float64
+        self.problem: str | None = None
+
+    @classmethod
+    def of(cls, call: Call, plan: Plan) -> Reference | None:
+        """Copy an operation's inputs, before it may overwrite them.
+
+        None where nothing more exact can be had: views, uninitialised memory, random draws,
+        operations nobody vouches for, results that jump, and inputs that are complex, sparse,
+        quantized or on no device.
+        """
+        if not plan.replayable or plan.guarded or _base(call.place.op).startswith(_JUMPS):
+            return None
+        if plan.draws and not _draws_nothing(call):
+            return None
+        leaves = leaves_of([*call.args, *call.kwargs.values()])
+        if call.kwargs.get("rounding_mode") is not None or not all(map(_plain, leaves)):
+            return None
+        return cls(call, plan)
+
+    def error(self, outputs: list[Any]) -> float | None:
+        """Say how far the operation is from the exact result of its inputs; to be asked once.
+
+        Parameters
+        ----------
+        outputs : list
+            What `Plan.outputs` gives for the operation that ran.
+
+        Returns
+        -------
+        float or None
+            Largest error of any element, in ulp as the module says; infinite where a shape is
+            another, or NaN or infinity is where it should not be. None where no output is of a
+            floating dtype narrower than float64, or the operation cannot be had in float64; then
+            ``problem`` says why: memory, or no implementation.
+        """
+        if not any(_judged(output) for output in outputs):
+            return None
+        kind = _CLASS_OF.get(self._base, "function")
+        by_magnitudes = kind in ("elementwise", "reduction") or self._base in _CANCEL_INSIDE
+        beside: list[Any] | None = None
+        try:
+            with torch.no_grad(), quiet() if only_warns() else AS_IT_IS:
+                if by_magnitudes:
+                    beside = self._run(*self._magnitudes())
+                elif kind == "function":
+                    beside = self._run(*self._moved())
+                exact = self._run(self._args, self._kwargs)  # last: it may overwrite the copies
+        except Exception as error:  # whatever it is, the step goes on, and the row says it
+            self.problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            return None
+        if len(exact) != len(outputs):
+            return math.inf
+        largest, root = None, math.sqrt(_n_terms(self._call, outputs))
+        for actual, precise, other in zip(outputs, exact, beside or exact, strict=True):
+            if not _judged(actual) or precise.dtype != torch.float64:
+                continue
+            scale = reach = precise.abs()
+            eps = torch.finfo(actual.dtype).eps
+            if by_magnitudes:
+                reach = scale.maximum(_finite(other))
+                scale = scale.maximum(reach / root)
+            elif kind == "function" and scale.numel():
+                moves = _finite((other - precise) * (4 / _STEP))  # by a few parts, not by one
+                scale = reach = _finite(scale).maximum(moves).max()
+                eps = max(eps, self._eps)  # it may round to its inputs' dtype on the way
+            largest = max(largest or 0.0, _error(actual, precise, scale, reach, eps))
+        return largest
+
+    def _run(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+        run = partial(self._func, *args, **kwargs)
+        returned = saying_at_once(run) if only_warns() else run()
+        return self._plan.outputs(args, kwargs, returned)
+
+    def _magnitudes(self) -> tuple[tuple, dict[str, Any]]:
+        args, kwargs = self._changed(torch.abs, abs)
+        position = {"sub": 1, "rsub": 0}.get(self._base)  # its magnitude is added
+        if position is not None:
+            value = args[position]
+            less = [-item for item in value] if isinstance(value, list) else -value
+            args = *args[:position], less, *args[position + 1 :]
+        return args, kwargs
+
+    def _moved(self) -> tuple[tuple, dict[str, Any]]:
+        return self._changed(_moved, lambda number: torch.tensor(number).float().item())
+
+    def _changed(self, change: Any, number: Any) -> tuple[tuple, dict[str, Any]]:
+        """The arguments, with every tensor and number that is calculated with changed."""
+
+        def changed(value: Any, kind: str) -> Any:
+            if isinstance(value, list | tuple):
+                return [changed(item, kind) for item in value]
+            if isinstance(value, torch.Tensor):
+                return change(value) if value.is_floating_point() else value.clone()
+            # A dimension or a flag is not calculated with.
+            calculated = "number" in kind and type(value) in (int, float)
+            return type(value)(number(value)) if calculated else value
+
+        args = zip(self._args, self._kinds.values(), strict=False)
+        kwargs = {name: changed(value, self._kinds[name]) for name, value in self._kwargs.items()}
+        return tuple(changed(value, kind) for value, kind in args), kwargs
+
+
+def op_class(op: str) -> str:
+    """Say what kind of rounding an operation does.
+
+    Parameters
+    ----------
+    op : str
+        As dispatched, with or without its overload: ``aten.add_.Tensor``.
+
+    Returns
+    -------
+    {"exact", "elementwise", "function", "reduction"}
+        ``function`` for whatever is not known.
+
+    Examples
+    --------
+    >>> op_class("aten._foreach_add_.List"), op_class("aten.gelu.default"), op_class("aten.mm")
+    ('elementwise', 'function', 'reduction')
+    """
+    return _CLASS_OF.get(_base(op), "function")
+
+
+def limit(op: str, n_terms: int) -> float:
+    """Give the error that a correct operation stays below, in ulp.
+
+    Parameters
+    ----------
+    op : str
+        As for `op_class`.
+    n_terms : int
+        How many terms are added for one element of the result.
+
+    Notes
+    -----
+    Found by running a few hundred operations of forward, backward and update passes (random
+    shapes, up to 1024 terms; normal, positive, constant and offset values, and magnitudes over 8
+    to 16 decades; 1 and 2 threads; PyTorch 2.15 on a CPU with AVX-512) and Cellpose's own steps.
+    The largest errors in float32 were, in ulp: 2.3 for elementwise; 4.3 times the root of the
+    number of terms for reductions, by values over 8 decades or by equal terms, which all round
+    the same way; 17 for functions, 49 for interpolation, which works places out in float32 (its
+    terms are counted as the square of the longest side), and 16 for normalisation. The limits are
+    about 2 to 4 times as large, which a result off by 1e-4 of the largest still exceeds.
+    Batch normalisation of two values and attention scores beyond 1e4 were seen outside, and so
+    was overflow within half-precision functions. Half-precision results are held
+    to the same number of their own, coarser, ulp.
+    """
+    one, each = _LIMITS[op_class(op)]
+    return one + each * math.sqrt(max(1, n_terms))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The error of one operation beside what it may be.
+
+    In ulp, as from `Reference.error` and `limit`; the kind as from `op_class`.
+    """
+
+    ulp: float
+    limit: float
+    kind: str
+
+    @property
+    def fault(self) -> bool:
+        """Whether rounding cannot explain it."""
+        return not self.ulp <= self.limit
+
+
+def judge(call: Call, reference: Reference | None, outputs: list[Any]) -> Judged | None:
+    """Hold an operation that ran against its reference, made before; None where it has none.
+
+    ``outputs`` is what `Plan.outputs` gives for it.
+    """
+    ulp = None if reference is None else reference.error(outputs)
+    if ulp is None:
+        return None
+    op = call.place.op
+    return Judged(ulp, limit(op, _n_terms(call, outputs)), op_class(op))
+
+
+class ReferenceLog(Observer):
+    """Judges every operation of a ``with`` block; the step itself is as without it.
+
+    Attributes
+    ----------
+    rows : list of (Place, Judged)
+        In the order in which they ran.
+    unjudged : Counter of str
+        Calls of each operation that has no reference.
+    problems : Counter of (str, str)
+        Those of them whose replay in float64 failed, and why.
+    """
+
+    def __init__(self, model: torch.nn.Module | None = None) -> None:
+        super().__init__(model)
+        self.rows: list[tuple[Place, Judged]] = []
+        self.unjudged: Counter[str] = Counter()
+        self.problems: Counter[tuple[str, str]] = Counter()
+        self._plans: dict[Any, Plan] = {}
+
+    @property
+    def faults(self) -> list[tuple[Place, Judged]]:
+        """The rows that rounding cannot explain."""
+        return [row for row in self.rows if row[1].fault]
+
+    def observe(self, call: Call) -> Any:
+        """Run one operation as it is, and judge it."""
+        plan = self._plans.get(call.func)
+        if plan is None:
+            plan = self._plans[call.func] = Plan.of(call.func)
+        reference = Reference.of(call, plan)
+        returned = call.run()
+        outputs = [] if reference is None else plan.outputs(call.args, call.kwargs, returned)
+        judged = judge(call, reference, outputs)
+        if judged is None:
+            self.unjudged[call.place.op] += 1
+            if reference is not None and reference.problem is not None:
+                self.problems[call.place.op, reference.problem] += 1
+        else:
+            self.rows.append((call.place, judged))
+        return returned
+
+
+# -- what an operation is ------------------------------------------------------------------
+
+
+def _base(op: str) -> str:
+    """``aten._foreach_add_.List`` without namespace, overload, list and place."""
+    parts = op.split(".")
+    name = parts[1] if len(parts) > 1 else op
+    return name.removeprefix("_foreach_").strip("_")
+
+
+def _draws_nothing(call: Call) -> bool:
+    """Whether it draws only in dropout, and drops nothing here."""
+    names = [argument.name for argument in call.func._schema.arguments]
+    if "dropout_p" not in names:
+        return False
+    given = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
+    return given.get("dropout_p", 0.0) == 0.0
+
+
+def _floating(call: Call) -> list[torch.Tensor]:
+    leaves = leaves_of([*call.args, *call.kwargs.values()])
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+
+
+def _plain(leaf: Any) -> bool:
+    """Whether a leaf of the arguments is no tensor, or one of plain real numbers."""
+    return not isinstance(leaf, torch.Tensor) or (
+        leaf.layout == torch.strided
+        and not leaf.is_complex()
+        and not leaf.is_meta
+        and not leaf.is_quantized
+        and not is_traceable_wrapper_subclass(leaf)
+    )
+
+
+def _judged(output: Any) -> bool:
+    return isinstance(output, torch.Tensor) and output.dtype in _NARROW and _plain(output)
+
+
+_MATRICES = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "vdot": 0, "linear": 0}
+_MATRICES |= {"addmm": 1, "baddbmm": 1, "addmv": 1, "addbmm": 1}
+
+
+def _n_terms(call: Call, outputs: list[Any]) -> int:
+    """About how many terms are added for one element, from the shapes."""
+    base = _base(call.place.op)
+    if op_class(base) in ("exact", "elementwise"):
+        return 1
+    if base in _MATRICES:
+        n = call.args[_MATRICES[base]].shape[-1]
+        return n * len(call.args[1]) if base == "addbmm" else n
+    inputs = [leaf for leaf in leaves_of([*call.args]) if isinstance(leaf, torch.Tensor)]
+    results = [output for output in outputs if _judged(output)]
+    sizes = [tensor.numel() for tensor in _floating(call)]
+    n = max(sizes, default=1) // max(1, min(result.numel() for result in results))
+    if base.startswith("upsample"):  # places are worked out in float32: off by the longest side
+        return max(n, max(max(tensor.shape[2:]) for tensor in [*inputs, *results]) ** 2)
+    if base.endswith("convolution"):
+        transposed = base == "convolution" and call.args[6]
+        return inputs[1].numel() // max(1, inputs[1].shape[1 if transposed else 0])
+    if base == "convolution_backward":  # the gradient of the weights adds over images and places
+        n = inputs[0].numel() // max(1, inputs[0].shape[1])
+        if _judged(outputs[0]):
+            n = max(n, inputs[2].numel() // max(1, min(inputs[2].shape[:2])))
+    elif "attention" in base:
+        n = max(n, max(math.prod(tensor.shape[-2:]) for tensor in inputs))
+    return max(1, n)
+
+
+# -- arithmetic ----------------------------------------------------------------------------
+
+
+def _in_float64(value: Any, copies: dict[int, torch.Tensor]) -> Any:
+    """A copy for the replay; one tensor given twice stays one."""
+    if isinstance(value, list | tuple):
+        return [_in_float64(item, copies) for item in value]
+    if isinstance(value, torch.dtype):
+        return torch.float64 if value.is_floating_point else value
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type == "mps" else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    if id(value) not in copies:
+        source = value.detach()
+        if source.device.type == "mps":  # has no float64
+            source = source.cpu()
+        dtype = torch.float64 if source.is_floating_point() else source.dtype
+        copies[id(value)] = source.to(dtype, copy=True)
+    return copies[id(value)]
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """Every element up or down by a small part of itself, in no pattern that could cancel."""
+    places = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape)
+    scattered = (places * 2654435761).bitwise_and(0xFFFFFFFF).double() / 2**31 - 1
+    return tensor * (1 + scattered * _STEP)
+
+
+def _finite(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.abs().nan_to_num(nan=0.0)  # infinity becomes the largest number there is
+
+
+def _error(
+    actual: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor, reach: torch.Tensor, eps: float
+) -> float:
+    """Largest error of one output in ulp of ``scale``; sums up to ``reach`` may overflow."""
+    if actual.shape != exact.shape:
+        return math.inf
+    if actual.numel() == 0:
+        return 0.0
+    limits = torch.finfo(actual.dtype)
+    rounded = exact.to(actual.dtype)  # what is too large becomes infinite
+    given = actual.detach().to(exact.device)
+    finite = rounded.isfinite() & given.isfinite()
+    same = (given == rounded) | (given.isnan() & rounded.isnan())
+    if not bool((finite | same | (reach >= limits.max)).all()):
+        return math.inf
+    difference = torch.where(finite, (given.double() - exact).abs(), 0.0)
+    if actual.dtype in _FLUSHED:
+        difference = torch.where(difference <= limits.tiny, 0.0, difference)
+    _, exponent = torch.frexp(scale.clamp(min=limits.tiny, max=limits.max))
+    return float((difference / torch.exp2(exponent.double()) / (eps / 2)).max())

@@ -1,0 +1,433 @@
+"""Every operation PyTorch dispatches, with where it comes from: module, source line, phase.
+
+The backward pass has no Python stack of its own. Autograd numbers its nodes as the forward pass
+makes them, and the node at work says its number, so an operation of the backward pass is given the
+module and line of the forward operation it belongs to.
+
+What is watched is what reaches PyTorch's dispatcher below autograd. A custom operation is one
+operation there, whatever it does inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Self
+
+import torch
+from torch.autograd import graph as torch_graph
+from torch.nn.modules import module as torch_module
+from torch.optim import optimizer as torch_optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cellrepro.errors import BadInput
+
+_MOST_NODES = 200_000  # numbers of forward nodes remembered; a step of a large network makes 10,000
+_MOST_AT_ONCE = 64  # nodes that one operation, or a custom function around it, makes before it runs
+_ACCUMULATE = 2**64 - 1  # autograd's number of every node that adds to a parameter's gradient
+
+
+Step = Callable[[], Any]
+"""One training step: forward, backward and update, with nothing left to give it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operation comes from.
+
+    Attributes
+    ----------
+    op : str
+        As PyTorch names it, with its overload: ``aten.index_put.default``.
+    module : str or None
+        Path of the innermost module inside its network (``encoder.blocks.1.attn``), or the class
+        of the network itself; none outside any module.
+    source : str or None
+        ``FILE:LINE in FUNCTION`` of the innermost Python line outside PyTorch; in the backward
+        pass the line of the forward operation, or the line inside a custom backward or a hook.
+        None where there is no such line, as when a gradient is added to its parameter's.
+    phase : str
+        ``forward``, ``backward`` or ``update`` (inside an optimizer's step, its closure left
+        out); what runs outside any module counts as forward.
+    """
+
+    op: str
+    module: str | None
+    source: str | None
+    phase: str
+
+    def __str__(self) -> str:
+        """As a sentence fragment."""
+        return f"{self.phase} of {self.module or 'no module'}, {self.source or 'no line'}"
+
+
+@dataclass(slots=True)
+class Call:
+    """One operation about to run.
+
+    Attributes
+    ----------
+    func : torch._ops.OpOverload
+    args : tuple
+    kwargs : dict
+    place : Place
+    """
+
+    func: Any
+    args: tuple
+    kwargs: dict[str, Any]
+    place: Place
+
+    def run(self) -> Any:
+        """Carry the operation out and return what it returns."""
+        return self.func(*self.args, **self.kwargs)
+
+
+class _Here(threading.local):
+    """What one thread is doing: autograd has a thread of its own for every GPU."""
+
+    def __init__(self) -> None:
+        # For each module at work: the module, its name, whether a backward pass called it, and
+        # the network that it is named in.
+        self.stack: list[tuple[torch.nn.Module, str, bool, torch.nn.Module]] = []
+        self.n_updates = 0
+        self.current: Place | None = None
+        # The next node's number; the last node made may belong to the operation about to be seen.
+        self.next_node = max(0, _next_node() - 1)
+
+
+class Observer(TorchDispatchMode):
+    """Sees every dispatched operation of a ``with`` block; a subclass decides what to do.
+
+    Nothing is changed by looking: hooks only remember which module or optimizer is at work.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+        Names modules by their path in it; without it, by their path in the outermost module
+        that is being called.
+    """
+
+    # Operations that take functions, such as flex attention, come here too (torch 2.7).
+    supports_higher_order_operators = True
+
+    _n_watching = 0
+
+    def __init__(self, model: torch.nn.Module | None = None) -> None:
+        super().__init__()
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module, or none")
+        self._model = model
+        self._hooks = ExitStack()
+        self._watching = False
+        self._update_code: CodeType | None = None
+        self._places: dict[tuple, Place] = {}
+        self._functions: dict[int, Any] = {}  # held, so that no id is given twice
+        self._forget()
+
+    def observe(self, call: Call) -> Any:
+        """Carry out one operation; overridden by who wants to do more."""
+        return call.run()
+
+    @property
+    def current(self) -> Place | None:
+        """Of the operation running right now in this thread; none between operations."""
+        return self._here.current
+
+    def __enter__(self) -> Self:
+        """Start watching.
+
+        Raises
+        ------
+        BadInput
+            If it is watching already.
+        """
+        if self._watching:
+            raise BadInput("this observer is watching already; make another to nest them")
+        self._forget()
+        self._here.next_node = _next_node()
+        with ExitStack() as hooks:
+            for handle in (
+                torch_module.register_module_forward_pre_hook(self._enter_module),
+                torch_module.register_module_forward_hook(self._leave_module, always_call=True),
+                torch_optimizer.register_optimizer_step_pre_hook(self._enter_update),
+                torch_optimizer.register_optimizer_step_post_hook(self._leave_update),
+            ):
+                hooks.callback(handle.remove)
+            super().__enter__()
+            self._hooks = hooks.pop_all()
+        self._watching = True
+        Observer._n_watching += 1
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        """Stop watching and take the hooks away."""
+        try:
+            super().__exit__(*exception)
+        finally:
+            self._watching = False
+            Observer._n_watching -= 1
+            self._hooks.close()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Hold nothing of the network: no module, no parameter."""
+        self._here = _Here()
+        self._nodes: dict[int, dict[int, tuple[str | None, str | None]]] = {}
+        self._names: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._owners: dict[int, tuple[weakref.ref, str]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """PyTorch's entry: one operation."""
+        here = self._here
+        outer = here.current
+        here.current = place = self._place(func, here)
+        try:
+            return self.observe(Call(func, args, kwargs or {}, place))
+        finally:
+            here.current = outer
+
+    # -- where -----------------------------------------------------------------------------
+
+    def _place(self, func: Any, here: _Here) -> Place:
+        source, in_engine = self._python_line(here)
+        node = torch._C._current_autograd_node()
+        if node is None:
+            module = here.stack[-1][1] if here.stack else None
+            phase = "forward"
+        else:
+            phase = "backward"
+            module, line = self._of_node(node, here)
+            if in_engine:
+                source = line
+        if here.n_updates:
+            phase = "update"
+        number = _next_node()
+        if number != here.next_node:
+            self._remember_nodes(here, number, (module, source))
+        key = (id(func), module, source, phase)
+        place = self._places.get(key)
+        if place is None:
+            self._functions[id(func)] = func
+            place = self._places[key] = Place(str(func), module, source, phase)
+        return place
+
+    def _remember_nodes(
+        self, here: _Here, number: int, where: tuple[str | None, str | None]
+    ) -> None:
+        """Give the nodes made since the last operation their place.
+
+        Autograd makes an operation's node just before the operation reaches us, and with it those
+        of the views it reads; a custom function's node comes before its first operation.
+        """
+        nodes = self._nodes.setdefault(threading.get_ident(), {})
+        if len(nodes) >= _MOST_NODES:
+            for old in list(nodes)[: _MOST_NODES // 2]:
+                del nodes[old]
+        for made in range(max(here.next_node, number - _MOST_AT_ONCE), number):
+            nodes[made] = where
+        here.next_node = number
+
+    def _of_node(self, node: Any, here: _Here) -> tuple[str | None, str | None]:
+        """Module and line of the forward operation that a node of the backward pass belongs to."""
+        module, line = self._made_at(node)
+        if here.stack and here.stack[-1][2]:  # a forward pass inside the backward: checkpointing
+            module = here.stack[-1][1]
+        return module, line
+
+    def _made_at(self, node: Any) -> tuple[str | None, str | None]:
+        number = node._sequence_nr() if hasattr(node, "_sequence_nr") else None
+        if number is None:
+            return _NOWHERE
+        if number == _ACCUMULATE:
+            variable = getattr(node, "variable", None)
+            reference, owner = self._owners.get(id(variable), (None, None))
+            return (owner, None) if reference and reference() is variable else _NOWHERE
+        if node.name().endswith("CopySlices"):
+            number -= 1  # a write into a view; its node is made after the write's own
+        # Numbers count from 0 in each thread. A node that a backward pass made, by recomputing or
+        # to be differentiated again, has this thread's number, any other the main thread's.
+        own = self._nodes.get(threading.get_ident())
+        if own is not None and number in own:
+            return own[number]
+        others = (nodes[number] for nodes in list(self._nodes.values()) if number in nodes)
+        return next(others, _NOWHERE)
+
+    def _python_line(self, here: _Here) -> tuple[str | None, bool]:
+        """The innermost line outside PyTorch, and whether only autograd's engine lies below it.
+
+        Looks, too, whether the optimizer's step is still at work: nobody says when it raised.
+        """
+        frame: FrameType | None = sys._getframe(2)
+        source, updating = None, False
+        while frame is not None:
+            code = frame.f_code
+            if code is _ENGINE:
+                return None, True
+            if code is self._update_code:
+                updating = True
+            elif not _is_plumbing(code.co_filename):
+                source = _line(code.co_filename, frame.f_lineno, code.co_name)
+                outer = frame if Observer._n_watching > 1 else None
+                while outer is not None and outer.f_code is not _DISPATCH:
+                    outer = outer.f_back
+                if outer is None:
+                    break
+                frame = outer  # what it passed was another observer at work
+            frame = frame.f_back
+        if here.n_updates and not updating:
+            while frame is not None and frame.f_code is not self._update_code:
+                frame = frame.f_back
+            if frame is None:
+                here.n_updates = 0
+        # A thread of the engine's own has no Python below the operation.
+        return source, source is None
+
+    def _enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
+        stack = self._here.stack
+        in_backward = torch._C._current_autograd_node() is not None
+        if stack:
+            root = stack[-1][3]
+        elif in_backward:  # a part of a network, run again by checkpointing
+            known = (root for root, names in self._names.items() if names.get(module))
+            root = next(known, module)
+        else:
+            root = module
+        stack.append((module, self._name(module, root), in_backward, root))
+
+    def _leave_module(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        stack = self._here.stack
+        for index in range(len(stack) - 1, -1, -1):
+            if stack[index][0] is module:
+                del stack[index:]
+                return
+
+    def _name(self, module: torch.nn.Module, outermost: torch.nn.Module) -> str:
+        for root in (outermost,) if self._model is None else (self._model, outermost):
+            names = self._names.get(root)
+            if names is None or module not in names:
+                names = self._learn_names(root)
+                # Not looked for again: a loss, for example, which is no part of the network.
+                names.setdefault(module, None)
+            name = names[module]
+            if name is not None:
+                return name
+        return type(module).__name__
+
+    def _learn_names(self, root: torch.nn.Module) -> weakref.WeakKeyDictionary[Any, str | None]:
+        names = self._names.setdefault(root, weakref.WeakKeyDictionary())
+        for path, module in root.named_modules():
+            names[module] = path or type(root).__name__
+        for path, parameter in root.named_parameters():
+            reference, _ = self._owners.get(id(parameter), (None, None))
+            if reference is None or reference() is not parameter:
+                owner = path.rpartition(".")[0] or type(root).__name__
+                self._owners[id(parameter)] = (weakref.ref(parameter), owner)
+        return names
+
+    def _enter_update(self, optimizer: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        self._update_code = sys._getframe(1).f_code
+        self._here.n_updates += 1
+        # What a closure computes is not the update.
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._outside_update(args[1]), *args[2:]), kwargs
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self._outside_update(kwargs["closure"])}
+        return None
+
+    def _leave_update(self, *arguments: Any) -> None:
+        here = self._here
+        here.n_updates = max(0, here.n_updates - 1)
+
+    def _outside_update(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        def outside(*args: Any, **kwargs: Any) -> Any:
+            here = self._here
+            before, here.n_updates = here.n_updates, 0
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                here.n_updates = before
+
+        return outside
+
+
+_NOWHERE = (None, None)
+
+# -- warnings ------------------------------------------------------------------------------
+
+
+def saying_at_once(run: Callable[[], Any]) -> Any:
+    """What ``run`` returns; what PyTorch warned of in it has been said when it does.
+
+    An operation called inside another one keeps its warnings until the outer one is over (torch
+    2.6). ``Tensor.apply_`` calls a function from C++ and gives the warnings out as it returns.
+    """
+    returned = []
+
+    def call(element: float) -> float:
+        returned.append(run())
+        return element
+
+    _ONE.apply_(call)
+    return returned[0]
+
+
+_ONE = torch.zeros(1, device="cpu")
+
+# -- Python's side of it -------------------------------------------------------------------
+
+_next_node: Callable[[], int] = torch.autograd._get_sequence_nr
+_ENGINE = torch_graph._engine_run_backward.__code__
+"""The frame in which a backward pass runs when it is asked for in Python."""
+_DISPATCH = inspect.unwrap(Observer.__torch_dispatch__).__code__
+
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_RECORD = str(Path(__file__).parent) + os.sep
+_PLUMBING = {
+    str(Path(__file__).parent.with_name("determinism") / "loose.py"),
+    str(Path(functools.__file__)),
+    str(Path(contextlib.__file__)),
+}
+
+
+@functools.cache
+def _is_plumbing(file: str) -> bool:
+    return file.startswith((_TORCH, _RECORD, "<frozen")) or file in _PLUMBING
+
+
+@functools.lru_cache(maxsize=4096)
+def _line(file: str, line: int, function: str) -> str:
+    return f"{short_path(file)}:{line} in {function}"
+
+
+def short_path(file: str) -> str:
+    """A source file as it is imported, without the folder of this machine.
+
+    Examples
+    --------
+    >>> short_path("/nowhere/known/script.py")
+    'script.py'
+    """
+    path = Path(file)
+    if "ipykernel_" in file:
+        return "notebook cell"
+    if not path.is_absolute():
+        return file
+    folders = [Path(entry) for entry in sys.path if entry]
+    inside = [folder for folder in folders if path.is_relative_to(folder)]
+    if not inside:
+        return path.name
+    nearest = max(inside, key=lambda folder: len(folder.parts))
+    return path.relative_to(nearest).as_posix()

@@ -1,0 +1,441 @@
+"""The operation ledger: every dispatched operation of a step, with digests of what went in and out.
+
+An output is digested when it is made. An input was the output of an earlier operation, so its
+digest is remembered by the memory it lies in, as long as that memory lives and nothing was written
+into it; what is not known is digested. What is written past PyTorch, as by NumPy into memory that
+both share, is not seen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+import xxhash
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from cellrepro.store.bits import in_one_stretch
+from cellrepro.store.digests import tensor_digest
+from cellrepro.trace.float64 import Reference, judge
+from cellrepro.trace.observer import Call, Place
+from cellrepro.trace.random_draws import Draw, DrawLog, to_rows
+from cellrepro.trace.reexecution import Plan, leaves_of
+from cellrepro.trace.training_steps import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    """One operation as it ran.
+
+    Attributes
+    ----------
+    step : int
+        From 0.
+    index : int
+        Order within the step, from 0.
+    op, module, source, phase
+        As in `cellrepro.trace.observer.Place`.
+    inputs : str
+        Digest of all inputs but devices, 32 hex digits.
+    outputs : str
+        Digest of all that it computed and wrote, 32 hex digits; empty for views and where nothing
+        came out.
+    shapes, dtypes : str
+        Of the tensors that went in and came out: ``2x3, 4 -> 2x3``.
+    norm : float or None
+        Euclidean norm of all floating outputs together.
+    draws : bool
+        Whether it may draw random numbers.
+    ulp, limit : float or None
+        Its error against a float64 replay of its own inputs, in units in the last place, and
+        what its class of operation may err; none where that was not asked for or makes no sense.
+    problem : str or None
+        Why its replay in float64 failed, where it did: no implementation, or no memory.
+    """
+
+    step: int
+    index: int
+    op: str
+    module: str | None
+    source: str | None
+    phase: str
+    inputs: str
+    outputs: str
+    shapes: str
+    dtypes: str
+    norm: float | None = None
+    draws: bool = False
+    ulp: float | None = None
+    limit: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrawRow:
+    """One use of a global generator in a step; the fields of `random_draws.Draw`."""
+
+    step: int
+    index: int
+    generator: str
+    n: int | None
+    what: str
+    source: str | None
+    module: str | None
+    phase: str | None
+
+    def draw(self) -> Draw:
+        """Without its step."""
+        return Draw(
+            *(self.index, self.generator, self.n, self.what),
+            *(self.source, self.module, self.phase),
+        )
+
+
+Named = tuple[str, str | None, str | None, str, int]
+"""An operation by its place and how many of that place ran before it in its step: what its order
+in the step is may change from one time to the next, as where a table is made once and kept."""
+
+
+class OperationLedger(DrawLog):
+    """Writes down every operation of a ``with`` block, and every draw of random numbers.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+        See `Observer`.
+    step : int
+        Given to every row.
+    norms : bool
+        Norms of outputs; a quarter of the cost.
+    reference : bool
+        Replay every operation in float64 on its own inputs and measure its error; slow.
+    wanted : collection of Named
+        Keep the tensors of these operations in `kept`.
+
+    Attributes
+    ----------
+    rows : list of OperationRow
+    draws : list of Draw
+    kept : dict
+        By wanted operation ``inputs`` and ``outputs``, lists of tensors (copies).
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        *,
+        step: int = 0,
+        norms: bool = True,
+        reference: bool = False,
+        wanted: Collection[Named] = (),
+    ) -> None:
+        super().__init__(model)
+        self.kept: dict[Named, dict[str, list[torch.Tensor]]] = {}
+        self._step, self._norms, self._reference, self._wanted = step, norms, reference, wanted
+        self._ran: Counter[Place] = Counter()
+        self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
+        self._known = _Known()
+        self._plans: dict[Any, tuple[Plan, bool, bool]] = {}
+
+    def __enter__(self) -> Self:
+        """Start watching, with empty lists."""
+        super().__enter__()
+        self._seen, self.kept = [], {}
+        self._ran.clear()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        """Stop watching and hold no memory of the step."""
+        super().__exit__(*exception)
+        self._known = _Known()
+
+    @property
+    def rows(self) -> list[OperationRow]:
+        """Every operation so far, in order."""
+        return [OperationRow(*fields) for fields in self._seen]
+
+    def observe(self, call: Call) -> Any:
+        """Run one operation and write it down."""
+        func = call.func
+        planned = self._plans.get(func)
+        if planned is None:
+            plan = Plan.of(func)
+            # What is only viewed was digested before.
+            computes = bool(plan.written) or plan.replayable
+            planned = self._plans[func] = plan, computes, not computes and _hands_out(func, plan)
+        plan, computes, uninitialised = planned
+        known, place, index = self._known, call.place, len(self._seen)
+        given = leaves_of(call.args)
+        if call.kwargs:
+            given += leaves_of([*call.kwargs.values()])
+        inputs, shapes, dtypes = known.digest(given, remember=not plan.written)
+        reference = Reference.of(call, plan) if self._reference else None
+        kept = self._kept(place) if self._wanted else None
+        if kept is not None:
+            kept["inputs"] = _copies(given)
+        returned = super().observe(call) if plan.draws else call.run()
+        outputs, norm, judged = "", None, None
+        if computes:
+            values = plan.outputs(call.args, call.kwargs, returned)
+            if plan.written:
+                known.written(values)
+            outputs, shapes_out, dtypes_out = known.digest(values, computed=True)
+            shapes, dtypes = f"{shapes} -> {shapes_out}", f"{dtypes} -> {dtypes_out}"
+            norm = _norm(values) if self._norms else None
+            if kept is not None:
+                kept["outputs"] = _copies(values)
+            if reference is not None:
+                judged = judge(call, reference, values)
+        else:
+            if kept is not None:
+                kept["outputs"] = _copies(leaves_of([returned]))
+            if uninitialised:
+                known.handed_out(leaves_of([returned]))
+        self._seen.append(
+            (
+                *(self._step, index, place.op, place.module, place.source, place.phase),
+                *(inputs, outputs, shapes, dtypes, norm, plan.draws),
+                *((None, None) if judged is None else (judged.ulp, judged.limit)),
+                None if reference is None else reference.problem,
+            )
+        )
+        return returned
+
+    def _kept(self, place: Place) -> dict[str, list[torch.Tensor]] | None:
+        """Where to keep the tensors of an operation about to run, if it is wanted."""
+        name = place.op, place.module, place.source, place.phase, self._ran[place]
+        self._ran[place] += 1
+        return self.kept.setdefault(name, {}) if name in self._wanted else None
+
+
+def names_of(rows: Iterable[Any]) -> list[Named]:
+    """The name of each operation of a step, in order."""
+    ran: Counter[tuple[str, str | None, str | None, str]] = Counter()
+    names: list[Named] = []
+    for row in rows:
+        place = row.op, row.module, row.source, row.phase
+        names.append((*place, ran[place]))
+        ran[place] += 1
+    return names
+
+
+class OperationWatch(Watch):
+    """Keeps an operation ledger of chosen steps.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+    steps : iterable of int, optional
+        Which steps, from 0; all by default.
+    options
+        For `OperationLedger`.
+
+    Attributes
+    ----------
+    rows : list of OperationRow
+        Of all watched steps so far.
+    draws : list of DrawRow
+        Of the same steps.
+    """
+
+    def __init__(
+        self, network: torch.nn.Module, *, steps: Iterable[int] | None = None, **options: Any
+    ) -> None:
+        self._network, self._options = network, options
+        self._steps = None if steps is None else frozenset(steps)
+        self.rows: list[OperationRow] = []
+        self.draws: list[DrawRow] = []
+
+    @contextmanager
+    def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
+        if self._steps is not None and step not in self._steps:
+            yield
+            return
+        ledger = OperationLedger(self._network, step=step, **self._options)
+        with ledger:
+            yield
+        self.rows += ledger.rows
+        self.draws += [DrawRow(step, **row) for row in to_rows(ledger.draws)]
+
+
+class _Known:
+    """Digests of memory, remembered while the memory lives and is not written into."""
+
+    _MOST = 4096
+
+    def __init__(self) -> None:
+        # By storage: a weak reference, which keeps its number from being given again, and the
+        # digests of stretches of it, by first byte and length.
+        self._held: dict[int, tuple[StorageWeakRef, dict[tuple[Any, ...], bytes]]] = {}
+        # By storage: how many bytes have not been written yet.
+        self._unwritten: dict[int, tuple[StorageWeakRef, int]] = {}
+        # What a kind of tensor adds to a digest, and how it is described.
+        self._kinds: dict[tuple[Any, ...], tuple[bytes, str, str]] = {}
+
+    def written(self, values: Iterable[Any]) -> None:
+        """What an operation wrote into is not what it was."""
+        for value in values:
+            storage = _storage(value)
+            if storage is None:
+                continue
+            self._held.pop(storage._cdata, None)
+            unwritten = self._unwritten.get(storage._cdata)
+            if unwritten is not None:
+                rest = unwritten[1] - value.nbytes
+                if rest > 0:
+                    self._unwritten[storage._cdata] = unwritten[0], rest
+                else:
+                    del self._unwritten[storage._cdata]
+
+    def handed_out(self, values: Iterable[Any]) -> None:
+        """Memory that nobody has written into; what happens to stand in it is not digested."""
+        for value in values:
+            storage = _storage(value)
+            if storage is not None and storage.nbytes():
+                self._unwritten[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+
+    def digest(
+        self, values: list[Any], *, remember: bool = True, computed: bool = False
+    ) -> tuple[str, str, str]:
+        """One digest of several values, in order, and the shapes and dtypes of the tensors.
+
+        What was just computed has been written, also where the memory around it has not.
+        """
+        parts: list[bytes] = []
+        shapes: list[str] = []
+        dtypes: list[str] = []
+        for value in values:
+            if not isinstance(value, torch.Tensor):
+                if not isinstance(value, torch.device):  # where it runs is not what it is asked
+                    # Of other things the text may hold an address.
+                    text = repr(value) if isinstance(value, _SAID_WHOLE) else type(value).__name__
+                    parts.append(text.encode())
+                continue
+            dense = in_one_stretch(value)
+            size = _NO_SHAPE if value.is_nested else value.shape
+            kind = (value.dtype, size, value.stride() if dense else None)
+            described = self._kinds.get(kind)
+            if described is None:
+                described = self._kinds[kind] = _described(*kind)
+            header, shape, dtype = described
+            shapes.append(shape)
+            dtypes.append(dtype)
+            parts.append(header)
+            if self._unwritten and not computed and self._is_unwritten(value):
+                parts.append(b"unwritten")
+            elif dense:
+                parts.append(self._memory(value, remember=remember))
+            elif not value.is_meta:
+                parts.append(self._with_gaps(value, remember=remember))
+        return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
+
+    def _is_unwritten(self, tensor: torch.Tensor) -> bool:
+        storage = _storage(tensor)
+        return storage is not None and storage._cdata in self._unwritten
+
+    def _memory(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
+        """Digest of the memory of a tensor without gaps."""
+        n_bytes = tensor.nbytes
+        if n_bytes <= _SMALL:
+            return _bytes_digest(tensor.data_ptr(), n_bytes)
+        storage = tensor.untyped_storage()
+        held = self._held.get(storage._cdata)
+        stretch = (tensor.data_ptr() - storage.data_ptr(), n_bytes)
+        if held is not None and stretch in held[1]:
+            return held[1][stretch]
+        digest = _bytes_digest(tensor.data_ptr(), n_bytes)
+        if remember:
+            self._stretches(storage)[stretch] = digest
+        return digest
+
+    def _with_gaps(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
+        """Digest of the values of any other tensor: what stands in its gaps is not its own."""
+        plain = type(tensor) in _PLAIN and not (tensor.is_nested or tensor.is_quantized)
+        storage = _storage(tensor) if remember and plain else None
+        if storage is None or tensor.nbytes <= _SMALL:
+            return tensor_digest(tensor).encode()
+        view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        flags = (tensor.is_neg(), tensor.is_conj())
+        held = self._stretches(storage)
+        digest = held.get((*view, *flags))
+        if digest is None:
+            digest = held[(*view, *flags)] = tensor_digest(tensor).encode()
+        return digest
+
+    def _stretches(self, storage: Any) -> dict[tuple[Any, ...], bytes]:
+        """What is known of one storage."""
+        held = self._held.get(storage._cdata)
+        if held is None:
+            if len(self._held) >= self._MOST:
+                self._sweep()
+            held = self._held[storage._cdata] = (StorageWeakRef(storage), {})
+        return held[1]
+
+    def _sweep(self) -> None:
+        self._held = {key: held for key, held in self._held.items() if not held[0].expired()}
+
+
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_NO_SHAPE = torch.Size()
+_SAID_WHOLE = (
+    *(int, float, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format),
+)
+"""Types whose text is their value."""
+_SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
+
+
+def _hands_out(func: Any, plan: Plan) -> bool:
+    """Whether an operation gives memory that nobody has written."""
+    if not plan.fresh:
+        return False
+    name = func._schema.name.partition("::")[2].strip("_")
+    return name.startswith(("empty", "new_empty"))
+
+
+def _storage(value: Any) -> Any:
+    """The memory of a tensor; none of what has no memory of its own."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    try:
+        return value.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # a wrapper
+        return None
+
+
+def _bytes_digest(address: int, n_bytes: int) -> bytes:
+    return xxhash.xxh3_128_digest((ctypes.c_char * n_bytes).from_address(address))
+
+
+def _copies(values: Iterable[Any]) -> list[torch.Tensor]:
+    return [value.detach().clone() for value in values if isinstance(value, torch.Tensor)]
+
+
+def _described(dtype: Any, shape: Any, stride: Any) -> tuple[bytes, str, str]:
+    """What a kind of tensor adds to a digest, and its shape and dtype in words."""
+    name = str(dtype).removeprefix("torch.")
+    header = f"{name}{tuple(shape)}{stride}".encode()
+    return header, "x".join(map(str, shape)) or "1", name
+
+
+def _norm(outputs: list[Any]) -> float | None:
+    """Euclidean norm of all floating outputs together: float32 sums are enough for a size."""
+    total, seen = 0.0, False
+    for value in outputs:
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.is_meta:
+            flat = value.detach()
+            if flat.dtype not in _NORMED:
+                flat = flat.float()
+            try:
+                total += float(torch.linalg.vector_norm(flat)) ** 2
+            except RuntimeError:  # in parts, or laid out by another library
+                return None
+            seen = True
+    return total**0.5 if seen else None
+
+
+_NORMED = (torch.float32, torch.float64)

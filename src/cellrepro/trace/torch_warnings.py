@@ -1,0 +1,204 @@
+"""What PyTorch warned of, and which operation, module and line it was about.
+
+PyTorch warns from C++ while an operation runs and names neither module nor line; in the backward
+pass it keeps its warnings until the pass is over. Under an observer every operation is a call of
+its own, so each warning comes while its operation is known.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.determinism import known_operations, substitutes
+from cellrepro.determinism.alerts import alert_in
+from cellrepro.determinism.modes import mode_in_force
+from cellrepro.errors import BadInput
+from cellrepro.store.manifest import PlaceRecord, WarningRecord
+
+if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.trace.observer import Observer, Step
+
+
+class WarningLog:
+    """Every warning of a block, counted by message, place and phase.
+
+    Attributes
+    ----------
+    phase : str
+        Of the work, as the caller names it; stored with each warning.
+    observer : Observer or None
+        Knows the operation at work, if there is one.
+    """
+
+    def __init__(self) -> None:
+        self.phase = "start"
+        self.observer: Observer | None = None
+        self._records: dict[tuple, WarningRecord] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Collect instead of printing; every call counts, not only the first."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = self._collect
+            yield
+
+    @contextmanager
+    def observing(self, model: torch.nn.Module | None = None) -> Iterator[None]:
+        """Give each warning of a block the operation that caused it.
+
+        Parameters
+        ----------
+        model : torch.nn.Module, optional
+            Whose modules are named.
+        """
+        from cellrepro.trace.observer import Call, Observer, saying_at_once
+
+        class AtOnce(Observer):
+            def observe(self, call: Call) -> Any:
+                return saying_at_once(call.run)
+
+        outer = self.observer
+        with AtOnce(model) as self.observer:
+            try:
+                yield
+            finally:
+                self.observer = outer
+
+    def _collect(
+        self, message: Any, category: type, filename: str, lineno: int, *args: Any, **kwargs: Any
+    ) -> None:
+        text = str(message)
+        place = self.observer.current if self.observer is not None else None
+        key = (text, category.__name__, filename, lineno, self.phase, place)
+        if key in self._records:
+            self._records[key].count += 1
+            return
+        self._records[key] = WarningRecord(
+            message=text,
+            category=category.__name__,
+            file=filename,
+            line=lineno,
+            phase=self.phase,
+            count=1,
+            place=None
+            if place is None
+            else PlaceRecord(
+                op=place.op, module=place.module, source=place.source, phase=place.phase
+            ),
+        )
+
+    def records(self) -> list[WarningRecord]:
+        """In the order in which each kind first appeared."""
+        return list(self._records.values())
+
+
+@dataclass(frozen=True)
+class DeterminismWarning:
+    """One operation at one place that PyTorch says it cannot repeat.
+
+    Attributes
+    ----------
+    alert : str
+        PyTorch's name for it.
+    op, module, source, phase
+        As in `cellrepro.trace.observer.Place`; none where it was not observed.
+    count : int
+        How often it came.
+    reason, remedy : str
+        From the documentation; empty for an alert the lab does not know.
+    substitute : str or None
+        Name of the substitute that `strict` uses for it.
+    """
+
+    alert: str
+    op: str | None
+    module: str | None
+    source: str | None
+    phase: str | None
+    count: int
+    reason: str
+    remedy: str
+    substitute: str | None
+
+
+def about_determinism(records: list[WarningRecord]) -> tuple[DeterminismWarning, ...]:
+    """Those of the warnings that are about determinism, explained.
+
+    Parameters
+    ----------
+    records : list of WarningRecord
+        Of a manifest, or of a `WarningLog`.
+    """
+    found = []
+    for record in records:
+        alert = alert_in(record.message)
+        if alert is None:
+            continue
+        known = known_operations.lookup(record.message)
+        place = record.place
+        substitute = None if place is None else substitutes.for_operation(place.op, place.source)
+        found.append(
+            DeterminismWarning(
+                alert=alert,
+                op=None if place is None else place.op,
+                module=None if place is None else place.module,
+                source=None if place is None else place.source,
+                phase=None if place is None else place.phase,
+                count=record.count,
+                reason="" if known is None else known.reason,
+                remedy="" if known is None else known.remedy,
+                substitute=None if substitute is None else substitute.name,
+            )
+        )
+    return tuple(found)
+
+
+def determinism_warnings(
+    step: Step, *, model: torch.nn.Module | None = None
+) -> tuple[DeterminismWarning, ...]:
+    """Run one training step in mode ``warn`` and say what PyTorch warned of, and where.
+
+    Parameters
+    ----------
+    step : callable
+        One training step, without arguments: forward, backward, update.
+    model : torch.nn.Module, optional
+        Whose modules are named; by default whatever network the step calls.
+
+    Returns
+    -------
+    tuple of DeterminismWarning
+        In the order in which they came; empty is no proof that the step repeats, see
+        `cellrepro.audit`.
+
+    Raises
+    ------
+    BadInput
+        If ``step`` cannot be called.
+
+    Notes
+    -----
+    The step's other warnings are not shown.
+
+    Examples
+    --------
+    >>> import torch
+    >>> def step():
+    ...     torch.zeros(3).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
+    >>> [(w.alert, w.op, w.phase, w.count) for w in determinism_warnings(step)]
+    [('put_', 'aten.put_.default', 'forward', 1)]
+    """
+    if not callable(step):
+        raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
+    log = WarningLog()
+    # cuBLAS without its workspace setting is one of the things PyTorch warns of: not refused here.
+    with mode_in_force("warn", device="cpu"), log.listening(), log.observing(model):
+        step()
+    return about_determinism(log.records())

@@ -1,0 +1,206 @@
+"""Watching a training step by step: what a loop tells, and the ledger that listens.
+
+A loop calls the methods of a `Watch` as it goes. Nothing is changed by listening: digests only
+read memory, and no generator is drawn from.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from cellrepro.store.digests import (
+    generator_digests,
+    state_digest,
+    tensor_digest,
+    tensors_digest,
+    value_digest,
+)
+from cellrepro.store.ledger import Ledger
+
+_LAYER = re.compile(r"^(.*?\.\d+)(?:\.|$)")
+
+
+class Watch:
+    """What a training loop tells as it goes; this one does not listen.
+
+    Inside `step` the order is: `batch`, `forward`, `loss`, `backward`, `updated`.
+    """
+
+    def step(self, step: int, epoch: int) -> AbstractContextManager[Any]:
+        """Around everything of one step, from its first draw on; both numbers count from 0."""
+        return nullcontext()
+
+    def batch(
+        self, names: Sequence[str], crops: Sequence[Mapping[str, Any]], images: Any, targets: Any
+    ) -> None:
+        """The images drawn, how each was cropped, and the tensors that came of it."""
+
+    def forward(self, output: torch.Tensor) -> None:
+        """What the network gave."""
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """A scalar."""
+
+    def backward(self, network: torch.nn.Module) -> None:
+        """Gradients are there, the update is not."""
+
+    def updated(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer has made its step."""
+
+
+class Watches(Watch):
+    """Several who listen, told in order.
+
+    Attributes
+    ----------
+    watches : tuple of Watch
+        May be changed between steps.
+    """
+
+    def __init__(self, watches: Iterable[Watch]) -> None:
+        self.watches = tuple(watches)
+
+    @contextmanager
+    def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
+        with ExitStack() as stack:
+            for watch in self.watches:
+                stack.enter_context(watch.step(step, epoch))
+            yield
+
+    def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:  # noqa: D102
+        for watch in self.watches:
+            watch.batch(names, crops, images, targets)
+
+    def forward(self, output: torch.Tensor) -> None:  # noqa: D102
+        for watch in self.watches:
+            watch.forward(output)
+
+    def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
+        for watch in self.watches:
+            watch.loss(loss)
+
+    def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
+        for watch in self.watches:
+            watch.backward(network)
+
+    def updated(  # noqa: D102
+        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
+    ) -> None:
+        for watch in self.watches:
+            watch.updated(network, optimizer)
+
+
+def _unseen(method: Callable[..., None]) -> Callable[..., None]:
+    """Have those who watch operations see nothing of a method's own."""
+
+    @functools.wraps(method)
+    def unseen(*arguments: Any) -> None:
+        if torch._C._len_torch_dispatch_stack() == 0:
+            method(*arguments)
+        else:
+            with _disable_current_modes():
+                method(*arguments)
+
+    return unseen
+
+
+class StepWatch(Watch):
+    """Digests everything that goes into a step and comes out of it.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Where it is written down.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    @contextmanager
+    def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
+        self.ledger.step, self.ledger.epoch = step, epoch
+        self.generators("before")
+        yield
+        self.generators("after")
+
+    @_unseen
+    def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:  # noqa: D102
+        add = self.ledger.add
+        add("batch", "images drawn", value_digest(list(names)), detail=list(names))
+        add("batch", "crops", value_digest(list(crops)), detail=list(crops))
+        add("batch", "images", tensor_digest(images))
+        add("batch", "targets", tensor_digest(targets))
+
+    @_unseen
+    def forward(self, output: torch.Tensor) -> None:  # noqa: D102
+        self.ledger.add("forward", "output", tensor_digest(output))
+
+    @_unseen
+    def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
+        self.ledger.add("loss", "loss", tensor_digest(loss), value=float(loss.detach()))
+
+    @_unseen
+    def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
+        gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+        self._groups("backward", gradients)
+
+    @_unseen
+    def updated(  # noqa: D102
+        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
+    ) -> None:
+        # In the network's order: the optimizer's own is another after a state was loaded.
+        moments = {
+            f"{name}/{key}": value
+            for name, parameter in network.named_parameters()
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
+        self._groups("update", moments)
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        settings = [
+            {key: value for key, value in group.items() if key not in ("params", "lr")}
+            for group in optimizer.param_groups
+        ]
+        self.ledger.add("update", "learning rate", value_digest(rates), value=rates[0])
+        self.ledger.add("update", "settings", state_digest(settings))
+        self.weights("weights", network)
+
+    def weights(self, stage: str, network: torch.nn.Module) -> None:
+        """Digest every parameter and buffer, by group of layers."""
+        self._groups(stage, network.state_dict(keep_vars=False))
+
+    def generators(self, when: str) -> None:
+        """Digest the state of every global generator."""
+        for name, digest in generator_digests().items():
+            self.ledger.add("rng", f"{name} {when}", digest)
+
+    def _groups(self, stage: str, tensors: Mapping[str, Any]) -> None:
+        groups: dict[str, dict[str, Any]] = {}
+        for name, tensor in tensors.items():
+            groups.setdefault(layer_group(name), {})[name] = tensor
+        for group, members in groups.items():
+            self.ledger.add(stage, group, tensors_digest(members))
+
+
+@functools.lru_cache(maxsize=65536)
+def layer_group(name: str) -> str:
+    """The group of layers that a parameter belongs to: up to its first number, or its module.
+
+    Examples
+    --------
+    >>> layer_group("encoder.blocks.0.attn.qkv.weight")
+    'encoder.blocks.0'
+    >>> layer_group("encoder.patch_embed.proj.bias"), layer_group("W2")
+    ('encoder.patch_embed', 'W2')
+    """
+    found = _LAYER.match(name)
+    if found:
+        return found[1]
+    parts = name.partition("/")[0].split(".")
+    return ".".join(parts[:2]) if len(parts) > 2 else parts[0]

@@ -1,0 +1,431 @@
+"""Many runs: votes drawn by hand, a slow second opinion, and what no order or number may change."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cellrepro.compare import canonical, compare_masks
+from cellrepro.compare import consensus as module
+from cellrepro.compare.consensus import agree
+from cellrepro.errors import BadInput
+
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=60)
+HUGE = 2**32 - 1
+
+
+def row(text):
+    """A label image of one row: a letter per pixel, dots are background."""
+    return np.array([[0 if letter == "." else ord(letter) for letter in text]], np.uint16)
+
+
+def brief(agreement):
+    """Label, runs and mean IoU of every object, in order."""
+    return [(item.label, item.runs, round(item.mean_iou, 3)) for item in agreement.objects]
+
+
+# Hand-drawn cases
+
+
+def test_votes_of_four_runs():
+    """One object shrinks, one is missing in half of the runs, one is in a single run."""
+    runs = [row("aaaa.bb.."), row("aaaa....."), row("aa...bb.."), row("aaaa....c")]
+    agreement = agree(runs)
+    assert agreement.cell_share.tolist() == [[1, 1, 0.75, 0.75, 0, 0.5, 0.5, 0, 0.25]]
+    assert np.array_equal(agreement.same_object_share, agreement.cell_share)
+    assert agreement.consensus.tolist() == [[1, 1, 1, 1, 0, 2, 2, 0, 0]]
+    assert brief(agreement) == [(0, (3,), 1), (2, (0, 2), 1), (1, (0, 1, 2, 3), 0.875)]
+    last = agreement.objects[-1]
+    assert (last.position, last.area, last.n_runs_with, last.share) == ((0, 1.5), 4, 4, 1)
+    assert agreement.objects[0].share == 0.25
+    assert (agreement.n_runs, agreement.n_distinct) == (4, 4)
+    assert (agreement.n_stable, agreement.n_disputed, agreement.vacuous) == (1, 5, False)
+    assert agreement.cell_share.dtype == agreement.same_object_share.dtype == np.float32
+    assert agreement.consensus.dtype == np.uint32
+
+
+@pytest.mark.parametrize(
+    ("runs", "consensus", "expected"),
+    [
+        (["aabb."], "aabb.", [(1, (0,), 1), (2, (0,), 1)]),
+        (["aabb."] * 3, "aabb.", [(1, (0, 1, 2), 1), (2, (0, 1, 2), 1)]),
+        (["aabb.", "zzaa.", "bbzz."], "aabb.", [(1, (0, 1, 2), 1), (2, (0, 1, 2), 1)]),
+        (["aabb"] * 2, "aabb", [(1, (0, 1), 1), (2, (0, 1), 1)]),
+        (["a..", "...", "..."], "...", [(0, (0,), 1)]),
+        (["a..", "..."], "a..", [(1, (0,), 1)]),
+        (["aaaa", "aabb"], "aabb", [(2, (1,), 1), (1, (0, 1), 0.75)]),
+        (["aaaa", "aaaa", "aabb"], "aaaa", [(0, (2,), 1), (1, (0, 1, 2), 0.833)]),
+        (["aaaa", "aabb", "aabb"], "aabb", [(2, (1, 2), 1), (1, (0, 1, 2), 0.833)]),
+        (
+            ["aaaaaa", "aabbcc"],
+            "aabbcc",
+            [(1, (1,), 1), (2, (1,), 1), (0, (0,), 1), (3, (1,), 1)],
+        ),
+        (["aaa..", "..aaa"], "aaabb", [(2, (1,), 0.667), (1, (0,), 1)]),
+        (["aaab", "aabb"], "aabb", [(2, (0, 1), 0.75), (1, (0, 1), 0.833)]),
+        (
+            ["aaaaaaaa", "aabb.ccc"],
+            "aabb.ccc",
+            [(1, (1,), 1), (2, (1,), 1), (0, (0,), 1), (3, (1,), 1)],
+        ),
+    ],
+    ids=[
+        "one run",
+        "all equal",
+        "renumbered is equal",
+        "no background",
+        "a minority has it",
+        "exactly half have it",
+        "half of the runs cut it in two",
+        "a third cuts it",
+        "two thirds cut it",
+        "half of the runs cut it in three",
+        "too little overlap to be the same",
+        "a border moves in half of the runs",
+        "no sliver of a loser stays",
+    ],
+)
+def test_consensus_and_stability(runs, consensus, expected):
+    agreement = agree([row(text) for text in runs])
+    assert agreement.consensus.tolist() == canonical(row(consensus)).tolist()
+    assert brief(agreement) == expected
+
+
+def test_left_over_objects_group_among_themselves():
+    """Three runs see a cell that the typical one lacks, each a little differently."""
+    runs = [
+        row(t) for t in ["aa......", "aa......", "aa..bbb.", "aa..bbbb", "aa..bb..", "aa......"]
+    ]
+    agreement = agree(runs)
+    assert agreement.results[0] == (0, 1, 5)
+    assert [(item.label, item.runs) for item in agreement.objects] == [
+        (2, (2, 3, 4)),
+        (1, (0, 1, 2, 3, 4, 5)),
+    ]
+    assert agreement.objects[0].area == 3  # two of three runs give it the third pixel
+    assert agreement.objects[0].mean_iou == pytest.approx((1 + 3 / 4 + 2 / 3) / 3)
+    assert agreement.same_object_share[0, 4] == 0.5  # pixels may be shared by half ...
+    assert agreement.same_object_share[0, 6] == np.float32(2 / 6)  # ... and less
+
+
+def test_a_merge_is_seen_in_the_share_of_the_same_object_only():
+    agreement = agree([row("aaabbb")] * 3 + [row("aaaaaa")])
+    assert agreement.cell_share.tolist() == [[1] * 6]
+    assert agreement.same_object_share.tolist() == [[1] * 3 + [0.75] * 3]
+
+
+def test_the_typical_result_is_the_one_nearest_to_all():
+    """Not the most frequent one."""
+    runs = ["a.......", "a.......", "aaaa....", "aaaab...", "aaaabb..", "aaaaaa.."]
+    assert agree([row(text) for text in runs]).results[0] == (3,)
+
+
+def test_neighbours_tell_cuts_apart():
+    """All call the same pixels cell; the typical result shares most cuts with the others."""
+    runs = ["aaaaaaaa", "aaaabbbb", "aaaabbcc", "aabbccdd"]
+    ranked = agree([row(text) for text in [*runs, *runs[1:]]]).results
+    assert ranked[:2] == ((2, 5), (1, 4))
+
+
+def test_more_runs_may_give_a_pixel_to_another_object_than_the_typical_one_does():
+    """Three borders, of which each run has one where no other run has it."""
+    runs = [row(text) for text in ["aaabb.ccddd.eefff", "aabbb.cccdd.eefff", "aabbb.ccddd.eeeff"]]
+    agreement = agree(runs)
+    assert agreement.consensus.tolist() == canonical(row("aabbb.ccddd.eefff")).tolist()
+    assert {agreement.same_object_share[0, i] for i in (2, 8, 14)} == {np.float32(2 / 3)}
+    assert len(agreement.objects) == agreement.n_stable == 6
+
+
+def test_left_over_objects_join_the_best_group():
+    """Groups of left-over objects may overlap, so that two are open to one object."""
+    nothing = "....................."
+    runs = [nothing] * 6 + ["aaaaaa...............", "...aaaaaa............"]
+    runs += ["..aaaaaa..bbbbbbbbbbb"]  # IoU 1/2 with the first, 5/7 with the second
+    found = sorted(item.runs for item in agree([row(text) for text in runs]).objects)
+    assert found == [(6,), (7, 8), (8,)]
+
+
+def test_one_object_of_a_run_joins_a_group():
+    runs = ["........"] * 4 + ["aaaa....", "aabb.ccc"]  # both halves have IoU 1/2
+    agreement = agree([row(text) for text in runs])
+    assert sorted(item.runs for item in agreement.objects) == [(4, 5), (5,), (5,)]
+    assert agreement.objects_of(5)[0].runs == (4, 5)
+
+
+def test_objects_of_a_run_in_raster_order():
+    agreement = agree([row("b.a.."), row("..c.d")])
+    for run, text in enumerate(["1.2..", "..1.2"]):
+        for number, item in enumerate(agreement.objects_of(run), 1):
+            assert run in item.runs
+            assert item.position == (0, text.index(str(number)))
+    with pytest.raises(BadInput, match="no run 2; expected one of 0 to 1"):
+        agreement.objects_of(2)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (0, 4)], ids=["2-D", "3-D", "no pixels"])
+def test_no_objects_at_all_is_said(shape):
+    agreement = agree([np.zeros(shape, np.int64)] * 2)
+    assert agreement.vacuous
+    assert agreement.objects == ()
+    assert agreement.consensus.shape == agreement.cell_share.shape == shape
+    assert not agreement.same_object_share.any()
+
+
+def test_three_dimensions():
+    volume = np.zeros((2, 3, 4), np.uint8)
+    volume[:, 1, 1:3] = 5
+    shorter = volume.copy()
+    shorter[1] = 0
+    agreement = agree([volume, volume, shorter])
+    assert agreement.consensus.tolist() == canonical(volume).tolist()
+    (item,) = agreement.objects
+    assert (item.position, item.area) == ((0.5, 1, 1.5), 4)
+    assert item.mean_iou == pytest.approx(5 / 6)
+
+
+def test_largest_labels():
+    a = np.array([[HUGE, HUGE, 0, HUGE - 1]], np.uint32)
+    assert agree([a, a.astype(np.int64), canonical(a)]).n_distinct == 1
+
+
+# Reading
+
+
+class Reader:
+    """Reads a label image and counts how often."""
+
+    def __init__(self, *images):
+        self.images = list(images)
+        self.n = 0
+
+    def __call__(self):
+        self.n += 1
+        return self.images[min(self.n, len(self.images)) - 1]
+
+
+def test_only_new_digests_are_read():
+    readers = [Reader(row("aab.")), Reader(row("aab.")), Reader(row("aa..")), Reader(row("ccd."))]
+    agreement = agree(readers, digests=["x", "x", "y", "z"])
+    assert [reader.n for reader in readers] == [1, 0, 1, 1]
+    assert sorted(agreement.results) == [(0, 1, 3), (2,)]  # other digests, but equal objects
+    expected = agree([reader.images[0] for reader in readers])
+    assert brief(agreement) == brief(expected)
+
+
+def test_without_digests_each_is_read_once():
+    readers = [Reader(row("aab.")), Reader(row("aab.")), Reader(row("aa.."))]
+    assert agree(readers).n_distinct == 2
+    assert [reader.n for reader in readers] == [1, 1, 1]
+
+
+def test_what_does_not_fit_is_read_again(monkeypatch):
+    runs = [row("aab."), row("aa.."), row("aabb")]
+    expected = agree(runs)
+    monkeypatch.setattr(module, "_KEPT_BYTES", runs[0].nbytes)
+    readers = [Reader(run) for run in runs]
+    agreement = agree(readers)
+    assert [reader.n > 1 for reader in readers] == [False, True, True]
+    assert brief(agreement) == brief(expected)
+    with pytest.raises(BadInput, match="the masks of run 1 changed while they were compared"):
+        agree([Reader(runs[0]), Reader(runs[1], runs[2])])
+
+
+@pytest.mark.parametrize(
+    ("runs", "digests", "message"),
+    [
+        ([], None, "no masks were given"),
+        ([[[1]], [[2]]], ["x"], "1 digests were given for the masks of 2 runs"),
+        ([[[1]], [[7]], [[1, 2]]], None, r"run 0 has \(1, 1\), run 2 has \(1, 2\)"),
+        ([[[1]], [[0.5]]], None, "run 1 has dtype float64"),
+        ([[[1]], lambda: [[-1]]], ["x", "y"], "run 1 holds the negative label"),
+    ],
+    ids=["none", "digests", "shapes", "no labels", "negative"],
+)
+def test_refusals(runs, digests, message):
+    with pytest.raises(BadInput, match=message):
+        agree(runs, digests=digests)
+
+
+# Properties
+
+
+@st.composite
+def some_runs(draw):
+    shape = draw(hnp.array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=4))
+    labels = st.sampled_from([0, 1, 1, 2, 2, 3, HUGE])
+    first = draw(hnp.arrays(np.int64, shape, elements=labels))
+    runs = [first]
+    for _ in range(draw(st.integers(0, 5))):
+        near = draw(st.sampled_from(runs)).copy()
+        for pixel in draw(st.lists(st.integers(0, first.size - 1), max_size=3)):
+            near.flat[pixel] = draw(labels)
+        runs.append(near)
+    return runs
+
+
+@st.composite
+def some_rows(draw):
+    """Runs of long objects with few borders: the case in which votes are split."""
+    length = 8
+    runs = []
+    for _ in range(draw(st.integers(2, 4))):
+        borders = sorted(draw(st.lists(st.integers(1, length - 1), max_size=3)))
+        masks = np.searchsorted(borders, np.arange(length), "right") + 1
+        masks[masks == draw(st.integers(1, 9))] = 0
+        runs += [masks[None]] * draw(st.integers(1, 2))
+    return runs
+
+
+def facts(agreement, number_of=lambda run: run):
+    """Everything that is said, with runs under the numbers of another order."""
+    objects = [
+        (i.label, i.position, i.area, i.share, sorted(map(number_of, i.runs)), i.mean_iou)
+        for i in agreement.objects
+    ]
+    results = [sorted(map(number_of, runs)) for runs in agreement.results]
+    members = [part.tolist() for part in agreement.members]
+    maps = agreement.cell_share, agreement.same_object_share, agreement.consensus
+    return objects, results, members, [part.tolist() for part in maps]
+
+
+@given(some_runs(), st.randoms(use_true_random=False))
+@PROPERTY
+def test_order_and_numbers_do_not_matter(runs, random):
+    order = list(range(len(runs)))
+    random.shuffle(order)
+    numbers = [1, 2, 3, HUGE]
+    random.shuffle(numbers)
+    table = dict(zip([1, 2, 3, HUGE], numbers, strict=True)) | {0: 0}
+    other = [np.vectorize(table.get, otypes=[np.int64])(runs[i]) for i in order]
+    assert facts(agree(runs)) == facts(agree(other), lambda run: order[run])
+
+
+@given(st.one_of(some_runs(), some_rows()))
+@PROPERTY
+def test_results_are_ranked_by_distance(runs):
+    """Counted pair by pair."""
+
+    def statements(masks):
+        links = [
+            (np.diff(masks, axis=axis) == 0) & (np.delete(masks, -1, axis) > 0)
+            for axis in range(masks.ndim)
+        ]
+        return np.concatenate([masks.ravel() > 0, *(link.ravel() for link in links)])
+
+    said = np.array([statements(masks) for masks in runs])
+    distances = [int((said != said[result[0]]).sum()) for result in agree(runs).results]
+    assert distances == sorted(distances)
+
+
+@given(some_runs())
+@PROPERTY
+def test_what_is_always_true(runs):
+    agreement = agree(runs)
+    share, same = agreement.cell_share, agreement.same_object_share
+    assert np.array_equal(share, np.mean([run > 0 for run in runs], 0, dtype=np.float32))
+    assert np.all(same <= share)
+    assert np.array_equal(same > 0, share > 0)
+    assert np.array_equal(canonical(agreement.consensus), agreement.consensus)
+    labels, areas = np.unique(agreement.consensus, return_counts=True)
+    found = {item.label: item for item in agreement.objects if item.label}
+    assert sorted(found) == labels[labels > 0].tolist()
+    for label, area in zip(labels, areas, strict=True):
+        if label:
+            place = np.argwhere(agreement.consensus == label).mean(0)
+            assert found[label].area == area
+            assert found[label].position == pytest.approx(place)
+            assert found[label].share >= 0.5
+    keys = [(item.n_runs_with, item.mean_iou) for item in agreement.objects]
+    assert keys == sorted(keys)
+    for run, masks in enumerate(runs):
+        of_run = agreement.objects_of(run)
+        assert len(of_run) == len(set(map(id, of_run))) == canonical(masks).max(initial=0)
+        assert all(run in item.runs for item in of_run)
+        for item in agreement.objects:
+            assert (run in item.runs) == any(item is other for other in of_run)
+
+
+@given(st.one_of(some_runs(), some_rows()))
+@example([row(text) for text in ("aabbb", "abcdd", "abb.d", "abbbb")])  # three bid for a pixel
+@example([row(text) for text in ("aaaaaa", "...bdd", "aaaabc")])  # and two of them bid the same
+@PROPERTY
+def test_same_object_by_counting(runs):
+    """The share, pixel by pixel and object by object."""
+    agreement = agree(runs)
+    votes = np.zeros((len(agreement.objects) + 1, *runs[0].shape))
+    place = {id(item): i for i, item in enumerate(agreement.objects, 1)}
+    for run, masks in enumerate(runs):
+        numbers = [0, *(place[id(item)] for item in agreement.objects_of(run))]
+        objects = np.array(numbers)[canonical(masks)]
+        for i in range(1, len(votes)):
+            votes[i] += objects == i
+    expected = votes[1:].max(0, initial=0) / len(runs)
+    assert np.array_equal(agreement.same_object_share, expected.astype(np.float32))
+    # the outlines of objects that are not in the consensus, and of those that are
+    for i, item in enumerate(agreement.objects, 1):
+        majority = (2 * votes[i] >= item.n_runs_with) & (votes[i] > 0)
+        outline = agreement.consensus == item.label if item.label else majority
+        assert item.area == outline.sum()
+        assert not np.any(outline & ~majority)
+        ious = []
+        for run in item.runs:
+            numbers = [place[id(other)] for other in agreement.objects_of(run)]
+            mine = canonical(runs[run]) == numbers.index(i) + 1
+            ious.append((mine & outline).sum() / (mine | outline).sum())
+        assert item.mean_iou == pytest.approx(np.mean(ious))
+    # each pixel of the consensus goes to the best of the objects that are in it
+    majorities = {
+        i: (2 * votes[i] >= item.n_runs_with) & (votes[i] > 0)
+        for i, item in enumerate(agreement.objects, 1)
+        if item.label
+    }
+    for pixel in np.ndindex(runs[0].shape):
+        bids = [
+            (-votes[i][pixel], agreement.objects[i - 1].n_runs_with, outline.sum(), first, i)
+            for i, outline in majorities.items()
+            if outline[pixel]
+            for first in [np.flatnonzero(outline)[0]]
+        ]
+        winner = agreement.objects[min(bids)[-1] - 1].label if bids else 0
+        assert agreement.consensus[pixel] == winner
+
+
+@given(some_runs(), st.integers(2, 3))
+@PROPERTY
+def test_repeating_all_runs_changes_no_share(runs, n):
+    once, often = agree(runs), agree(runs * n)
+    assert np.array_equal(once.cell_share, often.cell_share)
+    assert np.array_equal(once.same_object_share, often.same_object_share)
+    assert np.array_equal(once.consensus, often.consensus)
+    assert sorted(i.share for i in once.objects) == sorted(i.share for i in often.objects)
+    assert once.n_distinct == often.n_distinct
+
+
+@given(some_runs(), st.integers(1, 4))
+@PROPERTY
+def test_equal_runs_agree_on_everything(runs, n):
+    agreement = agree([runs[0]] * n)
+    assert np.array_equal(agreement.consensus, canonical(runs[0]))
+    assert np.array_equal(agreement.same_object_share, runs[0] > 0)
+    assert {item.share for item in agreement.objects} <= {1.0}
+    assert {item.mean_iou for item in agreement.objects} <= {1.0}
+    assert agreement.n_distinct == 1
+
+
+@given(some_runs())
+@PROPERTY
+def test_two_results_agree_as_the_comparison_of_a_pair_says(runs):
+    assume(len(runs) > 1)
+    a, b = runs[:2]
+    both = [item for item in agree([a, b]).objects if item.n_runs_with == 2]
+    assert len(both) == compare_masks(a, b).n_matched
+
+
+def test_more_runs_than_a_small_counter_holds():
+    """Counters are as small as the number of runs allows."""
+    a, b = row("aab."), row("aa..")
+    n = 2**16
+    agreement = agree([*[a] * (n - 1), b], digests=["a"] * (n - 1) + ["b"])
+    assert agreement.cell_share[0, 0] == agreement.same_object_share[0, 0] == 1
+    assert agreement.objects[0].n_runs_with == n - 1

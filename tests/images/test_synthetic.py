@@ -1,0 +1,444 @@
+"""Synthetic nuclei: the same bytes everywhere, true masks, and files that are never overwritten."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tifffile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage
+
+from cellrepro.errors import BadInput
+from cellrepro.images.synthetic import (
+    DIGESTS_FILE,
+    LOOKS,
+    SyntheticImage,
+    _box_blur,
+    _Draws,
+    _fine_blur,
+    _square_root,
+    nuclei,
+    write_folder,
+)
+
+# Of the file SHA256SUMS of write_folder(folder), which lists the digests of all 22 image files.
+DEFAULT_SET = "9aa2ee2795237d0f06105665b4b32fd399359ab6f6e1e0ccbe156b84a6e384ef"
+
+PRINT_DIGEST = """
+import hashlib, pathlib, sys
+import numpy as np
+from cellrepro.images.synthetic import write_folder
+from numpy._core._multiarray_umath import __cpu_features__ as features
+folder = pathlib.Path(sys.argv[1])
+write_folder(folder)
+print(hashlib.sha256((folder / "SHA256SUMS").read_bytes()).hexdigest())
+print(*[name for name in sys.argv[2:] if features[name]])
+"""
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def touching_pairs(masks):
+    """Pairs of labels that are neighbours in a row or a column."""
+    pairs = set()
+    for a, b in ((masks[1:], masks[:-1]), (masks[:, 1:], masks[:, :-1])):
+        differ = (a != b) & (a != 0) & (b != 0)
+        pairs |= {tuple(sorted(pair)) for pair in zip(a[differ], b[differ], strict=True)}
+    return pairs
+
+
+def axis_ratios(masks):
+    """Long axis divided by short axis of every object, from its second moments."""
+    ratios = []
+    for label in range(1, masks.max() + 1):
+        low, high = np.linalg.eigvalsh(np.cov(np.nonzero(masks == label)))
+        ratios.append(np.sqrt(high / low))
+    return np.array(ratios)
+
+
+def diameters(masks):
+    """Diameter in pixels of the circle of equal area, for every object."""
+    return np.sqrt(np.bincount(masks.ravel())[1:] * 4 / np.pi)
+
+
+def assert_true_labels(made: SyntheticImage):
+    """Labels run from 1 to N and each is one 4-connected piece."""
+    labels = np.unique(made.masks[made.masks > 0])
+    assert labels.tolist() == list(range(1, len(labels) + 1))
+    for label in labels:
+        assert ndimage.label(made.masks == label)[1] == 1
+
+
+@pytest.fixture(scope="module")
+def default_set(tmp_path_factory):
+    """The default set's folder, its digests, and its images by name."""
+    folder = tmp_path_factory.mktemp("synthetic") / "set"
+    digests = write_folder(folder)
+    images = {}
+    for name in digests:
+        if not name.endswith("_masks.tif"):
+            masks = tifffile.imread(folder / name.replace(".tif", "_masks.tif"))
+            images[name] = SyntheticImage(tifffile.imread(folder / name), masks)
+    return folder, digests, images
+
+
+# --- the same bytes -------------------------------------------------------------------------
+
+
+def test_the_default_set_is_pinned(default_set):
+    """Whoever changes a byte of the set changes this line too, and says so in the changelog."""
+    folder, _, _ = default_set
+    assert sha256((folder / DIGESTS_FILE).read_bytes()) == DEFAULT_SET
+
+
+def test_same_bytes_without_vector_features(tmp_path):
+    """NumPy's vector kernels have no say in the bytes."""
+    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+    names = [name for name in __cpu_dispatch__ if __cpu_features__[name]]
+    if not names:
+        pytest.skip("this machine has no vector features that NumPy could switch off")
+    finished = subprocess.run(
+        [sys.executable, "-c", PRINT_DIGEST, str(tmp_path / "set"), *names],
+        env=os.environ | {"NPY_DISABLE_CPU_FEATURES": " ".join(names)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    digest, still_on = finished.stdout.splitlines()
+    assert still_on == ""
+    assert digest == DEFAULT_SET
+
+
+def test_equal_seeds_agree_and_different_seeds_differ():
+    """Both the image and the masks follow the seed."""
+    first, again, other = (nuclei(seed, shape=(96, 80)) for seed in (5, 5, 6))
+    assert np.array_equal(first.image, again.image)
+    assert np.array_equal(first.masks, again.masks)
+    assert not np.array_equal(first.image, other.image)
+    assert not np.array_equal(first.masks, other.masks)
+
+
+def test_numpy_integers_are_seeds_too():
+    """np.int64(5) is 5."""
+    made = nuclei(np.int64(5), shape=(np.int32(64), np.int64(64)))
+    assert np.array_equal(made.image, nuclei(5, shape=(64, 64)).image)
+
+
+def test_global_generators_are_left_alone(tmp_path):
+    """Neither Python's nor NumPy's global generator moves."""
+    python_before, numpy_before = random.getstate(), np.random.get_state()
+    write_folder(tmp_path / "set", n_train=1, n_test=0, shape=(64, 64))
+    assert random.getstate() == python_before
+    numpy_after = np.random.get_state()
+    assert numpy_before[0] == numpy_after[0]
+    assert np.array_equal(numpy_before[1], numpy_after[1])
+    assert numpy_before[2:] == numpy_after[2:]
+
+
+# --- the masks ------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data(), seed=st.integers(0, 2**64), diameter=st.integers(8, 30))
+def test_labels_are_true_for_any_seed_and_shape(data, seed, diameter):
+    """Any seed, shape and number that leaves room gives N whole labels and camera counts."""
+    shape = data.draw(st.tuples(st.integers(16, 120), st.integers(16, 120)), label="shape")
+    room = shape[0] * shape[1] // (6 * diameter**2)
+    n_nuclei = data.draw(st.none() | st.integers(0, max(1, room)), label="n_nuclei")
+    touching = data.draw(st.sampled_from([0, 0.5, 1]), label="touching")
+    made = nuclei(seed, shape=shape, n_nuclei=n_nuclei, diameter=diameter, touching=touching)
+    assert made.image.shape == made.masks.shape == shape
+    assert made.image.dtype == made.masks.dtype == np.uint16
+    assert made.image.max() <= 4095
+    assert n_nuclei is None or made.masks.max() == n_nuclei
+    assert_true_labels(made)
+
+
+def test_labels_of_the_default_set_are_true(default_set):
+    """From 16 to 62 whole nuclei in every image."""
+    _, _, images = default_set
+    assert len(images) == 11
+    for made in images.values():
+        assert_true_labels(made)
+        assert 16 <= made.masks.max() <= 62
+
+
+def test_an_image_without_nuclei_is_background():
+    """n_nuclei=0 is an answer, not a default."""
+    made = nuclei(0, shape=(64, 64), n_nuclei=0)
+    assert made.masks.max() == 0
+    assert made.image.min() > 0
+
+
+def test_a_nucleus_may_be_larger_than_the_image():
+    """A quarter of the image is enough to be counted."""
+    assert nuclei(0, shape=(16, 16), n_nuclei=1, diameter=128).masks.max() == 1
+
+
+def test_nuclei_touch_where_asked_to():
+    """No two labels meet with touching=0, many do with touching=1."""
+    apart, together = (nuclei(3, n_nuclei=25, touching=touching).masks for touching in (0, 1))
+    assert len(touching_pairs(apart)) == 0
+    assert len(touching_pairs(together)) >= 15
+
+
+def test_the_default_set_has_a_crowded_image(default_set):
+    """Touching clusters are there to be separated."""
+    _, _, images = default_set
+    assert len(touching_pairs(images["train/synth_003.tif"].masks)) >= 40
+    assert len(touching_pairs(images["test/synth_008.tif"].masks)) >= 20
+
+
+def test_elongated_nuclei_exist(default_set):
+    """In image 6 most nuclei are nearly twice as long as wide, in image 5 few are."""
+    _, _, images = default_set
+    long, round_ = (axis_ratios(images[f"train/synth_{n:03d}.tif"].masks) for n in (6, 5))
+    assert np.median(long) > 1.5
+    assert long.max() > 2
+    assert np.median(round_) < 1.4
+
+
+@pytest.mark.parametrize("diameter", [14, 22, 34.5])
+def test_diameter_is_met(diameter):
+    """The median nucleus has the diameter that was asked for, but for those cut by the edge."""
+    found = diameters(nuclei(1, diameter=diameter, elongation=1, touching=0).masks)
+    assert np.median(found) == pytest.approx(diameter, rel=0.12)
+
+
+# --- the light ------------------------------------------------------------------------------
+
+
+def test_nuclei_shine(default_set):
+    """Every nucleus is clearly brighter than its image's background, though a few are dim."""
+    _, _, images = default_set
+    n_dim = 0
+    for made in images.values():
+        labels = np.arange(1, made.masks.max() + 1)
+        background = np.median(made.image[made.masks == 0])
+        light = ndimage.mean(made.image.astype(float), made.masks, labels) - background
+        assert light.min() > 40  # ten times the read noise
+        assert 200 < np.median(light) < 2000
+        n_dim += np.count_nonzero(light < 0.5 * np.median(light))
+    assert n_dim >= 5
+
+
+def test_brightness_and_blur_do_what_they_say():
+    """Twice the brightness, about twice the light; more blur, softer edges."""
+    plain, bright, soft = (
+        nuclei(2, shape=(128, 128), **look) for look in ({}, {"brightness": 1800}, {"blur": 4})
+    )
+    inside = plain.masks > 0
+    assert np.array_equal(plain.masks, bright.masks)
+    light = [made.image[inside].mean() - 100 for made in (plain, bright)]
+    assert light[1] / light[0] == pytest.approx(2, rel=0.1)
+    steps = [np.abs(np.diff(made.image.astype(int), axis=0)).mean() for made in (plain, soft)]
+    assert steps[1] < 0.8 * steps[0]
+
+
+def test_shot_noise_grows_with_the_light():
+    """Neighbouring pixels differ more inside nuclei than outside, even without texture."""
+    made = nuclei(4, texture=0, blur=5, haze=0, brightness=2000)
+    second = np.abs(np.diff(made.image.astype(int), n=2, axis=0))
+    inside = ndimage.binary_erosion(made.masks > 0, iterations=3)[1:-1]
+    outside = ndimage.binary_erosion(made.masks == 0, iterations=12)[1:-1]
+    assert np.median(second[inside]) > 1.5 * np.median(second[outside])
+
+
+# --- integer building blocks ----------------------------------------------------------------
+
+
+def test_square_root_is_exact():
+    """Also one below and one above large squares, where a rounded root would slip."""
+    roots = np.array([1, 2, 3, 255, 65535, 2**25 + 1, 2**26 - 1], np.int64)
+    values = np.concatenate([[0], roots * roots - 1, roots * roots, roots * roots + 1])
+    expected = np.concatenate([[0], roots - 1, roots, roots])
+    assert _square_root(values).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("width", [1, 3, 31], ids=str)
+def test_box_blur_keeps_the_light(width):
+    """A flat field stays flat up to its edges, a point keeps its sum and spreads evenly."""
+    assert np.all(_box_blur(np.full((20, 30), 777), width) == 777)
+    point = np.zeros((121, 121), np.int64)
+    point[60, 60] = width**6  # divisible by the width in each of the six passes
+    blurred = _box_blur(point, width)
+    assert blurred.sum() == width**6
+    assert np.array_equal(blurred, blurred.T)
+    assert np.array_equal(blurred, blurred[::-1])
+
+
+def test_fine_blur_by_hand():
+    """One pass has the weights 1, 2, 1 along each axis."""
+    point = np.zeros((3, 3), np.int64)
+    point[1, 1] = 16
+    assert _fine_blur(point, 1).tolist() == [[1, 2, 1], [2, 4, 2], [1, 2, 1]]
+
+
+def test_draws_stay_in_their_range():
+    """Both ends are reached, nothing lies outside, and rotations are exact."""
+    draws = _Draws(0)
+    assert {draws.between(-1, 2) for _ in range(200)} == {-1, 0, 1, 2}
+    assert all(-9 <= draws.bell(-9, 9) <= 9 for _ in range(200))
+    directions = [draws.direction() for _ in range(200)]
+    assert all(p * p + q * q == r * r for p, q, r in directions)
+    assert {(p > 0, q > 0) for p, q, _ in directions} == {(a, b) for a in (0, 1) for b in (0, 1)}
+    noise = draws.noise((100, 100))
+    assert noise.mean() == pytest.approx(0, abs=8)
+    assert noise.std() == pytest.approx(209, rel=0.05)
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def test_layout_is_cellposes(default_set):
+    """Eight images to train on, three to test on, each with its masks, digests as sha256sum's."""
+    folder, digests, _ = default_set
+    numbers = [("train", n) for n in range(8)] + [("test", n) for n in range(8, 11)]
+    expected = {f"{part}/synth_{n:03d}{end}.tif" for part, n in numbers for end in ("", "_masks")}
+    on_disk = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert set(digests) == expected
+    assert on_disk == expected | {DIGESTS_FILE}
+    assert list(digests) == sorted(digests)
+    for name, digest in digests.items():
+        assert sha256((folder / name).read_bytes()) == digest
+    lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
+    assert (folder / DIGESTS_FILE).read_bytes() == "".join(lines).encode()
+
+
+def test_files_carry_no_date_and_no_software(default_set):
+    """Only the tags that a reader needs; the rest could differ from one version to the next."""
+    folder, _, images = default_set
+    for name in images:
+        with tifffile.TiffFile(folder / name) as tiff:
+            tags = {tag.name for tag in tiff.pages[0].tags}
+            assert tiff.byteorder == "<"
+        assert not tags & {"DateTime", "Software", "ImageDescription", "HostComputer", "Artist"}
+
+
+def test_image_depends_on_its_number_alone(default_set, tmp_path):
+    """A smaller set is the start of a larger one, whatever the split."""
+    _, digests, _ = default_set
+    few = write_folder(tmp_path / "few", n_train=1, n_test=1)
+    assert few["train/synth_000.tif"] == digests["train/synth_000.tif"]
+    assert few["test/synth_001_masks.tif"] == digests["train/synth_001_masks.tif"]
+
+
+def test_looks_start_again(tmp_path):
+    """More images than looks: the same look, another image; number of nuclei follows the area."""
+    digests = write_folder(tmp_path / "set", n_train=len(LOOKS) + 1, n_test=0, shape=(64, 128))
+    assert len(set(digests.values())) == 2 * len(LOOKS) + 2
+    first = tifffile.imread(tmp_path / "set/train/synth_000_masks.tif")
+    assert first.shape == (64, 128)
+    assert first.max() == LOOKS[0]["n_nuclei"] // 8
+
+
+def test_writing_twice_touches_nothing(tmp_path):
+    """Right files are left alone, missing ones are filled in."""
+    folder = tmp_path / "deep" / "set"
+    first = write_folder(folder, n_train=1, n_test=1, shape=(64, 64))
+    kept, lost = folder / "train/synth_000.tif", folder / "test/synth_001.tif"
+    inode = kept.stat().st_ino
+    lost.unlink()
+    assert write_folder(folder, n_train=1, n_test=1, shape=(64, 64)) == first
+    assert kept.stat().st_ino == inode
+    assert sha256(lost.read_bytes()) == first["test/synth_001.tif"]
+    assert [path.name for path in folder.parent.iterdir()] == ["set"]
+
+
+def test_foreign_file_is_refused(tmp_path):
+    """Nothing is written next to a file that is not of the set."""
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match=r"notes\.txt does not belong .* choose another folder"):
+        write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_what_desktops_leave_does_not_matter(tmp_path):
+    first = write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64))
+    litter = (".DS_Store", "train/Thumbs.db", "train/desktop.ini", "train/._synth_000.tif")
+    (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
+    for name in (*litter, "train/.ipynb_checkpoints/note.txt"):
+        (tmp_path / name).write_text("left by a desktop")
+    assert write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64)) == first
+    assert (tmp_path / ".DS_Store").read_text() == "left by a desktop"
+
+
+def test_another_set_is_refused(tmp_path):
+    """Another seed would put another image under the same name."""
+    write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    with pytest.raises(BadInput, match=r"differs from the synthetic .* delete the folder"):
+        write_folder(tmp_path, seed=1, n_train=1, n_test=0, shape=(64, 64))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+
+
+def test_a_file_is_not_a_folder(tmp_path):
+    """The path of a file is refused as such."""
+    (tmp_path / "set").write_text("")
+    with pytest.raises(BadInput, match="is a file; give a folder"):
+        write_folder(tmp_path / "set", n_train=0, n_test=0)
+
+
+# --- refusals -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": -1}, "seed must be a whole number at least 0, got -1"),
+        ({"seed": 0.0}, "seed must be a whole number at least 0, got 0.0"),
+        ({"seed": True}, "seed must be a whole number at least 0, got True"),
+        ({"shape": (64,)}, r"shape must be two whole numbers \(Y, X\), got \(64,\)"),
+        ({"shape": 64}, r"shape must be two whole numbers \(Y, X\), got 64"),
+        ({"shape": (64, 15)}, "shape's X must be a whole number from 16 to 4096, got 15"),
+        ({"shape": (64.0, 64)}, "shape's Y must be a whole number from 16 to 4096, got 64.0"),
+        ({"n_nuclei": -1}, "n_nuclei must be a whole number from 0 to 65535, got -1"),
+        ({"diameter": 4}, "diameter must be from 8 to 128 pixels, got 4"),
+        ({"diameter": float("nan")}, "diameter must be from 8 to 128 pixels, got nan"),
+        ({"elongation": 0.5}, "elongation must be from 1 to 3, got 0.5"),
+        ({"touching": 1.5}, "touching must be from 0 to 1, got 1.5"),
+        ({"brightness": "high"}, "brightness must be from 50 to 2500 counts, got 'high'"),
+        ({"texture": -0.1}, "texture must be from 0 to 0.5, got -0.1"),
+        ({"chromocentres": 13}, "chromocentres must be a whole number from 0 to 12, got 13"),
+        ({"blur": 9}, "blur must be from 0 to 5 pixels, got 9"),
+        ({"haze": 2}, "haze must be from 0 to 1, got 2"),
+        ({"unevenness": 1}, "unevenness must be from 0 to 0.8, got 1"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_arguments_outside_their_range_are_refused(given, message):
+    """The message names the argument, its range and what was given."""
+    with pytest.raises(BadInput, match=message):
+        nuclei(**{"seed": 0} | given)
+
+
+def test_too_many_nuclei_are_refused():
+    """An image with fewer nuclei than asked for is not handed out in silence."""
+    with pytest.raises(BadInput, match=r"only \d+ of n_nuclei=200 nuclei found a place"):
+        nuclei(0, shape=(48, 48), n_nuclei=200)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": -1}, "seed must be a whole number at least 0"),
+        ({"n_train": -1}, "n_train must be a whole number from 0 to 1000"),
+        ({"n_test": 993}, "n_test must be a whole number from 0 to 992"),
+        ({"shape": (8, 8)}, "shape's Y must be a whole number from 16 to 4096"),
+    ],
+    ids=["seed", "n_train", "n_test", "shape"],
+)
+def test_impossible_sets_are_refused(given, message, tmp_path):
+    """Before anything is drawn or written."""
+    with pytest.raises(BadInput, match=message):
+        write_folder(tmp_path / "set", **given)
+    assert not (tmp_path / "set").exists()

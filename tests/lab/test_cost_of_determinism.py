@@ -1,0 +1,270 @@
+"""The price of determinism: the same steps in every way, timed alike, and summed up rightly."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
+from cellrepro.images.synthetic import nuclei
+from cellrepro.lab.cost_of_determinism import (
+    Cost,
+    CostRow,
+    default_variants,
+    measure_cost,
+    summarise,
+)
+from cellrepro.model import step_timing
+from cellrepro.model.step_timing import VARIANTS, SideBySide, with_flows
+
+# -- summing up ----------------------------------------------------------------------------
+
+ROUNDS = [
+    {"strict": [1.0, 1.2, 9.0], "plain": [1.0, 1.0, 1.0]},
+    {"strict": [2.0, 2.2, 2.4], "plain": [2.0, 4.0, 2.0]},
+    {"strict": [0.9, 0.9, 0.9], "plain": [1.0, 1.0, 7.0]},
+]
+
+
+def test_rows_compare_the_rounds_medians():
+    plain, strict = summarise(ROUNDS)
+    assert (plain.name, plain.ratio, plain.lowest, plain.highest) == ("plain", 1, 1, 1)
+    assert strict.name == "strict"
+    assert (strict.ratio, strict.lowest, strict.highest) == pytest.approx((1.1, 0.9, 1.2))
+    assert strict.seconds == 1.2  # the median of all nine
+    assert plain.seconds == 1.0
+    assert strict.what == VARIANTS["strict"]
+
+
+def some_cost(**changes):
+    fields = {
+        "encoder": "tiny",
+        "n_parameters": 9,
+        "device": "cpu",
+        "threads": 2,
+        "batch_size": 1,
+        "steps": 3,
+        "rounds": 3,
+        "rows": summarise(ROUNDS),
+    }
+    return Cost(**{**fields, **changes})
+
+
+def test_the_sentence_gives_spread_and_extent():
+    assert some_cost().sentence() == (
+        "a step of plain cellpose.train.train_seg takes 1 s; beside it strict 1.10 times (0.90 to "
+        "1.20): 3 rounds of 3 steps, tiny on cpu, 2 CPU threads"
+    )
+
+
+def test_the_sentence_names_strict_first():
+    row = CostRow("fast", "", 1.0, 1.0, 1.0, 1.0)
+    text = some_cost(rows=(*summarise(ROUNDS)[:1], row, summarise(ROUNDS)[1])).sentence()
+    assert text.index("strict 1.10") < text.index("fast 1.00")
+
+
+def test_a_row_by_name():
+    assert some_cost().row("strict").ratio == pytest.approx(1.1)
+    with pytest.raises(BadInput, match="'warn' was not measured; measured were plain, strict"):
+        some_cost().row("warn")
+
+
+def test_only_cuda_has_a_price_of_precision():
+    assert set(default_variants("cuda")) - set(default_variants("cpu")) == {"strict-float32"}
+
+
+# -- wrong input ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": "vit-h"}, "encoder is 'vit-h'; expected one of tiny, vit-b, vit-l"),
+        ({"steps": 0}, "steps is 0; expected a whole number, 1 or more"),
+        ({"rounds": True}, "rounds is True; expected a whole number"),
+        ({"batch_size": 1.5}, "batch_size is 1.5; expected a whole number"),
+        ({"seed": -1}, "seed is -1; expected a whole number"),
+        ({"profile": "gpu"}, "unknown profile 'gpu'"),
+        ({"variants": ("fast",)}, "plain among them"),
+        ({"variants": "plain"}, "variants is 'plain'; expected names out of"),
+        (
+            {"variants": ("plain", "slow")},
+            "expected names out of plain, fast, warn, strict, others",
+        ),
+        ({"variants": ("plain", "fast", "fast")}, "names one of them twice"),
+        ({"data": "nowhere"}, "nowhere is not a folder; expected images with masks"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_input_is_refused_before_anything_starts(changes, message, monkeypatch):
+    monkeypatch.setattr("cellrepro.lab.process.call", lambda *a, **k: pytest.fail("started"))
+    with pytest.raises(BadInput, match=message):
+        measure_cost(quiet=True, **changes)
+
+
+# -- side by side --------------------------------------------------------------------------
+
+
+def some_images(*, n_nuclei=7):
+    made = [nuclei(seed, shape=(64, 64), n_nuclei=n_nuclei, diameter=9) for seed in range(2)]
+    return [
+        LabelledImage(f"image_{i}", item.image, item.masks.astype(np.int32), Path(), None)
+        for i, item in enumerate(made)
+    ]
+
+
+def some_bench(**changes):
+    import torch
+
+    from cellrepro.model.network import import_cellpose, seeded_network
+
+    import_cellpose()
+    network = seeded_network("tiny", seed=0, device=torch.device("cpu"))
+    fields = {"steps": 1, "variants": ("plain", "fast", "warn", "strict", "others")}
+    return SideBySide(network, some_images(), **{**fields, **changes}), network
+
+
+@pytest.fixture
+def steps_seen(monkeypatch):
+    """What was in force at each training step, and its loss."""
+    import cellpose.train
+    import torch
+
+    from cellrepro.determinism.modes import switches
+
+    seen, original = [], cellpose.train._loss_fn_seg
+
+    def loss(*arguments):
+        value = original(*arguments)
+        by = sys._getframe(1).f_code.co_name
+        seen.append({**switches(), "loss": value.item(), "seed": torch.initial_seed(), "by": by})
+        return value
+
+    monkeypatch.setattr(cellpose.train, "_loss_fn_seg", loss)
+    return seen
+
+
+@pytest.fixture
+def cellpose_may_warn():
+    """Its autocast to float32 does nothing on a CPU and says so (4.2.1.1)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*autocast.*")
+        yield
+
+
+@pytest.mark.usefixtures("one_thread", "cellpose_may_warn")
+def test_every_variant_takes_the_same_steps_under_its_own_switches(steps_seen):
+    import cellpose.train
+
+    fetch = cellpose.train._get_batch
+    bench, network = some_bench(seed=3)
+    start = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    seconds = bench.round()
+    assert list(seconds) == ["plain", "fast", "warn", "strict", "others"]
+    assert all(len(times) == 1 and times[0] > 0 for times in seconds.values())
+    assert cellpose.train._get_batch is fetch
+    assert all((network.state_dict()[name] == start[name]).all() for name in start)
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+    assert len(steps_seen) == 2 * 6  # one untimed, one timed; plain once more to warm up
+    runs = dict(
+        zip(["warm-up", *seconds], zip(steps_seen[::2], steps_seen[1::2], strict=True), strict=True)
+    )
+    expected = {  # whose loop, deterministic, only warning, memory filled, substitutes
+        "plain": ("train_seg", False, False, True, False),
+        "fast": ("_loss", False, False, True, False),
+        "warn": ("_loss", True, True, False, False),
+        "strict": ("_loss", True, False, False, True),
+        "others": ("train_seg", True, False, True, False),
+    }
+    for name, values in expected.items():
+        for step in runs[name]:
+            assert values == (
+                step["by"],
+                step["deterministic_algorithms"],
+                step["deterministic_warn_only"],
+                step["fill_uninitialized_memory"],
+                bool(step["substitutes"]),
+            ), name
+    assert {step["seed"] for step in steps_seen} == {3}
+    losses = {name: [step["loss"] for step in run] for name, run in runs.items()}
+    assert losses["fast"] == losses["plain"] == losses["warm-up"] == losses["others"]
+    assert losses["strict"] == pytest.approx(losses["plain"])
+    assert losses["plain"][0] != losses["plain"][1]
+
+
+@pytest.mark.usefixtures("one_thread", "cellpose_may_warn")
+def test_rounds_begin_with_the_next_variant_each_time(monkeypatch):
+    order = []
+    bench, _ = some_bench(variants=("plain", "fast", "strict"))
+    monkeypatch.setattr(bench, "_run", lambda name: order.append(name) or [1.0])
+    assert [list(bench.round()) for _ in range(2)] == [["plain", "fast", "strict"]] * 2
+    assert order == ["plain", "plain", "fast", "strict", "fast", "strict", "plain"]
+
+
+@pytest.mark.usefixtures("one_thread", "cellpose_may_warn")
+def test_where_the_switch_stops_others_only_warn(monkeypatch):
+    """As on CUDA, where the interpolation's backward has no deterministic path."""
+    import cellpose.train
+    import torch
+
+    original = cellpose.train._loss_fn_seg
+
+    def loss(*arguments):
+        torch.zeros(3).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
+        return original(*arguments)
+
+    monkeypatch.setattr(cellpose.train, "_loss_fn_seg", loss)
+    bench, _ = some_bench(variants=("plain", "others"))
+    with pytest.warns(UserWarning, match="put_ does not have a deterministic implementation"):
+        seconds = bench.round()
+    assert len(seconds["others"]) == 1
+    assert len(bench.notes) == 1
+    assert "put_" in bench.notes[0]
+    assert "only warns here" in bench.notes[0]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_cellpose_that_fetches_otherwise_is_not_timed(monkeypatch):
+    bench, _ = some_bench(variants=("plain",))
+    monkeypatch.setattr(bench, "_as_cellpose", lambda: None)
+    with pytest.raises(RuntimeError, match=r"plain fetched 0 batches .* expected 3"):
+        bench.round()
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_flows_are_computed_once():
+    import torch
+
+    images = with_flows(some_images(), torch.device("cpu"))
+    assert [image.masks.shape for image in images] == [(4, 64, 64)] * 2
+    again = with_flows(images, torch.device("cpu"))
+    assert all((a.masks == b.masks).all() for a, b in zip(images, again, strict=True))
+
+
+def test_images_without_enough_masks():
+    import torch
+
+    with pytest.raises(BadInput, match="none of the 2 training images has 5 masks or more"):
+        with_flows(some_images(n_nuclei=4), torch.device("cpu"))
+    assert [step_timing.trainable(image) for image in some_images(n_nuclei=5)] == [True, True]
+
+
+# -- in a process of its own ---------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_measured_in_a_process_of_its_own(small_data, capsys):
+    cost = measure_cost(
+        small_data, steps=1, rounds=2, variants=("plain", "strict"), quiet=True, seed=3
+    )
+    assert [row.name for row in cost.rows] == ["plain", "strict"]
+    assert (cost.rounds, cost.steps, cost.threads, cost.device) == (2, 1, 2, "cpu")
+    strict = cost.row("strict")
+    assert 0 < strict.lowest <= strict.ratio <= strict.highest
+    assert cost.row("plain").ratio == cost.row("plain").highest == 1
+    assert cost.n_parameters == 2277186
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,146 @@
+"""Kill -9 at any moment: no half run, no orphan, and the same command then completes."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import yaml
+
+from cellrepro.store.store import Store
+
+pytestmark = pytest.mark.slow
+
+MAIN = "from cellrepro.cli import main; main()"
+SMALL = ["--epochs", "4", "--images-per-epoch", "16", "--learning-rate", "0.01"]
+N_MOMENTS = 4
+
+
+STARTED: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_on():
+    """What a failing test started ends with it, so that it fails no other test."""
+    yield
+    while STARTED:
+        if (process := STARTED.pop()).poll() is None:
+            kill(process)
+
+
+def start(*arguments):
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", MAIN, *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    STARTED.append(process)
+    return process
+
+
+def kill(process):
+    """Kill -9 one process alone; returns those it had started, which nobody told to stop."""
+    try:
+        orphans = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        orphans = []
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return orphans
+
+
+def moments(seconds):
+    """A moment in each fourth of a time, from a seeded generator."""
+    generator = random.Random(20261120)
+    return [(number + generator.random()) / N_MOMENTS * seconds for number in range(N_MOMENTS)]
+
+
+def test_killed_trainings(small_store, tmp_path, command, wholeness):
+    expected = small_store.answer.json["repeats"]
+    n_orphans = n_unfinished = 0
+    for number, moment in enumerate(moments(0.6 * small_store.answer.seconds)):
+        store = tmp_path / str(number)
+        process = start("train", small_store.data, *SMALL, "--store", store)
+        time.sleep(moment)
+        orphans = kill(process)
+        n_orphans += len(orphans)
+        assert psutil.wait_procs(orphans, timeout=10)[1] == [], "a worker went on by itself"
+        for name in wholeness(store):
+            key, index = name.split("/")
+            manifest = Store(store).run(key).repeats[int(index)].manifest
+            assert manifest.weights.digest == expected[int(index)]["weights"]
+        n_unfinished += not Store(store).runs()
+    assert n_orphans > 1, "no moment hit a worker at work; the test would prove nothing"
+    assert n_unfinished > 1
+
+    # In the last store one repeat may be there; the same command makes what is missing.
+    answer = command("train", small_store.data, *SMALL, "--store", store, "--json")
+    assert answer.code == 0, answer.err
+    assert answer.json["verdict"] == "identical"
+    assert [each["weights"] for each in answer.json["repeats"]] == [
+        each["weights"] for each in expected
+    ]
+    assert [each["masks"] for each in answer.json["repeats"]] == [
+        each["masks"] for each in expected
+    ]
+    assert len(wholeness(store)) == 2
+    assert {item.name for item in store.iterdir()} == {"runs", "data"}, "swept and tidy"
+
+
+def test_a_killed_worker_is_no_run(small_data, tmp_path, listing):
+    """The other way round: the worker is killed, as the system does when memory is short."""
+    store = tmp_path / "outputs"
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", MAIN, "train", str(small_data), *SMALL, "--store", str(store)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_worker(process).send_signal(signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert out == ""
+    assert "cellrepro: train repeat 1/2: the system killed the process (signal 9)" in err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def wait_for_worker(process, *, timeout=60):
+    """The worker among a process's descendants, as soon as there is one."""
+    until = time.monotonic() + timeout
+    while time.monotonic() < until:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            try:
+                if "cellrepro.lab.worker" in child.cmdline():
+                    return child
+            except psutil.Error:
+                continue
+        time.sleep(0.05)
+    raise AssertionError("no worker was started")
+
+
+def test_a_killed_grid(small_store, tmp_path, notebook, command, wholeness):
+    """The grid, its notebook's process and the kernel that trains: all end, nothing is stored."""
+    path, store = tmp_path / "grid.yaml", tmp_path / "outputs"
+    fixed = {"data": str(small_store.data), "epochs": 4, "images_per_epoch": 16}
+    path.write_text(yaml.safe_dump({"notebook": str(notebook), "fixed": fixed}))
+    process = start("grid", path, "--store", store)
+    until = time.monotonic() + 120
+    while not list(store.glob("unfinished/*/*/*/epoch-*")) and time.monotonic() < until:
+        time.sleep(0.02)
+    orphans = kill(process)
+    assert len(orphans) >= 2, orphans  # the notebook's process and its kernel
+    assert psutil.wait_procs(orphans, timeout=15)[1] == [], "one of them went on by itself"
+    assert wholeness(store) == []
+    answer = command("grid", path, "--store", store, "--json")
+    assert answer.code == 0, answer.err
+    (run,) = answer.json["runs"]
+    assert (run["status"], run["key"]) == ("done", small_store.key)
+    assert wholeness(store) == [f"{run['key']}/0"]
+    _, repeat = Store(store).find(f"{run['key']}/0")
+    assert repeat.manifest.weights.digest == small_store.answer.json["repeats"][0]["weights"]
+    assert repeat.manifest.training.resumed_at, "it began anew instead of going on"
+    assert {item.name for item in store.iterdir()} == {"runs", "data"}

@@ -1,0 +1,528 @@
+"""The network: the same start on every machine, loaded whole or refused."""
+
+import hashlib
+import http.client
+import http.server
+import importlib
+import os
+import random
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.error
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.model import network as module
+from cellrepro.model.network import ModelSource, build, find_model, save_weights, seeded_network
+from cellrepro.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# Of the file that `save_weights` writes of tiny's start with seed 0. Whoever changes how tiny is
+# drawn changes every stored run of it; then, and only then, this digest changes too.
+TINY_DIGEST = "50b3a9aa3f1fdc603866fe30ca9bfcb687a11f986fef801230e0307a8924c3e4"
+
+PRINT_DIGEST = """
+import sys, torch
+from pathlib import Path
+from cellrepro.model.network import TINY, ModelSource, build, save_weights
+from cellrepro.determinism.profiles import cpu_capability
+network = build(ModelSource(TINY, TINY), seed=0, device=torch.device("cpu"), dtype="float32")
+print(cpu_capability())
+print(save_weights(network, Path(sys.argv[1]), architecture=TINY))
+"""
+
+
+def tiny(seed=0, **changes):
+    import torch
+
+    source = ModelSource("tiny", "tiny", **changes)
+    return build(source, seed=seed, device=torch.device("cpu"), dtype="float32")
+
+
+def bits(network):
+    """Every parameter's bytes, by name."""
+    return {
+        name: (tensor.dtype, tuple(tensor.shape), tensor.numpy().tobytes())
+        for name, tensor in network.state_dict().items()
+    }
+
+
+# -- tiny's start --------------------------------------------------------------------------
+
+
+def test_the_start_is_pinned(tmp_path):
+    network = tiny()
+    assert save_weights(network, tmp_path / "w.safetensors", architecture="tiny") == TINY_DIGEST
+
+
+def test_and_does_not_depend_on_the_instruction_set(tmp_path):
+    """PyTorch's own initial weights do (torch 2.15)."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_DIGEST, str(tmp_path / "w.safetensors")],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["DEFAULT", TINY_DIGEST]
+
+
+def test_equal_seeds_agree_and_different_seeds_differ():
+    a, b, c = bits(tiny(5)), bits(tiny(5)), bits(tiny(6))
+    assert a == b
+    drawn = [name for name in a if name.endswith("weight") and "norm" not in name]
+    same = {name for name in drawn if a[name] == c[name]}
+    assert same <= {
+        "encoder.patch_embed.proj.weight",
+        "encoder.neck.1.weight",
+        "encoder.neck.3.weight",
+    }
+    assert len(drawn) > 10
+
+
+def test_no_generator_is_moved():
+    """Neither by drawing the start nor by what PyTorch draws and throws away."""
+    import torch
+
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    tiny()
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert after == before
+
+
+def test_it_is_cellposes_own_class_with_two_blocks_and_layer_drop():
+    from cellpose.vit import CPSAM
+
+    network = tiny()
+    assert type(network) is CPSAM
+    assert len(network.encoder.blocks) == 2
+    assert network.rdrop == 0.4
+    assert network.backbone == "sam_vitl"
+
+
+def test_sams_registry_is_put_back():
+    from segment_anything import sam_model_registry
+
+    before = dict(sam_model_registry)
+    tiny()
+    assert sam_model_registry == before
+
+
+def test_sams_registry_is_put_back_after_an_exception(monkeypatch):
+    import cellpose.vit
+    from segment_anything import sam_model_registry
+
+    def broken(**_):
+        raise MemoryError
+
+    before = dict(sam_model_registry)
+    monkeypatch.setattr(cellpose.vit, "CPSAM", broken)
+    with pytest.raises(MemoryError):
+        tiny()
+    assert sam_model_registry == before
+
+
+def test_dtype(tmp_path):
+    import torch
+
+    source = ModelSource("tiny", "tiny")
+    half = build(source, seed=0, device=torch.device("cpu"), dtype="bfloat16")
+    assert half.dtype == torch.bfloat16
+    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+
+
+# -- other encoders ------------------------------------------------------------------------
+
+# As TINY_DIGEST, of `small` below: of the weights that the large encoders' way of drawing gives.
+SMALL_DIGEST = "3a2a0a6ca3b2c6eeef62b4b56c48619d4d99d9c038a03c64e1a8e19b8453d4d0"
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """An encoder drawn as the large ones are, in a hundredth of their time."""
+    sizes = module.Encoder(96, 3, 2, 2.0, (2,), patch=8)
+    monkeypatch.setitem(module.ENCODERS, "small", sizes)
+    return "small"
+
+
+def test_the_large_encoders_start_is_pinned(small, tmp_path):
+    network = seeded_network(small, seed=0)
+    assert save_weights(network, tmp_path / "w.safetensors", architecture="tiny") == SMALL_DIGEST
+
+
+def test_seeds_of_the_large_encoders(small):
+    a, b, c = (bits(seeded_network(small, seed=seed)) for seed in (5, 5, 6))
+    assert a == b
+    assert a["encoder.blocks.0.attn.qkv.weight"] != c["encoder.blocks.0.attn.qkv.weight"]
+    # 96 numbers in a token are more than the 64 patterns of its patch, so these are drawn too
+    assert a["encoder.patch_embed.proj.weight"] != c["encoder.patch_embed.proj.weight"]
+
+
+def test_weights_are_uniform_by_fan_in(small):
+    weight = seeded_network(small, seed=0).encoder.blocks[0].mlp.lin2.weight.detach()
+    bound = (2.0 * 96) ** -0.5
+    assert weight.shape == (96, 192)
+    assert 0.99 * bound < float(weight.max()) <= bound
+    assert -bound <= float(weight.min()) < -0.99 * bound
+    assert abs(float(weight.mean())) < 0.02 * bound
+
+
+def test_tables_of_positions_are_as_sam_has_them(small):
+    """27 rows where attention was windowed in SAM, 127 where it was global; all of them zero."""
+    blocks = seeded_network(small, seed=0).encoder.blocks
+    assert [block.attn.rel_pos_h.shape[0] for block in blocks] == [27, 27, 127]
+    assert [block.attn.rel_pos_w.shape[1] for block in blocks] == [48, 48, 48]
+    assert all(not block.attn.rel_pos_h.any() for block in blocks)
+    assert [block.window_size for block in blocks] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("name", "build"), [("vit-b", "vit_b"), ("vit-l", "vit_l")])
+def test_sizes_are_sams(name, build, monkeypatch):
+    sam = importlib.import_module("segment_anything.build_sam")  # whose name a function has taken
+    asked = {}
+    monkeypatch.setattr(sam, "_build_sam", lambda **sizes: asked.update(sizes))
+    sam.sam_model_registry[build](None)
+    sizes = module.ENCODERS[name]
+    assert asked == {
+        "encoder_embed_dim": sizes.width,
+        "encoder_depth": sizes.depth,
+        "encoder_num_heads": sizes.heads,
+        "encoder_global_attn_indexes": list(sizes.global_blocks),
+        "checkpoint": None,
+    }
+    assert (sizes.mlp_ratio, sizes.patch) == (4.0, 8)
+
+
+def test_patch(small):
+    import torch
+
+    network = seeded_network("tiny", seed=0, patch=8)
+    assert network.ps == 8
+    assert network.encoder.patch_embed.proj.weight.shape == (192, 3, 8, 8)
+    assert seeded_network(small, seed=0, patch=16).encoder.pos_embed.shape == (1, 16, 16, 96)
+    with torch.no_grad():
+        assert network.eval()(torch.zeros(1, 3, 256, 256))[0].shape == (1, 3, 256, 256)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": "vit_b"}, "encoder is 'vit_b'; expected one of tiny, vit-b, vit-l"),
+        ({"patch": 12}, "patch is 12 pixels; expected 4, 8 or 16"),
+        ({"patch": 2}, "patch is 2 pixels; expected 4, 8 or 16"),
+        ({"seed": -1}, "seed is -1; expected a whole number"),
+    ],
+    ids=["encoder", "patch that does not divide", "patch too small", "seed"],
+)
+def test_a_network_that_there_is_not(changes, message):
+    with pytest.raises(BadInput, match=message):
+        seeded_network(**{"encoder": "tiny", "seed": 0, **changes})
+
+
+# -- saved ---------------------------------------------------------------------------------
+
+
+def test_saved_weights_come_back_bit_for_bit(tmp_path):
+    network = tiny(1)
+    path = tmp_path / "mine.safetensors"
+    digest = save_weights(network, path, architecture="tiny")
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    source = find_model(str(path), Store(tmp_path))
+    assert source == ModelSource("mine.safetensors", "tiny", path, digest)
+    assert bits(tiny(2, path=path)) == bits(network)
+
+
+def test_equal_parameters_give_equal_files(tmp_path):
+    """Under another file name, of another network object, made in another order."""
+    digests = {
+        save_weights(tiny(1), tmp_path / name, architecture="tiny") for name in ("a", "b", "c")
+    }
+    assert len(digests) == 1
+
+
+def test_weights_of_another_shape_do_not_fit(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_weights(tiny(), path, architecture="tiny")
+    tensors = safetensors.numpy.load_file(path)
+    tensors["out.bias"] = tensors["out.bias"][:-1]
+    safetensors.numpy.save_file(tensors, path)
+    with pytest.raises(BadInput, match=r"w.safetensors does not fit the network 'tiny'"):
+        tiny(path=path)
+
+
+# -- what a reference means ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tiny", "cpsam", "cpsam_v2"])
+def test_names(name, tmp_path):
+    source = find_model(name, Store(tmp_path / "outputs"))
+    assert source.label == name
+    assert source.architecture == ("tiny" if name == "tiny" else "cellpose")
+    assert source.digest is None
+    assert source.path is None
+
+
+def test_a_repeat_of_the_store(small_store):
+    store = Store(small_store.root)
+    source = find_model(small_store.key[:6], store)
+    assert source == find_model(f"{small_store.key}/0", store)
+    assert (source.label, source.architecture) == (
+        f"{small_store.key}/{small_store.machine}/0",
+        "tiny",
+    )
+    assert source.digest == small_store.answer.json["repeats"][0]["weights"]
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["Tiny", "cpdino", "cyto3", "tiny ", "nuclei", "cpsam_v3", "0123456789abcdef", "abc/0"],
+)
+def test_an_unknown_name_is_never_replaced(reference, tmp_path):
+    with pytest.raises(
+        BadInput, match=rf"unknown model '{reference}'; expected 'tiny', 'cpsam_v2'"
+    ):
+        find_model(reference, Store(tmp_path / "outputs"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["", ".", "{tmp}", "{tmp}/absent.pth", "weights.safetensors", "a/b/c/d", "models/cpsam.pt"],
+    ids=["empty", "here", "folder", "absent", "absent here", "deep", "relative"],
+)
+def test_a_path_without_a_file(reference, tmp_path):
+    with pytest.raises(BadInput, match=r"model .* is not a file; expected 'tiny'"):
+        find_model(reference.format(tmp=tmp_path), Store(tmp_path / "outputs"))
+
+
+def test_a_run_that_only_segmented(tmp_path, made_up):
+    store = Store(tmp_path / "outputs")
+    spec = made_up.spec(task="segment")
+    with store.staging() as area:
+        (area / "r").mkdir()
+        manifest = made_up.manifest(spec, weights=None, masks={})
+        (area / "r" / "manifest.json").write_text(manifest.model_dump_json())
+        store.commit(area / "r", spec)
+    with pytest.raises(BadInput, match=rf"run {spec.key}/.*/0 only segmented; it holds no weights"):
+        find_model(spec.key, store)
+
+
+def halved(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def described_as(path, text):
+    safetensors.numpy.save_file({"w": np.ones(3)}, path, metadata={"cellrepro": text})
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        halved,
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(path.read_bytes() + b"x"),
+        lambda path: path.write_text("these are no weights"),
+        lambda path: path.write_bytes(b""),
+        lambda path: described_as(path, '{"architecture": "huge"}'),
+        lambda path: described_as(path, "not JSON"),
+        lambda path: described_as(path, "[]"),
+    ],
+    ids=[
+        "half of it",
+        "one byte less",
+        "one byte more",
+        "text",
+        "empty",
+        "unknown architecture",
+        "described in words",
+        "described by a list",
+    ],
+)
+def test_a_spoilt_file(tmp_path, small_store, spoil):
+    path = tmp_path / "w.safetensors"
+    shutil.copy(small_store.weights, path)
+    path.chmod(0o644)
+    spoil(path)
+    with pytest.raises(BadInput, match=r"w.safetensors is not a whole weights file"):
+        find_model(str(path), Store(tmp_path / "outputs"))
+
+
+# -- Cellpose's own way of loading ---------------------------------------------------------
+
+
+@pytest.fixture
+def small_cellpose(monkeypatch, tmp_path):
+    """Cellpose with an encoder a thousand times smaller; yields one of its checkpoints."""
+    import torch
+    from cellpose.vit import CPSAM
+    from segment_anything import sam_model_registry
+
+    with module._encoder_in_place(module.ENCODERS["tiny"]):
+        small = sam_model_registry["vit_l"]
+    monkeypatch.setitem(sam_model_registry, "vit_l", small)
+    monkeypatch.setattr("cellpose.models.MODEL_DIR", tmp_path / "models")
+    # Cellpose's download switches off the check of certificates in the whole process.
+    monkeypatch.setattr(ssl, "_create_default_https_context", ssl._create_default_https_context)
+    state = torch.get_rng_state()
+    network = CPSAM()  # 8 pixels a patch, as CPSAM itself
+    torch.set_rng_state(state)
+    path = tmp_path / "mine.pth"
+    network.save_model(path)
+    return path, bits(network)
+
+
+def load(source, dtype="float32"):
+    import torch
+
+    return build(source, seed=0, device=torch.device("cpu"), dtype=dtype)
+
+
+def test_loads_a_checkpoint_of_cellpose(small_cellpose, tmp_path):
+    path, expected = small_cellpose
+    source = find_model(str(path), Store(tmp_path / "outputs"))
+    assert (source.label, source.architecture) == ("mine.pth", "cellpose")
+    assert bits(load(source)) == expected
+
+
+def test_and_the_same_weights_as_safetensors(small_cellpose, tmp_path):
+    path, expected = small_cellpose
+    converted = tmp_path / "mine.safetensors"
+    save_weights(load(find_model(str(path), Store(tmp_path))), converted, architecture="cellpose")
+    source = find_model(str(converted), Store(tmp_path))
+    assert source.architecture == "cellpose"
+    assert bits(load(source)) == expected
+
+
+def test_a_checkpoint_cut_short(small_cellpose, tmp_path):
+    path, _ = small_cellpose
+    halved(path)
+    with pytest.raises(BadInput, match=r"mine.pth is not a whole weights file"):
+        find_model(str(path), Store(tmp_path / "outputs"))
+
+
+def without_one(state):
+    del state["encoder.blocks.0.attn.qkv.weight"]
+    return state
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (without_one, "lacks 1 parameters .*encoder.blocks.0.attn.qkv.weight"),
+        (lambda state: {"W2": state["W2"]}, r"lacks \d+ parameters"),
+        (lambda state: {"weight": state["W2"]}, "does not appear to be a CP4 model"),
+        (lambda state: {**state, "out.bias": state["out.bias"][:-1]}, "size mismatch|Error"),
+        (lambda state: list(state.values()), "'list' object"),
+        (lambda state: state["W2"], "Tensor"),
+        (lambda state: {}, "does not appear to be a CP4 model"),
+    ],
+    ids=["one missing", "most missing", "Cellpose 3", "another shape", "list", "tensor", "empty"],
+)
+@pytest.mark.usefixtures("generators_free")
+def test_a_checkpoint_of_something_else(small_cellpose, tmp_path, change, expected):
+    import torch
+
+    path, _ = small_cellpose
+    torch.save(change(torch.load(path)), path)
+    with pytest.raises(BadInput, match=rf"(?s)mine.pth.*({expected})"):
+        load(find_model(str(path), Store(tmp_path / "outputs")))
+
+
+def test_an_archive_of_something_else(small_cellpose, tmp_path):
+    path = tmp_path / "images.npz"
+    np.savez(path, image=np.zeros(3))
+    with pytest.raises(BadInput, match=r"Cellpose cannot load .*images.npz"):
+        load(find_model(str(path), Store(tmp_path / "outputs")))
+
+
+# -- named networks, downloaded on first use -----------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """A web server in the place of Cellpose's; yields the folder it serves."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=str(folder))
+
+        def log_message(self, *_):
+            pass
+
+        def send_header(self, name, value):
+            cut = folder / "cut"
+            promised = cut.read_text() if name == "Content-Length" and cut.exists() else value
+            super().send_header(name, promised)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as serving:
+        threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setattr(
+            "cellpose.models._MODEL_URL", f"http://127.0.0.1:{serving.server_port}/"
+        )
+        yield folder
+        serving.shutdown()
+
+
+NAMED = ModelSource("cpsam_v2", "cellpose")
+
+
+def test_a_named_network_is_downloaded_once(small_cellpose, server, tmp_path):
+    path, expected = small_cellpose
+    shutil.copy(path, server / "cpsam_v2")
+    assert bits(load(NAMED)) == expected
+    (server / "cpsam_v2").unlink()
+    assert bits(load(NAMED)) == expected
+
+
+def test_without_a_network(small_cellpose, monkeypatch, tmp_path):
+    def offline(*_, **__):
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr("cellpose.utils.download_url_to_file", offline)
+    with pytest.raises(
+        NotPossibleHere, match=r"'cpsam_v2' are not on this machine .*service not known"
+    ):
+        load(NAMED)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ConnectionResetError("reset by peer"),
+        TimeoutError("timed out"),
+        http.client.IncompleteRead(b""),
+    ],
+    ids=["reset", "timeout", "incomplete"],
+)
+def test_a_connection_that_breaks(small_cellpose, monkeypatch, fault):
+    def breaks(*_, **__):
+        raise fault
+
+    monkeypatch.setattr("cellpose.utils.download_url_to_file", breaks)
+    with pytest.raises(NotPossibleHere, match=r"'cpsam_v2' are not on this machine"):
+        load(NAMED)
+
+
+def test_the_server_does_not_have_it(small_cellpose, server):
+    with pytest.raises(NotPossibleHere, match=r"'cpsam_v2' are not on this machine .*404"):
+        load(NAMED)
+
+
+def test_a_download_cut_short_says_what_to_remove(small_cellpose, server, tmp_path):
+    """Cellpose 4.2.1.1 keeps the half file and would try it again for ever."""
+    path, _ = small_cellpose
+    shutil.copy(path, server / "cpsam_v2")
+    halved(server / "cpsam_v2")
+    cached = tmp_path / "models" / "cpsam_v2"
+    with pytest.raises(BadInput, match=rf"cannot load 'cpsam_v2': .*remove {cached} to have it"):
+        load(NAMED)
+    assert cached.exists()

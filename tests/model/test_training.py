@@ -1,0 +1,458 @@
+"""Training as ``cellpose.train.train_seg`` trains, bit for bit, and may be watched."""
+
+import copy
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cellrepro.determinism.modes import mode_in_force
+from cellrepro.determinism.seeding import seed_everything
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage, read_folder
+from cellrepro.model.network import ModelSource, build
+from cellrepro.model.training import learning_rates, train, trainable, trains_nothing
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "generators_free"),
+    # Cellpose's own loop asks for autocast to float32, which PyTorch answers with a warning.
+    pytest.mark.filterwarnings("ignore:In CPU autocast"),
+]
+
+
+def tiny(seed=0):
+    import torch
+
+    return build(
+        ModelSource("tiny", "tiny"), seed=seed, device=torch.device("cpu"), dtype="float32"
+    )
+
+
+def weights(network):
+    """The bytes of every parameter and buffer, by name."""
+    return {name: tensor.numpy().tobytes() for name, tensor in network.state_dict().items()}
+
+
+@pytest.fixture(scope="module")
+def images(small_data):
+    folder = read_folder(small_data)
+    return folder.train, folder.test
+
+
+def in_colour(images, n_channels):
+    """The same images with different channels, channels last."""
+    if n_channels == 1:
+        return images
+    return [
+        LabelledImage(
+            one.name,
+            np.stack([one.image, one.image[::-1], one.image // 2][:n_channels], axis=-1),
+            one.masks,
+            one.image_path,
+            one.masks_path,
+        )
+        for one in images
+    ]
+
+
+# -- the same bits as Cellpose -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_channels", "options"),
+    [
+        (1, {}),
+        (1, {"images_per_epoch": 5}),
+        (1, {"images_per_epoch": 3, "batch_size": 2}),
+        (1, {"batch_size": 8}),
+        (2, {}),
+        (3, {"images_per_epoch": 4}),
+    ],
+    ids=["every image once", "drawn", "batches", "one batch", "two channels", "RGB, drawn"],
+)
+def test_the_same_bits_as_train_seg(images, tmp_path, n_channels, options):
+    from cellpose.train import train_seg
+
+    train_images, test_images = (in_colour(part, n_channels) for part in images)
+    test_images = [*test_images, *train_images]  # enough that a layer would be dropped by mistake
+    expected, actual = tiny(1), tiny(1)
+    start = weights(expected)
+    assert weights(actual) == start
+    assert expected.rdrop == 0.4
+    seed_everything(4)
+    _, train_losses, test_losses = train_seg(
+        expected,
+        [image.image for image in train_images],
+        [image.masks.copy() for image in train_images],
+        test_data=[image.image for image in test_images],
+        test_labels=[image.masks.copy() for image in test_images],
+        channel_axis=-1 if n_channels > 1 else None,
+        batch_size=options.get("batch_size", 1),
+        n_epochs=3,
+        learning_rate=0.01,
+        weight_decay=0.1,
+        min_train_masks=5,
+        nimg_per_epoch=options.get("images_per_epoch"),
+        save_path=tmp_path,
+    )
+    seed_everything(4)
+    training = train(actual, train_images, test_images, n_epochs=3, learning_rate=0.01, **options)
+
+    assert weights(actual) == weights(expected)
+    assert [epoch.train_loss for epoch in training.epochs] == train_losses.tolist()
+    assert training.epochs[0].test_loss == test_losses[0] > 0
+    assert [epoch.test_loss for epoch in training.epochs[1:]] == [None, None]
+    moved = {name for name, content in weights(actual).items() if content != start[name]}
+    assert len(moved) > 20  # two equal networks that never trained would prove nothing
+    assert {"out.weight", "encoder.blocks.1.attn.qkv.weight", "diam_labels"} <= moved
+
+
+def test_the_same_bits_on_two_threads_in_mode_strict(images, tmp_path):
+    import torch
+    from cellpose.train import train_seg
+
+    train_images, _ = images
+    expected, actual = tiny(1), tiny(1)
+    torch.set_num_threads(2)
+    with mode_in_force("strict"):
+        seed_everything(3)
+        train_seg(
+            expected,
+            [image.image for image in train_images],
+            [image.masks.copy() for image in train_images],
+            n_epochs=2,
+            learning_rate=0.01,
+            nimg_per_epoch=2,
+            save_path=tmp_path,
+        )
+        seed_everything(3)
+        train(actual, train_images, (), n_epochs=2, learning_rate=0.01, images_per_epoch=2)
+    assert weights(actual) == weights(expected)
+
+
+def test_a_bfloat16_network_is_trained_in_float32(images, tmp_path):
+    """And left in it: Cellpose saves before it goes back to bfloat16, and so does the worker."""
+    import torch
+    from cellpose.train import train_seg
+
+    train_images, _ = images
+    expected, actual = tiny(1), tiny(1)
+    for network in (expected, actual):
+        network.dtype = torch.bfloat16
+    seed_everything(3)
+    saved, *_ = train_seg(
+        expected,
+        [image.image for image in train_images],
+        [image.masks.copy() for image in train_images],
+        n_epochs=2,
+        learning_rate=0.01,
+        save_path=tmp_path,
+    )
+    expected.dtype = torch.float32
+    expected.load_state_dict(torch.load(saved, weights_only=True))
+    seed_everything(3)
+    train(actual, train_images, (), n_epochs=2, learning_rate=0.01)
+    assert actual.dtype == torch.float32
+    assert weights(actual) == weights(expected)
+
+
+@pytest.fixture
+def toy():
+    """A network of one layer that Cellpose trains in no time."""
+    import torch
+    from cellpose.vit import BaseModel
+
+    class Toy(BaseModel):
+        backbone = "toy"
+
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return self.layer(x), None
+
+    torch.manual_seed(0)
+    return Toy()
+
+
+@pytest.mark.parametrize("n_epochs", [1, 2, 9, 10, 11, 12, 99, 100, 101, 300, 301])
+def test_the_learning_rates_are_those_that_train_seg_sets(
+    toy, images, tmp_path, monkeypatch, n_epochs
+):
+    import torch
+    from cellpose.train import train_seg
+
+    used = []
+    step = torch.optim.AdamW.step
+
+    def spy(optimizer, *arguments):
+        (group,) = optimizer.param_groups
+        used.append(group["lr"])
+        assert group["weight_decay"] == 0.1
+        return step(optimizer, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    image = images[0][0]
+    train_seg(
+        toy,
+        [image.image[:64, :64]],
+        [image.masks[:64, :64].copy()],
+        n_epochs=n_epochs,
+        learning_rate=0.003,
+        min_train_masks=1,
+        bsize=16,
+        save_path=tmp_path,
+    )
+    assert learning_rates(n_epochs, 0.003).tolist() == used
+
+
+def test_learning_rates_by_hand():
+    assert learning_rates(1, 0.9).tolist() == [0]
+    assert learning_rates(0, 0.9).tolist() == []
+    assert learning_rates(12, 0.9).tolist() == pytest.approx(
+        [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9]
+    )
+    assert learning_rates(100, 1.0)[[49, 50, 54, 55, 99]].tolist() == [
+        1,
+        1 / 2,
+        1 / 2,
+        1 / 4,
+        2**-10,
+    ]
+    assert learning_rates(301, 1.0)[[200, 201, 210, 211, 300]].tolist() == [
+        1,
+        1 / 2,
+        1 / 2,
+        1 / 4,
+        2**-10,
+    ]
+
+
+# -- seeds ---------------------------------------------------------------------------------
+
+
+def trained(images, *, seed=3, rdrop=0.4, n_epochs=2, **options):
+    """The weights after a short training from one and the same start."""
+    network = tiny(1)
+    network.rdrop = rdrop
+    seed_everything(seed)
+    train_images, test_images = images
+    options = {"images_per_epoch": 3, **options}
+    train(network, train_images, test_images, n_epochs=n_epochs, learning_rate=0.01, **options)
+    return weights(network)
+
+
+def test_equal_seeds_agree_and_different_seeds_differ(images):
+    assert trained(images, seed=3) == trained(images, seed=3)
+    assert trained(images, seed=3) != trained(images, seed=4)
+
+
+def test_cellposes_own_data_seed_ignores_the_seed(images):
+    """Only the layer drop follows the seed; without it two seeds train to the same bits."""
+    assert trained(images, seed=3, rdrop=0) == trained(images, seed=4, rdrop=0)
+
+
+def test_a_data_seed_orders_the_data(images):
+    cellpose, one, again, two = (
+        trained(images, seed=seed, rdrop=0, data_seed=data_seed)
+        for seed, data_seed in [(3, "cellpose"), (3, 1), (4, 1), (3, 2)]
+    )
+    assert one == again
+    assert len({str(sorted(each.items())) for each in (cellpose, one, two)}) == 3
+
+
+@pytest.fixture
+def drawn_indices(toy, images, monkeypatch):
+    """Train the toy and say which images were drawn, batch by batch."""
+    import cellpose.train
+
+    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
+
+    def run(*, seed=3, **options):
+        drawn = []
+        get_batch = cellpose.train._get_batch
+
+        def spy(indices, **rest):
+            drawn.append(indices.tolist())
+            return get_batch(indices, **rest)
+
+        seed_everything(seed)
+        with monkeypatch.context() as patch:
+            patch.setattr(cellpose.train, "_get_batch", spy)
+            train(toy, images[0], (), n_epochs=2, learning_rate=0.01, **options)
+        return drawn
+
+    return run
+
+
+def test_every_epoch_has_an_order_of_its_own_whatever_the_seed(drawn_indices):
+    options = {"images_per_epoch": 8, "batch_size": 8}
+    first = drawn_indices(seed=3, **options)
+    assert first == drawn_indices(seed=4, **options)
+    assert first[0] != first[1]
+    other = drawn_indices(data_seed=7, **options)
+    assert other != first
+    assert other == drawn_indices(seed=4, data_seed=7, **options)
+    assert other[0] != other[1]
+
+
+def test_every_image_once_is_a_permutation(drawn_indices):
+    assert [sorted(each) for each in drawn_indices(batch_size=3)] == [[0, 1, 2], [0, 1, 2]]
+
+
+# -- watching changes nothing --------------------------------------------------------------
+
+
+def meddle(_):
+    """An observer that draws from every generator."""
+    import torch
+
+    random.random()
+    np.random.rand(5)
+    np.random.seed(1)
+    torch.rand(5)
+
+
+def test_a_watched_training_is_the_same(images):
+    assert trained(images, on_epoch=meddle) == trained(images)
+
+
+def test_evaluating_the_test_loss_changes_nothing(images):
+    train_images, test_images = images
+    assert trained((train_images, test_images)) == trained((train_images, ()))
+
+
+def test_epochs_are_told_as_they_end(images):
+    network, told = tiny(), []
+
+    def listen(epoch):
+        told.append((epoch.index, epoch.learning_rate, weights(network)))
+
+    training = train(
+        network, *images, n_epochs=3, learning_rate=0.9, images_per_epoch=1, on_epoch=listen
+    )
+    assert [each[:2] for each in told] == [
+        (0, 0.0),
+        (1, pytest.approx(0.1)),
+        (2, pytest.approx(0.2)),
+    ]
+    assert told[0][2] != told[1][2] != told[2][2]
+    assert training.n_steps == 3
+
+
+def test_the_schedule_of_test_losses(toy, images, monkeypatch):
+    """Cellpose evaluates after epochs 0, 5, 10, 20, …"""
+    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
+    training = train(toy, *images, n_epochs=22, learning_rate=0.01, images_per_epoch=1)
+    evaluated = [epoch.index for epoch in training.epochs if epoch.test_loss is not None]
+    assert evaluated == [0, 5, 10, 20]
+
+
+def test_without_test_images_nothing_is_evaluated(toy, images, monkeypatch):
+    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
+    training = train(toy, images[0], (), n_epochs=1, learning_rate=0.01)
+    assert training.epochs[0].test_loss is None
+
+
+def test_the_images_and_masks_given_are_left_as_they_are(toy, images, monkeypatch):
+    """Cellpose renumbers masks in place (4.2.1.1): the store would keep another ground truth."""
+    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
+    gaps = [
+        LabelledImage(one.name, one.image, one.masks * 3, one.image_path, one.masks_path)
+        for part in images
+        for one in part
+    ]
+    before = copy.deepcopy(gaps)
+    train(toy, gaps[:3], gaps[3:], n_epochs=1, learning_rate=0.01)
+    for now, then in zip(gaps, before, strict=True):
+        assert np.array_equal(now.masks, then.masks)
+        assert np.array_equal(now.image, then.image)
+
+
+def test_cellposes_defaults_are_not_written_to(toy, images, monkeypatch):
+    from cellpose import models
+
+    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
+    monkeypatch.setitem(models.normalize_default, "normalize", False)
+    before = copy.deepcopy(models.normalize_default)
+    train(toy, *images, n_epochs=1, learning_rate=0.01)
+    assert models.normalize_default == before
+
+
+# -- trainings that train nothing, or cannot -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_epochs", "rate", "expected"),
+    [
+        (1, 0.01, "1 epoch trains nothing: Cellpose's learning rate rises from 0"),
+        (0, 0.01, "0 epochs train nothing"),
+        (12, 0.0, "a learning rate of 0 trains nothing"),
+        (2, 0.01, None),
+        (12, 1e-5, None),
+    ],
+    ids=["one epoch", "no epoch", "rate 0", "two epochs", "the usual"],
+)
+def test_trains_nothing(n_epochs, rate, expected):
+    reason = trains_nothing(n_epochs, rate)
+    assert reason == expected or reason.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("n_epochs", "rate"), [(1, 0.01), (2, 0.0)], ids=["one epoch", "a learning rate of 0"]
+)
+def test_what_is_said_to_train_nothing_does(images, n_epochs, rate):
+    network = tiny(1)
+    start = weights(network)
+    train(network, *images, n_epochs=n_epochs, learning_rate=rate, images_per_epoch=2)
+    after = weights(network)
+    assert {name for name in start if start[name] != after[name]} == {"diam_labels"}
+
+
+def with_masks(image, n):
+    masks = np.where(image.masks <= n, image.masks, 0)
+    return LabelledImage(image.name, image.image, masks, image.image_path, None)
+
+
+def test_images_with_too_few_masks_are_left_out_and_counted(toy, images, monkeypatch):
+    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
+    few = [with_masks(images[0][0], 4), with_masks(images[0][1], 5), images[0][2]]
+    training = train(toy, few, (), n_epochs=1, learning_rate=0.01)
+    assert (training.n_removed, training.n_steps) == (1, 2)
+
+
+def without_background(n):
+    """``n`` labels and no background: Cellpose leaves the lowest out of its count."""
+    masks = np.repeat(np.arange(1, n + 1, dtype=np.int32), 12)[:, None] * np.ones(40, np.int32)
+    return LabelledImage("full", masks.astype(np.uint8), masks, None, None)
+
+
+@pytest.mark.parametrize("n", [4, 5, 6])
+@pytest.mark.parametrize("background", [True, False], ids=["background", "no background"])
+def test_masks_are_counted_as_cellpose_counts_them(n, background):
+    from cellpose.dynamics import labels_to_flows
+    from cellpose.utils import diameters
+
+    image = without_background(n)
+    if background:
+        image.masks[:, 0] = 0
+    expected = len(diameters(image.masks)[1]) >= 5
+    assert trainable(image) is expected is (n >= (5 if background else 6))
+    (planes,) = labels_to_flows([image.masks.copy()])
+    assert trainable(replace(image, masks=planes)) is expected
+
+
+@pytest.mark.parametrize("few", ["four masks", "five and no background"])
+def test_no_image_with_enough_masks(images, few):
+    few = (
+        [with_masks(image, 4) for image in images[0]]
+        if few == "four masks"
+        else [without_background(5)] * 3
+    )
+    network = tiny()
+    start = weights(network)
+    with pytest.raises(BadInput, match=r"none of the 3 training images has 5 masks or more"):
+        train(network, few, (), n_epochs=1, learning_rate=0.01)
+    assert weights(network) == start

@@ -1,0 +1,211 @@
+"""A spec says everything that was asked for; its key names it."""
+
+import shutil
+
+import pytest
+
+from cellrepro.determinism.profiles import Profile
+from cellrepro.errors import BadInput
+from cellrepro.lab.run import plan_training
+from cellrepro.store.spec import KEY_LENGTH, Spec, make_spec
+
+FIELDS = {
+    "task": "train",
+    "data": "nuclei",
+    "data_digest": "d" * 64,
+    "model": "tiny",
+    "model_digest": None,
+    "seed": 0,
+    "data_seed": "cellpose",
+    "epochs": 12,
+    "batch_size": 1,
+    "learning_rate": 0.001,
+    "images_per_epoch": 48,
+    "profile": "cpu",
+    "profile_settings": {"device": "cpu", "threads": 2},
+    "mode": "strict",
+}
+
+
+def test_the_key_is_pinned():
+    """Stores of different machines and versions are united by their keys."""
+    assert make_spec(**FIELDS).key == "f92accf3dfc183fe"
+    assert len(make_spec(**FIELDS).key) == KEY_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("task", "segment"),
+        ("data", "other"),
+        ("data_digest", "e" * 64),
+        ("model", "cpsam"),
+        ("model_digest", "f" * 64),
+        ("seed", 1),
+        ("data_seed", 0),
+        ("epochs", 13),
+        ("batch_size", 2),
+        ("learning_rate", 0.002),
+        ("images_per_epoch", None),
+        ("profile", "lab"),
+        ("profile_settings", {"device": "cpu", "threads": 1}),
+        ("mode", "warn"),
+    ],
+)
+def test_everything_asked_for_changes_the_key(field, value):
+    assert make_spec(**{**FIELDS, field: value}).key != make_spec(**FIELDS).key
+
+
+def test_a_field_that_comes_later_leaves_the_keys_of_finished_grids():
+    """It enters the key where it differs from its default, in specs and in profiles."""
+
+    class LaterSpec(Spec):
+        weight_decay: float = 0.1
+
+    class LaterProfile(Profile):
+        cudnn_benchmark: bool = False
+
+    before = Profile(name="cpu").model_dump(mode="json")
+    assert LaterProfile(name="cpu").model_dump(mode="json") == before
+    assert LaterProfile(name="cpu", cudnn_benchmark=True).model_dump(mode="json") != before
+    assert LaterSpec(**FIELDS).key == make_spec(**FIELDS).key
+    assert LaterSpec(**FIELDS, weight_decay=0.1).key == make_spec(**FIELDS).key
+    assert LaterSpec(**FIELDS, weight_decay=0.2).key != make_spec(**FIELDS).key
+
+
+def test_the_key_holds_content_and_no_reference():
+    """The same weights under any name, and the same kind of device under any index, are one."""
+
+    def key(model, device):
+        settings = {"device": device, "threads": 2}
+        given = FIELDS | {"model": model, "model_digest": "f" * 64, "profile_settings": settings}
+        return make_spec(**given).key
+
+    uuid = "GPU-8f6c3a52-7f2e-4b0a-9a51-0d8f0a6b1c2d"
+    assert key("KEY/laptop-0a1b2c3d/0", "cuda:1") == key("nuclei.pth", uuid) == key("x", "cuda")
+    assert key("x", "cuda") != key("x", "cpu")
+
+
+def test_every_field_is_among_those():
+    assert set(Spec.model_fields) == set(FIELDS) | {"ledger", "loose"}
+
+
+def test_an_operation_left_loose_is_another_spec_and_none_is_the_old_one():
+    """Keys of stores made before there was such a field stay."""
+    strict = {**FIELDS, "mode": "strict"}
+    assert make_spec(**strict, loose=None).key == make_spec(**strict).key
+    assert make_spec(**strict, loose="index_put").key != make_spec(**strict).key
+
+
+@pytest.mark.parametrize("mode", ["fast", "warn"])
+def test_loose_means_all_others_are_fixed(mode):
+    with pytest.raises(BadInput, match=f"expected mode 'strict', not '{mode}'"):
+        make_spec(**{**FIELDS, "mode": mode}, loose="index_put")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seed", -1),
+        ("seed", 2**32),
+        ("seed", 1.5),
+        ("seed", "zero"),
+        ("data_seed", "Cellpose"),
+        ("data_seed", -1),
+        ("data_seed", 2**32),
+        ("epochs", -1),
+        ("epochs", 2.5),
+        ("epochs", 10**6),
+        ("batch_size", 0),
+        ("learning_rate", -0.1),
+        ("learning_rate", float("nan")),
+        ("learning_rate", float("inf")),
+        ("images_per_epoch", 0),
+        ("mode", "Strict"),
+        ("mode", True),
+        ("ledger", "everything"),
+        ("data_digest", "abc"),
+        ("task", "draw"),
+        ("colour", "red"),
+    ],
+)
+def test_refuses(field, value):
+    with pytest.raises(BadInput, match=rf"{field}.* is {value!r}"):
+        make_spec(**{**FIELDS, field: value})
+
+
+def test_names_every_wrong_field_at_once():
+    with pytest.raises(BadInput, match=r"seed is -1.*; batch_size is 0"):
+        make_spec(**{**FIELDS, "seed": -1, "batch_size": 0})
+
+
+def test_survives_json():
+    spec = make_spec(**FIELDS)
+    assert Spec.model_validate_json(spec.model_dump_json()) == spec
+    assert Spec(**spec.model_dump(mode="json")).key == spec.key
+
+
+def test_whole_numbers_and_floats_of_equal_value_are_one_spec():
+    a, b = (make_spec(**{**FIELDS, "learning_rate": rate}) for rate in (1, 1.0))
+    assert a.key == b.key
+
+
+# -- planned on this machine ---------------------------------------------------------------
+
+
+def test_where_the_data_lies_does_not_matter(small_data, tmp_path):
+    elsewhere = tmp_path / "deep" / small_data.name
+    shutil.copytree(small_data, elsewhere)
+    assert plan_training(elsewhere).spec.key == plan_training(small_data).spec.key
+
+
+def test_what_is_in_it_does(small_data, tmp_path):
+    other = tmp_path / small_data.name
+    shutil.copytree(small_data, other)
+    first, second = sorted((other / "train").glob("*[0-9].tif"))[:2]
+    first.write_bytes(second.read_bytes())
+    assert plan_training(other).spec.key != plan_training(small_data).spec.key
+
+
+def test_defaults_spelt_out_are_the_same_spec(small_data):
+    spelt_out = plan_training(
+        small_data,
+        model="tiny",
+        seed=0,
+        data_seed="cellpose",
+        epochs=12,
+        batch_size=1,
+        learning_rate=1e-3,
+        images_per_epoch=48,
+        profile="cpu",
+        mode="strict",
+    )
+    assert spelt_out.spec.key == plan_training(small_data).spec.key
+
+
+def test_what_a_profile_says_counts_and_how_it_is_described_does_not(small_data, tmp_path):
+    keys = []
+    for text in ("threads: 2", "threads: 2\ndescription: the same", "threads: 3"):
+        (tmp_path / "lab.yaml").write_text(text)
+        keys.append(plan_training(small_data, profile=str(tmp_path / "lab.yaml")).spec.key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_text_for_numbers_as_yaml_reads_1e_3(small_data):
+    """YAML 1.1 takes ``1e-3`` for text; it means the number all the same."""
+    a = plan_training(small_data, learning_rate="1e-3", epochs="3")
+    assert a.spec.key == plan_training(small_data, learning_rate=1e-3, epochs=3).spec.key
+
+
+@pytest.mark.parametrize("epochs", [0, -1, "0", "many", None, 2.5], ids=repr)
+def test_refuses_epochs(small_data, epochs):
+    with pytest.raises(BadInput, match=r"epochs is "):
+        plan_training(small_data, epochs=epochs)
+
+
+@pytest.mark.parametrize("name", ["model", "profile", "mode"])
+@pytest.mark.parametrize("value", [None, 3, True], ids=repr)
+def test_refuses_what_is_no_name(small_data, name, value):
+    """A grid file may hold any plain value at any place."""
+    with pytest.raises(BadInput, match=rf"{name}.*{value!r}"):
+        plan_training(small_data, **{name: value})

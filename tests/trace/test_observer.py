@@ -1,0 +1,602 @@
+"""Every dispatched operation and where it comes from, and nothing changed by looking."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.optim import optimizer as torch_optimizer
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils.checkpoint import checkpoint
+
+from cellrepro.determinism.seeding import seeded
+from cellrepro.errors import BadInput
+from cellrepro.trace.observer import Observer, Place, short_path
+
+THIS = "test_operations.py"
+
+pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
+
+
+class Log(Observer):
+    """Remembers the place of every operation."""
+
+    def __init__(self, model=None):
+        super().__init__(model)
+        self.places = []
+
+    def observe(self, call):
+        assert self.current is call.place
+        self.places.append(call.place)
+        return call.run()
+
+    def of(self, op, phase=None):
+        """The places of one operation, each once, in order."""
+        return list(
+            dict.fromkeys(
+                place
+                for place in self.places
+                if place.op.split(".")[1] == op and phase in (None, place.phase)
+            )
+        )
+
+    def modules(self, op, phase):
+        return [place.module for place in self.of(op, phase)]
+
+
+def hooks():
+    return (
+        len(torch_module._global_forward_pre_hooks),
+        len(torch_module._global_forward_hooks),
+        len(torch_module._global_forward_hooks_always_called),
+        len(torch_optimizer._global_optimizer_pre_hooks),
+        len(torch_optimizer._global_optimizer_post_hooks),
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays():
+    before = hooks()
+    yield
+    assert hooks() == before
+    assert _get_current_dispatch_mode() is None
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.lin(x).exp()
+
+
+class Net(nn.Module):
+    def __init__(self, wrap=lambda block, x: block(x)):
+        super().__init__()
+        self.a, self.b, self.wrap = Block(), Block(), wrap
+
+    def forward(self, x):
+        return self.b(self.wrap(self.a, x)).tanh()
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.sin()
+
+
+def line_of(place):
+    """The source's line, as text."""
+    from pathlib import Path
+
+    file, _, rest = place.source.partition(":")
+    assert file.endswith(THIS)
+    return Path(__file__).read_text().splitlines()[int(rest.split(" ")[0]) - 1].strip()
+
+
+# -- modules, lines, phases ----------------------------------------------------------------
+
+
+def test_every_phase_has_module_and_line():
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    with Log() as log:
+        loss = net(torch.ones(2, 3)).sum()
+        loss.backward()
+        optimizer.step()
+    assert log.modules("addmm", "forward") == ["a.lin", "b.lin"]
+    assert log.modules("exp", "forward") == ["a", "b"]
+    assert log.modules("tanh", "forward") == ["Net"]
+    assert log.modules("sum", "forward") == [None]
+    assert line_of(log.of("exp")[0]) == "return self.lin(x).exp()"
+    assert log.of("exp")[0].source.endswith(" in forward")
+    # the backward of exp multiplies, of tanh and addmm has operations of its own
+    assert log.modules("tanh_backward", "backward") == ["Net"]
+    assert line_of(log.of("tanh_backward")[0]).startswith("return self.b(self.wrap")
+    assert log.modules("mul", "backward") == ["b", "a"]
+    assert log.modules("mm", "backward") == ["b.lin", "a.lin"]
+    assert {line_of(place) for place in log.of("mm", "backward")} == {"return self.lin(x).exp()"}
+    updates = [place for place in log.places if place.phase == "update"]
+    assert {place.module for place in updates} == {None}
+    assert {line_of(place) for place in updates} == {"optimizer.step()"}
+    assert log.of("add_", "update")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_adding_to_a_gradient_names_the_parameters_module(named):
+    net = Net()
+    with Log(net if named else None) as log:
+        for _ in range(2):
+            net(torch.ones(2, 3)).sum().backward()
+    added = [(place.module, place.source) for place in log.of("add_", "backward")]
+    assert added == [("b.lin", None), ("a.lin", None)]
+
+
+def test_names_come_from_the_model_given_and_strangers_keep_their_own():
+    class Task(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.loss = Net(), nn.MSELoss()
+
+        def forward(self, x):
+            return self.loss(self.net(x), x)
+
+    task = Task()
+    for model, expected in [
+        (None, ("net.a.lin", "loss")),
+        (task, ("net.a.lin", "loss")),
+        (task.net, ("a.lin", "loss")),  # the loss is no part of the model given
+    ]:
+        with Log(model) as log:
+            for _ in range(2):
+                task(torch.ones(2, 3))
+        assert (log.modules("addmm", "forward")[0], log.modules("mse_loss", "forward")[0]) == (
+            expected
+        )
+
+
+def test_a_loss_made_anew_at_every_step_has_its_class_as_name():
+    net = Net()
+    with Log(net) as log:
+        for loss in (nn.MSELoss, nn.L1Loss, nn.MSELoss, nn.SmoothL1Loss):
+            loss()(net(torch.ones(2, 3)), torch.ones(2, 3))
+            gc.collect()  # so that one may have another's id
+    assert log.modules("mse_loss", "forward") == ["MSELoss"]
+    assert log.modules("smooth_l1_loss", "forward") == ["SmoothL1Loss"]
+
+
+def test_names_are_looked_up_once_per_stranger():
+    class Counting(Net):
+        n_listed = 0
+
+        def named_modules(self, *args, **kwargs):
+            type(self).n_listed += 1
+            return super().named_modules(*args, **kwargs)
+
+    net, losses = Counting(), [nn.MSELoss(), nn.L1Loss()]
+    with Log(net):
+        for _ in range(5):
+            for loss in losses:
+                loss(net(torch.ones(2, 3)), torch.ones(2, 3))
+        listed = Counting.n_listed
+        for _ in range(5):
+            for loss in losses:
+                loss(net(torch.ones(2, 3)), torch.ones(2, 3))
+        assert Counting.n_listed == listed
+
+
+def test_a_module_added_later_is_named():
+    net = Net()
+    with Log(net) as log:
+        net(torch.ones(2, 3))
+        net.a.act = nn.GELU()
+        net.a.act(torch.ones(2))
+    assert log.modules("gelu", "forward") == ["a.act"]
+
+
+def test_two_roots_and_a_shared_module():
+    shared = Block()
+    one, two = nn.Sequential(shared, nn.Tanh()), nn.Sequential(nn.Tanh(), shared, shared)
+    with Log() as log:
+        one(torch.ones(2, 3))
+        two(torch.ones(2, 3))
+    assert log.modules("exp", "forward") == ["0", "1"]  # the first of its names in each
+    assert log.modules("tanh", "forward") == ["1", "0"]
+
+
+def test_a_network_without_children_is_named_by_its_class():
+    with Log() as log:
+        nn.Linear(3, 1)(torch.ones(2, 3)).sum().backward()
+    assert log.modules("addmm", "forward") == ["Linear"]
+    assert log.modules("mm", "backward") == ["Linear"]
+
+
+def test_a_module_that_raises_is_left():
+    class Failing(nn.Module):
+        def forward(self, x):
+            raise ValueError("no")
+
+    class Caught(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.failing = Failing()
+
+        def forward(self, x):
+            try:
+                self.failing(x)
+            except ValueError:
+                return x.cos()
+
+    with Log() as log:
+        Caught()(torch.ones(2))
+        with pytest.raises(ValueError, match="no"):
+            Failing()(torch.ones(2))
+        torch.ones(2).sin()
+    assert log.modules("cos", "forward") == ["Caught"]
+    assert log.modules("sin", "forward") == [None]
+
+
+def test_a_custom_function_has_module_and_the_line_of_its_own_backward():
+    class Custom(nn.Module):
+        def forward(self, x):
+            return Doubled.apply(x)
+
+    net = nn.Sequential(nn.Linear(3, 3), Custom())
+    with Log() as log:
+        net(torch.ones(2, 3)).sum().backward()
+    (place,) = log.of("sin", "backward")
+    assert place.module == "1"
+    assert line_of(place) == "return gradient.sin()"
+    assert log.modules("mm", "backward") == ["0"]  # what was made after it is not taken for it
+
+
+def test_a_hook_on_a_gradient_is_named_by_its_own_line():
+    net = Net()
+    net.a.lin.weight.register_hook(lambda gradient: gradient.cos())
+    with Log() as log:
+        net(torch.ones(2, 3)).sum().backward()
+    (place,) = log.of("cos", "backward")
+    assert line_of(place) == "net.a.lin.weight.register_hook(lambda gradient: gradient.cos())"
+
+
+def test_a_write_into_a_view_keeps_its_line_in_the_backward():
+    x = torch.ones(4, requires_grad=True)
+    with Log() as log:
+        y = x * 3
+        part = y[:2]
+        part.mul_(5)
+        z = part.exp()
+        (z.sum() + y.sum()).backward()
+    clone = log.of("clone", "backward")[0]  # of the part that was written
+    assert line_of(clone) == "part.mul_(5)"
+    assert "z = part.exp()" in {line_of(place) for place in log.of("mul", "backward")}
+    # the nodes of the views that it read were made together with its own
+    assert {place.op for place in log.places if place.phase == "backward" and not place.source} == {
+        "aten.detach.default"  # of the gradient, for its parameter
+    }
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_names_the_modules_that_run_again(reentrant):
+    net = Net(lambda block, x: checkpoint(block, x, use_reentrant=reentrant))
+    x = torch.ones(2, 3, requires_grad=True)
+    with Log() as log:
+        net(x).sum().backward()
+    assert log.modules("addmm", "forward") == ["a.lin", "b.lin"]
+    assert log.modules("addmm", "backward") == ["a.lin"]  # once more
+    assert log.modules("exp", "backward") == ["a"]
+    assert log.modules("mul", "backward") == ["b", "a"]
+    assert log.modules("mm", "backward") == ["b.lin", "a.lin"]
+    assert {line_of(place) for place in log.of("mm", "backward")} == {"return self.lin(x).exp()"}
+
+
+def test_a_backward_inside_a_forward_is_not_taken_for_checkpointing():
+    class Penalty(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def forward(self, x):
+            (gradient,) = torch.autograd.grad(self.net(x).sum(), x, create_graph=True)
+            return gradient.square().sum()
+
+    task = Penalty()
+    with Log() as log:
+        task(torch.ones(2, 3, requires_grad=True)).backward()
+    assert log.modules("tanh_backward", "backward") == ["net"]
+    assert log.modules("pow", "forward") == ["Penalty"]
+    # the backward of the backward belongs where the first one belonged
+    assert "net.a.lin" in log.modules("mm", "backward")
+    assert None not in log.modules("mm", "backward")
+
+
+def test_what_was_made_before_watching_has_no_place():
+    net = Net()
+    loss = net(torch.ones(2, 3)).sum()
+    with Log() as log:
+        torch.ones(2).cos()
+        loss.backward()
+    assert {(place.module, place.source) for place in log.of("tanh_backward")} == {(None, None)}
+
+
+def test_evaluation_makes_no_nodes_and_takes_no_ones_place():
+    net = Net()
+    with Log() as log:
+        loss = net(torch.ones(2, 3)).sum()
+        with torch.no_grad():
+            Net()(torch.ones(2, 3))
+        loss.backward()
+    assert log.modules("tanh_backward", "backward") == ["Net"]
+    assert log.modules("expand", "backward") == [None]  # the sum's, which is outside
+
+
+# -- the update ----------------------------------------------------------------------------
+
+
+class Failing(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step()
+        torch.ones(1).cos()
+        raise ValueError("no")
+
+
+def test_update_ends_when_the_step_raises():
+    net = Net()
+    optimizer = Failing(net.parameters(), lr=0.1)
+    with Log() as log:
+        net(torch.ones(2, 3)).sum().backward()
+        with pytest.raises(ValueError, match="no"):
+            optimizer.step()
+        net(torch.ones(2, 3)).sum().backward()
+        torch.ones(1).sin()
+    assert log.of("cos", "update")
+    assert not log.of("sin", "update")
+    assert not log.of("addmm", "update")
+    assert not log.of("mm", "update")
+
+
+@pytest.mark.parametrize("how", ["position", "name"])
+def test_a_closure_is_not_the_update(how):
+    net = Net()
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=2)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net(torch.ones(2, 3)).sum().cos()
+        loss.backward()
+        return loss
+
+    with Log() as log:
+        optimizer.step(closure) if how == "position" else optimizer.step(closure=closure)
+    assert [place.phase for place in log.of("addmm")] == ["forward"] * 2
+    assert log.modules("cos", "forward") == [None]
+    assert {place.phase for place in log.of("tanh_backward")} == {"backward"}
+    assert log.of("dot", "update")
+
+
+def test_an_optimizer_of_the_users_own_is_an_update_too():
+    class Own(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {})
+
+        @torch.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.sub_(parameter.grad)
+
+    net = Net()
+    with Log() as log:
+        net(torch.ones(2, 3)).sum().backward()
+        Own(net.parameters()).step()
+    (place,) = log.of("sub_")
+    assert place.phase == "update"
+    assert line_of(place) == "parameter.sub_(parameter.grad)"
+
+
+def test_an_optimizer_inside_the_backward_is_an_update():
+    net = Net()
+    for parameter in net.parameters():
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+        parameter.register_post_accumulate_grad_hook(
+            lambda p, optimizer=optimizer: optimizer.step()
+        )
+    with Log() as log:
+        net(torch.ones(2, 3)).sum().backward()
+    assert log.modules("add_", "update") == ["b.lin", "a.lin"]
+    assert log.modules("mm", "backward") == ["b.lin", "a.lin"]
+
+
+# -- nothing is changed --------------------------------------------------------------------
+
+
+def train(net, make, n_steps, watch):
+    """End state of a small training: everything it computes."""
+    optimizer = make(net.parameters())
+    losses = []
+    for index in range(n_steps):
+        optimizer.zero_grad(set_to_none=bool(index % 2))
+        with watch():
+            loss = net(torch.randn(4, 3)).square().mean()
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.detach())
+    kept = [t.detach().clone() for t in (*net.parameters(), *net.buffers(), *losses)]
+    return [*kept, torch.get_rng_state()]
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1),
+}
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    named=st.booleans(),
+    nested=st.booleans(),
+)
+@settings(max_examples=15, deadline=None)
+def test_watching_changes_nothing(seed, optimizer, named, nested):
+    results = []
+    for watched in (False, True):
+        with seeded(seed):
+            net = nn.Sequential(Net(), nn.Dropout(0.3), nn.BatchNorm1d(3), Net())
+            outer = Observer(net if named else None)
+
+            def watch(watched=watched, net=net, outer=outer):
+                if not watched:
+                    return torch.enable_grad()
+                return outer if not nested else Log(net)
+
+            if nested and watched:
+                with outer:
+                    results.append(train(net, OPTIMIZERS[optimizer], 2, watch))
+            else:
+                results.append(train(net, OPTIMIZERS[optimizer], 2, watch))
+    for plain, seen in zip(*results, strict=True):
+        assert plain.numpy().tobytes() == seen.numpy().tobytes()
+
+
+def test_nested_observers_see_the_same():
+    net = Net()
+    with Log() as outer, Log() as inner:
+        net(torch.ones(2, 3)).sum().backward()
+        assert outer.current is None
+        assert inner.current is None
+
+    # Torch 2.6 shows the outer one a view more wherever the inner one passes on a detach.
+    def seen(log):
+        return [place for place in log.places if place.op != "aten.detach.default"]
+
+    assert seen(outer) == seen(inner)
+    assert len(seen(outer)) > 10
+
+
+def test_one_observer_cannot_be_nested_in_itself_but_used_again():
+    log = Log()
+    with log:
+        with pytest.raises(BadInput, match="watching already; make another"), log:
+            pass
+        torch.ones(2).cos()
+    with log:
+        torch.ones(2).sin()
+    assert [place.op for place in log.places if "ones" not in place.op] == [
+        "aten.cos.default",
+        "aten.sin.default",
+    ]
+    torch.ones(2).tan()
+    assert not log.of("tan")
+
+
+def test_everything_is_put_back_when_the_block_raises():
+    before = hooks()
+    net = Net()
+    log = Log()
+
+    def step():
+        assert hooks() != before
+        net(torch.ones(2, 3)).sum()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), log:
+        step()
+    assert hooks() == before
+    assert log.current is None
+    assert _get_current_dispatch_mode() is None
+
+
+def test_what_an_operation_raises_is_the_users():
+    with Log() as log:
+        with pytest.raises(RuntimeError, match="must match"):
+            torch.ones(2) + torch.ones(3)
+        assert log.current is None
+        torch.ones(2).cos()
+    assert log.of("cos")
+
+
+def test_nothing_of_the_step_is_held():
+    net, log = Net(), Log()
+    held = []
+    with log:
+        loss = net(torch.ones(2, 3)).sum()
+        loss.backward()
+        held += [weakref.ref(loss), weakref.ref(net.a.lin.weight.grad)]
+        net.zero_grad()
+        del loss
+        gc.collect()
+        assert [reference() for reference in held] == [None, None]
+    held = [weakref.ref(net), weakref.ref(net.a.lin.weight)]
+    del net
+    gc.collect()
+    assert [reference() for reference in held] == [None, None]
+
+
+def test_no_more_nodes_are_remembered_than_allowed(monkeypatch):
+    monkeypatch.setattr("cellrepro.trace.observer._MOST_NODES", 10)
+    x = torch.ones(2, requires_grad=True)
+    with Log() as log:
+        y = x
+        for _ in range(100):
+            y = y.exp()
+        assert sum(map(len, log._nodes.values())) <= 10
+        y.sum().backward()
+    places = log.of("mul", "backward")
+    assert any(place.source for place in places)  # the last ones are known
+    assert any(place.source is None for place in places)  # the first ones forgotten
+
+
+@pytest.mark.skipif(
+    not hasattr(TorchDispatchMode, "supports_higher_order_operators"),
+    reason="dispatch modes of this PyTorch cannot see them",
+)
+def test_operations_that_take_functions_are_seen_too():
+    x = torch.ones(2)
+    with Log() as log:
+        y = torch.ops.higher_order.cond(torch.tensor(True), torch.sin, torch.cos, (x,))
+    assert torch.equal(y, x.sin())
+    assert "cond" in {place.op for place in log.places}
+
+
+# -- small things --------------------------------------------------------------------------
+
+
+def test_wrong_model():
+    with pytest.raises(BadInput, match=r"model is list; expected a torch\.nn\.Module, or none"):
+        Observer([1])
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (Place("aten.add.Tensor", "a.b", "x.py:3 in f", "forward"), "forward of a.b, x.py:3 in f"),
+        (Place("aten.add.Tensor", None, None, "backward"), "backward of no module, no line"),
+    ],
+    ids=["known", "unknown"],
+)
+def test_place_in_words(place, text):
+    assert str(place) == text
+
+
+@pytest.mark.parametrize(
+    ("file", "short"),
+    [
+        (torch_module.__file__, "torch/nn/modules/module.py"),
+        ("/tmp/ipykernel_77/123.py", "notebook cell"),
+        ("<string>", "<string>"),
+        ("/nowhere/known/script.py", "script.py"),
+    ],
+    ids=["installed", "notebook", "no file", "elsewhere"],
+)
+def test_short_path(file, short):
+    assert short_path(file) == short
