@@ -240,12 +240,12 @@ def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made
     assert found(f"{spec.key}/1", f"{spec.key}/here") == [there.name, here.name]
     with pytest.raises(BadInput, match=rf"several machines have .*{there.name}/0, 1"):
         store.find(spec.key)
-    monkeypatch.setattr(store_module.host, "numeric_versions", lambda: here.versions)
+    monkeypatch.setattr(store_module.platform, "numeric_versions", lambda: here.versions)
     monkeypatch.setenv("CELLREPRO_MACHINE", "here")
     assert store.find(spec.key)[1].machine == here.name
     keep(store, spec, machine=here, repeat=1)
     assert found(spec.key, spec.key) == [here.name] * 2
-    monkeypatch.setattr(store_module.host, "numeric_versions", lambda: {"torch": "3.0"})
+    monkeypatch.setattr(store_module.platform, "numeric_versions", lambda: {"torch": "3.0"})
     with pytest.raises(BadInput, match="several machines have repeat 0 and 1"):
         found(spec.key, spec.key)  # an upgrade makes this another machine
 

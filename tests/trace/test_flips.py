@@ -202,7 +202,7 @@ def test_a_planted_culprit_is_found(name, step, outputs, n_elements, max_abs):
     # of calls 1 to 4 the even ones flip; the third asks whether PyTorch warns
     assert (culprit.calls, culprit.flips, culprit.replays) == (1, 2, 2)
     assert (culprit.phase, culprit.warned, culprit.substitute) == ("forward", False, None)
-    assert culprit.source.startswith("test_audit.py:")
+    assert culprit.source.startswith("test_flips.py:")
 
 
 def test_only_in_the_backward():
@@ -214,7 +214,7 @@ def test_only_in_the_backward():
     culprit = only(audit(lambda: net(x()).sum().backward()))
     assert (culprit.op, culprit.phase) == (f"{NAMESPACE}.ulp.default", "backward")
     assert culprit.module == "1"
-    assert culprit.source.startswith("test_audit.py:")
+    assert culprit.source.startswith("test_flips.py:")
 
 
 def test_one_call_in_a_hundred_takes_a_hundred_replays():
@@ -1087,7 +1087,7 @@ def test_a_module_that_reads_what_nobody_wrote_is_found(reader, op, phase):
     culprit = only(found)
     assert (culprit.op, culprit.module, culprit.phase) == (op, "1", phase)
     name, _, line = culprit.source.partition(":")
-    assert name == "test_audit.py"
+    assert name == "test_flips.py"
     assert "# planted" in SOURCE[int(line.split()[0]) - 1]
     assert (culprit.calls, culprit.flips, culprit.replays) == (3, 3, 3)
     assert (culprit.n_elements, culprit.warned, culprit.substitute) == (12, False, None)

@@ -17,7 +17,7 @@ from cellrepro.determinism.seeding import seeded
 from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Observer, Place, short_path
 
-THIS = "test_operations.py"
+THIS = "test_observer.py"
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 

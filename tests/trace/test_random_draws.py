@@ -351,7 +351,7 @@ def test_unseen_moves(line, generator, n):
     assert (found[1].module, found[1].phase, len(found)) == (None, None, 3)
     (draw,) = logged(line)
     assert (draw.generator, draw.n, draw.what) == (generator, n, "unseen")
-    assert draw.source.startswith("between test_draws.py:")
+    assert draw.source.startswith("between test_random_draws.py:")
     assert draw.source.endswith(" in logged and the end of the block")
 
 

@@ -61,7 +61,7 @@ def line_of(function, text):
 
     lines, first = inspect.getsourcelines(function)
     (offset,) = [index for index, line in enumerate(lines) if text in line]
-    return f"test_warned.py:{first + offset} in {function.__name__}"
+    return f"test_torch_warnings.py:{first + offset} in {function.__name__}"
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -179,7 +179,7 @@ def test_the_log_counts_by_message_place_and_phase():
         ("one", "UserWarning", "segment", 1, None),
         ("two", "DeprecationWarning", "segment", 1, None),
     ]
-    assert all(record.file.endswith("test_warned.py") for record in log.records())
+    assert all(record.file.endswith("test_torch_warnings.py") for record in log.records())
 
 
 def test_places_only_while_observing():

@@ -376,6 +376,9 @@ def for_operation(op: str, source: str | None) -> Substitute | None:
     return None
 
 
+_BEFORE = "cellrepro/control/substitutes.py"  # where this file stood when older ledgers were made
+
+
 def stands_in(source: str | None) -> str | None:
     """The function that has substitutes and to which a line belongs: ``FILE in FUNCTION``.
 
@@ -383,14 +386,14 @@ def stands_in(source: str | None) -> str | None:
 
     Examples
     --------
-    >>> stands_in("cellrepro/control/substitutes.py:73 in toeplitz_gather")
+    >>> stands_in("cellrepro/determinism/substitutes.py:73 in toeplitz_gather")
     'segment_anything/modeling/image_encoder.py in get_rel_pos'
     """
     file, function = _file_and_function(source)
     for item in SUBSTITUTES:
         # All present ones stand for one function, so any line of ours belongs to it.
         there = file.endswith(_file(item.module)) and function == item.attribute
-        if there or file.endswith(_file(__name__)):
+        if there or file.endswith((_file(__name__), _BEFORE)):
             return f"{_file(item.module)[1:]} in {item.attribute}"
     return None
 
