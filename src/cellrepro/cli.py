@@ -538,7 +538,11 @@ def _audit_document(found: TrainingAudit) -> dict[str, Any]:
     rows = {"ops": found.ops, "warnings": found.warnings}
     for name, listed in rows.items():
         document[name] = [
-            {**asdict(row), "effect_sentence": row.effect.sentence() if row.effect else None}
+            {
+                **asdict(row),
+                "seen": row.seen,
+                "effect_sentence": row.effect.sentence() if row.effect else None,
+            }
             for row in listed
         ]
     return document

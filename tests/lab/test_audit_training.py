@@ -10,9 +10,10 @@ from cellrepro.cli import _audit_document, _audit_lines, _effect_lines
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.lab import audit_training as auditing
 from cellrepro.lab import process
-from cellrepro.lab.audit_training import Row, TrainingAudit, audit_training, with_effects
+from cellrepro.lab.audit_training import TrainingAudit, audit_training, with_effects
 from cellrepro.lab.effects import Effect, between
 from cellrepro.store.store import Store
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 PLACE = "segment_anything/modeling/image_encoder.py"
 ROW = {
@@ -29,7 +30,6 @@ ROW = {
     "calls": 6,
     "reason": "threads add in any order",
     "remedy": "mode strict",
-    "seen": "3 of 24 replays gave other bits",
 }
 EFFECT = {
     "op": "index_put",
@@ -195,7 +195,7 @@ def audit_of(*rows, warnings=()):
 
 
 def test_an_audit_in_words():
-    found = audit_of(Row(**ROW, effect=Effect(**EFFECT)))
+    found = audit_of(NondeterministicOperation(**ROW, effect=Effect(**EFFECT)))
     text = "\n".join(_audit_lines(found))
     assert "aten.index_put.default, backward of encoder.blocks.0.attn" in text
     assert f"{PLACE}:322 in get_rel_pos" in text
@@ -207,16 +207,21 @@ def test_an_audit_in_words():
 
 
 def test_a_warning_without_a_flip_is_said_to_be_one():
-    warned = Row(**{**ROW, "flips": 0, "replays": 0, "warned": True})
+    warned = NondeterministicOperation(**{**ROW, "flips": 0, "replays": 0, "warned": True})
     text = "\n".join(_audit_lines(audit_of(warnings=(warned,))))
     assert "PyTorch warns of aten.index_put.default" in text
     assert "but none of its bits flipped" in text
-    both = "\n".join(_audit_lines(audit_of(Row(**ROW), warnings=(warned,))))
+    both = "\n".join(_audit_lines(audit_of(NondeterministicOperation(**ROW), warnings=(warned,))))
     assert "and flips" in both
 
 
 def test_the_document_carries_the_effect():
-    document = _audit_document(audit_of(Row(**ROW, effect=Effect(**EFFECT)), Row(**ROW)))
+    document = _audit_document(
+        audit_of(
+            NondeterministicOperation(**ROW, effect=Effect(**EFFECT)),
+            NondeterministicOperation(**ROW),
+        )
+    )
     first, second = document["ops"]
     assert first["effect"]["n_masks"] == 2
     assert first["effect_sentence"].startswith("index_put: 3 different weights")
@@ -244,7 +249,11 @@ def test_a_failed_effect_costs_neither_the_audit_nor_the_others(monkeypatch, err
     spec = {"mode": "fast", "profile": "cpu", "seed": 5, "data_seed": 1, "epochs": 2}
     memory = {**ROW, "op": "aten.empty.memory_format", "read_by": "aten.add.Tensor"}
     before = replace(
-        audit_of(Row(**ROW), Row(**{**ROW, "op": "aten.put_.default"}), Row(**memory)),
+        audit_of(
+            NondeterministicOperation(**ROW),
+            NondeterministicOperation(**{**ROW, "op": "aten.put_.default"}),
+            NondeterministicOperation(**memory),
+        ),
         spec=SimpleNamespace(**spec, batch_size=1),
     )
     *_, found = with_effects(before, "data", repeats=2)
@@ -260,7 +269,7 @@ def test_a_failed_effect_costs_neither_the_audit_nor_the_others(monkeypatch, err
 def test_an_interrupted_effect_loses_nothing(monkeypatch, invoke, small_data, options):
     """The audit is printed first; with --json it is printed all the same."""
     found = replace(
-        audit_of(Row(**ROW)),
+        audit_of(NondeterministicOperation(**ROW)),
         spec=SimpleNamespace(
             mode="fast", profile="cpu", seed=0, data_seed=0, epochs=1, batch_size=1
         ),

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cellrepro.errors import BadInput
-from cellrepro.lab.audit_training import Row, TrainingAudit
+from cellrepro.lab.audit_training import TrainingAudit
 from cellrepro.lab.cost_of_determinism import Cost, CostRow
 from cellrepro.lab.effects import Effect
 from cellrepro.lab.seed_effect import SEEDS, SeedProbe, Trial
 from cellrepro.model.training import learning_rates
 from cellrepro.show.figures import nondeterminism, style
 from cellrepro.store.store import Store
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from stores import NOTHING, add_run, squares, three
 
 PLACE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
@@ -49,7 +50,7 @@ def row(**changes):
         "reason": "threads add in any order",
         "remedy": "mode strict",
     }
-    return Row(**{**fields, **changes})
+    return NondeterministicOperation(**{**fields, **changes})
 
 
 def warned(**changes):

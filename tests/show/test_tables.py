@@ -10,7 +10,7 @@ from cellrepro.compare.seed_spread import measure
 from cellrepro.determinism import profiles
 from cellrepro.show import tables
 from cellrepro.show.report.protocol import protocol
-from cellrepro.store.manifest import PlaceRecord, WarningRecord
+from cellrepro.store.manifest import Place, WarningRecord
 from cellrepro.store.store import Store
 from cellrepro.trace.torch_warnings import about_determinism
 from stores import TRUTH, add_run, planted, squares, three
@@ -62,9 +62,7 @@ def test_warnings_are_told_apart(runs):
 
 
 def test_a_warning_has_its_place(tmp_path):
-    place = PlaceRecord(
-        op="aten.put_.default", module=None, source="mine.py:3 in f", phase="forward"
-    )
+    place = Place(op="aten.put_.default", module=None, source="mine.py:3 in f", phase="forward")
     warned = WarningRecord(
         message="put_ does not have a deterministic implementation, but. And more.",
         category="UserWarning",

@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from cellrepro.determinism.seeding import seeded
 from cellrepro.errors import BadInput
-from cellrepro.trace.observer import Observer, Place, short_path
+from cellrepro.store.manifest import Place
+from cellrepro.trace.observer import Observer, short_path
 
 THIS = "test_observer.py"
 

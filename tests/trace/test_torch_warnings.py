@@ -8,7 +8,7 @@ from torch import nn
 
 from cellrepro.determinism.modes import mode_in_force, switches
 from cellrepro.errors import BadInput
-from cellrepro.store.manifest import PlaceRecord, WarningRecord
+from cellrepro.store.manifest import Place, WarningRecord
 from cellrepro.trace.observer import Observer
 from cellrepro.trace.torch_warnings import WarningLog, about_determinism, determinism_warnings
 
@@ -73,7 +73,7 @@ def test_each_warning_has_operation_module_line_and_phase(phases, named):
     found = determinism_warnings(step, model=net if named else None)
     assert [warning.phase for warning in found] == list(phases)
     for warning in found:
-        assert (warning.alert, warning.op, warning.count) == ("put_", "aten.put_.default", 1)
+        assert (warning.alert, warning.op, warning.calls) == ("put_", "aten.put_.default", 1)
         assert warning.module == "1.0"
         assert warning.source == line_of(put, "put_(")
         assert warning.substitute is None
@@ -109,7 +109,7 @@ def test_every_call_counts_and_nothing_stays():
 
     for _ in range(2):  # the second time as the first: nothing is remembered as shown
         found = determinism_warnings(three)
-        assert [(warning.phase, warning.count) for warning in found] == [
+        assert [(warning.phase, warning.calls) for warning in found] == [
             ("forward", 3),
             ("backward", 3),
         ]
@@ -236,7 +236,7 @@ def record(message, **place):
         line=3,
         phase="train",
         count=2,
-        place=PlaceRecord(**place) if place else None,
+        place=Place(**place) if place else None,
     )
 
 
@@ -256,7 +256,7 @@ def test_alerts_of_every_wording(message, alert):
     found = about_determinism([record(message)])
     assert [warning.alert for warning in found] == ([] if alert is None else [alert])
     if found:
-        assert (found[0].op, found[0].phase, found[0].count) == (None, None, 2)
+        assert (found[0].op, found[0].phase, found[0].calls) == (alert, None, 2)
 
 
 def test_an_unknown_alert_has_no_reason_and_a_known_place_its_substitute():

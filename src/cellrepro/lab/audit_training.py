@@ -16,62 +16,13 @@ from typing import Any, Literal
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.lab import process
-from cellrepro.lab.effects import Effect, effect
+from cellrepro.lab.effects import effect
 from cellrepro.lab.process import Events
 from cellrepro.lab.run import Plan, plan_training, started_with
 from cellrepro.lab.worker import Request
 from cellrepro.progress import progress
 from cellrepro.store.spec import Spec
-
-
-@dataclass(frozen=True)
-class Row:
-    """One operation at one place, with all that is known of it.
-
-    Attributes
-    ----------
-    op, module, source, phase : str
-        As in `cellrepro.trace.observer.Place`.
-    flips, replays : int
-        Replays that gave other bits, of those made; 0 of 0 where nothing was replayed. Of memory
-        that nobody has written: as in `cellrepro.trace.flips.AuditedOp`.
-    warned : bool
-        Whether PyTorch warns of it.
-    substitute : str or None
-        What mode ``strict`` puts in its place.
-    max_abs : float
-        Largest difference, in the units of the operation's output.
-    n_elements, calls : int
-        Most elements that differed in one replay; calls in the audited steps.
-    reason, remedy : str
-        From the documentation, and what is known beyond it.
-    seen : str
-        Flips and replays in words.
-    read_by : str or None
-        Of memory that nobody has written: what computed from it first.
-    effect : Effect or None
-        What it does to weights and cells when it alone is loose.
-    no_effect_because : str or None
-        Why that was asked for and is not known.
-    """
-
-    op: str
-    module: str | None
-    source: str | None
-    phase: str
-    flips: int
-    replays: int
-    warned: bool
-    substitute: str | None
-    max_abs: float
-    n_elements: int
-    calls: int
-    reason: str
-    remedy: str
-    seen: str = ""
-    read_by: str | None = None
-    effect: Effect | None = None
-    no_effect_because: str | None = None
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 
 @dataclass(frozen=True)
@@ -82,9 +33,9 @@ class TrainingAudit:
     ----------
     spec : Spec
         Whose training was audited.
-    ops : tuple of Row
+    ops : tuple of NondeterministicOperation
         Operations whose bits flip, most flips first.
-    warnings : tuple of Row
+    warnings : tuple of NondeterministicOperation
         Operations that PyTorch warns of, flipping or not; from one step in mode ``warn``.
     n_steps, n_calls, n_replayed, n_replays, n_followed, threads : int
     kinds, replays, not_replayed : dict of str to int
@@ -101,8 +52,8 @@ class TrainingAudit:
     """
 
     spec: Spec
-    ops: tuple[Row, ...]
-    warnings: tuple[Row, ...]
+    ops: tuple[NondeterministicOperation, ...]
+    warnings: tuple[NondeterministicOperation, ...]
     n_steps: int
     n_calls: int
     n_replayed: int
@@ -201,8 +152,8 @@ def audit_training(
     answer = _audited(plan, {**numbers, "data": str(plan.data.resolve())}, quiet=quiet)
     found = TrainingAudit(
         spec=plan.spec,
-        ops=tuple(Row(**row) for row in answer.pop("ops")),
-        warnings=tuple(Row(**row) for row in answer.pop("warnings")),
+        ops=tuple(NondeterministicOperation(**row) for row in answer.pop("ops")),
+        warnings=tuple(NondeterministicOperation(**row) for row in answer.pop("warnings")),
         **answer,
     )
     if effect_repeats:
@@ -356,29 +307,8 @@ def _work(text: str, events: Events) -> dict[str, Any]:
     events.tell("phase", name="what PyTorch warns of")
     warned = determinism_warnings(loop.step, model=network)
     return {
-        "ops": [
-            {name: value for name, value in asdict(op).items() if name != "outputs"}
-            | {"seen": op.seen()}
-            for op in found.ops
-        ],
-        "warnings": [
-            {
-                "op": warning.op or warning.alert,
-                "module": warning.module,
-                "source": warning.source,
-                "phase": warning.phase or "forward",
-                "flips": 0,
-                "replays": 0,
-                "warned": True,
-                "substitute": warning.substitute,
-                "max_abs": 0.0,
-                "n_elements": 0,
-                "calls": warning.count,
-                "reason": warning.reason,
-                "remedy": warning.remedy,
-            }
-            for warning in warned
-        ],
+        "ops": [asdict(op) for op in found.ops],
+        "warnings": [asdict(warning) for warning in warned],
         "n_steps": found.n_steps,
         "n_calls": found.n_calls,
         "n_replayed": found.n_replayed,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cellrepro.compare.metrics import MaskComparison
     from cellrepro.compare.weights import WeightsComparison
     from cellrepro.show.report.protocol import Step
-    from cellrepro.store.manifest import PlaceRecord
+    from cellrepro.store.manifest import Place
 
 _MOST_TELLING = (
     ObjectKind.SPLIT,
@@ -226,7 +226,7 @@ def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
     return _frame(rows, "run", columns=columns)
 
 
-def _place(place: PlaceRecord | None) -> dict[str, str]:
+def _place(place: Place | None) -> dict[str, str]:
     """The columns that say which operation warned."""
     if place is None:
         return dict.fromkeys(("operation", "pass", "module", "source line"), "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -115,14 +116,36 @@ class MaskRecord(_Record):
     n_true: int | None = None
 
 
-class PlaceRecord(_Record):
-    """The operation that was running, and where it comes from."""
+@dataclass(frozen=True)
+class Place:
+    """Where an operation comes from.
+
+    Attributes
+    ----------
+    op : str
+        As PyTorch names it, with its overload: ``aten.index_put.default``.
+    module : str or None
+        Path of the innermost module inside its network (``encoder.blocks.1.attn``), or the class
+        of the network itself; none outside any module.
+    source : str or None
+        ``FILE:LINE in FUNCTION`` of the innermost Python line outside PyTorch; in the backward
+        pass the line of the forward operation, or the line inside a custom backward or a hook.
+        None where there is no such line, as when a gradient is added to its parameter's.
+    phase : str
+        ``forward``, ``backward`` or ``update`` (inside an optimizer's step, its closure left
+        out); what runs outside any module counts as forward.
+    """
 
     op: str
     module: str | None
     source: str | None
     phase: str
-    """``forward``, ``backward`` or ``update``."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def __str__(self) -> str:
+        """As a sentence fragment."""
+        return f"{self.phase} of {self.module or 'no module'}, {self.source or 'no line'}"
 
 
 class WarningRecord(_Record):
@@ -134,7 +157,7 @@ class WarningRecord(_Record):
     line: int
     phase: str
     count: int
-    place: PlaceRecord | None = None
+    place: Place | None = None
     """Where it comes from; only mode ``warn`` watches operations."""
 
 

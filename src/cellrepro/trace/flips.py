@@ -26,82 +26,11 @@ from cellrepro.determinism import known_operations, substitutes
 from cellrepro.determinism.alerts import alert_in
 from cellrepro.errors import BadInput
 from cellrepro.store.bits import Bits, difference, same_bits
-from cellrepro.trace.observer import Call, Observer, Place, Step, saying_at_once
+from cellrepro.store.manifest import Place
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.trace.observer import Call, Observer, Step, saying_at_once
 from cellrepro.trace.reexecution import Before, Buffers, Plan, only_warns, quiet, wait
 from cellrepro.trace.unwritten import Stretch, Unwritten
-
-
-@dataclass(frozen=True)
-class AuditedOp:
-    """One operation at one place whose bits flip.
-
-    Attributes
-    ----------
-    op : str
-        As dispatched, with its overload.
-    module, source, phase
-        As in `Place`.
-    calls : int
-        How often it ran in the audited steps.
-    flips : int
-        Replays that gave other bits than the first run. Of an operation that hands out memory
-        nobody has written: how often a result was computed from what that held by chance.
-    replays : int
-        Replays made; or how often such memory was handed out and followed.
-    outputs : tuple of int
-        Which outputs flipped; what it wrote in place counts as output 0, 1, … too.
-    n_elements : int
-        Most elements that differed in one replay.
-    max_abs : float
-        Largest difference between two runs, in the units of the output.
-    warned : bool
-        Whether PyTorch warns of it when asked to (deterministic algorithms, warn only).
-    substitute : str or None
-        Name of the substitute for it, see `cellrepro.determinism.substitutes`.
-    reason, remedy : str
-        From what PyTorch and cuDNN document, and what is known beyond it.
-    read_by : str or None
-        Of memory that nobody has written: the operation that first computed from it, its phase,
-        module and line; none for operations that were replayed.
-    """
-
-    op: str
-    module: str | None
-    source: str | None
-    phase: str
-    calls: int
-    flips: int
-    replays: int
-    outputs: tuple[int, ...]
-    n_elements: int
-    max_abs: float
-    warned: bool
-    substitute: str | None
-    reason: str
-    remedy: str
-    read_by: str | None = None
-
-    def sentence(self) -> str:
-        """What flips, where, and what helps."""
-        warned = "PyTorch warns of it" if self.warned else "PyTorch does not warn of it"
-        where = f"{self.phase} of {self.module or 'no module'}"
-        line = f" ({self.source})" if self.source else ""
-        helps = f"substitute: {self.substitute}" if self.substitute else self.remedy
-        why = f"; {self.reason}" if self.read_by is not None else ""
-        return f"{self.op}, {where}{line}: {self.seen()}{why}; {warned}; {helps}"
-
-    def seen(self) -> str:
-        """What was seen of it, and how often."""
-        if self.read_by is not None:
-            return (
-                f"{self.flips} of {self.replays} times a result was computed from what its memory "
-                "held by chance"
-            )
-        return (
-            f"{self.flips} of {self.replays} replays gave other bits, largest difference "
-            f"{self.max_abs:.2g}"
-        )
-
 
 STEPS, REPLAYS, SUSPECTS = 3, 8, 200
 """Steps that are watched, replays of each operation in each, and of one that is documented to
@@ -170,7 +99,7 @@ class Audit:
 
     Attributes
     ----------
-    ops : tuple of AuditedOp
+    ops : tuple of NondeterministicOperation
         Those whose bits flip, most flips first; empty where every replay agreed.
     n_steps : int
     n_calls : int
@@ -194,7 +123,7 @@ class Audit:
     seconds : float
     """
 
-    ops: tuple[AuditedOp, ...]
+    ops: tuple[NondeterministicOperation, ...]
     n_steps: int
     n_calls: int
     n_replayed: int
@@ -454,7 +383,6 @@ class _Spot:
         self.n_calls = self.n_replayed = self.n_replays = self.n_failed = 0
         self.failure = ""
         self.flips = 0
-        self.outputs: set[int] = set()
         self.n_elements = 0
         self.max_abs = 0.0
         self.warned: bool | None = None
@@ -464,11 +392,10 @@ class _Spot:
     def add(self, expected: list[Bits], replayed: list[Any]) -> None:
         """A replay that gave other bits."""
         self.flips += 1
-        for index, (bits, b) in enumerate(zip_longest(expected, replayed, fillvalue=None)):
+        for bits, b in zip_longest(expected, replayed, fillvalue=None):
             a = None if bits is None else bits.value
             if same_bits(a, b):
                 continue
-            self.outputs.add(index)
             n, largest = difference(a, b)
             self.n_elements = max(self.n_elements, n)
             self.max_abs = max(self.max_abs, largest)
@@ -499,7 +426,7 @@ def _groups(spots: list[_Spot]) -> Iterator[Group]:
             yield Group(name, len(least), min(least), could_miss(min(least)))
 
 
-def _read_unwritten(unwritten: Unwritten) -> Iterator[AuditedOp]:
+def _read_unwritten(unwritten: Unwritten) -> Iterator[NondeterministicOperation]:
     """The operations that handed out memory from which a result was computed."""
     found: dict[Place, list[Stretch]] = {}
     for stretch in unwritten.reached():
@@ -507,7 +434,7 @@ def _read_unwritten(unwritten: Unwritten) -> Iterator[AuditedOp]:
     for place, stretches in found.items():
         readers = [stretch.reader for stretch in stretches if stretch.reader is not None]
         read_by = ", ".join(dict.fromkeys(f"{reader.op}, {reader}" for reader in readers))
-        yield AuditedOp(
+        yield NondeterministicOperation(
             op=place.op,
             module=place.module,
             source=place.source,
@@ -515,7 +442,6 @@ def _read_unwritten(unwritten: Unwritten) -> Iterator[AuditedOp]:
             calls=unwritten.n_followed[place],
             flips=len(stretches),
             replays=unwritten.n_followed[place],
-            outputs=(0,),
             n_elements=max(stretch.n_elements for stretch in stretches),
             max_abs=max(stretch.max_abs for stretch in stretches),
             warned=False,
@@ -531,13 +457,13 @@ def _all_same(expected: list[Bits], replayed: list[Any]) -> bool:
     return len(expected) == len(replayed) and all(map(Bits.same, expected, replayed))
 
 
-def _audited(spot: _Spot) -> AuditedOp:
+def _audited(spot: _Spot) -> NondeterministicOperation:
     place = spot.place
     known = None
     if spot.device in known_operations.DEVICES:
         known = known_operations.for_operation(place.op, spot.device)
     substitute = substitutes.for_operation(place.op, place.source)
-    return AuditedOp(
+    return NondeterministicOperation(
         op=place.op,
         module=place.module,
         source=place.source,
@@ -545,7 +471,6 @@ def _audited(spot: _Spot) -> AuditedOp:
         calls=spot.n_calls,
         flips=spot.flips,
         replays=spot.n_replays,
-        outputs=tuple(sorted(spot.outputs)),
         n_elements=spot.n_elements,
         max_abs=spot.max_abs,
         warned=bool(spot.warned),

@@ -33,7 +33,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from cellrepro.trace.observer import Call, Observer, Place, saying_at_once
+from cellrepro.store.manifest import Place
+from cellrepro.trace.observer import Call, Observer, saying_at_once
 from cellrepro.trace.reexecution import AS_IT_IS, Plan, leaves_of, only_warns, quiet
 
 _CLASSES = {

@@ -31,6 +31,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.errors import BadInput
+from cellrepro.store.manifest import Place
 
 _MOST_NODES = 200_000  # numbers of forward nodes remembered; a step of a large network makes 10,000
 _MOST_AT_ONCE = 64  # nodes that one operation, or a custom function around it, makes before it runs
@@ -39,36 +40,6 @@ _ACCUMULATE = 2**64 - 1  # autograd's number of every node that adds to a parame
 
 Step = Callable[[], Any]
 """One training step: forward, backward and update, with nothing left to give it."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an operation comes from.
-
-    Attributes
-    ----------
-    op : str
-        As PyTorch names it, with its overload: ``aten.index_put.default``.
-    module : str or None
-        Path of the innermost module inside its network (``encoder.blocks.1.attn``), or the class
-        of the network itself; none outside any module.
-    source : str or None
-        ``FILE:LINE in FUNCTION`` of the innermost Python line outside PyTorch; in the backward
-        pass the line of the forward operation, or the line inside a custom backward or a hook.
-        None where there is no such line, as when a gradient is added to its parameter's.
-    phase : str
-        ``forward``, ``backward`` or ``update`` (inside an optimizer's step, its closure left
-        out); what runs outside any module counts as forward.
-    """
-
-    op: str
-    module: str | None
-    source: str | None
-    phase: str
-
-    def __str__(self) -> str:
-        """As a sentence fragment."""
-        return f"{self.phase} of {self.module or 'no module'}, {self.source or 'no line'}"
 
 
 @dataclass(slots=True)

@@ -21,8 +21,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.store.bits import in_one_stretch
 from cellrepro.store.digests import tensor_digest
+from cellrepro.store.manifest import Place
 from cellrepro.trace.float64 import Reference, judge
-from cellrepro.trace.observer import Call, Place
+from cellrepro.trace.observer import Call
 from cellrepro.trace.random_draws import Draw, DrawLog, to_rows
 from cellrepro.trace.reexecution import Plan, leaves_of
 from cellrepro.trace.training_steps import Watch
@@ -39,7 +40,7 @@ class OperationRow:
     index : int
         Order within the step, from 0.
     op, module, source, phase
-        As in `cellrepro.trace.observer.Place`.
+        As in `cellrepro.store.manifest.Place`.
     inputs : str
         Digest of all inputs but devices, 32 hex digits.
     outputs : str

@@ -280,7 +280,7 @@ class Draw:
         ``FILE:LINE in FUNCTION`` of who called; ``between PLACE and PLACE`` if it was unseen,
         with the last place where the generator had not moved and the first where it had.
     module, phase : str or None
-        As in `cellrepro.trace.observer.Place`; None if it was unseen.
+        As in `cellrepro.store.manifest.Place`; None if it was unseen.
     """
 
     index: int

@@ -10,14 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.determinism.alerts import alert_in
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.errors import BadInput
-from cellrepro.store.manifest import PlaceRecord, WarningRecord
+from cellrepro.store.manifest import WarningRecord
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 if TYPE_CHECKING:
     import torch
@@ -87,11 +87,7 @@ class WarningLog:
             line=lineno,
             phase=self.phase,
             count=1,
-            place=None
-            if place is None
-            else PlaceRecord(
-                op=place.op, module=place.module, source=place.source, phase=place.phase
-            ),
+            place=place,
         )
 
     def records(self) -> list[WarningRecord]:
@@ -99,36 +95,7 @@ class WarningLog:
         return list(self._records.values())
 
 
-@dataclass(frozen=True)
-class DeterminismWarning:
-    """One operation at one place that PyTorch says it cannot repeat.
-
-    Attributes
-    ----------
-    alert : str
-        PyTorch's name for it.
-    op, module, source, phase
-        As in `cellrepro.trace.observer.Place`; none where it was not observed.
-    count : int
-        How often it came.
-    reason, remedy : str
-        From the documentation; empty for an alert the lab does not know.
-    substitute : str or None
-        Name of the substitute that `strict` uses for it.
-    """
-
-    alert: str
-    op: str | None
-    module: str | None
-    source: str | None
-    phase: str | None
-    count: int
-    reason: str
-    remedy: str
-    substitute: str | None
-
-
-def about_determinism(records: list[WarningRecord]) -> tuple[DeterminismWarning, ...]:
+def about_determinism(records: list[WarningRecord]) -> tuple[NondeterministicOperation, ...]:
     """Those of the warnings that are about determinism, explained.
 
     Parameters
@@ -145,16 +112,17 @@ def about_determinism(records: list[WarningRecord]) -> tuple[DeterminismWarning,
         place = record.place
         substitute = None if place is None else substitutes.for_operation(place.op, place.source)
         found.append(
-            DeterminismWarning(
-                alert=alert,
-                op=None if place is None else place.op,
+            NondeterministicOperation(
+                op=alert if place is None else place.op,
                 module=None if place is None else place.module,
                 source=None if place is None else place.source,
                 phase=None if place is None else place.phase,
-                count=record.count,
+                warned=True,
+                substitute=None if substitute is None else substitute.name,
+                calls=record.count,
                 reason="" if known is None else known.reason,
                 remedy="" if known is None else known.remedy,
-                substitute=None if substitute is None else substitute.name,
+                alert=alert,
             )
         )
     return tuple(found)
@@ -162,7 +130,7 @@ def about_determinism(records: list[WarningRecord]) -> tuple[DeterminismWarning,
 
 def determinism_warnings(
     step: Step, *, model: torch.nn.Module | None = None
-) -> tuple[DeterminismWarning, ...]:
+) -> tuple[NondeterministicOperation, ...]:
     """Run one training step in mode ``warn`` and say what PyTorch warned of, and where.
 
     Parameters
@@ -174,7 +142,7 @@ def determinism_warnings(
 
     Returns
     -------
-    tuple of DeterminismWarning
+    tuple of NondeterministicOperation
         In the order in which they came; empty is no proof that the step repeats, see
         `cellrepro.audit`.
 
@@ -192,7 +160,7 @@ def determinism_warnings(
     >>> import torch
     >>> def step():
     ...     torch.zeros(3).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
-    >>> [(w.alert, w.op, w.phase, w.count) for w in determinism_warnings(step)]
+    >>> [(w.alert, w.op, w.phase, w.calls) for w in determinism_warnings(step)]
     [('put_', 'aten.put_.default', 'forward', 1)]
     """
     if not callable(step):

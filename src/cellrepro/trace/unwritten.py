@@ -18,7 +18,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.store.bits import difference, same_bits
-from cellrepro.trace.observer import Call, Place
+from cellrepro.store.manifest import Place
+from cellrepro.trace.observer import Call
 from cellrepro.trace.reexecution import Layout, Plan, generator_states, is_plain, leaves_of, quiet
 
 

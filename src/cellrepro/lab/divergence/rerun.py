@@ -75,7 +75,7 @@ class Replay:
     n_repetitions : int
         How often the step was repeated from the same state, until it parted.
     audited : list of dict
-        Operations that gave other bits when asked again, as `cellrepro.trace.flips.AuditedOp`.
+        Operations that gave other bits when asked again, as `NondeterministicOperation`.
     n_replays : int
         Replays of single operations made by the audit.
     draws : list of dict

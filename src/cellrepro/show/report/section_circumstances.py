@@ -18,7 +18,8 @@ from cellrepro.show.report.page import table_file, which
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Run
 from cellrepro.text import amount, ppm_text
-from cellrepro.trace.torch_warnings import DeterminismWarning, about_determinism
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.trace.torch_warnings import about_determinism
 
 _MOST_PLACES = 3
 _MOST_BARS = 12  # specs with a bar each; of more, a bar for each profile and mode
@@ -40,7 +41,7 @@ _PHASE_WORDS = {
 class _Alert:
     """One operation that cannot repeat, wherever it was seen."""
 
-    known: DeterminismWarning | None
+    known: NondeterministicOperation | None
     places: Counter[str] = field(default_factory=Counter)
     phases: dict[str, None] = field(default_factory=dict)
     count: int = 0
@@ -79,9 +80,9 @@ def _alerts(chapters: Sequence[Chapter]) -> dict[str, _Alert]:
         chapter = chapters[number]
         setting = number, chapter.names.without(where(run), "mode")
         for warning in about_determinism(repeat.manifest.warnings):
-            alert = found.setdefault(warning.op or warning.alert, _Alert(warning))
-            alert.count += warning.count
-            alert.places[_place_text(warning)] += warning.count
+            alert = found.setdefault(warning.op, _Alert(warning))
+            alert.count += warning.calls
+            alert.places[_place_text(warning)] += warning.calls
             alert.phases[warning.phase or "not observed"] = None
             alert.repeats[repeat.name] = chapter.label(repeat)
             alert.settings[setting] = None
@@ -99,7 +100,7 @@ def _repeats(chapters: Sequence[Chapter]) -> Iterator[tuple[int, Run, Repeat]]:
                 yield number, run, repeat
 
 
-def _place_text(warning: DeterminismWarning) -> str:
+def _place_text(warning: NondeterministicOperation) -> str:
     parts = [warning.module or "", _short_path(warning.source) if warning.source else ""]
     return ", ".join(filter(None, parts)) or "not observed"
 
