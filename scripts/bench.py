@@ -1,4 +1,4 @@
-"""Benchmarks: ratios measured side by side in one run, alternating, medians.
+"""Benchmarks: ratios measured side by side in one run, in turns, medians.
 
 `bench.py [GROUP ...]` prints a table, and after each figure writes all of them as a list of
 {name, value, target, met, how}. A group that fails says so, costs no other, and makes the exit
@@ -8,22 +8,44 @@ code 1. On a busy machine the ratios hold better than the seconds.
 from __future__ import annotations
 
 import argparse
-import importlib
+import itertools
 import json
 import os
+import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
 
 ROUNDS = 5
 
 Row = tuple[str, float, str, str]
 """Name, value, target (``<= 1.05``, or nothing) and how it was measured."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured: a moment of each, the usual, or what takes long, too."""
+
+    name: str
+    data: Path | None = None
+
+    def of(self, smallest: Any, usual: Any, everything: Any = None) -> Any:
+        """The one of three that fits; the usual one where there is no longer one."""
+        longest = usual if everything is None else everything
+        return {"smallest": smallest, "usual": usual, "all": longest}[self.name]
 
 
 def main() -> int:
@@ -36,19 +58,23 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, default=Path("outputs/bench.json"))
     parser.add_argument("--data", type=Path, help="a folder of real images, for the learning goal")
+    parser.add_argument("--peak-memory", nargs=3, help=argparse.SUPPRESS)  # of a child
     arguments = parser.parse_args()
+    if arguments.peak_memory:
+        return _print_peak_memory(*arguments.peak_memory)
     unknown = [name for name in arguments.groups if name not in GROUPS]
     if unknown:
         parser.error(f"there is no group {', '.join(unknown)}; expected {', '.join(GROUPS)}")
-    _surroundings()
-    chosen = "smallest" if arguments.smallest else "all" if arguments.all else "usual"
+    _environment()
+    name = "smallest" if arguments.smallest else "all" if arguments.all else "usual"
+    chosen = Extent(name, arguments.data)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     written: list[dict[str, Any]] = []
     n_failed = 0
     for name in arguments.groups or GROUPS:
         started = time.perf_counter()
         try:
-            for row in _measured(name, chosen, arguments.data):
+            for row in GROUPS[name](chosen):
                 _add(written, arguments.json, *row)
         except Exception as error:
             n_failed += 1
@@ -58,27 +84,13 @@ def main() -> int:
     return int(n_failed > 0)
 
 
-def _measured(name: str, extent: str, data: Path | None) -> Iterator[Row]:
-    group = GROUPS[name]
-    if isinstance(group, str):
-        group = getattr(importlib.import_module(group), name)
-    return group(extent, data) if group is learning else group(extent)
-
-
-def _add(
-    written: list[dict[str, Any]],
-    file: Path,
-    name: str,
-    value: float | None,
-    target: str,
-    how: str,
-) -> None:
+def _add(written: list, file: Path, name: str, value: float | None, target: str, how: str) -> None:
     """Print one figure, or that its group failed, and write all there are so far."""
     met = _met(value, target)
     written.append({"name": name, "value": value, "target": target, "met": met, "how": how})
-    said = "" if value is None else f"{value:.3f}"
+    shown = "" if value is None else f"{value:.3f}"
     mark = {True: "met", False: "MISSED", None: "-"}[met]
-    print(f"{name:58} {said:>8}  {target:>10}  {mark:6} {how}", flush=True)
+    print(f"{name:58} {shown:>8}  {target:>10}  {mark:6} {how}", flush=True)
     file.write_text(json.dumps(written, indent=1), encoding="utf-8")
 
 
@@ -94,7 +106,7 @@ def _met(value: float | None, target: str) -> bool | None:
     ]
 
 
-def _surroundings() -> None:
+def _environment() -> None:
     """Start again with the variables of profile ``cpu``, as a worker has them."""
     from cellrepro.determinism import profiles
 
@@ -103,257 +115,61 @@ def _surroundings() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **variables})
 
 
-def import_time(extent: str) -> Iterator[Row]:
-    n = 1 if extent == "smallest" else ROUNDS
-    command = [sys.executable, "-c", "import cellrepro"]
-    times = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(n)]
-    yield (
-        "import cellrepro, seconds",
-        statistics.median(times),
-        "<= 0.5",
-        f"median of {n} processes",
-    )
+# -- measuring -----------------------------------------------------------------------------
 
 
-def loop(extent: str) -> Iterator[Row]:
-    """The lab's loop beside Cellpose's own, and strict beside fast, over the same steps."""
-    from cellpose.train import train_seg
-
-    from cellrepro.determinism.modes import mode_in_force
-    from cellrepro.images.folder import read_folder
-    from cellrepro.images.synthetic import write_folder
-    from cellrepro.model.training import train
-
-    n_epochs, draws, n_images, rounds = (2, 1, 1, 1) if extent == "smallest" else (2, 16, 8, ROUNDS)
-    with tempfile.TemporaryDirectory() as scratch:
-        write_folder(Path(scratch, "data"), n_train=n_images, n_test=0)
-        images = read_folder(Path(scratch, "data")).train
-
-        def cellpose() -> None:
-            train_seg(
-                _network(),
-                train_data=[image.image for image in images],
-                train_labels=[image.masks for image in images],
-                n_epochs=n_epochs,
-                nimg_per_epoch=draws,
-                learning_rate=1e-3,
-                weight_decay=0.1,
-                save_path=scratch,
-                model_name="bench",
-            )
-
-        def ours(mode: str) -> Callable[[], None]:
-            def run() -> None:
-                with mode_in_force(mode):
-                    train(
-                        _network(),
-                        images,
-                        (),
-                        n_epochs=n_epochs,
-                        images_per_epoch=draws,
-                        learning_rate=1e-3,
-                    )
-
-            return run
-
-        variants = {"cellpose": cellpose, "fast": ours("fast"), "strict": ours("strict")}
-        seconds = _alternate(variants, rounds)
-    how = f"{n_epochs * draws} steps of tiny, {rounds} alternating rounds, medians of the pairs"
-    name = "lab's loop, fast / cellpose.train.train_seg"
-    yield _ratio(name, seconds, "fast", "cellpose", 1.05, how)
-    yield _ratio("lab's loop, strict / fast", seconds, "strict", "fast", 1.05, how)
+def _seconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
 
 
-SIZES = {
-    "smallest": (("tiny", 1, 1),),
-    "usual": (("tiny", 4, 12),),
-    "all": (("tiny", 4, 12), ("vit-b", 2, 3)),
-}
-"""Encoder, steps a round, rounds."""
+def _in_turns(
+    functions: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True
+) -> dict[str, list[float]]:
+    """Seconds of each function in every round; a busy machine slows all of them alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values() if warm_up else ():
+        function()
+    for _ in range(rounds):
+        for name, function in functions.items():
+            seconds[name].append(_seconds(function))
+    return seconds
 
 
-def cost(extent: str) -> Iterator[Row]:
-    """What determinism costs a step: every mode beside plain ``train_seg``."""
-    from cellrepro.lab.cost_of_determinism import measure_cost
-
-    for encoder, steps, rounds in SIZES[extent]:
-        measured = measure_cost(encoder=encoder, steps=steps, rounds=rounds, quiet=True)
-        over = f"{rounds} alternating rounds of {steps} steps, {measured.threads} threads"
-        name = f"{encoder}: seconds a step, plain cellpose.train.train_seg"
-        yield name, measured.row("plain").seconds, "", f"median, {over}"
-        for row in measured.rows[1:]:
-            yield (
-                f"{encoder}: {row.name} / plain",
-                row.ratio,
-                "<= 1.00" if row.name == "strict" else "",
-                f"{row.what}; {row.lowest:.2f} to {row.highest:.2f}, {over}",
-            )
+def _ratio(
+    name: str, seconds: dict[str, list[float]], a: str, b: str, target: str, how: str
+) -> Row:
+    """The median of the pairs' ratios, with their range."""
+    ratios = [x / y for x, y in zip(seconds[a], seconds[b], strict=True)]
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return name, statistics.median(ratios), target, f"{how}; {spread}"
 
 
-def substitutes(extent: str) -> Iterator[Row]:
-    """The substitutes' speed beside what they replace, forward and backward."""
-    import bench_substitutes
-    import torch
-
-    device = torch.device("cpu")
-    rounds, inner = (1, 1) if extent == "smallest" else (15, 20)
-    for what, n_rows, k, width in bench_substitutes.CALLS:
-        call = bench_substitutes.rel_pos_call(n_rows, k, width, device)
-        original, *_, both = bench_substitutes.compare(call, rounds=rounds, inner=inner, unit=1e3)
-        yield (
-            f"get_rel_pos, {what.replace('`', '')}: substitutes / original",
-            both / original,
-            "",
-            f"{original:.3f} ms originally, medians of {rounds} rounds of {inner} calls in turns",
-        )
-
-
-def audit_ratio(extent: str) -> Iterator[Row]:
-    """What an audited step takes, beside the same steps unaudited."""
-    import numpy as np
-
+def _images(n: int = 1) -> list[Any]:
     from cellrepro.images.folder import LabelledImage
     from cellrepro.images.synthetic import nuclei
-    from cellrepro.model.network import seeded_network
-    from cellrepro.model.training import Loop
-    from cellrepro.trace.flips import audit
 
-    made = nuclei(0)
-    images = [LabelledImage("synth", made.image, made.masks.astype(np.int32), Path(), None)]
-    sizes = (("tiny", 1),) if extent == "smallest" else (("tiny", 7), ("vit-b", 2))
-    for encoder, rounds in sizes[: None if extent == "all" else 1]:
-        network = seeded_network(encoder, seed=0)
-        loop = Loop(network, images, (), n_epochs=2 * rounds + 2, learning_rate=1e-5)
-        loop.step()
-        loop.step()
-        ratios = []
-        for _ in range(rounds):
-            started = time.perf_counter()
-            loop.step()
-            plain = time.perf_counter() - started
-            ratios.append(
-                audit(loop.step, steps=1, replays=2, suspects=0, model=network).seconds / plain
-            )
-        yield (
-            f"{encoder}: audited step, 2 replays / plain step",
-            statistics.median(ratios),
-            "<= 4",
-            f"{rounds} alternating rounds; {min(ratios):.2f} to {max(ratios):.2f}",
-        )
+    drawn = [nuclei(i) for i in range(n)]
+    return [
+        LabelledImage(f"synth_{i}", d.image, d.masks.astype(np.int32), Path(), None)
+        for i, d in enumerate(drawn)
+    ]
 
 
-def digest_speed(extent: str) -> Iterator[Row]:
-    """Digesting memory beside reading it."""
-    import numpy as np
-    import torch
-
-    from cellrepro.store.digests import tensor_digest
-
-    n = 2**16 if extent == "smallest" else 2**26
-    tensor = torch.from_numpy(np.random.default_rng(0).standard_normal(n, np.float32))
-    words = tensor.numpy().view(np.uint64)
-    seconds = _alternate(
-        {"digest": lambda: tensor_digest(tensor), "read": lambda: np.bitwise_xor.reduce(words)},
-        ROUNDS,
-    )
-    ratios = [r / d for r, d in zip(seconds["read"], seconds["digest"], strict=True)]
-    speed = tensor.nbytes / statistics.median(seconds["digest"]) / 1e9
-    yield (
-        f"digest of {tensor.nbytes / 2**20:g} MB: speed / speed of reading it",
-        statistics.median(ratios),
-        ">= 0.5",
-        f"{speed:.1f} GB/s; NumPy's xor over the same words; {ROUNDS} rounds",
-    )
-
-
-STEPS_OF_LEDGER = {
-    "smallest": (("tiny", None, 1, 1),),
-    "usual": (("tiny", None, 1, 25), ("tiny", 8, 2, 9)),
-    "all": (("tiny", None, 1, 25), ("tiny", 8, 2, 9), ("vit-b", None, 1, 3)),
-}
-"""Encoder, patch (pixels), images a step, rounds."""
-
-
-def ledger_ratio(extent: str) -> Iterator[Row]:
-    """What a step costs with its ledger, beside the same steps without."""
-    from cellrepro.store.ledger import Ledger
-    from cellrepro.trace.training_steps import StepWatch, Watches
-
-    for encoder, patch, batch_size, rounds in STEPS_OF_LEDGER[extent]:
-        watch = Watches(())
-        _, loop = _ledger_loop(encoder, patch, batch_size, 2 * rounds + 2, watch)
-        ratios = []
-        for _ in range(rounds):
-            watch.watches = ()
-            plain = _seconds(loop.step)
-            watch.watches = (StepWatch(Ledger()),)
-            ratios.append(_seconds(loop.step) / plain)
-        yield (
-            f"{_called(encoder, patch, batch_size)}: step with its ledger / plain step",
-            statistics.median(ratios),
-            "<= 1.03",
-            f"{rounds} alternating rounds; {min(ratios):.2f} to {max(ratios):.2f}",
-        )
-
-
-def operation_ratio(extent: str) -> Iterator[Row]:
-    """What a step costs with every operation written down, beside DebugMode with hashes."""
-    from torch.utils._debug_mode import DebugMode
-
-    from cellrepro.trace.operation_ledger import OperationLedger
-
-    for encoder, patch, batch_size, rounds in STEPS_OF_LEDGER[extent]:
-        n_steps = 5 * rounds + 2
-        network, loop = _ledger_loop(encoder, patch, batch_size, n_steps, None)
-        seconds: dict[str, list[float]] = {
-            name: [] for name in ("plain", "ours", "no norms", "theirs", "theirs, as much")
-        }
-        for _ in range(rounds):
-            seconds["plain"].append(_seconds(loop.step))
-            for name, norms in (("ours", True), ("no norms", False)):
-                with OperationLedger(network, norms=norms):
-                    seconds[name].append(_seconds(loop.step))
-            with DebugMode(), DebugMode.log_tensor_hashes("hash_tensor"):
-                seconds["theirs"].append(_seconds(loop.step))
-            with (
-                DebugMode(record_nn_module=True, record_stack_trace=True),
-                DebugMode.log_tensor_hashes("hash_tensor", hash_inputs=True),
-            ):
-                seconds["theirs, as much"].append(_seconds(loop.step))
-        called = _called(encoder, patch, batch_size)
-        how = f"{rounds} alternating rounds"
-        for name, said in (("ours", "operation ledger"), ("no norms", "the same without norms")):
-            yield _ratio(f"{called}: {said} / plain step", seconds, name, "plain", 1.5, how)
-        for name, said in (
-            ("theirs", "hashes of outputs"),
-            ("theirs, as much", "modules, lines, hashes of inputs and outputs"),
-        ):
-            called_so = f"{called}: operation ledger / DebugMode, {said}"
-            yield _ratio(called_so, seconds, "ours", name, 0.333, how)
-
-
-def _called(encoder: str, patch: int | None, batch_size: int) -> str:
-    return f"{encoder}{'' if patch is None else f', patch {patch}'}, batch {batch_size}"
-
-
-def _ledger_loop(
-    encoder: str, patch: int | None, batch_size: int, n_steps: int, watch: object
+def _warm_loop(
+    encoder: str, n_steps: int, *, patch: int | None = None, batch_size: int = 1, watch: Any = None
 ) -> tuple[Any, Any]:
-    import numpy as np
-
-    from cellrepro.images.folder import LabelledImage
-    from cellrepro.images.synthetic import nuclei
+    """A network and its training on one image, two steps old."""
     from cellrepro.model.network import seeded_network
     from cellrepro.model.training import Loop
 
-    made = nuclei(0)
-    image = LabelledImage("synth", made.image, made.masks.astype(np.int32), Path(), None)
     network = seeded_network(encoder, seed=0, patch=patch)
     loop = Loop(
         network,
-        [image],
+        _images(),
         (),
-        n_epochs=n_steps,
+        n_epochs=n_steps + 2,
         learning_rate=1e-5,
         batch_size=batch_size,
         images_per_epoch=batch_size,
@@ -364,64 +180,249 @@ def _ledger_loop(
     return network, loop
 
 
-def _seconds(function: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started
+# -- training and watching it --------------------------------------------------------------
 
 
-def numeric_class_time(extent: str) -> Iterator[Row]:
+def import_time(extent: Extent) -> Iterator[Row]:
+    n = extent.of(1, ROUNDS)
+    command = [sys.executable, "-c", "import cellrepro"]
+    times = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(n)]
+    median = statistics.median(times)
+    yield "import cellrepro, seconds", median, "<= 0.5", f"median of {n} processes"
+
+
+def loop(extent: Extent) -> Iterator[Row]:
+    """The lab's loop beside Cellpose's own, and strict beside fast, over the same steps."""
+    from cellpose.train import train_seg
+
+    from cellrepro.determinism.modes import mode_in_force
+    from cellrepro.model.network import seeded_network
+    from cellrepro.model.training import train
+
+    draws, n_images, rounds = extent.of((1, 1, 1), (16, 8, ROUNDS))
+    images = _images(n_images)
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def cellpose() -> None:
+            train_seg(
+                seeded_network("tiny", seed=0),
+                train_data=[image.image for image in images],
+                train_labels=[image.masks for image in images],
+                n_epochs=2,
+                nimg_per_epoch=draws,
+                learning_rate=1e-3,
+                weight_decay=0.1,
+                save_path=scratch,
+                model_name="bench",
+            )
+
+        def ours(mode: str) -> None:
+            network = seeded_network("tiny", seed=0)
+            with mode_in_force(mode):
+                train(network, images, (), n_epochs=2, images_per_epoch=draws, learning_rate=1e-3)
+
+        variants = {
+            "cellpose": cellpose,
+            "fast": partial(ours, "fast"),
+            "strict": partial(ours, "strict"),
+        }
+        seconds = _in_turns(variants, rounds)
+    how = f"{2 * draws} steps of tiny, {rounds} alternating rounds, medians of the pairs"
+    name = "lab's loop, fast / cellpose.train.train_seg"
+    yield _ratio(name, seconds, "fast", "cellpose", "<= 1.05", how)
+    yield _ratio("lab's loop, strict / fast", seconds, "strict", "fast", "<= 1.05", how)
+
+
+def cost(extent: Extent) -> Iterator[Row]:
+    """What determinism costs a step: every mode beside plain ``train_seg``."""
+    from cellrepro.lab.cost_of_determinism import measure_cost
+
+    for encoder, steps, rounds in extent.of(
+        [("tiny", 1, 1)], [("tiny", 4, 12)], [("tiny", 4, 12), ("vit-b", 2, 3)]
+    ):
+        measured = measure_cost(encoder=encoder, steps=steps, rounds=rounds, quiet=True)
+        over = f"{rounds} alternating rounds of {steps} steps, {measured.threads} threads"
+        name = f"{encoder}: seconds a step, plain cellpose.train.train_seg"
+        yield name, measured.row("plain").seconds, "", f"median, {over}"
+        for row in measured.rows[1:]:
+            how = f"{row.what}; {row.lowest:.2f} to {row.highest:.2f}, {over}"
+            target = "<= 1.00" if row.name == "strict" else ""
+            yield f"{encoder}: {row.name} / plain", row.ratio, target, how
+
+
+REL_POS_CALLS = (
+    ("CPSAM, 20 of 24 blocks", 27, 32, 64),
+    ("CPSAM, 4 of 24 blocks", 127, 32, 64),
+    ("tiny, first block", 27, 16, 192),
+    ("tiny, last block", 127, 16, 192),
+)
+"""What is called, rows stored, positions along an axis, width of a head."""
+
+
+def substitutes(extent: Extent) -> Iterator[Row]:
+    """Each substitute and both together beside what they replace, forward and backward."""
+    import torch
+    from segment_anything.modeling import image_encoder
+
+    from cellrepro.determinism.substitutes import applied
+
+    rounds, inner = extent.of((1, 1), (15, 20))
+    gather, interpolation = ("upsample_linear1d_backward",), ("index_put",)
+    left_out = {
+        "original": gather + interpolation,
+        "gather": gather,
+        "interpolation": interpolation,
+        "both": (),
+    }
+    for what, n_rows, k, width in REL_POS_CALLS:
+        generator = torch.Generator().manual_seed(0)
+        rel = torch.randn(n_rows, width, generator=generator).requires_grad_()
+        upstream = torch.randn(k, k, width, generator=generator)
+
+        def call(without: tuple[str, ...], rel: Any, upstream: Any, k: int) -> None:
+            with applied(without=without):
+                for _ in range(inner):
+                    rel.grad = None
+                    image_encoder.get_rel_pos(k, k, rel).backward(upstream)
+
+        calls = {
+            name: partial(call, without, rel, upstream, k) for name, without in left_out.items()
+        }
+        seconds = _in_turns(calls, rounds)
+        original = 1e3 * statistics.median(seconds["original"]) / inner
+        how = f"{original:.3f} ms originally, medians of {rounds} rounds of {inner} calls in turns"
+        for name in ("gather", "interpolation", "both"):
+            shown = "substitutes" if name == "both" else f"substitute {name}"
+            title = f"get_rel_pos, {what}: {shown} / original"
+            yield _ratio(title, seconds, name, "original", "", how)
+
+
+def audit_ratio(extent: Extent) -> Iterator[Row]:
+    """What an audited step takes, beside the same steps unaudited."""
+    from cellrepro.trace.flips import audit
+
+    for encoder, rounds in extent.of([("tiny", 1)], [("tiny", 7)], [("tiny", 7), ("vit-b", 2)]):
+        network, training = _warm_loop(encoder, 2 * rounds)
+        audited = partial(audit, training.step, steps=1, replays=2, suspects=0, model=network)
+        seconds = _in_turns({"plain": training.step, "audited": audited}, rounds, warm_up=False)
+        name = f"{encoder}: audited step, 2 replays / plain step"
+        yield _ratio(name, seconds, "audited", "plain", "<= 4", f"{rounds} alternating rounds")
+
+
+def digest_speed(extent: Extent) -> Iterator[Row]:
+    """Digesting memory beside reading it."""
+    import torch
+
+    from cellrepro.store.digests import tensor_digest
+
+    n = extent.of(2**16, 2**26)
+    tensor = torch.from_numpy(np.random.default_rng(0).standard_normal(n, np.float32))
+    words = tensor.numpy().view(np.uint64)
+    seconds = _in_turns(
+        {"digest": lambda: tensor_digest(tensor), "read": lambda: np.bitwise_xor.reduce(words)},
+        ROUNDS,
+    )
+    speed = tensor.nbytes / statistics.median(seconds["digest"]) / 1e9
+    name = f"digest of {tensor.nbytes / 2**20:g} MB: speed / speed of reading it"
+    how = f"{speed:.1f} GB/s; NumPy's xor over the same words; {ROUNDS} rounds"
+    yield _ratio(name, seconds, "read", "digest", ">= 0.5", how)
+
+
+WATCHED = (("tiny", None, 1, 25), ("tiny", 8, 2, 9), ("vit-b", None, 1, 3))
+"""Encoder, patch (pixels), images a step, rounds."""
+
+
+def _watched(extent: Extent) -> Iterator[tuple[str, str, int | None, int, int]]:
+    for encoder, patch, batch_size, rounds in extent.of(
+        [("tiny", None, 1, 1)], WATCHED[:2], WATCHED
+    ):
+        size = "" if patch is None else f", patch {patch}"
+        yield f"{encoder}{size}, batch {batch_size}", encoder, patch, batch_size, rounds
+
+
+def ledger_ratio(extent: Extent) -> Iterator[Row]:
+    """What a step costs with its ledger, beside the same steps without."""
+    from cellrepro.store.ledger import Ledger
+    from cellrepro.trace.training_steps import StepWatch, Watches
+
+    for called, encoder, patch, batch_size, rounds in _watched(extent):
+        watch = Watches(())
+        _, training = _warm_loop(
+            encoder, 2 * rounds, patch=patch, batch_size=batch_size, watch=watch
+        )
+        seconds: dict[str, list[float]] = {"plain": [], "ledger": []}
+        for _ in range(rounds):
+            watch.watches = ()
+            seconds["plain"].append(_seconds(training.step))
+            watch.watches = (StepWatch(Ledger()),)
+            seconds["ledger"].append(_seconds(training.step))
+        name = f"{called}: step with its ledger / plain step"
+        yield _ratio(name, seconds, "ledger", "plain", "<= 1.03", f"{rounds} alternating rounds")
+
+
+def operation_ratio(extent: Extent) -> Iterator[Row]:
+    """What a step costs with every operation written down, beside DebugMode with hashes."""
+    from torch.utils._debug_mode import DebugMode
+
+    from cellrepro.trace.operation_ledger import OperationLedger
+
+    for called, encoder, patch, batch_size, rounds in _watched(extent):
+        network, training = _warm_loop(encoder, 5 * rounds, patch=patch, batch_size=batch_size)
+
+        def ours(network: Any, step: Callable[[], Any], *, norms: bool) -> None:
+            with OperationLedger(network, norms=norms):
+                step()
+
+        def theirs(step: Callable[[], Any], *, inputs: bool, **options: bool) -> None:
+            hashes = DebugMode.log_tensor_hashes("hash_tensor", hash_inputs=inputs)
+            with DebugMode(**options), hashes:
+                step()
+
+        as_much = {"inputs": True, "record_nn_module": True, "record_stack_trace": True}
+        variants = {
+            "plain": training.step,
+            "ours": partial(ours, network, training.step, norms=True),
+            "no norms": partial(ours, network, training.step, norms=False),
+            "theirs": partial(theirs, training.step, inputs=False),
+            "theirs, as much": partial(theirs, training.step, **as_much),
+        }
+        seconds = _in_turns(variants, rounds, warm_up=False)
+        how = f"{rounds} alternating rounds"
+        for name, shown in (("ours", "operation ledger"), ("no norms", "the same without norms")):
+            title = f"{called}: {shown} / plain step"
+            yield _ratio(title, seconds, name, "plain", "<= 1.5", how)
+        for name, shown in (
+            ("theirs", "hashes of outputs"),
+            ("theirs, as much", "modules, lines, hashes of inputs and outputs"),
+        ):
+            title = f"{called}: operation ledger / DebugMode, {shown}"
+            yield _ratio(title, seconds, "ours", name, "<= 0.333", how)
+
+
+def numeric_class_time(extent: Extent) -> Iterator[Row]:
     from cellrepro.store.numeric import numeric_class
 
-    n = 1 if extent == "smallest" else ROUNDS
+    n = extent.of(1, ROUNDS)
     times = [_seconds(numeric_class) for _ in range(n)]
     # The longest is the first one, which is what a run pays.
     how = f"longest of {n}, PyTorch imported; median {statistics.median(times):.2f}"
     yield "numeric class, seconds", max(times), "<= 2", how
 
 
-def _network() -> object:
-    import torch
-
-    from cellrepro.model.network import ModelSource, build
-
-    source = ModelSource("tiny", "tiny")
-    return build(source, seed=0, device=torch.device("cpu"), dtype="float32")
-
-
-def _alternate(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for function in functions.values():
-        function()  # warm up
-    for _ in range(rounds):
-        for name, function in functions.items():
-            seconds[name].append(_seconds(function))
-    return seconds
-
-
-def _ratio(
-    name: str, seconds: dict[str, list[float]], a: str, b: str, most: float, how: str
-) -> Row:
-    ratios = [x / y for x, y in zip(seconds[a], seconds[b], strict=True)]
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return name, statistics.median(ratios), f"<= {most}", f"{how}; {spread}"
-
-
-def learning(extent: str, data: Path | None) -> Iterator[Row]:
+def learning(extent: Extent) -> Iterator[Row]:
     """What `tiny` learns, and in how many seconds of training."""
     import cellrepro
     from cellrepro.images.synthetic import write_folder
 
-    smallest = extent == "smallest"
-    asked = {"epochs": 2, "images_per_epoch": 1} if smallest else {"epochs": 24}
-    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in asked.items())
+    settings = extent.of({"epochs": 2, "images_per_epoch": 1}, {"epochs": 24})
+    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
     with tempfile.TemporaryDirectory() as scratch:
         synthetic = Path(scratch, "synthetic")
-        write_folder(synthetic, **({"n_train": 1, "n_test": 1} if smallest else {}))
-        goals = {synthetic: 0.8} if data is None else {synthetic: 0.8, data: 0.65}
+        write_folder(synthetic, **extent.of({"n_train": 1, "n_test": 1}, {}))
+        goals = {synthetic: 0.8} if extent.data is None else {synthetic: 0.8, extent.data: 0.65}
         for folder, goal in goals.items():
             store = Path(scratch, "store")
-            outcome = cellrepro.train(folder, repeats=1, quiet=True, store=store, **asked)
+            outcome = cellrepro.train(folder, repeats=1, quiet=True, store=store, **settings)
             manifest = outcome.repeats[0].manifest
             how = f"cellrepro train DATA {options} --repeats 1"
             yield f"tiny on {folder.name}: mean AP@0.5", manifest.ap50 or 0.0, f">= {goal}", how
@@ -429,7 +430,484 @@ def learning(extent: str, data: Path | None) -> Iterator[Row]:
             yield f"tiny on {folder.name}: seconds of training", seconds, "<= 90", how
 
 
-GROUPS: dict[str, str | Callable[..., Iterator[Row]]] = {
+# -- comparing -----------------------------------------------------------------------------
+
+
+def grid_of_cells(size: int, n: int, seed: int, dtype: type = np.int32) -> np.ndarray:
+    """A label image of about n discs on a grid, shape (size, size); 0 is background.
+
+    Seeds jitter radius and place, leave some out, and cut some in two.
+    """
+    random = np.random.default_rng(seed)
+    per_side = int(np.ceil(np.sqrt(n)))
+    step = size // per_side
+    labels = np.zeros((size, size), dtype)
+    y, x = np.mgrid[:step, :step]
+    for label, (i, j) in enumerate(np.ndindex(per_side, per_side), start=1):
+        if random.random() < 0.02:
+            continue
+        radius = step * (0.35 + 0.12 * random.random())
+        centre = step / 2 + random.normal(0, 0.5, 2)
+        inside = (y - centre[0]) ** 2 + (x - centre[1]) ** 2 < radius**2
+        if random.random() < 0.02:
+            inside &= abs(x - centre[1]) > 1
+        labels[i * step : (i + 1) * step, j * step : (j + 1) * step][inside] = label
+    return labels
+
+
+THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+
+
+def masks(extent: Extent) -> Iterator[Row]:
+    """Beside Cellpose's and StarDist's scores; with `--all` the memory for large images, too."""
+    from cellpose import metrics
+    from stardist.matching import matching
+
+    from cellrepro.compare.metrics import average_precision, compare_masks
+
+    size, n = extent.of((128, 20), (2048, 5000))
+    a, b = grid_of_cells(size, n, 0), grid_of_cells(size, n, 1)
+    functions: dict[str, Callable[[], object]] = {
+        "full": lambda: compare_masks(a, b),
+        "ap": lambda: average_precision(a, b, THRESHOLDS),
+        "cellpose": lambda: metrics.average_precision(a, b, threshold=list(THRESHOLDS))[0],
+        "stardist": lambda: [m.accuracy for m in matching(a, b, thresh=THRESHOLDS)],
+    }
+    matching(a[:64, :64], b[:64, :64])  # its compiler runs at the first call
+    ours = average_precision(a, b, THRESHOLDS)
+    for name in ("cellpose", "stardist"):
+        furthest = float(np.abs(np.asarray(functions[name]()) - ours).max())
+        assert furthest < 1e-6, f"{name} scores otherwise, by up to {furthest}"
+    seconds = _in_turns(functions, ROUNDS, warm_up=False)
+    for name, called in (("full", "full comparison"), ("ap", "AP at ten thresholds")):
+        for other in ("cellpose", "stardist"):
+            theirs, mine = (statistics.median(seconds[which]) for which in (other, name))
+            how = f"median of {ROUNDS}, {theirs:.2f} s and {mine:.3f} s; the same figures"
+            title = f"{other} AP / {called}, {size}², {n} objects"
+            yield _ratio(title, seconds, other, name, ">= 15", how)
+    if extent.name != "usual":
+        yield from _memory_of_large_masks(extent.of(512, None, 16384))
+
+
+def _memory_of_large_masks(size: int) -> Iterator[Row]:
+    """Peak memory of a process that compares two large images."""
+    for dtype, most, mapped in ((np.uint16, 60_000, False), (np.int32, 300_000, True)):
+        n = int(most * (size / 16384) ** 2)
+        with tempfile.TemporaryDirectory() as scratch:
+            paths = [Path(scratch, f"{side}.npy") for side in "ab"]
+            for seed, path in enumerate(paths):
+                np.save(path, grid_of_cells(size, n, seed, dtype))
+            command = [sys.executable, __file__, "--peak-memory", "r" if mapped else "-"]
+            done = subprocess.run([*command, *paths], check=True, capture_output=True, text=True)
+        peak, seconds, n_objects = (float(word) for word in done.stdout.split())
+        where = "mapped from files" if mapped else "in memory"
+        how = f"peak of the whole process, {n_objects:.0f} objects, {seconds:.1f} s"
+        how += "; without pages of the files" if mapped else ""
+        name = f"memory for {size}² {np.dtype(dtype).name}, GB, {where}"
+        yield name, peak / 1e9, "< 2", how
+
+
+def _print_peak_memory(mode: str, *paths: str) -> int:
+    """Compare two arrays; print peak memory in bytes, seconds, and objects."""
+    from cellrepro.compare.metrics import compare_masks
+
+    compare_masks(np.eye(3, dtype=int), np.eye(3, dtype=int))
+    a, b = (np.load(path, mmap_mode=None if mode == "-" else "r") for path in paths)
+    field = "RssAnon:" if mode == "r" else "VmRSS:"
+    peak, done = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.005):
+            text = Path("/proc/self/status").read_text()
+            peak = max(peak, int(text.split(field)[1].split()[0]) * 1024)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    started = time.perf_counter()
+    result = compare_masks(a, b)
+    seconds = time.perf_counter() - started
+    done.set()
+    watcher.join()
+    print(peak, seconds, result.n_objects_a)
+    return 0
+
+
+def many(extent: Extent) -> Iterator[Row]:
+    """Agreement of 1,000 runs of which 20 differ, beside those 20 alone; digests known, or not."""
+    from cellrepro.compare.consensus import agree
+    from cellrepro.store.digests import file_digest
+
+    n_runs, n_distinct, side = extent.of((6, 2, 128), (1000, 20, 2048))
+    n_objects = (side // 29) ** 2
+
+    def repeated(items: list[Any]) -> list[Any]:
+        return [items[i % n_distinct] for i in range(n_runs)]
+
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = [Path(scratch, f"{i}.npy") for i in range(n_distinct)]
+        for i, path in enumerate(paths):
+            np.save(path, grid_of_cells(side, n_objects, i))
+        digests = [file_digest(path) for path in paths]
+        readers = [partial(np.load, path) for path in paths]
+        seconds = _in_turns(
+            {
+                "few": lambda: agree(readers, digests=digests),
+                "all": lambda: agree(repeated(readers), digests=repeated(digests)),
+                "few, no digests": lambda: agree(readers),
+                "all, no digests": lambda: agree(repeated(readers)),
+            },
+            3,
+            warm_up=False,
+        )
+    how = f"3 rounds, {side}² pixels, {n_objects} objects"
+    name = f"agreement: {n_runs} runs with digests / the {n_distinct} that differ"
+    yield _ratio(name, seconds, "all", "few", "<= 1.5", how)
+    few = statistics.median(seconds["few"])
+    yield f"agreement: {n_distinct} different results, seconds", few, "", f"median, {how}"
+    name = f"agreement: {n_runs} runs without digests / the {n_distinct} that differ"
+    how += "; every file is read and digested"
+    yield _ratio(name, seconds, "all, no digests", "few, no digests", "", how)
+
+
+# What the child does: imports and one small comparison come before the memory is measured.
+COMPARE_WEIGHTS = """
+import json, resource, sys, time
+from cellrepro.compare.weight_similarity import similarity
+warm_up, *paths = sys.argv[1:]
+similarity([warm_up, warm_up])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+cpu, started = time.process_time(), time.perf_counter()
+similarity(paths)
+seconds = time.perf_counter() - started
+growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+print(json.dumps({"seconds": seconds, "cpu": time.process_time() - cpu, "growth": growth}))
+"""
+
+
+def weights(extent: Extent) -> Iterator[Row]:
+    """20 networks, every one compared with every other, beside reading the files from disk.
+
+    The files leave the cache before each; where they would fill more than half of what is free
+    on the disk, the networks are smaller.
+    """
+    n_files, n_parameters = extent.of((3, 24_000), (20, 30_000_000), (20, 300_000_000))
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    n_parameters = min(n_parameters, free // 2 // (4 * n_files))
+    for kind in ("from one start", "other seeds"):
+        with tempfile.TemporaryDirectory() as scratch:
+            paths = _networks(Path(scratch), n_files, n_parameters, kind)
+            n_bytes = sum(path.stat().st_size for path in paths)
+            small = _networks(Path(scratch, "small"), 1, 1000, kind)[0]
+            disk = [_seconds_of_reading(paths)]
+            _out_of_cache(paths)
+            command = [sys.executable, "-c", COMPARE_WEIGHTS, str(small), *map(str, paths)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            found = json.loads(done.stdout)
+            disk.append(_seconds_of_reading(paths))
+        how = (
+            f"{n_files} networks of {n_parameters / 1e6:g} M parameters, {kind}: "
+            f"{found['seconds']:.1f} s, of the processors {found['cpu']:.1f} s; reading "
+            f"{disk[0]:.1f} and {disk[1]:.1f} s ({n_bytes / min(disk) / 1e9:.2f} GB/s)"
+        )
+        name = f"{kind}: compared / read from disk, bytes per second"
+        yield name, min(disk) / found["seconds"], ">= 0.5", how
+        yield f"{kind}: growth of peak memory, GB", found["growth"] / 1e9, "< 1", how
+
+
+def _networks(folder: Path, n_files: int, n_parameters: int, kind: str) -> list[Path]:
+    """Safetensors files with a transformer's layers, written in pieces to keep memory small."""
+    folder.mkdir(exist_ok=True)
+    n_layers, piece = 24, 2**20
+    bounds = np.linspace(0, n_parameters, n_layers + 1).astype(int).tolist()
+    header = {
+        f"encoder.blocks.{i}.mlp.weight": {
+            "dtype": "F32",
+            "shape": [high - low],
+            "data_offsets": [4 * low, 4 * high],
+        }
+        for i, (low, high) in enumerate(itertools.pairwise(bounds))
+    }
+    head = json.dumps(header).encode()
+    # One pool of numbers, shifted otherwise for every piece of every file: as good for distances
+    # as new ones, and as quick as the disk.
+    pool = np.random.default_rng(0).standard_normal(2 * piece, np.float32)
+    paths = [folder / f"{f:02}.safetensors" for f in range(n_files)]
+    for f, path in enumerate(paths):
+        shifts, common = np.random.default_rng(f + 1), np.random.default_rng(0)
+        with path.open("wb") as stream:
+            stream.write(len(head).to_bytes(8, "little") + head)
+            for done in range(0, n_parameters, piece):
+                n = min(piece, n_parameters - done)
+                own, start = int(shifts.integers(piece)), int(common.integers(piece))
+                values = np.float32(0.02) * pool[own : own + n]
+                if kind == "from one start":
+                    values = np.float32(0.02) * pool[start : start + n] + np.float32(0.01) * values
+                stream.write(values.tobytes())
+            stream.flush()
+            os.fsync(stream.fileno())
+    return paths
+
+
+def _out_of_cache(paths: list[Path]) -> None:
+    for path in paths:
+        with path.open("rb") as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _seconds_of_reading(paths: list[Path]) -> float:
+    """Every byte from the disk into memory, one file after the other."""
+    _out_of_cache(paths)
+    memory = bytearray(2**23)
+    started = time.perf_counter()
+    for path in paths:
+        with path.open("rb", buffering=0) as stream:
+            while stream.readinto(memory):
+                pass
+    return time.perf_counter() - started
+
+
+# -- looking -------------------------------------------------------------------------------
+
+
+def report(extent: Extent) -> Iterator[Row]:
+    """Seconds and size of the report over a store of 100 runs of the demo's size."""
+    from cellrepro.show.report.build import write_report
+
+    n_seeds, n_profiles, rounds = extent.of((1, 1, 1), (5, 5, 3))
+    with tempfile.TemporaryDirectory() as scratch:
+        root = _store_of_copies(Path(scratch), n_seeds, n_profiles)
+        seconds, busy = [], []
+        for _ in range(rounds):
+            started, worked = time.perf_counter(), time.process_time()
+            written = write_report(root)
+            seconds.append(time.perf_counter() - started)
+            busy.append(time.process_time() - worked)
+        size = written.html.stat().st_size
+    n_runs = sum(len(run["repeats"]) for run in written.runs)
+    n_results = sum("weights" in group for group in written.groups)
+    how = (
+        f"best of {rounds} in one process, {n_runs} runs, {n_results} different networks of 2.3 M "
+        "parameters, 3 images of 256² pixels"
+    )
+    name = f"report over {n_runs} runs of the demo's size, seconds"
+    yield name, min(seconds), "<= 10", how
+    yield "the same, median", statistics.median(seconds), "", how
+    yield "the same, seconds of the processor", min(busy), "", how
+    yield "size of the page, MB", size / 1e6, "", "one file"
+
+
+def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
+    """One short training, stored again as what a grid of two modes and two repeats would leave.
+
+    Strict repeats are equal, fast ones are not; seeds lie farther apart than profiles.
+    """
+    import cellrepro
+    from cellrepro.images.synthetic import write_folder
+    from cellrepro.store.spec import make_spec
+    from cellrepro.store.store import Store
+
+    write_folder(scratch / "synthetic", n_train=1, n_test=3)
+    options = {"epochs": 2, "images_per_epoch": 1, "repeats": 1, "quiet": True, "ledger": "off"}
+    trained = cellrepro.train(scratch / "synthetic", store=scratch / "first", **options)
+    (model,) = trained.repeats
+    store = Store(scratch / "store")
+    first = Store(scratch / "first")
+    for seed, profile, deterministic, repeat in np.ndindex(n_seeds, n_profiles, 2, 2):
+        settings = {"name": f"p-{profile}", "threads": profile + 1}
+        spec = first.find_run(trained.key).spec.model_copy(
+            update={
+                "seed": seed,
+                "mode": "strict" if deterministic else "fast",
+                "profile": settings["name"],
+                "profile_settings": settings,
+            }
+        )
+        nuance = (seed, profile, 0 if deterministic else 1 + repeat)
+        _store_copy(store, first, model, make_spec(**spec.model_dump()), repeat, nuance)
+    return store.root
+
+
+def _store_copy(store: Any, first: Any, model: Any, spec: Any, repeat: int, nuance: tuple) -> None:
+    """One repeat like the trained one, with weights and masks changed by the nuance."""
+    import tifffile
+    from safetensors.numpy import load_file, save_file
+
+    from cellrepro.compare.metrics import canonical
+    from cellrepro.store.digests import array_digest, file_digest
+
+    seeds, rest = np.random.default_rng(nuance[0]), np.random.default_rng(nuance)
+    manifest = model.manifest.model_copy(deep=True)
+    with store.staging() as area:
+        folder = area / "repeat"
+        shutil.copytree(model.folder, folder)
+        weights = load_file(model.weights)
+        for name, values in weights.items():
+            shape = values.shape
+            if values.dtype == np.float32:
+                weights[name] = values + np.float32(1e-2) * seeds.standard_normal(shape, np.float32)
+                weights[name] += np.float32(1e-6) * rest.standard_normal(shape, np.float32)
+        save_file(weights, folder / "weights.safetensors")
+        manifest.weights.digest = file_digest(folder / "weights.safetensors")
+        for name, record in manifest.masks.items():
+            labels = first.truth(spec.data_digest, name).astype(np.uint16)
+            labels[np.isin(labels, seeds.choice(np.unique(labels[labels > 0]), 4))] = 0
+            y, x = (rest.integers(1, size - 1, 60) for size in labels.shape)
+            labels[y, x] = labels[y - 1, x]
+            tifffile.imwrite(folder / record.file, labels, compression="zlib")
+            image = first.image(spec.data_digest, name)
+            for suffix, pixels in (("", image), ("_masks", first.truth(spec.data_digest, name))):
+                (folder / "data").mkdir(exist_ok=True)
+                tifffile.imwrite(folder / "data" / f"{name}{suffix}.tif", pixels)
+            record.digest = array_digest(labels.astype(np.uint32))
+            record.canonical_digest = array_digest(canonical(labels))
+            record.n_objects = len(np.unique(labels[labels > 0]))
+        written = manifest.model_copy(
+            update={"key": spec.key, "repeat": repeat, "vacuous": [], "files": {}}
+        )
+        (folder / "manifest.json").write_text(written.model_dump_json())
+        store.commit(folder, spec)
+
+
+EXPLORER_NOTEBOOK = """
+import numpy as np
+from cellrepro.show.explorer.widget import View, explore_views
+
+arrays = np.load("arrays.npz")
+masks = [arrays[name] for name in ("a", "b", "c")]
+explore_views([View("made up", masks, arrays["image"], masks[0])], ["A", "B", "C"], height=640)
+"""
+
+# From the event to the end of the frame that shows it: the explorer draws in the frame after the
+# event, and the second frame begins when that one is handed over.
+MEASURE = """
+async ([selector, kind, values]) => {
+  const element = document.querySelector(selector);
+  const frame = () => new Promise(requestAnimationFrame);
+  const times = [];
+  for (const value of values) {
+    await frame();
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    const started = performance.now();
+    if (kind === "key") {
+      element.dispatchEvent(new KeyboardEvent("keydown", { key: value, bubbles: true }));
+    } else {
+      element.value = String(value);
+      element.dispatchEvent(new Event(kind, { bubbles: true }));
+    }
+    await frame();
+    await frame();
+    times.push(performance.now() - started);
+  }
+  return times;
+}
+"""
+PICTURE = "canvas => canvas.toDataURL()"
+
+
+def explorer(extent: Extent) -> Iterator[Row]:
+    """Milliseconds from a step to its paint, in Chromium, for every slider, view and key."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        raise RuntimeError("Chromium is not installed; install it (apt-get install chromium)")
+    size, n_objects, n_steps = extent.of((256, 80, 5), (2048, 5000, 25))
+    how = f"{n_steps} steps at {size}², {n_objects} objects, Chromium, Voila"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with tempfile.TemporaryDirectory() as scratch:
+        _write_notebook(Path(scratch), size, n_objects)
+        with _voila(Path(scratch)) as address, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+            page = browser.new_page(viewport={"width": 1280, "height": 1000})
+            page.goto(address)
+            page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=120_000)
+            for name, before, step in _explorer_steps(n_steps):
+                for selector in before:
+                    page.locator(selector).click()
+                    page.wait_for_timeout(400)
+                painted = page.locator("canvas.cre-canvas").evaluate(PICTURE)
+                times = page.evaluate(MEASURE, step)
+                same = page.locator("canvas.cre-canvas").evaluate(PICTURE) == painted
+                if same and name != "speed slider":
+                    raise RuntimeError(f"{name}: the picture stayed as it was")
+                yield f"explorer: {name}, median, ms", statistics.median(times), "<= 50", how
+                slowest = float(np.percentile(times, 95))
+                yield f"explorer: {name}, 95th percentile, ms", slowest, "<= 50", how
+            browser.close()
+
+
+def _explorer_steps(n: int) -> Iterator[tuple[str, list[str], list]]:
+    """What is called how, what is clicked before, and selector, kind and values of the steps."""
+
+    def mode(name: str) -> str:
+        return f'[data-choose="{name}"]'
+
+    def values(low: float, high: float) -> list[int]:
+        return np.linspace(low, high, n).round().astype(int).tolist()
+
+    fit = ".cre-slider:has(.cre-zoom) .cre-small"
+    key, canvas = "key", "canvas.cre-canvas"
+    curtain, opacity, zoom = "input.cre-curtain", "input.cre-opacity", "input.cre-zoom"
+    yield "curtain slider", [mode("curtain")], [curtain, "input", values(0, 1000)]
+    yield "opacity, outlines", [mode("outlines")], [opacity, "input", values(0, 95)]
+    yield "opacity, difference", [mode("categories")], [opacity, "input", values(0, 95)]
+    yield "opacity, agreement", [mode("agreement")], [opacity, "input", values(0, 80)]
+    yield "zoom slider, outlines", [mode("outlines")], [zoom, "input", values(0, 900)]
+    yield "zoom slider, difference", [fit, mode("categories")], [zoom, "input", values(0, 900)]
+    yield "zoom slider, agreement", [fit, mode("agreement")], [zoom, "input", values(0, 900)]
+    yield "speed slider", [fit, mode("blink")], ["input.cre-speed", "input", values(2, 30)]
+    yield "blink, other run", [], [canvas, key, [" "] * n]
+    yield "views in turn", [], [canvas, key, [str(1 + i % 5) for i in range(n)]]
+    yield "next changed cell", [mode("outlines")], [canvas, key, ["n"] * n]
+    yield "pan", [], [canvas, key, ["ArrowLeft", "ArrowUp"] * (n // 2)]
+    yield "patterns", [fit, mode("categories")], [canvas, key, ["h"] * n]
+
+
+def _write_notebook(folder: Path, size: int, n_objects: int) -> None:
+    import nbformat
+
+    labels = {
+        name: grid_of_cells(size, n_objects, seed, np.uint16) for seed, name in enumerate("abc")
+    }
+    light = np.random.default_rng(0).poisson(30, (size, size)) + 60 * (labels["a"] > 0)
+    np.savez(folder / "arrays.npz", image=light.astype(np.uint8), **labels)
+    cells = [nbformat.v4.new_code_cell(EXPLORER_NOTEBOOK)]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), folder / "bench.ipynb")
+
+
+@contextmanager
+def _voila(folder: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [*(sys.executable, "-m", "voila", "bench.ipynb", "--no-browser")]
+    command += [f"--port={port}", "--Voila.ip=127.0.0.1"]
+    with (folder / "voila.log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/static/voila.js", server)
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+
+
+def _wait_for(address: str, server: subprocess.Popen) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urlopen(address, timeout=5):
+                return
+        except OSError as error:
+            if getattr(error, "code", None):  # it answers
+                return
+            time.sleep(0.1)
+    raise RuntimeError(f"Voila does not answer (exit code {server.poll()})")
+
+
+GROUPS: dict[str, Callable[[Extent], Iterator[Row]]] = {
     "import": import_time,
     "loop": loop,
     "cost": cost,
@@ -440,11 +918,11 @@ GROUPS: dict[str, str | Callable[..., Iterator[Row]]] = {
     "operations": operation_ratio,
     "numeric-class": numeric_class_time,
     "learning": learning,
-    "masks": "bench_masks",  # the others are beside this file
-    "many": "bench_many",
-    "weights": "bench_weights",
-    "explorer": "bench_explorer",
-    "report": "bench_report",
+    "masks": masks,
+    "many": many,
+    "weights": weights,
+    "explorer": explorer,
+    "report": report,
 }
 
 

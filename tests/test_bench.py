@@ -15,11 +15,11 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 @pytest.fixture
 def bench(monkeypatch):
     """The script as a module, which does not start itself again with a profile's variables."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
     spec = importlib.util.spec_from_file_location("bench", SCRIPTS / "bench.py")
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench", module)  # where dataclasses look their module up
     spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "_surroundings", lambda: None)
+    monkeypatch.setattr(module, "_environment", lambda: None)
     return module
 
 
@@ -46,7 +46,7 @@ def test_a_group_that_fails_costs_no_other(bench, tmp_path, monkeypatch, capsys)
     file, seen = tmp_path / "outputs" / "bench.json", []
 
     def before(extent):
-        yield f"{extent}, slow", 3.0, "<= 2", "by hand"
+        yield f"{extent.name}, slow", 3.0, "<= 2", "by hand"
         seen.extend(row["name"] for row in json.loads(file.read_text()))
         raise TypeError("a row lacks a field")
 
