@@ -400,7 +400,7 @@ def operation_ratio(extent: Extent) -> Iterator[Row]:
 
 
 def numeric_class_time(extent: Extent) -> Iterator[Row]:
-    from cellrepro.store.numeric import numeric_class
+    from cellrepro.store.platform import numeric_class
 
     n = extent.of(1, ROUNDS)
     times = [_seconds(numeric_class) for _ in range(n)]

@@ -399,7 +399,7 @@ def processor() -> str:
 
 def numeric(lab: Lab) -> dict[str, Any]:
     """The numeric classes of CPU and device, named twice."""
-    from cellrepro.store.numeric import numeric_class
+    from cellrepro.store.platform import numeric_class
 
     first = {name: numeric_class(name) for name in dict.fromkeys(("cpu", lab.device))}
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The numeric class: the same wherever the bits are the same, and only there."""
+"""The machine's name, and its numeric class: the same wherever the bits are the same."""
 
 import functools
 import json
@@ -7,145 +7,134 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import torch
 
 from cellrepro.determinism.modes import MODES, mode_in_force
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store import numeric
+from cellrepro.store import platform
 from cellrepro.store.digests import array_digest
-from cellrepro.store.numeric import DTYPES, PROBES, NumericClass, differs, numeric_class
-from cellrepro.store.platform import host
+from cellrepro.store.platform import DTYPES, PROBES, Numbers, differing_probes, numeric_class
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
-def _torch_is_there(one_thread):
-    """One thread, where the number makes no difference to what is tested."""
+def _one_thread(one_thread):
+    """Where the number makes no difference to what is tested."""
 
 
-PINNED = "33345de3d09e6c4b6f64facd0e6a71a82043c02c3cefd9aa260d288329e434c6"
+# -- machines ------------------------------------------------------------------------------
 
 
-# -- in one process ------------------------------------------------------------------------
+def test_a_machine_is_told_apart_by_what_can_change_bits(monkeypatch):
+    monkeypatch.setenv(platform.MACHINE_VARIABLE, "bench-3")
+    here = platform.machine(CPU, "0a1b2c")
+    assert here.name.startswith("bench-3-")
+    assert (here.identity, here.numeric_class, here.cuda) == ("bench-3", "0a1b2c", None)
+    assert here.versions["torch"] == torch.__version__.partition("+")[0]
+    assert "cellrepro" not in here.versions
+    changed = here.model_copy(update={"versions": here.versions | {"torch": "3.0"}})
+    others = [here.model_copy(update={"identity": "x"}), platform.machine(CPU, "ff"), changed]
+    assert len({here.name, *(other.name for other in others)}) == 4
+    assert here.model_copy(update={"label": "desk"}).name.partition("-")[2] in here.name
+    assert platform.is_here(here)
+    assert not any(platform.is_here(other) for other in (others[0], changed))
 
 
-def test_every_operation_in_both_dtypes():
-    found = numeric_class()
-    assert set(found.probes) == {f"{name}/{dtype}" for name in PROBES for dtype in DTYPES}
-    assert len(set(found.probes.values())) == len(found.probes)
-    assert len(found.name) == 12
+def test_without_a_name_it_is_made_from_the_processor(monkeypatch):
+    monkeypatch.delenv(platform.MACHINE_VARIABLE, raising=False)
+    here = platform.machine(CPU, "0a")
+    assert here.label == "-".join(here.label.lower().split())
+    assert platform.host()["processor"] == here.device
+    assert platform.is_here(here)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-a", "a" * 65])
+def test_what_is_no_name_is_refused(monkeypatch, name):
+    monkeypatch.setenv(platform.MACHINE_VARIABLE, name)
+    with pytest.raises(BadInput, match=r"CELLREPRO_MACHINE is .*; expected up to 64 letters"):
+        platform.machine(CPU, "0a")
+
+
+# -- the numeric class, in one process -----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def here():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield numeric_class()
+    torch.set_num_threads(before)
+
+
+def test_every_operation_in_both_dtypes(here):
+    assert set(here.probes) == {f"{name}/{dtype}" for name in PROBES for dtype in DTYPES}
+    assert len(set(here.probes.values())) == len(here.probes)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nothing_overflows(dtype):
     """NaN and infinity are the same bits on every machine, so they would hide differences."""
-    import torch
-
-    for name, results in numeric._results(torch.device("cpu"), dtype):
-        assert results, name
-        for tensor in results:
+    for name, probe in PROBES.items():
+        for tensor in probe(Numbers(CPU, dtype)):
             assert str(tensor.dtype) == f"torch.{dtype}", name
             assert bool(tensor.isfinite().all()), name
             assert tensor.numel() == 1 or len(tensor.unique()) > 10, name
 
 
 def test_the_inputs_are_the_same_on_every_machine():
-    import torch
-
-    numbers = numeric._Numbers(torch.device("cpu"), "float32")
-    values = numbers(64, 1000).numpy()
-    assert array_digest(values) == PINNED
-    assert -1 <= values.min() < -0.99 < 0.99 < values.max() < 1
-    assert len(np.unique(values)) > 63_000
+    values = Numbers(CPU, "float32")(64, 1000).numpy()
+    pinned = "33345de3d09e6c4b6f64facd0e6a71a82043c02c3cefd9aa260d288329e434c6"
+    assert array_digest(values) == pinned
 
 
-def test_repeats_whatever_the_surroundings(generators_free):
-    """Mode, autocast, gradients, generators and default dtype are none of its business."""
-    import torch
-
-    expected = numeric_class()
-    for mode in MODES:
-        with mode_in_force(mode, device="cpu"):
-            assert differs(expected, numeric_class()) == []
+def test_it_repeats_whatever_is_set_around_it(here, generators_free):
+    """Mode, autocast, gradients, generators and switches are none of its business."""
     torch.manual_seed(5)
     np.random.seed(5)
-    before = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(torch.float64)
-        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
-            assert numeric_class() == expected
-    finally:
-        torch.set_default_dtype(before)
-
-
-def test_moves_no_switch(monkeypatch):
-    """Neither at its end nor when a probe fails; the generators are watched by a fixture."""
-    import torch
-
     before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
     try:
-        numeric_class()
+        torch.backends.cudnn.benchmark = True
+        with (
+            mode_in_force(MODES[-1], device="cpu"),
+            torch.inference_mode(),
+            torch.autocast("cpu", dtype=torch.bfloat16),
+        ):
+            assert numeric_class() == here
         assert torch.backends.cudnn.benchmark
-        monkeypatch.setattr(numeric, "PROBES", {"broken": lambda numbers: 1 / 0})
-        with pytest.raises(ZeroDivisionError):
-            numeric_class()
-        assert torch.backends.cudnn.benchmark
-        assert not torch.backends.cudnn.deterministic
     finally:
         torch.backends.cudnn.benchmark = before
 
 
-def test_one_flipped_bit_makes_another_class(monkeypatch):
-    import torch
-
+def test_one_flipped_bit_makes_another_class(here, monkeypatch):
     def nudged(numbers):
         total, *others = PROBES["sum"](numbers)
         return torch.nextafter(total, torch.full_like(total, 1e9)), *others
 
-    original = numeric_class()
-    monkeypatch.setattr(numeric, "PROBES", {**PROBES, "sum": nudged})
+    monkeypatch.setattr(platform, "PROBES", {**PROBES, "sum": nudged})
     flipped = numeric_class()
-    assert differs(original, flipped) == ["sum/bfloat16", "sum/float32"]
-    assert flipped.name != original.name
+    assert differing_probes(here.probes, flipped.probes) == ["sum/bfloat16", "sum/float32"]
+    assert flipped.name != here.name
 
 
-@pytest.mark.parametrize("device", ["gpu", "", "meta", "cuda:x", "cuda:", "cuda:-1", None, 0])
+@pytest.mark.parametrize("device", ["gpu", "", "cuda:x", "cuda:-1", None])
 def test_refuses_what_is_no_device(device):
     with pytest.raises(BadInput, match=rf"device is {device!r}; expected cpu, cuda, cuda:N or mps"):
         numeric_class(device)
 
 
-@pytest.mark.parametrize("device", ["cuda:64", "cpu:1"])
-def test_refuses_a_missing_device(device):
-    with pytest.raises(NotPossibleHere, match=rf"'{device}', and PyTorch .* cpu always is"):
-        numeric_class(device)
+def test_refuses_a_missing_device():
+    with pytest.raises(NotPossibleHere, match=r"'cuda:64', and PyTorch .* cpu always is"):
+        numeric_class("cuda:64")
 
 
 @pytest.mark.gpu
-def test_repeats_on_cuda():
-    import torch
-
+def test_repeats_on_cuda(here):
     if not torch.cuda.is_available():
         pytest.skip("this machine has no CUDA device")
     names = {numeric_class("cuda").name for _ in range(5)}
-    assert len(names) == 1
-    assert names != {numeric_class().name}
-
-
-# -- which probes differ -------------------------------------------------------------------
-
-_probes = st.dictionaries(st.sampled_from(sorted(PROBES)), st.sampled_from("abc"))
-
-
-@settings(deadline=None)  # other processes may be busy
-@given(_probes, _probes)
-def test_differs_names_every_difference_and_no_other(a, b):
-    expected = sorted(name for name in PROBES if a.get(name) != b.get(name))
-    one, other = NumericClass("1", a), NumericClass("2", b)
-    assert differs(one, other) == differs(other, one) == expected
-    assert differs(one, one) == []
+    assert len(names | {here.name}) == 2
 
 
 # -- in other processes --------------------------------------------------------------------
@@ -153,17 +142,17 @@ def test_differs_names_every_difference_and_no_other(a, b):
 _SCRIPT = """\
 import json, sys
 from cellrepro.determinism.profiles import Profile
-from cellrepro.store.numeric import numeric_class
+from cellrepro.store.platform import numeric_class
 Profile.model_validate_json(sys.argv[1]).enter()
-found = numeric_class()
-assert all(numeric_class() == found for _ in range(2)), "not even equal to itself"
-print(json.dumps([found.name, dict(found.probes)]))
+print(json.dumps(dict(numeric_class().probes)))
 """
 
 
-def child_class(**fields):
-    """The class of a new process, started with a profile's variables."""
-    profile = Profile(name="a child's", **fields)
+@functools.cache
+def child_probes(**fields):
+    """The probes of a new process, started with a profile's variables."""
+    environment = {"ONEDNN_MAX_CPU_ISA": "AVX2"} if fields.pop("limited", False) else {}
+    profile = Profile(name="a child's", environment=environment, **fields)
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, profile.model_dump_json()],
         env=profile.child_environment(),
@@ -171,53 +160,18 @@ def child_class(**fields):
         text=True,
         check=True,
     )
-    return NumericClass(*json.loads(done.stdout))
-
-
-@functools.cache
-def reference():
-    return child_class(threads=2)
-
-
-def test_equal_processes_are_of_one_class():
-    assert child_class(threads=2) == reference()
-
-
-X86 = host()["architecture"] in ("x86_64", "AMD64")
-VECTORS = host()["instructions"]
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected", "possible"),
+    ("fields", "expected"),
     [
-        ({"threads": 1}, {"sum/float32"}, True),
-        (
-            {"threads": 2, "environment": {"ATEN_CPU_CAPABILITY": "default"}},
-            {"softmax/float32", "elementwise/float32"},
-            "avx2" in VECTORS,
-        ),
-        (
-            {"threads": 2, "environment": {"MKL_CBWR": "COMPATIBLE"}},
-            {"matmul/float32", "linear/float32"},
-            X86,
-        ),
-        (
-            {"threads": 2, "environment": {"ONEDNN_MAX_CPU_ISA": "AVX2"}},
-            {"conv/float32", "conv/bfloat16"},
-            "avx512f" in VECTORS,
-        ),
-        ({"threads": 2, "onednn": False}, {"conv/float32"}, X86),
+        ({"threads": 1}, {"sum/float32"}),
+        ({"threads": 2, "limited": True}, {"conv/float32", "conv/bfloat16"}),
     ],
-    ids=["one thread", "PyTorch's kernels", "MKL", "oneDNN's limit", "without oneDNN"],
+    ids=["one thread", "oneDNN's limit"],
 )
-def test_what_changes_bits_changes_the_class(fields, expected, possible):
-    """Expected is what differs on a processor with AVX-512 and on one with AVX2 only.
-
-    More does on either: without AVX-512 the number of threads leaves ``conv/float32`` as it is,
-    and oneDNN ``conv/bfloat16``, for example.
-    """
-    if not possible:
+def test_what_changes_bits_changes_the_class(fields, expected):
+    if "limited" in fields and "avx512f" not in platform.host()["instructions"]:
         pytest.skip("this processor has nothing that could be taken away")
-    other = child_class(**fields)
-    assert expected <= set(differs(reference(), other))
-    assert other.name != reference().name
+    assert expected <= set(differing_probes(child_probes(threads=2), child_probes(**fields)))

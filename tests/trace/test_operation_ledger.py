@@ -20,7 +20,7 @@ from cellrepro.determinism.seeding import generators_kept, seed_everything
 from cellrepro.images.folder import LabelledImage
 from cellrepro.lab import certify as certifying
 from cellrepro.lab.certify import LEVELS, Certificate, certify, segmenting
-from cellrepro.model.training import _crops
+from cellrepro.model.training import upcoming_crops
 from cellrepro.store.digests import generator_digests, tensor_digest, tensors_digest, value_digest
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace import operation_ledger
@@ -996,7 +996,7 @@ def test_the_crops_are_those_that_cellpose_takes(shapes, seed, monkeypatch):
     flows = [np.zeros((3, *shape), np.float32) for shape in shapes]
     np.random.seed(seed)
     before = generator_digests()
-    crops = _crops(batch)
+    crops = upcoming_crops(batch)
     assert generator_digests() == before
     transforms.random_rotate_and_resize(
         batch, lbls=flows, rescale=np.ones(len(batch), "float32"), bsize=256, scale_range=0.5
@@ -1016,7 +1016,7 @@ def test_the_crops_of_the_ledger_follow_numpys_state(watched):
     assert len({crop[0]["degrees"] for crop in crops}) == 4
     np.random.seed(1)  # Cellpose's seed of the second epoch
     np.random.permutation(2)
-    assert crops[2] == _crops([np.zeros((3, 64, 64), np.float32)])
+    assert crops[2] == upcoming_crops([np.zeros((3, 64, 64), np.float32)])
 
 
 def test_the_images_as_they_are_augmented_are_named():

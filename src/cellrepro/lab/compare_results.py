@@ -20,8 +20,8 @@ from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import is_litter
 from cellrepro.images.reading import read_labels
-from cellrepro.store import numeric
 from cellrepro.store.manifest import Manifest
+from cellrepro.store.platform import differing_probes
 from cellrepro.store.store import Repeat, Run, Store
 
 MASK_FILES = (".tif", ".tiff", ".png", ".npy")
@@ -337,9 +337,7 @@ def _numeric_classes(a: Manifest, b: Manifest) -> tuple[dict[str, tuple[Any, Any
     """The names of two numeric classes where they differ, and in which probes they do."""
     if a.numeric_class is None or b.numeric_class is None or a.numeric_class == b.numeric_class:
         return {}, []
-    probes = numeric.differs(
-        numeric.NumericClass(**a.numeric_class), numeric.NumericClass(**b.numeric_class)
-    )
+    probes = differing_probes(a.numeric_class["probes"], b.numeric_class["probes"])
     n_probes = len(a.numeric_class["probes"].keys() | b.numeric_class["probes"].keys())
     names = (a.numeric_class["name"], b.numeric_class["name"])
     return {"numeric_class": names}, [

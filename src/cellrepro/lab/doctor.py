@@ -397,7 +397,7 @@ def _work(text: str, events: Events) -> dict[str, Any]:
     from cellrepro.images.synthetic import write_folder
     from cellrepro.model.network import TINY, ModelSource, build, import_cellpose, save_weights
     from cellrepro.model.training import Loop
-    from cellrepro.store.numeric import numeric_class
+    from cellrepro.store.platform import numeric_class
     from cellrepro.trace.torch_warnings import WarningLog, about_determinism
 
     import_cellpose()

@@ -17,8 +17,7 @@ from cellrepro.errors import BadInput
 from cellrepro.model.training import Loop
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint, Origin
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, Ledger
-from cellrepro.store.pieces import Pieces
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, Ledger, Pieces
 
 CHECKPOINTS = "checkpoints"
 

@@ -63,7 +63,7 @@ def _seen(profile: str, named: str | None, inside: bool) -> MachineRecord:
 
 def _look(profile: str, events: process.Events | None = None) -> dict[str, Any]:
     from cellrepro.determinism.modes import mode_in_force
-    from cellrepro.store.numeric import numeric_class
+    from cellrepro.store.platform import numeric_class
 
     settings = Profile(**json.loads(profile))
     device = settings.enter()

@@ -40,10 +40,10 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab import process
 from cellrepro.lab.process import Events
-from cellrepro.model.inference import _as_cellpose_model
+from cellrepro.model.inference import cellpose_model
 from cellrepro.model.network import TINY, seeded_network
 from cellrepro.model.step_timing import with_flows
-from cellrepro.model.training import Loop, _prepare, none_trainable, trainable
+from cellrepro.model.training import Loop, none_trainable, prepare, trainable
 from cellrepro.progress import progress
 from cellrepro.store.digests import generator_digests, tensor_digest, value_digest
 from cellrepro.text import amount
@@ -306,7 +306,7 @@ def _readings(folder: ImageFolder) -> dict[str, str]:
                 found[f"masks {split}/{image.name}"] = tensor_digest(image.masks)
     few = _few_trainable(folder)
     with _hushed(), generators_kept():
-        normalised, flows, *_ = _prepare(_onlooker([]), few, ())
+        normalised, flows, *_ = prepare(_onlooker([]), few, ())
     for image, pixels, planes in zip(few, normalised, flows, strict=True):
         found[f"normalised train/{image.name}"] = tensor_digest(np.asarray(pixels))
         found[f"flows train/{image.name}"] = tensor_digest(np.asarray(planes))
@@ -382,7 +382,7 @@ def _augmentation_of(images: list[LabelledImage]) -> Callable[[], str]:
     """Cellpose's augmentation of these images, as training calls it; answers with a digest."""
     transforms = _cellpose("transforms")
     with _hushed():
-        pixels, flows, *_ = _prepare(_onlooker([]), images, ())
+        pixels, flows, *_ = prepare(_onlooker([]), images, ())
 
     def augment() -> str:
         shown, targets, _ = transforms.random_rotate_and_resize(
@@ -716,7 +716,7 @@ def hidden_state(data: str | Path | ImageFolder) -> Source:
     defaults = _cellpose("models").normalize_default
     network = seeded_network(TINY, seed=0)
     network.eval()
-    model = _as_cellpose_model(network)
+    model = cellpose_model(network)
 
     def outputs(normalize: Any) -> list[str]:
         return [_output(model, image, normalize) for image in images]

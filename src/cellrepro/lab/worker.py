@@ -39,7 +39,7 @@ from cellrepro.store.manifest import (
     TrainingRecord,
     WeightsRecord,
 )
-from cellrepro.store.numeric import numeric_class
+from cellrepro.store.platform import numeric_class
 from cellrepro.store.spec import Spec
 from cellrepro.store.store import MANIFEST, STAGED_DATA, WEIGHTS
 from cellrepro.trace.torch_warnings import WarningLog

@@ -196,7 +196,7 @@ class Loop:
 
         network.dtype = torch.float32
         self._network, self._batch_size = network, batch_size
-        self._images, self._labels, self._test, self._test_labels, n_removed = _prepare(
+        self._images, self._labels, self._test, self._test_labels, n_removed = prepare(
             network, train_images, test_images
         )
         self._names = [image.name for image in train_images if trainable(image)]
@@ -329,7 +329,7 @@ class Loop:
         from cellpose.transforms import random_rotate_and_resize
 
         batch, flows = _get_batch(indices, data=data, labels=targets)
-        crops = None if watch is None else _crops(batch)
+        crops = None if watch is None else upcoming_crops(batch)
         x, y = random_rotate_and_resize(
             batch,
             lbls=flows,
@@ -363,7 +363,7 @@ class Loop:
         return total / len(self._test)
 
 
-def _crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+def upcoming_crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
     """What Cellpose's augmentation is about to draw for each image, without drawing it.
 
     ``random_rotate_and_resize`` (4.2.1.1) takes five numbers an image from NumPy's global
@@ -382,7 +382,7 @@ def _crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
     return crops
 
 
-def _prepare(
+def prepare(
     network: Any, train_images: Sequence[LabelledImage], test_images: Sequence[LabelledImage]
 ) -> tuple[list, list, list, list, int]:
     """Normalised images and their flows, by Cellpose's own preprocessing."""

@@ -18,7 +18,7 @@ from typing import Any
 from cellrepro.determinism import seeding
 from cellrepro.errors import BadInput
 from cellrepro.store.digests import file_digest
-from cellrepro.store.numeric import NumericClass, differs
+from cellrepro.store.platform import differing_probes
 
 FORMAT = 1
 STATE, PLAIN = "state.safetensors", "state.json"
@@ -38,7 +38,7 @@ class Origin:
         What was asked for, as plain values; digests of data and model among it.
     repeat : int
     numeric_class : dict
-        ``name`` and ``probes`` of the machine, see `cellrepro.store.numeric`.
+        ``name`` and ``probes`` of the machine, see `cellrepro.store.platform`.
     initial_weights : str
         SHA-256 of the weights the training started from.
     """
@@ -321,7 +321,7 @@ def differences(held: Origin, wanted: Origin) -> list[str]:
             f"it started from the weights {held.initial_weights[:12]}…, here they are "
             f"{wanted.initial_weights[:12]}…"
         )
-    probes = differs(NumericClass(**held.numeric_class), NumericClass(**wanted.numeric_class))
+    probes = differing_probes(held.numeric_class["probes"], wanted.numeric_class["probes"])
     if probes:
         problems.append(
             f"this machine computes other bits (numeric class {wanted.numeric_class['name']}, "

@@ -1,14 +1,15 @@
 """The ledger of one repeat: what went in and what came out, stage by stage and step by step.
 
 A ledger is a table, one row per thing digested, in the order in which the run passed them; stored
-as Parquet (``ledger.parquet``), so that pandas, R or DuckDB read it too.
+as Parquet (``ledger.parquet``), so that pandas, R or DuckDB read it too. While a run goes on, its
+rows lie in `Pieces`, so that a killed process loses only the last.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, astuple, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +109,16 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
-        """Read what `write` wrote.
-
-        Raises
-        ------
-        BadInput
-            If the file is missing, damaged or no ledger.
-        """
+        """Read what `write` wrote."""
         return cls(read_rows(path, Entry))
 
+
+def by_place(entries: Iterable[Entry]) -> Mapping[tuple[int, str, str], Entry]:
+    """Entries by step, stage and name."""
+    return {(entry.step, entry.stage, entry.name): entry for entry in entries}
+
+
+# -- tables of dataclass instances, one column a field -------------------------------------
 
 _TYPES = {
     "int": "int32",
@@ -126,27 +128,61 @@ _TYPES = {
     "str | None": "string",
     "bool": "bool_",
 }
-
-
-def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
-    """Write dataclass instances of one kind as a Parquet table, one column a field."""
-    import pyarrow
-
-    columns = list(zip(*map(astuple, rows), strict=True)) or [()] * len(fields(kind))
-    schema = _schema(kind)
-    arrays = [
-        pyarrow.array(column, type=field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    write_tables(path, [pyarrow.Table.from_arrays(arrays, schema=schema)], kind)
-
-
 _GROUP = 20_000
 """Rows after which a row group ends, with its step: what is read at a time to have one step."""
 
 
-def write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
-    """Write tables of rows of one kind as one; its bytes do not depend on where they were cut."""
+def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
+    """Write dataclass instances of one kind as a Parquet table."""
+    _write_tables(path, [_table(rows, kind)], kind)
+
+
+def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
+    """Read what `write_rows` wrote, or only the rows of one step.
+
+    Columns that came later may be missing, others are passed over. A file that is missing or
+    damaged, or holds something else, is refused.
+    """
+    import pyarrow.compute
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            table = file.read() if step is None else file.read_row_groups(_groups_of(file, step))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise BadInput(
+            f"{path} is no ledger that can be read ({error}); copy the run again, or run it again"
+        ) from error
+    columns = dict(_columns(path, table, kind))
+    if step is not None:
+        of_step = pyarrow.compute.equal(columns["step"], step)
+        columns = {name: column.filter(of_step) for name, column in columns.items()}
+    rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+    return [kind(**dict(zip(columns, row, strict=True))) for row in rows]
+
+
+def _schema(kind: type) -> Any:
+    import pyarrow
+
+    return pyarrow.schema(
+        [(field.name, getattr(pyarrow, _TYPES[str(field.type)])()) for field in fields(kind)]
+    )
+
+
+def _table(rows: Sequence[Any], kind: type) -> Any:
+    import pyarrow
+
+    schema = _schema(kind)
+    columns = list(zip(*map(astuple, rows), strict=True)) or [()] * len(schema)
+    arrays = [
+        pyarrow.array(column, type=field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pyarrow.Table.from_arrays(arrays, schema=schema)
+
+
+def _write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
+    """Write tables as one; its bytes do not depend on where they were cut."""
     import pyarrow
     from pyarrow import parquet
 
@@ -170,59 +206,6 @@ def _end_of_group(table: Any) -> int | None:
     return _GROUP + int(ends[0]) if len(ends) else None
 
 
-def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
-    """Read what `write_rows` wrote; columns that came later may be missing.
-
-    Parameters
-    ----------
-    path : Path
-    kind : type
-        The rows' dataclass.
-    step : int, optional
-        Only the rows of this step; the others are not kept in memory.
-
-    Raises
-    ------
-    BadInput
-        If the file is missing, damaged, lacks a column without a default, or holds something
-        else in one.
-    """
-    import pyarrow.compute
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            table = file.read() if step is None else file.read_row_groups(_groups_of(file, step))
-    except (OSError, pyarrow.ArrowException) as error:
-        raise BadInput(
-            f"{path} is no ledger that can be read ({error}); copy the run again, or run it again"
-        ) from error
-    needed = {field.name for field in fields(kind) if field.default is MISSING}
-    if not needed <= set(table.column_names):
-        raise BadInput(
-            f"{path} has the columns {table.column_names}, not those of a ledger "
-            f"({', '.join(field.name for field in fields(kind))})"
-        )
-    columns = {}
-    for field in fields(kind):
-        if field.name not in table.column_names:
-            continue
-        try:
-            column = table.column(field.name).cast(_schema(kind).field(field.name).type)
-        except (KeyError, pyarrow.ArrowException) as error:  # twice there, or of another type
-            raise BadInput(
-                f"the column {field.name} of {path} is not that of a ledger ({error})"
-            ) from error
-        if column.null_count and not str(field.type).endswith("None"):
-            raise BadInput(f"the column {field.name} of {path} has gaps; that of a ledger has none")
-        columns[field.name] = column
-    if step is not None:
-        of_step = pyarrow.compute.equal(columns["step"], step)
-        columns = {name: column.filter(of_step) for name, column in columns.items()}
-    rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
-    return [kind(**dict(zip(columns, row, strict=True))) for row in rows]
-
-
 def _groups_of(file: Any, step: int) -> list[int]:
     """The row groups of a Parquet file that may hold rows of a step, by their statistics."""
     at = file.schema_arrow.get_field_index("step")
@@ -234,20 +217,81 @@ def _groups_of(file: Any, step: int) -> list[int]:
     return found
 
 
-def _schema(kind: type) -> Any:
-    """The columns of a table of dataclass instances."""
+def _columns(path: Path, table: Any, kind: type) -> Iterator[tuple[str, Any]]:
+    """The columns of a table that are fields of a row, each checked."""
     import pyarrow
 
-    return pyarrow.schema(
-        [(field.name, getattr(pyarrow, _TYPES[str(field.type)])()) for field in fields(kind)]
-    )
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    if not needed <= set(table.column_names):
+        raise BadInput(
+            f"{path} has the columns {table.column_names}, not those of a ledger "
+            f"({', '.join(field.name for field in fields(kind))})"
+        )
+    for field, column_type in zip(fields(kind), _schema(kind).types, strict=True):
+        if field.name not in table.column_names:
+            continue
+        try:
+            column = table.column(field.name).cast(column_type)
+        except (KeyError, pyarrow.ArrowException) as error:  # twice there, or of another type
+            raise BadInput(
+                f"the column {field.name} of {path} is not that of a ledger ({error})"
+            ) from error
+        if column.null_count and not str(field.type).endswith("None"):
+            raise BadInput(f"the column {field.name} of {path} has gaps; that of a ledger has none")
+        yield field.name, column
 
 
-def plain_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Dataclass instances as dictionaries, for JSON and pandas."""
-    return [asdict(row) for row in rows]
+# -- while a run goes on -------------------------------------------------------------------
+
+_START_ANEW = "remove the unfinished run and train without --resume"
 
 
-def by_place(entries: Iterable[Entry]) -> Mapping[tuple[int, str, str], Entry]:
-    """Entries by step, stage and name."""
-    return {(entry.step, entry.stage, entry.name): entry for entry in entries}
+class Pieces:
+    """A growing table of rows of one kind (a dataclass), in a folder of Parquet files."""
+
+    def __init__(self, folder: Path, kind: type) -> None:
+        self._folder, self._kind = folder, kind
+        self.n_rows = 0
+
+    def append(self, rows: Sequence[Any]) -> None:
+        """Write a piece, whole or not at all."""
+        if not rows:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        piece = self._folder / f"{self.n_rows:012d}.parquet"
+        scratch = piece.with_suffix(".part")
+        write_rows(scratch, rows, self._kind)
+        scratch.replace(piece)
+        self.n_rows += len(rows)
+
+    def go_back(self, n_rows: int) -> None:
+        """Forget every row after the first ``n_rows``, which must be there and end with a piece."""
+        from pyarrow import ArrowException, parquet
+
+        for half_written in self._folder.glob("*.part"):
+            half_written.unlink()
+        held = 0
+        for piece in self._files():
+            if held != int(piece.stem) or held >= n_rows:
+                piece.unlink()
+                continue
+            try:
+                held += parquet.read_metadata(piece).num_rows
+            except (OSError, ArrowException) as error:
+                raise BadInput(f"{piece} cannot be read ({error}); {_START_ANEW}") from error
+        if held != n_rows:
+            raise BadInput(
+                f"{self._folder} holds {held} rows of the ledger, the checkpoint says {n_rows}; "
+                f"{_START_ANEW}"
+            )
+        self.n_rows = n_rows
+
+    def finish(self, path: Path) -> None:
+        """Join the pieces into one file; they stay until the run is stored."""
+        from pyarrow import parquet
+
+        pieces = (parquet.read_table(piece, partitioning=None) for piece in self._files())
+        _write_tables(path, pieces, self._kind)
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.parquet"))

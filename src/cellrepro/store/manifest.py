@@ -43,7 +43,7 @@ class MachineRecord(_Record):
     cudnn: str | None = None
     """These three where the device is an NVIDIA GPU."""
     numeric_class: str
-    """Name of `cellrepro.store.numeric.numeric_class` under the profile."""
+    """Name of `cellrepro.store.platform.numeric_class` under the profile."""
     versions: dict[str, str]
     """Of the numeric libraries, without builds such as ``+cpu``."""
 
@@ -185,7 +185,7 @@ class Manifest(_Record):
     cpu_capability: str
     numeric_libraries: list[dict[str, Any]]
     numeric_class: dict[str, Any] | None = None
-    """``name`` and ``probes`` of `cellrepro.store.numeric.numeric_class`; null in old stores."""
+    """``name`` and ``probes`` of `cellrepro.store.platform.numeric_class`; null in old stores."""
     variables: dict[str, str]
     """Environment variables in force that change numbers."""
     switches: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What the machine and its libraries are."""
+"""What the machine and its libraries are, and which bits they compute."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ import platform
 import re
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from cellrepro.errors import BadInput
+import numpy as np
+
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.store.digests import array_digest, value_digest
 from cellrepro.store.manifest import MachineRecord
 
 MACHINE_VARIABLE = "CELLREPRO_MACHINE"
 """Names this machine for people and tells it from others; needed where several computers or
 containers were made from one image, and so have one machine-id."""
 
-PACKAGES = (
-    "cellrepro",
+_COMPUTING = (
     "cellpose",
     "torch",
     "torchvision",
@@ -34,14 +38,16 @@ PACKAGES = (
     "fill-voids",
     "tifffile",
     "imagecodecs",
-    "safetensors",
-    "papermill",
 )
+PACKAGES = ("cellrepro", *_COMPUTING, "safetensors", "papermill")
 """Packages whose version can change a result, or how it is stored."""
 
 
+# -- libraries -----------------------------------------------------------------------------
+
+
 def versions() -> dict[str, str]:
-    """Installed version of each of `PACKAGES`, and of Python; absent ones are left out."""
+    """Installed version of Python and of each of `PACKAGES`; absent ones are left out."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -51,21 +57,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-_NO_NUMBERS = ("cellrepro", "safetensors", "papermill")
-
-
-def numeric_versions() -> dict[str, str]:
-    """Version of each installed library that computes, without its build.
-
-    Which build is installed (``+cpu``, ``+cu130``) follows from the device, which is told apart
-    by itself.
-    """
-    found = {name: version for name, version in versions().items() if name in PACKAGES}
-    return {
-        name: re.sub(r"\+(cpu|cu\d+)$", "", version)
-        for name, version in found.items()
-        if name not in _NO_NUMBERS
-    }
+def _numeric_versions() -> dict[str, str]:
+    """Versions of what computes, without the build (``+cpu``, ``+cu130``), as the device tells."""
+    found = {name: version for name, version in versions().items() if name in _COMPUTING}
+    return {name: re.sub(r"\+(cpu|cu\d+)$", "", version) for name, version in found.items()}
 
 
 @functools.cache
@@ -75,55 +70,69 @@ def distributions() -> dict[str, str]:
     return dict(sorted((name, version) for name, version in found if name))
 
 
+def cuda() -> dict[str, str | None]:
+    """Versions of the NVIDIA driver and of PyTorch's CUDA runtime and cuDNN; null where absent."""
+    import torch
+
+    cudnn = torch.backends.cudnn.version()
+    return {
+        "driver": _driver(),
+        "runtime": torch.version.cuda,
+        "cudnn": None if cudnn is None else str(cudnn),
+    }
+
+
+def numeric_libraries() -> list[dict[str, Any]]:
+    """The BLAS and OpenMP libraries loaded in this process, with their thread counts, in order."""
+    from threadpoolctl import threadpool_info
+
+    keys = ("user_api", "internal_api", "version", "num_threads", "architecture")
+    pools = [{key: pool[key] for key in keys if key in pool} for pool in threadpool_info()]
+    return sorted(pools, key=lambda pool: [str(pool.get(key)) for key in keys])  # not as they load
+
+
+# -- the machine ---------------------------------------------------------------------------
+
+
 def machine(device: Any, numeric_class: str) -> MachineRecord:
-    """This machine, as one device of it computes in this process.
+    """This machine, as one device of it (a ``torch.device``) computes in this process.
 
-    Parameters
-    ----------
-    device : torch.device
-    numeric_class : str
-        Name of the class of this process on the device.
-
-    Raises
-    ------
-    BadInput
-        If ``CELLREPRO_MACHINE`` is no name.
+    ``numeric_class`` is the name of the process's class on that device.
     """
     import torch
 
     fields: dict[str, Any] = {"device": _processor()[0] or platform.machine()}
-    gpu = None
+    gpu = ""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         gpu = str(getattr(properties, "uuid", ""))
         found = cuda()
         fields = {"device": properties.name, "cuda": found.pop("runtime"), **found}
     return MachineRecord(
-        label=_machine_variable() or _slug(fields["device"]),
+        label=_given_name() or _slug(fields["device"]),
         identity=_identity(gpu),
         numeric_class=numeric_class,
-        versions=numeric_versions(),
+        versions=_numeric_versions(),
         **fields,
     )
 
 
 def is_here(record: MachineRecord) -> bool:
-    """Whether a machine may be this one, as far as can be told without PyTorch: whatever profile
-    it computed under."""
-    if record.versions != numeric_versions() or record.driver not in (None, _driver()):
+    """Whether a machine may be this one, as far as can be told without PyTorch or a profile."""
+    if record.versions != _numeric_versions() or record.driver not in (None, _driver()):
         return False
-    return record.identity in [_identity(gpu) for gpu in (None, *_gpu_uuids())]
+    return record.identity in [_identity(gpu) for gpu in ("", *(gpu["uuid"] for gpu in _gpus()))]
 
 
 def is_anonymous() -> bool:
-    """Whether nothing tells this machine from another one of its kind but its GPU, if it has one.
+    """Whether only its GPU, if any, tells this machine from others of its kind.
 
     So it is in a container whose image has no machine-id.
     """
-    return _machine_variable() is None and not _machine_id()
+    return _given_name() is None and not _machine_id()
 
 
-def _machine_variable() -> str | None:
+def _given_name() -> str | None:
     name = os.environ.get(MACHINE_VARIABLE)
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise BadInput(
@@ -133,12 +142,12 @@ def _machine_variable() -> str | None:
     return name
 
 
-def _identity(gpu: str | None) -> str:
-    named = _machine_variable()
+def _identity(gpu: str) -> str:
+    named = _given_name()
     if named is not None:
         return named
     # Salted: a published store need not tell what other software knows this machine by.
-    known = (gpu or "").removeprefix("GPU-").lower() or _machine_id()
+    known = gpu.removeprefix("GPU-").lower() or _machine_id()
     return hashlib.sha256(f"cellrepro machine {known}".encode()).hexdigest()[:16]
 
 
@@ -167,41 +176,20 @@ def _slug(device: str) -> str:
     return "-".join(re.findall("[a-z0-9]+", bare))[:32].strip("-") or "machine"
 
 
-def peak_memory() -> dict[str, int | None]:
-    """The most memory held at a time, bytes: by this process, and by PyTorch on the GPU."""
-    import torch
-
-    if sys.platform == "win32":
-        import psutil
-
-        process = psutil.Process().memory_info().peak_wset
-    else:
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    used = torch.cuda.is_available() and torch.cuda.is_initialized()
-    return {"process": process, "gpu": torch.cuda.max_memory_allocated() if used else None}
-
-
 def host() -> dict[str, Any]:
-    """Name the machine: processor, cores, memory (bytes), system, GPUs.
-
-    GPUs are asked of NVIDIA's own library, so PyTorch need not be imported.
-    """
+    """Processor, cores, memory (bytes), system and GPUs; PyTorch need not be imported."""
     import psutil
 
     processor, flags = _processor()
+    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "processor": processor,
         "architecture": platform.machine(),
         "instructions": [name for name in ("avx2", "avx512f", "amx_bf16") if name in flags],
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": os.cpu_count() if affinity is None else len(affinity(0)),
         "memory": psutil.virtual_memory().total,
         "system": platform.platform(terse=True),
-        "gpus": gpus(),
+        "gpus": [{name: gpu[name] for name in ("name", "memory", "driver")} for gpu in _gpus()],
     }
 
 
@@ -220,44 +208,8 @@ def _processor() -> tuple[str, set[str]]:
     return info.get("brand_raw", platform.processor()), set(info.get("flags", ()))
 
 
-def gpus() -> list[dict[str, Any]]:
-    """The NVIDIA GPUs of this machine: name, memory (bytes), driver; empty without any."""
-    import pynvml
-
-    return _of_each_gpu(
-        lambda gpu: {
-            "name": pynvml.nvmlDeviceGetName(gpu),
-            "memory": pynvml.nvmlDeviceGetMemoryInfo(gpu).total,
-            "driver": pynvml.nvmlSystemGetDriverVersion(),
-        }
-    )
-
-
-def cuda() -> dict[str, str | None]:
-    """Versions of the NVIDIA driver and of PyTorch's CUDA runtime and cuDNN; null where absent."""
-    import torch
-
-    cudnn = torch.backends.cudnn.version()
-    return {
-        "driver": _driver(),
-        "runtime": torch.version.cuda,
-        "cudnn": None if cudnn is None else str(cudnn),
-    }
-
-
-def _driver() -> str | None:
-    import pynvml
-
-    return next(iter(_of_each_gpu(lambda gpu: pynvml.nvmlSystemGetDriverVersion())), None)
-
-
-def _gpu_uuids() -> list[str]:
-    import pynvml
-
-    return _of_each_gpu(pynvml.nvmlDeviceGetUUID)
-
-
-def _of_each_gpu(ask: Callable[[Any], Any]) -> list[Any]:
+def _gpus() -> list[dict[str, Any]]:
+    """The NVIDIA GPUs, by NVIDIA's own library: name, memory (bytes), driver, UUID."""
     import pynvml
 
     try:
@@ -265,16 +217,246 @@ def _of_each_gpu(ask: Callable[[Any], Any]) -> list[Any]:
     except pynvml.NVMLError:
         return []
     try:
-        count = range(pynvml.nvmlDeviceGetCount())
-        return [ask(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in count]
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return [
+            {
+                "name": pynvml.nvmlDeviceGetName(gpu),
+                "memory": pynvml.nvmlDeviceGetMemoryInfo(gpu).total,
+                "driver": pynvml.nvmlSystemGetDriverVersion(),
+                "uuid": pynvml.nvmlDeviceGetUUID(gpu),
+            }
+            for gpu in handles
+        ]
     finally:
         pynvml.nvmlShutdown()
 
 
-def numeric_libraries() -> list[dict[str, Any]]:
-    """The BLAS and OpenMP libraries loaded in this process, with their thread counts, in order."""
-    from threadpoolctl import threadpool_info
+def _driver() -> str | None:
+    return next((gpu["driver"] for gpu in _gpus()), None)
 
-    keys = ("user_api", "internal_api", "version", "num_threads", "architecture")
-    pools = [{key: pool[key] for key in keys if key in pool} for pool in threadpool_info()]
-    return sorted(pools, key=lambda pool: [str(pool.get(key)) for key in keys])  # not as they load
+
+def peak_memory() -> dict[str, int | None]:
+    """The most memory held at a time, bytes: by this process, and by PyTorch on the GPU."""
+    import torch
+
+    if sys.platform == "win32":
+        import psutil
+
+        process = psutil.Process().memory_info().peak_wset
+    else:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    used = torch.cuda.is_available() and torch.cuda.is_initialized()
+    return {"process": process, "gpu": torch.cuda.max_memory_allocated() if used else None}
+
+
+# -- the numeric class: which bits a process computes --------------------------------------
+#
+# Two processes of one class agree on a fixed set of small operations, so digests stored by one may
+# be compared with those of the other. Processor, instruction sets, the settings that limit them,
+# threads and versions of libraries all show there, and only if they change a bit.
+
+_NAME_LENGTH = 12
+DTYPES = ("float32", "bfloat16")
+"""In both of them every probe runs: Cellpose trains in the first and segments in the second."""
+
+
+@dataclass(frozen=True)
+class NumericClass:
+    """Which bits a process computes: a name, and the SHA-256 of each probe's results."""
+
+    name: str
+    probes: Mapping[str, str]
+    """By ``OPERATION/DTYPE``; the name is made of them."""
+
+
+def numeric_class(device: str = "cpu") -> NumericClass:
+    """Name the numeric class of this process on one device, in about half a second.
+
+    No generator is drawn from, no switch stays moved, and no mode makes a difference: what does
+    is the profile, that is threads, instruction sets, oneDNN, and on CUDA also TF32.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu``, ``cuda`` (also ``cuda:1``) or ``mps``.
+    """
+    place = _device(device)
+    with _undisturbed(place.type):
+        probes = {
+            f"{name}/{dtype}": _digest(probe(Numbers(place, dtype)))
+            for dtype in DTYPES
+            for name, probe in PROBES.items()
+        }
+    return NumericClass(value_digest(probes)[:_NAME_LENGTH], probes)
+
+
+def differing_probes(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    """The probes in which two classes differ, sorted; a probe of only one of them is one.
+
+    Examples
+    --------
+    >>> differing_probes({"sum/float32": "aa", "conv/float32": "bb"}, {"conv/float32": "bb"})
+    ['sum/float32']
+    """
+    return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    there = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    kind, _, index = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if kind not in there or not (index.isdecimal() or name == kind):
+        raise BadInput(f"device is {name!r}; expected cpu, cuda, cuda:N or mps")
+    if int(index or 0) >= there[kind]:
+        raise NotPossibleHere(
+            f"device is {name!r}, and PyTorch {torch.__version__} finds {there[kind]} devices of "
+            "this kind on this machine; choose one that is here, as cpu always is"
+        )
+    return torch.device(name)
+
+
+@contextmanager
+def _undisturbed(device_type: str) -> Iterator[None]:
+    """Gradients on, autocast off, and no cuDNN algorithm that adds in varying order."""
+    import torch
+
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device_type, enabled=False),
+    ):
+        try:
+            cudnn.deterministic, cudnn.benchmark = True, False
+            yield
+        finally:
+            cudnn.deterministic, cudnn.benchmark = before
+
+
+class Numbers:
+    """Inputs of the probes, the same on every machine to the bit; no global generator moves."""
+
+    def __init__(self, device: Any, dtype: str):
+        self._bits = np.random.PCG64(20261101)
+        self._device, self._dtype = device, dtype
+
+    def __call__(self, *shape: int, gradient: bool = False) -> Any:
+        """Uniform numbers in [-1, 1), shape as given.
+
+        Shifts and a division by a power of two are exact, and so is the rounding to bfloat16.
+        """
+        import torch
+
+        raw = self._bits.random_raw(int(np.prod(shape))) >> np.uint64(40)
+        values = (raw.astype(np.float32) / np.float32(2**23) - np.float32(1)).reshape(shape)
+        # A copy that PyTorch allocates, since MKL's bits depend on how memory is aligned.
+        tensor = torch.from_numpy(values).to(
+            device=self._device, dtype=getattr(torch, self._dtype), copy=True
+        )
+        return tensor.clone().requires_grad_(gradient)
+
+
+def _digest(results: Iterable[Any]) -> str:
+    import torch
+
+    arrays = []
+    for tensor in results:
+        on_cpu = tensor.detach().cpu().contiguous()
+        # NumPy has no bfloat16; its bits are digested.
+        bits = on_cpu.view(torch.int16) if on_cpu.dtype == torch.bfloat16 else on_cpu
+        arrays.append(array_digest(bits.numpy()))
+    return value_digest(arrays)
+
+
+Probe = Callable[[Numbers], tuple[Any, ...]]
+
+
+def _trained(compute: Callable[..., Any], *shapes: tuple[int, ...]) -> Probe:
+    """An operation's output and the gradients of its inputs."""
+
+    def probe(numbers: Numbers) -> tuple[Any, ...]:
+        import torch
+
+        inputs = [numbers(*shape, gradient=True) for shape in shapes]
+        output = compute(torch.nn.functional, *inputs)
+        # Times one is exact, so these are the gradients for the incoming numbers; handing those to
+        # `grad` itself makes PyTorch import half a second's worth of other modules.
+        loss = (output * numbers(*output.shape)).sum()
+        return (output, *torch.autograd.grad(loss, inputs))
+
+    return probe
+
+
+def _forward(compute: Callable[..., tuple[Any, ...]], *shapes: tuple[int, ...]) -> Probe:
+    """The outputs of some operations."""
+
+    def probe(numbers: Numbers) -> tuple[Any, ...]:
+        import torch
+
+        return compute(torch.nn.functional, *(numbers(*shape) for shape in shapes))
+
+    return probe
+
+
+def _elementwise(x: Any) -> tuple[Any, ...]:
+    return x.exp(), x.sigmoid(), x.tanh(), x.abs().log(), x.sin()
+
+
+# Sizes are odd, so that what is left over by a vector or a block shows, and large enough that
+# two threads share the work. Nothing here adds in an order that varies: no scatter, no gather's
+# backward, and interpolation forward only, whose backward is atomic on CUDA (torch 2.15).
+PROBES: Mapping[str, Probe] = {
+    "conv": _trained(
+        lambda F, images, kernels: F.conv2d(images, kernels, padding=1),
+        *((2, 24, 61, 67), (40, 24, 3, 3)),
+    ),
+    "conv-patches": _trained(
+        lambda F, images, kernels: F.conv2d(images, kernels, stride=8),
+        *((2, 3, 128, 128), (96, 3, 8, 8)),
+    ),
+    "conv-transposed": _trained(
+        lambda F, images, kernels: F.conv_transpose2d(images, kernels, stride=8),
+        *((2, 64, 16, 16), (64, 3, 8, 8)),
+    ),
+    "matmul": _trained(lambda F, a, b: a @ b, (257, 1031), (1031, 131)),
+    "linear": _trained(
+        lambda F, rows, weights, biases: F.linear(rows, weights, biases),
+        *((4, 97, 512), (129, 512), (129,)),
+    ),
+    "attention": _trained(
+        lambda F, queries, keys, values: (queries @ keys.transpose(1, 2)).softmax(-1) @ values,
+        *((8, 196, 67),) * 3,
+    ),
+    "softmax": _trained(lambda F, rows: (rows * 8).softmax(-1), (96, 1037)),
+    "layer-norm": _trained(
+        lambda F, rows, weights, biases: F.layer_norm(rows, (389,), weights, biases),
+        *((601, 389), (389,), (389,)),
+    ),
+    "gelu": _trained(lambda F, rows: F.gelu(rows * 4), (130, 1037)),
+    "interpolation": _forward(
+        lambda F, images, lines, grid: (
+            F.interpolate(images, size=(128, 150), mode="bilinear"),
+            F.interpolate(images, size=(128, 150), mode="bicubic"),
+            F.interpolate(lines, size=27, mode="linear"),
+            F.grid_sample(images, grid, mode="bilinear", align_corners=False),
+        ),
+        *((1, 3, 61, 67), (1, 64, 63), (1, 90, 91, 2)),
+    ),
+    "sum": _forward(lambda F, x: (x.sum(), x.sum(0), x.sum(1), x.mean()), (300, 1031)),
+    "variance": _forward(lambda F, x: (x.var(), x.var(1), x.norm()), (300, 1031)),
+    "loss": _forward(
+        lambda F, a, b: (F.mse_loss(a, b), F.binary_cross_entropy_with_logits(a, b.abs())),
+        *((300, 1031), (300, 1031)),
+    ),
+    "elementwise": _forward(lambda F, x: _elementwise(x * 8), (130, 1031)),
+}
+"""The operations; a changed one renames every class, so add and replace with care."""

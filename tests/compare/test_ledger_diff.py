@@ -1,0 +1,150 @@
+"""Two ledgers side by side: the first difference, and only what is one."""
+
+from dataclasses import replace
+
+import pytest
+
+from cellrepro.compare.ledger_diff import Difference, compare_ledgers
+from cellrepro.store.digests import value_digest
+from cellrepro.store.ledger import BEFORE, Entry
+
+SEED = Entry(BEFORE, -1, "spec", "seed", "ab" * 32, None, "0")
+LOSS = Entry(0, 0, "loss", "loss", "cd" * 16, 0.25, None)
+IN_A_STEP = [
+    *[("rng", "numpy before"), ("batch", "crops"), ("batch", "images"), ("forward", "output")],
+    *[("loss", "loss"), ("backward", "out"), ("update", "out"), ("weights", "out")],
+    ("rng", "numpy after"),
+]
+BEGINNING = [("environment", "threads"), ("spec", "seed"), ("data", "a"), ("weights-init", "out")]
+END = [("flows", "a"), ("masks", "a outlines"), ("masks", "a labels")]
+
+
+def made(n_steps=3, digits=32):
+    """A ledger as a run makes it; every digest is the place's own."""
+    places = [
+        *[(BEFORE, *place) for place in BEGINNING],
+        *[(step, *place) for step in range(n_steps) for place in IN_A_STEP],
+        *[(n_steps, *place) for place in END],
+    ]
+    return [
+        Entry(step, step // 2 if 0 <= step < n_steps else -1, stage, name, digest)
+        for step, stage, name in places
+        for digest in [value_digest([stage, name, min(step, 99)])[:digits]]
+    ]
+
+
+def changed(ledger, index, **changes):
+    changes = changes or {"digest": "f" * len(ledger[index].digest)}
+    index %= len(ledger)
+    return [*ledger[:index], replace(ledger[index], **changes), *ledger[index + 1 :]]
+
+
+def places(differences):
+    return [(found.step, found.stage, found.name) for found in differences]
+
+
+def test_equal_ledgers_differ_in_nothing():
+    found = compare_ledgers(made(), made())
+    assert (found.first, found.first_computed, found.differences) == (None, None, ())
+    assert (found.n_compared, found.n_not_comparable, found.n_steps) == (len(made()), 0, (3, 3))
+
+
+@pytest.mark.parametrize("index", range(len(made())))
+def test_one_changed_entry_is_the_only_difference_wherever_it_is(index):
+    a = made()
+    b = changed(a, index)
+    found = compare_ledgers(a, b)
+    inside = 0 <= a[index].step < 3
+    step, epoch = (a[index].step, a[index].epoch) if inside else (None, None)
+    expected = Difference(step, epoch, a[index].stage, a[index].name, a[index], b[index])
+    assert found.differences == (expected,)
+    assert found.first == expected
+    assert found.first_computed == (expected if inside else None)
+    assert found.of_stage(a[index].stage) == [expected]
+    assert found.of_stage("nothing") == []
+
+
+def test_before_and_after_by_stage_and_within_a_step_as_made():
+    a = made(1)
+    shuffled = [*a[:4][::-1], *a[4:-3], *a[-3:][::-1]]
+    others = [replace(entry, digest="f" * 32) for entry in shuffled]
+    found = compare_ledgers(shuffled, others)
+    assert places(found.differences) == [
+        *[(None, *place) for place in BEGINNING],
+        *[(0, *place) for place in IN_A_STEP],
+        *[(None, "flows", "a"), (None, "masks", "a labels"), (None, "masks", "a outlines")],
+    ]
+
+
+@pytest.mark.parametrize("in_a", [True, False], ids=["only in A", "only in B"])
+@pytest.mark.parametrize("index", [1, 6, -1], ids=["before", "in a step", "after"])
+def test_an_entry_of_only_one_ledger_is_a_difference(in_a, index):
+    whole = made()
+    entry = whole[index]
+    less = [other for other in whole if other is not entry]
+    found = compare_ledgers(*((whole, less) if in_a else (less, whole)))
+    (difference,) = found.differences
+    assert (difference.a, difference.b) == ((entry, None) if in_a else (None, entry))
+    assert found.n_compared == len(less)
+
+
+def test_digests_of_two_algorithms_are_not_compared():
+    """Of a processor and of a GPU; the others of the same step are."""
+    a = made()
+    lanes = changed(a, 7, digest="e" * 48)
+    found = compare_ledgers(a, lanes)
+    assert (found.differences, found.n_compared, found.n_not_comparable) == ((), len(a) - 1, 1)
+    found = compare_ledgers(a, changed(lanes, 9))
+    assert places(found.differences) == [(0, "backward", "out")]
+    both = changed(a, 7, digest="e" * 48), changed(a, 7, digest="d" * 48)
+    assert places(compare_ledgers(*both).differences) == [(0, "forward", "output")]
+
+
+@pytest.mark.parametrize("longer_first", [True, False])
+def test_steps_that_only_one_made_are_left_out(longer_first):
+    """What comes after the last step is compared, whatever its number."""
+    pair = [made(5), made(3)] if longer_first else [made(3), made(5)]
+    pair = [[replace(e, digest="a" * 32) if e in one[-3:] else e for e in one] for one in pair]
+    found = compare_ledgers(*pair)
+    assert (found.differences, found.n_steps) == ((), (5, 3) if longer_first else (3, 5))
+    assert found.n_compared == len(made(3))
+    pair[0] = changed(pair[0], -1)
+    found = compare_ledgers(*pair)
+    assert places(found.differences) == [(None, "masks", "a labels")]
+
+
+def test_a_segmentation_has_no_steps():
+    a = [replace(entry, step=BEFORE) for entry in [*made()[:4], *made()[-3:]]]
+    found = compare_ledgers(a[::-1], changed(changed(a, 1), 5))
+    assert places(found.differences) == [(None, "spec", "seed"), (None, "masks", "a outlines")]
+    assert found.n_steps == (0, 0)
+
+
+def test_what_is_ignored_does_not_count():
+    a, b = made(), changed(changed(made(), 0), 9)
+    found = compare_ledgers(a, b, ignored=lambda entry: entry.stage == "environment")
+    assert places(found.differences) == [(0, "backward", "out")]
+    assert found.n_compared == len(a) - 1
+
+
+def test_values_and_details_do_not_count_beside_the_digest():
+    a = made()
+    assert compare_ledgers(a, changed(a, 8, value=3.5, detail="[1]")).first is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (SEED, replace(SEED, detail="1"), "seed: 0 in A, 1 in B"),
+        (None, SEED, "seed: missing in A, 0 in B"),
+        (LOSS, replace(LOSS, value=1 / 3), "loss: 0.25 (cdcdcdcd) in A, 0.333333333 (cdcdcdcd) in"),
+        (replace(LOSS, value=None), LOSS, "loss: cdcdcdcd in A, 0.25 (cdcdcdcd) in B"),
+        (replace(SEED, detail="x" * 60), None, f"seed: {'x' * 60} in A, missing in B"),
+        (replace(SEED, detail="x" * 61), None, f"seed: {'x' * 57}… in A, missing in B"),
+    ],
+    ids=["details", "missing", "values", "a digest", "as long as may be", "too long"],
+)
+def test_what_a_difference_says(a, b, expected):
+    name = (a or b).name
+    said = Difference(None, None, "spec", name, a, b).said()
+    assert said.startswith(expected)
