@@ -121,8 +121,7 @@ HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "m
             {"torch", "cellpose"},
         ),
         (
-            "import cellrepro.compare.metrics, cellrepro.compare.runs, cellrepro.compare.weights\n"
-            "import cellrepro.compare.verdicts",
+            "import cellrepro.compare",
             {"torch", "cellpose"},
         ),
         (

@@ -405,7 +405,7 @@ def report(store: StoreOption = "outputs", as_json: JsonOption = False) -> int:
 @_verb("list")
 def list_runs(store: StoreOption = "outputs", as_json: JsonOption = False) -> int:
     """List what the store holds."""
-    from cellrepro.compare.runs import judge
+    from cellrepro.compare.verdicts import judge
     from cellrepro.store.store import Store
 
     runs = []

@@ -47,6 +47,24 @@ def ppm_text(ppm: float) -> str:
     return f"{grouped(ppm)} ppm"
 
 
+def share_text(share: float) -> str:
+    """A share to read, in per cent: never "0 %" for what is not zero; a dash over nothing.
+
+    Examples
+    --------
+    >>> share_text(0), share_text(0.0043), share_text(0.061), share_text(1), share_text(1e-7)
+    ('0 %', '0.43 %', '6.1 %', '100 %', 'less than 0.01 %')
+    >>> share_text(math.nan)
+    '–'
+    """
+    percent = 100 * share
+    if math.isnan(percent):
+        return "–"
+    if 0 < percent < 0.01:
+        return "less than 0.01 %"
+    return f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.2g} %"
+
+
 def joined(parts: Sequence[str]) -> str:
     """Parts of a sentence.
 

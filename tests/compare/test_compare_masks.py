@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import linear_sum_assignment
 
-from cellrepro.compare import (
+from cellrepro.compare.metrics import (
     Category,
-    Verdict,
     average_precision,
     canonical,
     categories,
     compare_masks,
     same_objects,
 )
+from cellrepro.compare.verdicts import Verdict
 from cellrepro.errors import BadInput
 
 # derandomize: the same examples everywhere and no example database left behind

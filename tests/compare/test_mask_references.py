@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cellrepro.compare import THRESHOLDS, average_precision, compare_masks
+from cellrepro.compare.metrics import THRESHOLDS, average_precision, compare_masks
 from cellrepro.images.reading import read_masks
 
 NUCLEI = Path(__file__).parents[3] / "shared" / "data" / "nuclei"

@@ -14,9 +14,9 @@ from cellrepro.compare import operation_alignment as alignment_module
 from cellrepro.compare.operation_alignment import (
     HANDFUL,
     Alignment,
-    Parting,
+    DivergingOperation,
     align,
-    first_parting,
+    first_divergence,
     growth,
     judge_round_off,
 )
@@ -334,7 +334,7 @@ def test_aligned_with_itself(rows):
     actual = align(rows, rows)
     assert actual.pairs == tuple((row, row) for row in rows)
     assert (actual.only_a, actual.only_b, actual.n_moved) == ((), (), 0)
-    assert first_parting(rows, rows, actual) is None
+    assert first_divergence(rows, rows, actual) is None
     assert growth(actual) == []
 
 
@@ -450,7 +450,7 @@ def test_alignment_sentence(a, b, expected):
     assert align(numbered(*a), numbered(*b)).sentence() == expected
 
 
-# -- first_parting: planted ------------------------------------------------------------------
+# -- first_divergence: planted ------------------------------------------------------------------
 
 STEP = some_step(120, seed=1)
 COMPUTING = [row.index for row in STEP if row.outputs]
@@ -460,7 +460,7 @@ COMPUTING = [row.index for row in STEP if row.outputs]
 def test_planted_difference_is_found(at):
     """One operation errs, and everything after it differs in inputs and outputs."""
     b = computed([replace(row, norm=2.0) if row.index == at else row for row in STEP])
-    actual = first_parting(STEP, b)
+    actual = first_divergence(STEP, b)
     assert (actual.a, actual.b) == (STEP[at], b[at])
     assert (actual.kind, actual.inputs) == ("first", "agree")
     assert actual.n_before == sum(index < at for index in COMPUTING)
@@ -478,7 +478,7 @@ def test_planted_difference_is_found_among_other_differences(at):
         b.append(replace(changed, source=row.source.replace(":", ":10")))
         if rng.random() < 0.3:
             b.append(view("alias.default", module=row.module, phase=row.phase))
-    actual = first_parting(STEP, computed(b))
+    actual = first_divergence(STEP, computed(b))
     assert actual.a == STEP[at]
     assert (actual.b.norm, actual.kind) == (2.0, "first")
     assert actual.n_before == sum(index < at for index in COMPUTING)
@@ -489,13 +489,13 @@ def test_two_planted_differences(seed):
     """The second one's inputs differ already, so the first is the cause."""
     planted = sorted(random.Random(seed).sample(COMPUTING, 2))
     b = computed([replace(row, norm=2.0) if row.index in planted else row for row in STEP])
-    assert first_parting(STEP, b).a.index == planted[0]
+    assert first_divergence(STEP, b).a.index == planted[0]
 
 
 def test_difference_from_outside():
     """Another batch: nothing in the step is the cause."""
     b = computed(STEP, start="another batch")
-    actual = first_parting(STEP, b)
+    actual = first_divergence(STEP, b)
     assert (actual.a.index, actual.kind, actual.inputs) == (COMPUTING[0], "inherited", "differ")
     assert (actual.n_before, actual.n_after) == (0, len(COMPUTING) - 1)
     assert actual.through == ()
@@ -508,7 +508,7 @@ def test_difference_through_a_substitute():
     a = computed([before, view(), some("index.Tensor"), after, some("sum.default")])
     b = computed([before, view(), some("flip.default"), view("unfold.default"),
                   some("flip.default"), after, some("sum.default")])  # fmt: skip
-    actual = first_parting(a, b)
+    actual = first_divergence(a, b)
     assert (actual.a.index, actual.b.index, actual.inputs) == (3, 5, "differ")
     assert (actual.kind, actual.n_before, actual.n_after) == ("inherited", 1, 1)
     assert [row.op for row in actual.through] == [
@@ -532,7 +532,7 @@ def test_a_substitute_of_equal_bits_is_no_cause():
     rest = some("bmm.default", inputs="bbbb", outputs="cccc")
     a = numbered(some("index.Tensor", **same), rest)
     b = numbered(some("flip.default", **same), replace(rest, outputs="dddd"))
-    actual = first_parting(a, b)
+    actual = first_divergence(a, b)
     assert (actual.a.index, actual.kind, actual.through) == (1, "first", ())
 
 
@@ -543,7 +543,7 @@ def test_suspects_are_few_and_near():
     a = numbered(*extra[:2], last, some("sub.Tensor", module="after"), late)
     later = some("sub.Tensor", module="later")
     b = numbered(*extra[2:], replace(last, inputs="cccc", outputs="dddd"), later, late)
-    actual = first_parting(a, b)
+    actual = first_divergence(a, b)
     assert len(actual.through) == HANDFUL
     assert [row.module for row in actual.through] == ["m1", "m8", "m0", "m7", "m6"]
     assert indices(align(a, b).only_a) == [0, 1, 3]  # the last of them came too late
@@ -554,9 +554,9 @@ def test_only_views_are_suspects_where_nothing_else_is():
     last = some("bmm.default", inputs="aaaa", outputs="bbbb")
     b = replace(last, inputs="cccc", outputs="dddd")
     a = numbered(view("permute.default"), last)
-    assert first_parting(a, numbered(b)).through == (a[0],)
+    assert first_divergence(a, numbered(b)).through == (a[0],)
     a = numbered(some("clone.default"), view("permute.default"), last)
-    assert first_parting(a, numbered(b)).through == (a[0],)
+    assert first_divergence(a, numbered(b)).through == (a[0],)
 
 
 def test_cause_comes_before_what_inherits():
@@ -567,7 +567,7 @@ def test_cause_comes_before_what_inherits():
         rows[1],
         replace(rows[2], outputs="8888"),
     ]
-    actual = first_parting(rows, b)
+    actual = first_divergence(rows, b)
     assert (actual.a.index, actual.kind, actual.n_before) == (2, "first", 1)
     assert (actual.n_differ_before, actual.n_after) == (1, 0)
     assert actual.sentence() == (
@@ -616,7 +616,7 @@ def test_cause_comes_before_what_inherits():
     ],
 )
 def test_inputs(a, b, expected):
-    actual = first_parting([Row(**a)], [Row(**{"outputs": "5555", **b})])
+    actual = first_divergence([Row(**a)], [Row(**{"outputs": "5555", **b})])
     assert (actual.inputs, actual.kind) == expected
     if actual.inputs == "unknown":
         assert "its inputs cannot be compared" in actual.sentence()
@@ -651,26 +651,26 @@ SMALL = some_step(24, seed=3)
     ],
 )
 def test_nothing_parts(a, b):
-    assert first_parting(a, b) is None
+    assert first_divergence(a, b) is None
 
 
 def test_reordered_modules_do_not_part():
     left = computed([some("bmm.default", module="left"), some("sum.default", module="left")])
     right = computed([some("bmm.default", module="right")], start="other branch")
     a, b = numbered(*left, *right), numbered(*right, *left)
-    assert first_parting(a, b) is None
+    assert first_divergence(a, b) is None
     b[1] = replace(b[1], outputs="5" * 32)
-    assert first_parting(a, b).a.index == 0
+    assert first_divergence(a, b).a.index == 0
 
 
 def test_parting_uses_the_alignment_given():
     a, b = [Row()], [Row(outputs="5555")]
-    assert first_parting(a, b, Alignment(pairs=(), only_a=(*a,), only_b=(*b,))) is None
+    assert first_divergence(a, b, Alignment(pairs=(), only_a=(*a,), only_b=(*b,))) is None
 
 
 def test_parting_names_both_operations():
     a, b = some("add.Tensor", module=None, source=None), some("add_.Tensor", module=None)
-    actual = Parting(a, b, inputs="agree", kind="first", n_before=3, n_after=1)
+    actual = DivergingOperation(a, b, inputs="agree", kind="first", n_before=3, n_after=1)
     assert actual.sentence() == (
         "aten.add.Tensor outside any module (forward, B: aten.add_.Tensor) is the first operation "
         "whose inputs agree and whose outputs differ; outputs agree in 3 operations before it and "

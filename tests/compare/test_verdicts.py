@@ -1,14 +1,10 @@
-"""The one verdict over many, and what the comparison room may depend on."""
+"""The one verdict over many comparisons, and over the repeats of one spec."""
 
 import itertools
-import json
-import subprocess
-import sys
 
 import pytest
 
-from cellrepro.compare import Verdict, combine
-from cellrepro.errors import BadInput
+from cellrepro.compare.verdicts import Verdict, combine, judge
 
 
 @pytest.mark.parametrize(
@@ -21,49 +17,89 @@ from cellrepro.errors import BadInput
         (["vacuous", "within-spread"], "within-spread"),
         (["within-spread", "different", "vacuous"], "different"),
     ],
-    ids=[
-        "nothing to combine",
-        "all identical",
-        "one renumbered",
-        "one proved nothing",
-        "a measured difference beats no evidence",
-        "a difference is never hidden",
-    ],
-)
+    ids=["nothing", "all identical", "one renumbered", "one proved nothing",
+         "a difference beats no evidence", "a difference is never hidden"],
+)  # fmt: skip
 def test_combine(verdicts, expected):
-    assert combine(Verdict(word) for word in verdicts) == expected
+    for order in itertools.permutations(verdicts):
+        assert combine(Verdict(word) for word in order) == expected
+    assert str(combine(verdicts)) == expected
 
 
-@pytest.mark.parametrize("verdict", Verdict)
-def test_combine_one_gives_it_back(verdict):
-    assert combine([verdict]) is verdict
+# -- repeats, from made-up manifests ---------------------------------------------------------
+
+FOUND = {"cell": ("b", "c", 3)}
+RENUMBERED = {"cell": ("d", "c", 3)}
+OTHER = {"cell": ("d", "e", 3)}
+NOTHING = {"cell": ("b", "c", 0)}
 
 
-def test_combine_depends_on_neither_order_nor_grouping():
-    for triple in itertools.product(Verdict, repeat=3):
-        whole = combine(triple)
-        assert all(combine(order) is whole for order in itertools.permutations(triple))
-        assert combine([combine(triple[:2]), triple[2]]) is whole
+@pytest.mark.parametrize(
+    ("repeats", "expected"),
+    [
+        ([{}, {}, {}], ("identical", "identical", "identical")),
+        ([{}, {}, {"weights": "f"}], ("different", "identical", "different")),
+        ([{}, {"masks": RENUMBERED}], ("identical", "same-objects", "same-objects")),
+        ([{}, {"masks": OTHER}], ("identical", "different", "different")),
+        ([{}, {"masks": {"cell": ("d", "e", 0)}}], ("identical", "different", "different")),
+        ([{"n_changed": 0}, {"n_changed": 0}], ("vacuous", "identical", "vacuous")),
+        ([{"masks": NOTHING}, {"masks": NOTHING}], ("identical", "vacuous", "vacuous")),
+        ([{"n_changed": 0}, {"weights": "f"}], ("different", "identical", "different")),
+        ([{"weights": None}, {"weights": None, "masks": OTHER}], (None, "different", "different")),
+        ([{}], (None, None, None)),
+        ([], (None, None, None)),
+    ],
+    ids=["equal", "the third has other weights", "renumbered", "other masks", "one found nothing",
+         "untrained", "nothing found", "one untrained", "segmented only", "alone", "no repeat"],
+)  # fmt: skip
+def test_repeats_are_judged_by_their_digests(made_up, repeats, expected):
+    found = judge([made_up.manifest(repeat=index, **each) for index, each in enumerate(repeats)])
+    assert (found.weights, found.masks, found.overall) == expected
+    assert found.n_repeats == len(repeats)
 
 
-def test_combine_takes_words():
-    assert combine(["identical", "different"]) is Verdict.DIFFERENT
+def test_images_are_told_apart_by_name(made_up):
+    a = made_up.manifest(masks={"x": ("1", "2", 1), "y": ("3", "4", 1), "empty": ("5", "6", 0)})
+    turned = made_up.manifest(masks=dict(reversed({"x": ("1", "2", 1), "y": ("3", "4", 1),
+                                                   "empty": ("5", "6", 0)}.items())))  # fmt: skip
+    swapped = made_up.manifest(masks={"x": ("3", "4", 1), "y": ("1", "2", 1)})
+    assert judge([a, turned]).masks is Verdict.IDENTICAL
+    assert judge([a, swapped]).masks is Verdict.DIFFERENT
+    assert judge([a, turned]).n_images == 3
 
 
-@pytest.mark.parametrize("wrong", [["equal"], "identical", [None]], ids=["word", "bare", "none"])
-def test_combine_refuses_what_is_no_verdict(wrong):
-    with pytest.raises(BadInput, match=r"is no verdict; give an iterable of \['identical'"):
-        combine(wrong)
+@pytest.mark.parametrize(
+    ("weights", "masks", "groups", "said"),
+    [
+        ("aba", [FOUND] * 3, ([[0, 2], [1]], [[0, 1, 2]], [[0, 1, 2]]), "different: 2 of 3 equal"),
+        (
+            "aaaa",
+            [{"cell": ("f", "e", 3)}, FOUND, FOUND, RENUMBERED],
+            ([[0, 1, 2, 3]], [[1, 2], [0], [3]], [[1, 2, 3], [0]]),
+            "masks different: 2 of 4 equal and 3 of 4 with the same objects",
+        ),
+        ("ab", [FOUND, OTHER], ([[0], [1]], [[0], [1]], [[0], [1]]), "different, masks different)"),
+    ],
+    ids=["two of three", "outlines", "only two"],
+)
+def test_which_repeats_agree(made_up, weights, masks, groups, said):
+    found = judge(
+        [
+            made_up.manifest(repeat=i, weights=letter, masks=each)
+            for i, (letter, each) in enumerate(zip(weights, masks, strict=True))
+        ]
+    )
+    names = ("weights", "masks", "outlines")
+    agreement = {name: [list(group) for group in found.agreement[name]] for name in names}
+    assert agreement == dict(zip(names, groups, strict=True))
+    assert said in found.sentence()
 
 
-def test_verdicts_write_themselves_to_json():
-    expected = '["identical", "same-objects", "within-spread", "different", "vacuous"]'
-    assert json.dumps(list(Verdict)) == expected
-
-
-def test_the_room_imports_lightly_and_knows_nothing_of_cellpose():
-    code = "import sys, cellrepro.compare; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    rooms = {f"cellrepro.{room}" for room in ("cells", "run", "show")}
-    assert not loaded & ({"torch", "scipy", "cellpose", "pandas", "matplotlib"} | rooms)
+def test_reasons_are_given_once(made_up):
+    """A switch that changed is a reason, and the bits are compared all the same."""
+    untrained = [made_up.manifest(n_changed=0, vacuous=["1 epoch trains nothing"])] * 2
+    assert judge(untrained).reasons == ("1 epoch trains nothing",)
+    switched = made_up.manifest(repeat=1, moved={"deterministic_algorithms": False})
+    found = judge([made_up.manifest(), switched])
+    assert found.overall is Verdict.IDENTICAL
+    assert "deterministic_algorithms" in found.reasons[0]

@@ -15,15 +15,10 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save_file
 
 from cellrepro.compare.weight_distances import ulps_of
-from cellrepro.compare.weights import (
-    compare_weights,
-    difference_distributions,
-    distribution,
-    layer_group,
-    magnitudes,
-    parting_layers,
-    similarity,
-)
+from cellrepro.compare.weight_files import layer_group
+from cellrepro.compare.weight_histograms import difference_distributions, distribution, magnitudes
+from cellrepro.compare.weight_similarity import layers_by_distance, similarity
+from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
 
 # derandomize: the same examples everywhere and no example database left behind
@@ -788,7 +783,7 @@ def test_layer_tables_by_hand(files, tmp_path):
     np.testing.assert_allclose(table.layer_relative_l2[0][0], [0, 4 / 5, 0])
     np.testing.assert_allclose(table.layer_relative_l2[0][1], [4 / 3, 0, 4 / 3])
     np.testing.assert_allclose(table.layer_cosine[0][0], [1, 3 / 5, 1])
-    out, encoder = parting_layers(table)
+    out, encoder = layers_by_distance(table)
     assert (out.layer, out.least, out.median, out.most) == ("out", 0, 1, math.inf)
     assert out.furthest == (0, 1)
     assert len(out.pairs) == 6
@@ -797,12 +792,12 @@ def test_layer_tables_by_hand(files, tmp_path):
 
 
 def test_layers_of_equal_and_of_other_networks(files, tmp_path):
-    assert parting_layers(similarity([files[0], files[0]])) == ()
+    assert layers_by_distance(similarity([files[0], files[0]])) == ()
     other = saved(tmp_path / "other", out__bias=float32(1, 2))
     table = similarity([*files, other])
     assert np.isnan(table.layer_l2[:, 0, 2]).all()
     assert np.isnan(table.layer_l2[table.layers.index("encoder.w"), 2, 2])
-    assert all(row.pairs == ((0, 1), (1, 0)) for row in parting_layers(table))
+    assert all(row.pairs == ((0, 1), (1, 0)) for row in layers_by_distance(table))
 
 
 def test_each_file_is_read_once(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from cellrepro.compare.weight_histograms import difference_distributions
-from cellrepro.compare.weight_similarity import parting_layers, similarity
+from cellrepro.compare.weight_similarity import layers_by_distance, similarity
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style, weights
 
@@ -36,7 +36,7 @@ def texts(picture) -> list[str]:
 def test_layers_are_drawn_from_the_least_to_the_most(networks):
     table = similarity(networks)
     axes = weights.layers_parting(table).axes[0]
-    rows = parting_layers(table)
+    rows = layers_by_distance(table)
     drawn = [text.get_text() for text in axes.get_yticklabels()]
     assert drawn == [row.layer for row in rows] == ["a.w", "b.w", "c.w"]
     for i, row in enumerate(rows[:2]):

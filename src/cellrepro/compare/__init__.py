@@ -1,51 +1,17 @@
-"""Comparisons: which sameness holds between masks or weights, and where and how far it breaks."""
+"""Are two results the same: masks, weights, ledgers, runs, and how far apart where they are not."""
 
-from cellrepro.compare.consensus import Agreement, Stability, agree
-from cellrepro.compare.metrics import (
-    LARGEST_LABEL,
-    THRESHOLDS,
-    Category,
-    MaskComparison,
-    average_precision,
-    canonical,
-    categories,
-    compare_masks,
-    same_objects,
-)
-from cellrepro.compare.object_changes import ObjectChange, ObjectKind
+from cellrepro.compare.consensus import agree
+from cellrepro.compare.metrics import average_precision, canonical, categories, compare_masks
+from cellrepro.compare.names import Names, place_of
+from cellrepro.compare.seed_spread import measure
 from cellrepro.compare.verdicts import Verdict, combine
-from cellrepro.compare.weights import (
-    DifferenceDistributions,
-    LayerComparison,
-    LayerParting,
-    Similarity,
-    TensorComparison,
-    WeightsComparison,
-    compare_weights,
-    difference_distributions,
-    distribution,
-    layer_group,
-    magnitudes,
-    parting_layers,
-    similarity,
-)
+from cellrepro.compare.weight_histograms import difference_distributions
+from cellrepro.compare.weight_similarity import similarity
+from cellrepro.compare.weights import compare_weights
 
 __all__ = [
-    "LARGEST_LABEL",
-    "THRESHOLDS",
-    "Agreement",
-    "Category",
-    "DifferenceDistributions",
-    "LayerComparison",
-    "LayerParting",
-    "MaskComparison",
-    "ObjectChange",
-    "ObjectKind",
-    "Similarity",
-    "Stability",
-    "TensorComparison",
+    "Names",
     "Verdict",
-    "WeightsComparison",
     "agree",
     "average_precision",
     "canonical",
@@ -54,10 +20,7 @@ __all__ = [
     "compare_masks",
     "compare_weights",
     "difference_distributions",
-    "distribution",
-    "layer_group",
-    "magnitudes",
-    "parting_layers",
-    "same_objects",
+    "measure",
+    "place_of",
     "similarity",
 ]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.compare.metrics import MaskComparison, compare_masks
-from cellrepro.compare.names import Names, moved_versions, place_of, said, sort_key, versions_of
+from cellrepro.compare.names import Names, changed_versions, place_of, said, sort_key, versions_of
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import compare_weights
 from cellrepro.store.digests import value_digest
@@ -500,7 +500,7 @@ def _sides(axis: str, a: Sample, b: Sample, names: Names) -> tuple[str, str]:
         return f"repeat {a.repeat.index}", f"repeat {b.repeat.index}"
     if axis == "version":
         sides = [versions_of(sample.repeat.manifest.machine) for sample in (a, b)]
-        moved = moved_versions(sides)
+        moved = changed_versions(sides)
         first, second = (", ".join(f"{n} {s.get(n, 'absent')}" for n in moved) for s in sides)
         return first, second
     named = "profile" if axis in _OF_PROFILE else axis

@@ -250,7 +250,7 @@ def _versions(machines: Mapping[str, MachineRecord]) -> dict[str, str]:
         of_device[one.identity, one.device][place] = versions_of(one)
     found: dict[str, str] = {}
     for members in of_device.values():
-        moved = moved_versions(members.values())
+        moved = changed_versions(members.values())
         for place, versions in members.items():
             found[place] = ", ".join(f"{name} {versions.get(name, 'absent')}" for name in moved)
     return found
@@ -262,7 +262,7 @@ def versions_of(machine: MachineRecord) -> dict[str, str]:
     return machine.versions | {name: version for name, version in gpu.items() if version}
 
 
-def moved_versions(machines: Collection[Mapping[str, str]]) -> list[str]:
+def changed_versions(machines: Collection[Mapping[str, str]]) -> list[str]:
     """What is not of one version in all of some machines."""
     every = dict.fromkeys(name for versions in machines for name in versions)
     return [name for name in every if len({versions.get(name) for versions in machines}) > 1]

@@ -19,7 +19,7 @@ from typing import Protocol
 from cellrepro.errors import BadInput
 
 HANDFUL = 5
-"""Most operations that `Parting.through` names."""
+"""Most operations that `DivergingOperation.through` names."""
 
 _N_NAMED = 3  # operations that a sentence names before it says "…"
 
@@ -333,7 +333,7 @@ _LOOSE: tuple[_Key, ...] = (
 
 
 @dataclass(frozen=True)
-class Parting:
+class DivergingOperation:
     """Where two runs of a step part.
 
     Attributes
@@ -414,9 +414,9 @@ class Parting:
         return f"before it {' and '.join(ran)}"
 
 
-def first_parting(
+def first_divergence(
     a: Sequence[Operation], b: Sequence[Operation], alignment: Alignment | None = None
-) -> Parting | None:
+) -> DivergingOperation | None:
     """Name the first operation whose inputs agree and whose outputs do not.
 
     Parameters
@@ -428,7 +428,7 @@ def first_parting(
 
     Returns
     -------
-    Parting or None
+    DivergingOperation or None
         In A's order of execution the first pair with equal inputs and other outputs. Where every
         pair that differs in its outputs differs in its inputs too, or these are not known, it is
         the first that differs. None where no outputs differ, and that includes outputs which
@@ -448,7 +448,7 @@ def first_parting(
     at = differing[0] if cause is None else cause
     x, y = alignment.pairs[at]
     through_a, through_b = _suspects(x, y, alignment) if cause is None else ((), ())
-    return Parting(
+    return DivergingOperation(
         a=x,
         b=y,
         inputs=_inputs(x, y),

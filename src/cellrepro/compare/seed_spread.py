@@ -83,6 +83,7 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.store.spec import PARAMETERS, Spec
 from cellrepro.store.store import Repeat, Run
+from cellrepro.text import share_text
 
 FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
@@ -542,24 +543,6 @@ def _seed_pairs_beside(side: Sample, runs: Iterable[Run], masks: MaskPairs) -> l
     chosen, _ = choose(family, "seed", _MOST_PAIRS)
     pairs = _compare_all(masks, chosen, _MOST_PIXELS)
     return [pair for pair in pairs if not pair.vacuous and not pair.one_sided]
-
-
-def share_text(share: float) -> str:
-    """A share to read, in per cent: never "0 %" for what is not zero; a dash over nothing.
-
-    Examples
-    --------
-    >>> share_text(0), share_text(0.0043), share_text(0.061), share_text(1), share_text(1e-7)
-    ('0 %', '0.43 %', '6.1 %', '100 %', 'less than 0.01 %')
-    >>> share_text(math.nan)
-    '–'
-    """
-    percent = 100 * share
-    if math.isnan(percent):
-        return "–"
-    if 0 < percent < 0.01:
-        return "less than 0.01 %"
-    return f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.2g} %"
 
 
 # -- distributions --------------------------------------------------------------------------

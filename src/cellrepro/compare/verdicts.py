@@ -1,9 +1,13 @@
-"""The five answers a comparison can give, and the one answer over many of them."""
+"""The five answers a comparison can give, and the one over many comparisons or repeats."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from cellrepro.errors import BadInput
+from cellrepro.store.manifest import Manifest
 
 
 class Verdict(StrEnum):
@@ -21,12 +25,9 @@ class Verdict(StrEnum):
     """Nothing was trained or found, so equality would prove nothing."""
 
 
-# Strongest objection first. A difference is a finding whatever else was compared, so it comes
-# before everything. Then VACUOUS: it stands before the two kinds of equality, because equal masks
-# and weights that were never trained do not add up to "all equal". Images on which neither side
-# found anything are left out by those who compare several, as long as there are others. It stands
-# behind WITHIN_SPREAD, because a measured difference says more than the absence of evidence.
-_MOST_TELLING_FIRST = (
+# A part that proved nothing must not count as proof, so VACUOUS comes before both kinds of
+# equality; it must not hide a measured difference, so it comes after both kinds of that.
+_STRONGEST_FIRST = (
     Verdict.DIFFERENT,
     Verdict.WITHIN_SPREAD,
     Verdict.VACUOUS,
@@ -36,12 +37,7 @@ _MOST_TELLING_FIRST = (
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """Get the one verdict that holds over many comparisons.
-
-    The whole is only as equal as its least equal part: the first of different, within-spread,
-    vacuous, same-objects, identical that occurs. Vacuous comes before the two kinds of equality
-    so that a part that proved nothing is never counted as proof; it comes after the two kinds
-    of difference so that it never hides one.
+    """Get the one verdict that holds over many comparisons: that of the least equal part.
 
     Parameters
     ----------
@@ -51,12 +47,8 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
     Returns
     -------
     Verdict
+        The first of different, within-spread, vacuous, same-objects, identical that occurs;
         ``vacuous`` when there is nothing to combine.
-
-    Raises
-    ------
-    BadInput
-        If a word is no verdict.
 
     Examples
     --------
@@ -64,17 +56,125 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
     same-objects
     >>> print(combine([Verdict.IDENTICAL, Verdict.VACUOUS]))
     vacuous
-    >>> print(combine([]))
-    vacuous
     """
-    found = {_as_verdict(verdict) for verdict in verdicts}
-    return next((verdict for verdict in _MOST_TELLING_FIRST if verdict in found), Verdict.VACUOUS)
+    found = {Verdict(word) for word in verdicts}
+    return next((verdict for verdict in _STRONGEST_FIRST if verdict in found), Verdict.VACUOUS)
 
 
-def _as_verdict(word: Verdict | str) -> Verdict:
-    try:
-        return Verdict(word)
-    except ValueError:
-        raise BadInput(
-            f"{word!r} is no verdict; give an iterable of {[str(known) for known in Verdict]}"
-        ) from None
+# -- repeats of one spec, from their manifests alone -----------------------------------------
+
+Groups = tuple[tuple[int, ...], ...]
+"""Numbers of the repeats that are equal, a group each; the largest group first."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether repeats came out the same, and over what that was seen.
+
+    Attributes
+    ----------
+    weights, masks, overall : Verdict or None
+        None where nothing was compared: a single repeat, or no weights were trained.
+    n_repeats, n_images : int
+        What the verdicts are about.
+    reasons : tuple of str
+        Why a verdict is ``vacuous``, or why there is none; which switches changed during a repeat.
+    equal_weights, equal_masks, equal_outlines : tuple of tuple of int
+        Which repeats have the same bits in all weights and in all masks, and the same objects
+        under any numbers.
+    """
+
+    weights: Verdict | None
+    masks: Verdict | None
+    overall: Verdict | None
+    n_repeats: int
+    n_images: int
+    reasons: tuple[str, ...]
+    equal_weights: Groups = ()
+    equal_masks: Groups = ()
+    equal_outlines: Groups = ()
+
+    @property
+    def agreement(self) -> dict[str, Groups | None]:
+        """The groups of equal repeats, by what was compared; None for what there is none of."""
+        return {
+            "weights": self.equal_weights or None,
+            "masks": self.equal_masks,
+            "outlines": self.equal_outlines,
+        }
+
+    def detail(self) -> str:
+        """Weights and masks each by themselves, with how many of the repeats agree."""
+        weights, masks = [], []
+        if self.weights == Verdict.DIFFERENT:
+            weights = _agreeing(self.equal_weights, "equal")
+        if self.masks in (Verdict.DIFFERENT, Verdict.SAME_OBJECTS):
+            masks = _agreeing(self.equal_masks, "equal")
+        if self.masks == Verdict.DIFFERENT and self.equal_outlines != self.equal_masks:
+            masks += _agreeing(self.equal_outlines, "with the same objects")
+        parts = (("weights", self.weights, weights), ("masks", self.masks, masks))
+        return ", ".join(
+            f"{name} {verdict}" + (f": {' and '.join(agreeing)}" if agreeing else "")
+            for name, verdict, agreeing in parts
+            if verdict is not None
+        )
+
+    def sentence(self) -> str:
+        """The judgement as one sentence."""
+        over = f"{self.n_repeats} repeats, {self.n_images} images"
+        text = "no verdict" if self.overall is None else f"{self.overall} ({self.detail()})"
+        because = f": {'; '.join(self.reasons)}" if self.reasons else ""
+        return f"{text} over {over}{because}"
+
+
+def _agreeing(groups: Groups, what: str) -> list[str]:
+    """How repeats fall into groups; nothing of two, where *different* says it all.
+
+    Examples
+    --------
+    >>> _agreeing(((0, 3), (1, 2), (4,)), "equal"), _agreeing(((0,), (1,)), "equal")
+    (['2 and 2 of 5 equal'], [])
+    """
+    n = sum(map(len, groups))
+    several = [str(len(group)) for group in groups if len(group) > 1]
+    return [f"{' and '.join(several) or 'no two'} of {n} {what}"] if n > 2 else []
+
+
+def judge(manifests: Sequence[Manifest]) -> Judgement:
+    """Judge repeats of one spec, over the same images, by the digests of weights and masks."""
+    reasons = tuple(
+        dict.fromkeys(reason for m in manifests for reason in (*m.vacuous, *m.switches_that_moved))
+    )
+    n_images = len(manifests[0].masks) if manifests else 0
+    trained = [m.weights for m in manifests if m.weights is not None]
+    groups = (
+        _groups((m.repeat, m.weights.digest) for m in manifests if m.weights is not None),
+        _groups((m.repeat, _digests(m, "digest")) for m in manifests),
+        _groups((m.repeat, _digests(m, "canonical_digest")) for m in manifests),
+    )
+    if len(manifests) < 2:
+        alone = ("a single repeat has nothing to be compared with",)
+        return Judgement(None, None, None, len(manifests), n_images, alone + reasons, *groups)
+    weights = None
+    if trained:
+        proof = Verdict.IDENTICAL if all(one.n_changed for one in trained) else Verdict.VACUOUS
+        weights = proof if len(groups[0]) == 1 else Verdict.DIFFERENT
+    if not any(manifest.n_objects for manifest in manifests):
+        masks = Verdict.VACUOUS
+    elif len(groups[1]) == 1:
+        masks = Verdict.IDENTICAL
+    else:
+        masks = Verdict.SAME_OBJECTS if len(groups[2]) == 1 else Verdict.DIFFERENT
+    overall = combine([masks] if weights is None else [weights, masks])
+    return Judgement(weights, masks, overall, len(manifests), n_images, reasons, *groups)
+
+
+def _groups(results: Iterable[tuple[int, Any]]) -> Groups:
+    found: dict[Any, list[int]] = {}
+    for repeat, result in results:
+        found.setdefault(result, []).append(repeat)
+    return tuple(sorted(map(tuple, found.values()), key=len, reverse=True))
+
+
+def _digests(manifest: Manifest, kind: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, getattr(record, kind)) for name, record in sorted(manifest.masks.items()))

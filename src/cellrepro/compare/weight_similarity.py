@@ -89,7 +89,7 @@ class Similarity:
 
 
 @dataclass(frozen=True)
-class LayerParting:
+class LayerDistances:
     """How far networks are apart in one layer.
 
     Attributes
@@ -159,7 +159,7 @@ def similarity(
     )
 
 
-def parting_layers(table: Similarity) -> tuple[LayerParting, ...]:
+def layers_by_distance(table: Similarity) -> tuple[LayerDistances, ...]:
     """Get the layers of N networks, those that part most first.
 
     Parameters
@@ -169,7 +169,7 @@ def parting_layers(table: Similarity) -> tuple[LayerParting, ...]:
 
     Returns
     -------
-    tuple of LayerParting
+    tuple of LayerDistances
         By falling median of the relative L2 distance over all pairs of networks that are not
         equal; pairs without a distance, of other names or shapes or with NaN in that layer, are
         left out. Without a pair there is no row.
@@ -182,7 +182,7 @@ def parting_layers(table: Similarity) -> tuple[LayerParting, ...]:
             continue
         sizes = relative[with_distance]
         found.append(
-            LayerParting(
+            LayerDistances(
                 layer=layer,
                 pairs=tuple(pairs),
                 relative_l2=tuple(sizes.tolist()),

@@ -5,8 +5,6 @@ negated values leave unchanged (``torch.hash_tensor`` and the L1 norm do, PyTorc
 never by the bytes of the file, which also hold metadata. So NaN payloads and the sign of zero
 count. Distances are computed in float64, from one piece of a tensor at a time, so that memory
 does not grow with the files.
-
-What compares more than two networks, and the histograms, can be imported from here as well.
 """
 
 import math
@@ -28,29 +26,6 @@ from cellrepro.compare.weight_files import (
     open_weights,
     values,
 )
-from cellrepro.compare.weight_histograms import (
-    DifferenceDistributions,
-    difference_distributions,
-    distribution,
-    magnitudes,
-)
-from cellrepro.compare.weight_similarity import LayerParting, Similarity, parting_layers, similarity
-
-__all__ = [
-    "DifferenceDistributions",
-    "LayerComparison",
-    "LayerParting",
-    "Similarity",
-    "TensorComparison",
-    "WeightsComparison",
-    "compare_weights",
-    "difference_distributions",
-    "distribution",
-    "layer_group",
-    "magnitudes",
-    "parting_layers",
-    "similarity",
-]
 
 _PIECE = 2**15  # parameters of each file in memory at a time, with some ten float64 values each
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cellrepro.compare.runs import Judgement, judge
+from cellrepro.compare.verdicts import Judgement, judge
 from cellrepro.determinism import profiles, startup
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, read_folder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.object_changes import ObjectChange, ObjectKind
-from cellrepro.compare.seed_spread import Spread, share_text
+from cellrepro.compare.seed_spread import Spread
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.determinism import modes, profiles
 from cellrepro.determinism.alerts import alert_in
@@ -18,7 +18,7 @@ from cellrepro.errors import NotPossibleHere
 from cellrepro.store import platform
 from cellrepro.store.digests import value_digest
 from cellrepro.store.store import Repeat, Run
-from cellrepro.text import amount, grouped, ppm_text
+from cellrepro.text import amount, grouped, ppm_text, share_text
 
 if TYPE_CHECKING:
     import pandas as pd

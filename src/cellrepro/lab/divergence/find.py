@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
-from cellrepro.compare.operation_alignment import first_parting
+from cellrepro.compare.operation_alignment import first_divergence
 from cellrepro.errors import BadInput
 from cellrepro.lab.chain import flattened
 from cellrepro.lab.compare_results import compare_repeats
@@ -158,7 +158,7 @@ def _by_image(
         note = "segment both with --ledger ops to have the operation named"
         return replace(told, notes=(*told.notes, note))
     alignment = aligned(sides, rows[0], rows[1])
-    parting = first_parting(rows[0], rows[1], alignment)
+    parting = first_divergence(rows[0], rows[1], alignment)
     if parting is None:
         return told
     place = _place(flows[0], told.stages)

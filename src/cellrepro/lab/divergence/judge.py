@@ -19,10 +19,10 @@ from typing import Any
 from cellrepro.compare.ledger_diff import Difference
 from cellrepro.compare.operation_alignment import (
     Alignment,
-    Parting,
+    DivergingOperation,
     RoundOff,
     align,
-    first_parting,
+    first_divergence,
     judge_round_off,
 )
 from cellrepro.determinism.known_operations import may_race
@@ -94,7 +94,7 @@ class Look:
         found = None
         if all(stored):
             alignment = self.alignment = aligned(self._sides, *stored)
-            parting = first_parting(stored[0], stored[1], alignment)
+            parting = first_divergence(stored[0], stored[1], alignment)
             if parting is not None and _may_explain(parting.a.phase, place):
                 evidence = Evidence(
                     "stored operations",
@@ -193,7 +193,7 @@ class Look:
         )
         if seen.again is not None:
             alignment = self.alignment = align(seen.rows, seen.again)
-            parting = first_parting(seen.rows, seen.again, alignment)
+            parting = first_divergence(seen.rows, seen.again, alignment)
             if parting is not None and _may_explain(parting.a.phase, place):
                 named = named_by(place, parting)
                 flipped = _audit_of(seen, named)
@@ -236,7 +236,7 @@ class Look:
         alignment = self.alignment = aligned(
             self._sides, seen[0].rows, seen[1].rows, [side.kept for side in seen]
         )
-        parting = first_parting(seen[0].rows, seen[1].rows, alignment)
+        parting = first_divergence(seen[0].rows, seen[1].rows, alignment)
         judged = judge_round_off(seen[0].rows, seen[1].rows)
         draws = first_extra_draw(*(from_rows(side.draws) for side in seen))
         evidence = Evidence(
@@ -285,7 +285,7 @@ class Look:
             both_there.wait()
             if index == 0:
                 alignment = aligned(self._sides, *rows)
-                parting = first_parting(rows[0], rows[1], alignment)
+                parting = first_divergence(rows[0], rows[1], alignment)
                 wanted.extend(pair for pair in alignment.pairs if _is_call(pair[0]))
                 wanted.extend([(parting.a, parting.b)] if parting is not None else [])
             both_there.wait()
@@ -417,7 +417,7 @@ def _may_explain(phase: str, place: Place) -> bool:
     return phases.index(phase) <= phases.index(last.get(place.stage, "forward"))
 
 
-def named_by(place: Place, parting: Parting) -> Place:
+def named_by(place: Place, parting: DivergingOperation) -> Place:
     """A place with the operation in which two lists of operations part."""
     row = parting.a
     return replace(

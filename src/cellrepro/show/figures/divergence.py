@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellrepro.compare.operation_alignment import growth
-from cellrepro.compare.seed_spread import share_text
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style as plots
 from cellrepro.show.figures.nondeterminism import Told
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.store.ledger import BEFORE, STAGES
-from cellrepro.text import amount, grouped, ppm_text
+from cellrepro.text import amount, grouped, ppm_text, share_text
 
 if TYPE_CHECKING:
     import pandas as pd

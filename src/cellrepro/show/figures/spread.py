@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.seed_spread import FEWEST_SEEDS, Axis, Distribution, Spread, share_text
+from cellrepro.compare.seed_spread import FEWEST_SEEDS, Axis, Distribution, Spread
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style as plots
 from cellrepro.show.figures.style import Picture
-from cellrepro.text import amount
+from cellrepro.text import amount, share_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,11 +20,11 @@ from matplotlib.figure import Figure
 
 from cellrepro.compare.metrics import average_precision, compare_masks
 from cellrepro.compare.metrics import categories as category_map
-from cellrepro.compare.seed_spread import share_text
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.compare.weights import WeightsComparison, distribution, magnitudes
+from cellrepro.compare.weight_histograms import distribution, magnitudes
+from cellrepro.compare.weights import WeightsComparison
 from cellrepro.errors import BadInput
-from cellrepro.text import amount, grouped, ppm_text
+from cellrepro.text import amount, grouped, ppm_text, share_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

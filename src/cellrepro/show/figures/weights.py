@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.compare.weight_similarity import Similarity, parting_layers
+from cellrepro.compare.weight_similarity import Similarity, layers_by_distance
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import (
     SERIES,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cellrepro.compare.weight_histograms import DifferenceDistributions
-    from cellrepro.compare.weight_similarity import LayerParting
+    from cellrepro.compare.weight_similarity import LayerDistances
 
 _FEW_PAIRS = 60  # up to which each is a tick of its own
 _FLOOR = 0.5  # of one parameter, where the axis begins; intervals without one are below it
@@ -69,7 +69,7 @@ def layers_parting(
         raise BadInput(
             f"{len(labels)} labels were given for {len(table.paths)} networks; give one for each"
         )
-    every = parting_layers(table)
+    every = layers_by_distance(table)
     rows = every[:n]
     figure = Picture(height=1.7 + 0.27 * max(3, len(rows)))
     axes = figure.subplots()
@@ -106,7 +106,7 @@ def layers_parting(
     return figure
 
 
-def _limits(rows: Sequence[LayerParting]) -> tuple[float, float]:
+def _limits(rows: Sequence[LayerDistances]) -> tuple[float, float]:
     """Of the axis, with room at the left for zeros."""
     sizes = np.array([size for row in rows for size in row.relative_l2])
     shown = sizes[np.isfinite(sizes) & (sizes > 0)]
@@ -115,7 +115,7 @@ def _limits(rows: Sequence[LayerParting]) -> tuple[float, float]:
     return low / 10 ** (0.12 * room), high * 10 ** (0.06 * room)
 
 
-def _draw_ranges(axes: Axes, rows: Sequence[LayerParting], *, low: float, high: float) -> None:
+def _draw_ranges(axes: Axes, rows: Sequence[LayerDistances], *, low: float, high: float) -> None:
     medians = np.array([row.median for row in rows])
     differing = medians[np.isfinite(medians) & (medians > 0)]
     typical = float(np.median(differing)) if differing.size else np.nan
@@ -159,7 +159,7 @@ def _beside(axes: Axes, y: float, text: str) -> None:
     )
 
 
-def _range_legend(figure: Picture, rows: Sequence[LayerParting]) -> None:
+def _range_legend(figure: Picture, rows: Sequence[LayerDistances]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [

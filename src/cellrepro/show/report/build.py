@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cellrepro.compare.seed_spread import share_text
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.show.figures import style
 from cellrepro.show.report.findings import Chapter, Findings, clauses, find
@@ -41,7 +40,7 @@ from cellrepro.show.report.section_equality import (
 from cellrepro.show.report.section_spread import RULE, protocol_view, spread_view
 from cellrepro.show.report.section_weights import shade_colours, weights_view
 from cellrepro.store.store import Store
-from cellrepro.text import amount, ppm_text
+from cellrepro.text import amount, ppm_text, share_text
 
 GLOSSARY = (
     ("spec", "what was asked for: data, model, seed, epochs, profile, mode"),

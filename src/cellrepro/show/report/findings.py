@@ -18,9 +18,8 @@ from pydantic import ValidationError
 
 from cellrepro.compare import seed_spread as spread
 from cellrepro.compare.names import Names, place_of, starting
-from cellrepro.compare.runs import Judgement, judge
 from cellrepro.compare.seed_spread import Axis, Spread
-from cellrepro.compare.verdicts import Verdict
+from cellrepro.compare.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput
 from cellrepro.store.spec import PARAMETERS, Spec
 from cellrepro.store.store import Repeat, Run, Store

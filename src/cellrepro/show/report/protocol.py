@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cellrepro.compare.axes import Pair
-from cellrepro.compare.seed_spread import FEWEST_SEEDS, Axis, Decision, Spread, share_text
+from cellrepro.compare.seed_spread import FEWEST_SEEDS, Axis, Decision, Spread
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.text import amount, ppm_text
+from cellrepro.text import amount, ppm_text, share_text
 
 GRID = "grids/protocol.yaml"
 """What carries out the steps, as far as one device can answer them."""

@@ -13,7 +13,7 @@ from cellrepro.compare.axes import Pair
 from cellrepro.compare.consensus import Agreement, Stability, agree
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
-from cellrepro.compare.seed_spread import Axis, share_text
+from cellrepro.compare.seed_spread import Axis
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.show.figures import agreement as agreement_plots
 from cellrepro.show.figures import style
@@ -28,7 +28,7 @@ from cellrepro.show.report.panels import (
     truth_panels,
 )
 from cellrepro.store.store import Repeat
-from cellrepro.text import amount, grouped, ppm_text
+from cellrepro.text import amount, grouped, ppm_text, share_text
 
 _EQUAL = (Verdict.IDENTICAL, Verdict.SAME_OBJECTS)
 _TOLD_KINDS = tuple(str(kind) for kind in CHANGES if kind != ObjectKind.KEPT)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.compare.names import place_of, sort_key
-from cellrepro.compare.runs import Judgement
-from cellrepro.compare.verdicts import Verdict, combine
+from cellrepro.compare.verdicts import Judgement, Verdict, combine
 from cellrepro.show.figures.style import PHASES
 from cellrepro.show.report.findings import OF_MACHINE, Chapter, where
 from cellrepro.show.report.page import table_file, which

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cellrepro.compare.names import said, sort_key
-from cellrepro.compare.runs import Judgement
-from cellrepro.compare.verdicts import Verdict
+from cellrepro.compare.verdicts import Judgement, Verdict
 from cellrepro.show.report.findings import Chapter, Failure, across_machines, where
 from cellrepro.show.report.page import Links, letters, table_file, which
 from cellrepro.store.digests import value_digest

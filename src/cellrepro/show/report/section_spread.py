@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from cellrepro.compare.seed_spread import Axis, Decision, Distribution, Spread, share_text
+from cellrepro.compare.seed_spread import Axis, Decision, Distribution, Spread
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.show.figures import spread as spread_plots
 from cellrepro.show.report.findings import Chapter
 from cellrepro.show.report.page import Shown, figure, table_file
 from cellrepro.show.report.protocol import GRID, Status, protocol
-from cellrepro.text import amount, ppm_text
+from cellrepro.text import amount, ppm_text, share_text
 
 RULE = (
     "A difference is called within the spread of seeds only where three seeds or more and three "

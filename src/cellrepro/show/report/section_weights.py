@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 
 from cellrepro.compare.names import place_of
-from cellrepro.compare.seed_spread import share_text
 from cellrepro.compare.weight_histograms import (
     DifferenceDistributions,
     difference_distributions,
     distribution,
     magnitudes,
 )
-from cellrepro.compare.weight_similarity import Similarity, parting_layers, similarity
+from cellrepro.compare.weight_similarity import Similarity, layers_by_distance, similarity
 from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.show.figures import style, weights
 from cellrepro.show.report.findings import Chapter, where
 from cellrepro.show.report.page import Shown, figure, table_file
 from cellrepro.show.report.section_equality import Results
 from cellrepro.store.store import Repeat
-from cellrepro.text import amount, grouped
+from cellrepro.text import amount, grouped, share_text
 
 _MOST_NETWORKS = 12
 _MOST_WORK = 1.5e9  # parameters compared for the similarity of all pairs: seconds, not hours
@@ -281,7 +280,7 @@ def _pair_text(result: WeightsComparison) -> str:
 
 
 def _layers(chapter: Chapter, table: Similarity, labels: Sequence[str]) -> Shown:
-    rows = parting_layers(table)
+    rows = layers_by_distance(table)
     first = "; ".join(f"{row.layer} (median {row.median:.2g})" for row in rows[:3])
     return figure(
         weights.layers_parting(table, labels=labels),
