@@ -418,7 +418,7 @@ def numeric(lab: Lab) -> dict[str, Any]:
 
 def strict_quiet(lab: Lab) -> dict[str, Any]:
     """Strict raises nothing and warns of nothing."""
-    from cellrepro.determinism.alerts import alert_in
+    from cellrepro.determinism.known_operations import alert_in
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -583,7 +583,7 @@ def segmentation(lab: Lab) -> dict[str, Any]:
     import torch
     from cellpose.dynamics import compute_masks
 
-    from cellrepro.determinism.alerts import alert_in
+    from cellrepro.determinism.known_operations import alert_in
     from cellrepro.model.inference import segment
     from cellrepro.trace.flips import audit
 

@@ -5,9 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from cellrepro.determinism import substitutes
-from cellrepro.determinism.loose import Loose
-from cellrepro.determinism.modes import mode_in_force, switches
-from cellrepro.errors import BadInput
+from cellrepro.determinism.modes import left_loose, mode_in_force, switches
 from cellrepro.lab.run import plan_training
 from cellrepro.lab.worker import without_substitute
 from cellrepro.trace.observer import Observer
@@ -42,7 +40,7 @@ def step():
 def test_only_the_calls_of_the_operation_are_loose(mode):
     with mode_in_force(mode), Switches() as log:
         before = switches()
-        with Loose(["index_put"]) as loose:
+        with left_loose("index_put") as loose:
             step()
             torch.zeros(2).index_put_((ZERO,), ONE)
         assert switches() == before
@@ -63,7 +61,7 @@ def test_only_the_calls_of_the_operation_are_loose(mode):
 )
 def test_any_form_of_the_name(name, tmp_path, small_data):
     """Everywhere the same: what is left loose, its substitute, and the key of the run."""
-    with Loose([name]) as loose:
+    with left_loose(name) as loose:
         torch.zeros(2).index_put((ZERO,), ONE, accumulate=True)
         torch.ops.aten._unsafe_index_put(torch.zeros(2), [ZERO], ONE)
     assert loose.n_calls == 2
@@ -75,7 +73,7 @@ def test_any_form_of_the_name(name, tmp_path, small_data):
 
 
 def test_nothing_loose_counts_nothing():
-    with mode_in_force("strict"), Loose({"cumsum", "put"}) as loose, Switches() as log:
+    with mode_in_force("strict"), left_loose("cumsum") as loose, Switches() as log:
         step()
     assert loose.n_calls == 0
     assert all(deterministic for _, deterministic, _ in log.seen)
@@ -88,7 +86,7 @@ def test_an_operation_without_deterministic_form_runs_loose_in_strict():
     with mode_in_force("strict"):
         with pytest.raises(RuntimeError, match="put_ does not have a deterministic"):
             put()
-        with Loose(["put"]):
+        with left_loose("put"):
             assert put()[0] == 1
         with pytest.raises(RuntimeError, match="put_ does not have a deterministic"):
             put()
@@ -97,7 +95,7 @@ def test_an_operation_without_deterministic_form_runs_loose_in_strict():
 def test_switches_are_put_back_when_the_operation_raises():
     with mode_in_force("strict"):
         before = switches()
-        with pytest.raises(RuntimeError, match="must match"), Loose(["add"]) as loose:
+        with pytest.raises(RuntimeError, match="must match"), left_loose("add") as loose:
             torch.ones(2) + torch.ones(3)
         assert loose.n_calls == 1
         assert switches() == before
@@ -106,7 +104,7 @@ def test_switches_are_put_back_when_the_operation_raises():
 
 def test_the_numbers_are_those_without_it():
     expected = torch.ones(3).cumsum(0)
-    with Loose(["cumsum"]) as loose:
+    with left_loose("cumsum") as loose:
         assert torch.equal(torch.ones(3).cumsum(0), expected)
     assert loose.n_calls == 1
 
@@ -120,20 +118,6 @@ def test_it_is_no_line_of_the_training():
             seen.append(call.place)
             return call.run()
 
-    with Log(), Loose(["cos"]):
+    with Log(), left_loose("cos"):
         torch.ones(1).cos()
     assert {place.source.split(":")[0] for place in seen} == {"test_loose.py"}
-
-
-@pytest.mark.parametrize(
-    ("operations", "message"),
-    [
-        ("index_put", r"operations is 'index_put'; expected a collection of names, such as \["),
-        ([], r"operations is \[\]; expected a collection of names"),
-        ([""], "'' is not the name of an operation"),
-        ([3], "3 is not the name of an operation"),
-    ],
-)
-def test_wrong_input(operations, message):
-    with pytest.raises(BadInput, match=message):
-        Loose(operations)

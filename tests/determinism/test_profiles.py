@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellrepro.determinism import profiles, startup
+from cellrepro.determinism import profiles
 from cellrepro.determinism.modes import MODES
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, load, names
 from cellrepro.errors import BadInput, NotPossibleHere
@@ -146,7 +146,7 @@ def test_a_profiles_cublas_workspace_holds_in_every_mode(mode, monkeypatch):
     """Both values that cuBLAS repeats itself with are the user's to choose."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2")
     smaller = Profile(name="small", environment={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
-    wanted = startup.startup_variables(0, mode=mode)
+    wanted = profiles.startup_variables(0, mode=mode)
     assert smaller.child_environment(wanted)["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
     (text,) = smaller.replaced(wanted)
     assert "CUBLAS_WORKSPACE_CONFIG=:4096:2 (:16:8 instead)" in text
@@ -309,7 +309,7 @@ def onednn_kept():
 @pytest.fixture
 def started_as(monkeypatch, one_thread, onednn_kept):
     """Pretend that this process was started with a profile's variables."""
-    monkeypatch.setattr(startup, "variables_at_start", lambda: dict(os.environ))
+    monkeypatch.setattr(profiles, "variables_at_start", lambda: dict(os.environ))
 
     def pretend(profile):
         for name, value in profile.variables().items():

@@ -7,13 +7,17 @@ import tempfile
 
 import pytest
 
-from cellrepro.determinism import startup
-from cellrepro.determinism.profiles import load
-from cellrepro.determinism.startup import require_at_startup, startup_variables, variables_at_start
+from cellrepro.determinism import profiles
+from cellrepro.determinism.profiles import (
+    load,
+    require_at_startup,
+    startup_variables,
+    variables_at_start,
+)
 from cellrepro.errors import BadInput
 
 linux = pytest.mark.skipif(
-    not startup._INITIAL.exists(), reason="only Linux keeps the environment of the start"
+    not profiles._INITIAL.exists(), reason="only Linux keeps the environment of the start"
 )
 
 
@@ -34,11 +38,11 @@ def test_names_the_variables():
 
 
 def test_agrees_with_the_profiles():
-    own, profiles = startup_variables(3, threads=2), load("cpu").variables()
-    assert {name: own[name] for name in own.keys() & profiles.keys()} == {
-        name: profiles[name] for name in own.keys() & profiles.keys()
+    own, given = startup_variables(3, threads=2), load("cpu").variables()
+    assert {name: own[name] for name in own.keys() & given.keys()} == {
+        name: given[name] for name in own.keys() & given.keys()
     }
-    assert {*startup.THREADS, "PYTHONHASHSEED"} <= profiles.keys()
+    assert {*profiles._THREADS, "PYTHONHASHSEED"} <= given.keys()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def test_refuses(arguments, message):
 _ASK = """
 import os
 {late}
-from cellrepro.determinism.startup import require_at_startup, startup_variables
+from cellrepro.determinism.profiles import require_at_startup, startup_variables
 from cellrepro.errors import BadInput
 try:
     require_at_startup(startup_variables(3, mode="warn", threads=1), what="the test")
@@ -143,7 +147,7 @@ def test_knows_that_python_ignored_its_seed():
 
 @pytest.mark.parametrize(("flags", "expected"), [([], "7"), (["-E"], "None")])
 def test_a_hash_seed_counts_only_where_python_took_it(flags, expected):
-    code = "from cellrepro.determinism import startup as s; v = s.variables_at_start()"
+    code = "from cellrepro.determinism import profiles as s; v = s.variables_at_start()"
     done = subprocess.run(
         [sys.executable, *flags, "-c", f"{code}; print(v.get('PYTHONHASHSEED'))"],
         env={**os.environ, "PYTHONHASHSEED": "7"},
@@ -166,8 +170,8 @@ def test_knows_of_a_late_hash_seed_everywhere():
     late = (
         "os.environ['PYTHONHASHSEED'] = '0'\n"
         "from pathlib import Path\n"
-        "from cellrepro.determinism import startup\n"
-        "startup._INITIAL = Path('/nowhere')"
+        "from cellrepro.determinism import profiles\n"
+        "profiles._INITIAL = Path('/nowhere')"
     )
     said = ask(late=late, PYTHONHASHSEED="7")
     assert "PYTHONHASHSEED was not set at the start and took '0' too late" in said
@@ -184,7 +188,7 @@ def kept_by_the_kernel(monkeypatch, tmp_path):
         path = tmp_path / "environ"
         if content is not None:
             path.write_bytes(content)
-        monkeypatch.setattr(startup, "_INITIAL", path)
+        monkeypatch.setattr(profiles, "_INITIAL", path)
 
     return keep
 

@@ -188,12 +188,12 @@ def test_what_the_shell_sets_in_vain_is_said(runs, monkeypatch):
 def test_this_process_is_looked_at(runs, monkeypatch):
     runs({})
     wanted = profiles.load("cpu").variables()
-    monkeypatch.setattr(doctor.startup, "variables_at_start", lambda: {})
+    monkeypatch.setattr(doctor.profiles, "variables_at_start", lambda: {})
     text = said(diagnose(quiet=True), "info")
     assert "started without" in text
     assert "PYTHONHASHSEED" in text
-    started = {**wanted, **doctor.startup.startup_variables(0, mode="strict")}
-    monkeypatch.setattr(doctor.startup, "variables_at_start", lambda: started)
+    started = {**wanted, **doctor.profiles.startup_variables(0, mode="strict")}
+    monkeypatch.setattr(doctor.profiles, "variables_at_start", lambda: started)
     runs({})
     assert "started without" not in said(diagnose(quiet=True), "info")
 

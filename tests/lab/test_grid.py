@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from cellrepro.determinism import startup
+from cellrepro.determinism import profiles
 from cellrepro.determinism.profiles import load
 from cellrepro.errors import BadInput
 from cellrepro.lab import grid as module
@@ -459,7 +459,7 @@ def test_what_has_computed_before_gives_its_work_to_a_worker(write, store, monke
     (point, *_) = read_grid(write(), store=store).points
     assert not run._started_for(point.plan)  # no grid started this process
     monkeypatch.setenv(HOLD_VARIABLE, "held")
-    monkeypatch.setattr(startup, "require_at_startup", lambda variables: None)
+    monkeypatch.setattr(profiles, "require_at_profiles", lambda variables: None)
     monkeypatch.setattr(run, "sys", SimpleNamespace(modules={}))
     assert run._started_for(point.plan)
     for name in ("torch", "cellpose"):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
+from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
 
 HANDFUL = 5
@@ -293,14 +294,6 @@ def _place(source: str | None) -> tuple[str | None, str | None]:
     return f"{found['file']}{found['function'] or ''}", found["line"]
 
 
-@cache
-def _base(op: str) -> str:
-    """An operation's name without overload and without the mark of working in place."""
-    space, _, rest = op.partition(".")
-    name = rest.partition(".")[0].rstrip("_")
-    return f"{space}.{name}"
-
-
 def _exact(row: Operation) -> Hashable:
     return row.op, _place(row.source)[0], row.shapes
 
@@ -322,10 +315,10 @@ _FINER: tuple[tuple[_Key, ...], ...] = (
     (_located,),
 )
 _LOOSE: tuple[_Key, ...] = (
-    lambda row: (_base(row.op), _place(row.source)[0], row.shapes),
-    lambda row: (_base(row.op), row.shapes),
-    lambda row: (_base(row.op), _place(row.source)[0]),
-    lambda row: _base(row.op),
+    lambda row: (base_name(row.op), _place(row.source)[0], row.shapes),
+    lambda row: (base_name(row.op), row.shapes),
+    lambda row: (base_name(row.op), _place(row.source)[0]),
+    lambda row: base_name(row.op),
 )
 
 

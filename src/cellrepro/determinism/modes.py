@@ -227,6 +227,60 @@ def _check_in_force(mode: str, in_force: dict[str, Any], wanted: dict[str, Any])
         raise RuntimeError(f"mode {mode!r} did not take hold: PyTorch reads back {wrong}")
 
 
+def left_loose(op: str) -> Any:
+    """Turn determinism off for the calls of one operation, in its ``with`` block.
+
+    What an operation does to the cells shows when it alone is loose: in mode ``strict``, with its
+    substitute left out. Its calls in the backward pass count; all else stays as the mode has it.
+
+    Parameters
+    ----------
+    op : str
+        In any form: ``index_put``, ``aten.index_put.default``.
+
+    Returns
+    -------
+    torch.utils._python_dispatch.TorchDispatchMode
+        Its ``n_calls`` says how many calls were left loose; 0 proves nothing about them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> with left_loose("index_put") as loose:
+    ...     _ = torch.zeros(2).index_put((torch.tensor([0]),), torch.ones(1), accumulate=True)
+    >>> loose.n_calls
+    1
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from cellrepro.determinism.known_operations import base_name
+
+    wanted = base_name(op)
+
+    class Loose(TorchDispatchMode):
+        # Operations that take functions, such as flex attention, come here too (torch 2.7).
+        supports_higher_order_operators = True
+        n_calls = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            if base_name(str(func)) != wanted:
+                return func(*args, **(kwargs or {}))
+            self.n_calls += 1
+            mode, cudnn = torch.get_deterministic_debug_mode(), torch.backends.cudnn.deterministic
+            try:
+                torch.set_deterministic_debug_mode("default")
+                torch.backends.cudnn.deterministic = False
+                return func(*args, **(kwargs or {}))
+            finally:
+                torch.set_deterministic_debug_mode(mode)
+                torch.backends.cudnn.deterministic = cudnn
+
+    return Loose()
+
+
 # -- one switch ----------------------------------------------------------------------------
 
 

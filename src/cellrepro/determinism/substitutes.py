@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, NotPossibleHere
 
 if TYPE_CHECKING:
@@ -269,6 +270,9 @@ SUBSTITUTES: tuple[Substitute, ...] = (
 
 # -- applying them -------------------------------------------------------------------------
 
+_OURS = ("/cellrepro/determinism/substitutes.py", "/cellrepro/control/substitutes.py")
+"""This file, as ledgers name it; the second in stores written before it moved."""
+
 _in_force: list[tuple[Substitute, ...]] = []
 _ours: dict[int, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 """By identity, what was put in place and the function it stands for."""
@@ -370,13 +374,10 @@ def for_operation(op: str, source: str | None) -> Substitute | None:
     """
     file, function = _file_and_function(source)
     for item in SUBSTITUTES:
-        here = file.endswith((_file(item.module), _file(__name__)))  # ours: one is left loose
+        here = file.endswith((_file(item.module), *_OURS))  # ours: one is left loose
         if here and function == item.attribute and base_name(op) in item.replaces:
             return item
     return None
-
-
-_BEFORE = "cellrepro/control/substitutes.py"  # where this file stood when older ledgers were made
 
 
 def stands_in(source: str | None) -> str | None:
@@ -393,7 +394,7 @@ def stands_in(source: str | None) -> str | None:
     for item in SUBSTITUTES:
         # All present ones stand for one function, so any line of ours belongs to it.
         there = file.endswith(_file(item.module)) and function == item.attribute
-        if there or file.endswith((_file(__name__), _BEFORE)):
+        if there or file.endswith(_OURS):
             return f"{_file(item.module)[1:]} in {item.attribute}"
     return None
 
@@ -408,41 +409,6 @@ def _file_and_function(source: str | None) -> tuple[str, str]:
 
 def _file(module: str) -> str:
     return f"/{module.replace('.', '/')}.py"
-
-
-def base_name(op: str) -> str:
-    """The one name under which an operation is looked up, however it is written.
-
-    Without namespace, overload and device, without the marks of its variants (in place, unsafe,
-    implementation). An operation of another namespace than PyTorch's own keeps that.
-
-    Raises
-    ------
-    BadInput
-        If nothing is left.
-
-    Examples
-    --------
-    >>> spellings = ("aten.index_put.default", "index_put_", "aten::_index_put_impl_")
-    >>> {base_name(op) for op in (*spellings, "_unsafe_index_put", "torch.ops.aten.index_put")}
-    {'index_put'}
-    >>> base_name("upsample_linear1d_backward_out_cuda"), base_name("lab.sum.default")
-    ('upsample_linear1d_backward', 'lab.sum')
-    """
-    text = op.strip() if isinstance(op, str) else ""
-    parts = text.replace("::", ".").removeprefix("torch.ops.").split(".")
-    named = parts[0] == "aten" or "::" in text or len(parts) > 2
-    space = parts.pop(0) if named else "aten"
-    name = parts[0]
-    if space == "aten":
-        name = name.strip("_").removeprefix("unsafe_").removesuffix("_impl")
-        name = re.sub(r"(_out)?_(cpu|cuda|mps)$", "", name)
-    if not name or not space:
-        raise BadInput(
-            f"{op!r} is not the name of an operation; expected one such as "
-            "'aten.index_put.default' or 'index_put_'"
-        )
-    return name if space == "aten" else f"{space}.{name}"
 
 
 def _chosen(without: Collection[str]) -> Iterator[Substitute]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cellrepro.determinism import known_operations, modes, profiles, startup
+from cellrepro.determinism import known_operations, modes, profiles
 from cellrepro.determinism.seeding import check_seed
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.lab import process
@@ -140,7 +140,7 @@ def diagnose(
     ]
     runs: list[dict[str, Any]] = []
     refused: CellreproError | None = None
-    environment = settings.child_environment(startup.startup_variables(seed, mode=mode))
+    environment = settings.child_environment(profiles.startup_variables(seed, mode=mode))
     request = {"profile": settings.model_dump(mode="json"), "mode": mode, "seed": seed}
     with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
         try:
@@ -205,6 +205,17 @@ def _of_versions(versions: dict[str, str]) -> list[Finding]:
                     "what still holds",
                 )
             )
+    listed = known_operations.releases()
+    torch_version = versions.get("torch", "").partition("+")[0]
+    if torch_version and torch_version not in listed:
+        found.append(
+            Finding(
+                "warning",
+                "the lab's list of nondeterministic operations covers PyTorch "
+                f"{', '.join(listed)}, not {torch_version}: what is new in it is not known",
+                "`cellrepro audit DATA` says which operations give other bits here",
+            )
+        )
     return found
 
 
@@ -287,12 +298,12 @@ def _of_profile(profile: profiles.Profile, mode: str) -> list[Finding]:
 
 def _of_this_process(profile: profiles.Profile, mode: str, seed: int) -> list[Finding]:
     """What a training in this very process, outside the lab's own children, would lack."""
-    wanted = profile.started_with(startup.startup_variables(seed, mode=mode))
+    wanted = profile.started_with(profiles.startup_variables(seed, mode=mode))
     replaced = [
         Finding("info", text, "nothing, unless the value was meant")
         for text in profile.replaced(wanted)
     ]
-    now = startup.variables_at_start()
+    now = profiles.variables_at_start()
     missing = {name: value for name, value in sorted(wanted.items()) if now.get(name) != value}
     if not missing:
         return replaced

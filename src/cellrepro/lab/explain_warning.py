@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism import known_operations, profiles, startup
+from cellrepro.determinism import known_operations, profiles
 from cellrepro.determinism import modes as determinism
-from cellrepro.determinism.alerts import alert_in
-from cellrepro.determinism.substitutes import SUBSTITUTES, base_name
+from cellrepro.determinism.known_operations import alert_in, base_name
+from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.lab import process
 from cellrepro.lab.process import Events
@@ -108,7 +108,7 @@ def explain_warning(
             meaning="PyTorch has no deterministic implementation of it on this device.",
             affects=None,
             why=f"it is newer than the lab's list, which is of PyTorch "
-            f"{known_operations.taken_from()['torch']}.",
+            f"{', '.join(known_operations.releases())}.",
             remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
         )
     affects: bool | None = False
@@ -168,7 +168,7 @@ def _looked_at(
             return process.call(
                 "cellrepro.lab.explain_warning",
                 json.dumps(request),
-                environment=profile.child_environment(startup.startup_variables(0, mode=mode)),
+                environment=profile.child_environment(profiles.startup_variables(0, mode=mode)),
                 label="a training step",
                 on_event=lambda event: bar.advance(event["name"]),
             )

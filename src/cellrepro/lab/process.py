@@ -164,7 +164,7 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def check_end(code: int, last: dict[str, Any] | None, tail: str, label: str) -> None:
     """Raise what a child's end means, unless it means that all is well."""
-    from cellrepro.determinism.alerts import alert_in
+    from cellrepro.determinism.known_operations import alert_in
 
     if code == 0 and last is not None and last["event"] == "done":
         return

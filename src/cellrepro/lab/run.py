@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cellrepro.compare.verdicts import Judgement, judge
-from cellrepro.determinism import profiles, startup
+from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.lab import process, worker
@@ -306,7 +306,7 @@ def _started_for(plan: Plan) -> bool:
     if HOLD_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
         return False
     try:
-        startup.require_at_startup({**plan.profile.variables(), **started_with(plan.spec)})
+        profiles.require_at_startup({**plan.profile.variables(), **started_with(plan.spec)})
     except BadInput:
         return False
     return True
@@ -499,7 +499,7 @@ def _work(
 
 def started_with(spec: Spec) -> dict[str, str]:
     """The variables a spec needs beside those of its profile."""
-    return startup.startup_variables(spec.seed, mode=spec.mode)
+    return profiles.startup_variables(spec.seed, mode=spec.mode)
 
 
 def replaced(plan: Plan) -> list[str]:

@@ -115,7 +115,6 @@ def carry_out(request: Request, events: Events) -> Manifest:
     with watch.phase("import"):
         import torch
 
-        from cellrepro.determinism.loose import Loose
         from cellrepro.model.network import import_cellpose
 
         import_cellpose()
@@ -128,7 +127,7 @@ def carry_out(request: Request, events: Events) -> Manifest:
     ):
         surroundings = _surroundings(device, switches)
         not_numbers = {"machine", "distributions"}  # what of them changes bits stands elsewhere
-        loose = None if spec.loose is None else Loose([spec.loose])
+        loose = None if spec.loose is None else modes.left_loose(spec.loose)
         with watch.phase("data"):
             folder = _read_data(request)
         with watch.phase("model"):
@@ -420,7 +419,8 @@ def _write_tiff(path: Path, array: Any) -> None:
 
 def without_substitute(spec: Spec) -> list[str]:
     """The substitutes to leave out: that of the operation left loose, if it has one."""
-    from cellrepro.determinism.substitutes import SUBSTITUTES, base_name
+    from cellrepro.determinism.known_operations import base_name
+    from cellrepro.determinism.substitutes import SUBSTITUTES
 
     loose = None if spec.loose is None else base_name(spec.loose)
     return [op for item in SUBSTITUTES for op in item.replaces if op == loose]
@@ -429,14 +429,12 @@ def without_substitute(spec: Spec) -> list[str]:
 @contextmanager
 def as_asked(spec: Spec) -> Iterator[None]:
     """What a spec asks for beside its profile, in force for one block: for whoever replays it."""
-    from cellrepro.determinism.loose import Loose
-
     profile = Profile(**spec.profile_settings)
     with (
         modes.mode_in_force(
             spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.device
         ),
-        nullcontext() if spec.loose is None else Loose([spec.loose]),
+        nullcontext() if spec.loose is None else modes.left_loose(spec.loose),
     ):
         yield
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from cellrepro.determinism.alerts import alert_in
+from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput

@@ -13,7 +13,7 @@ from cellrepro.compare.object_changes import ObjectChange, ObjectKind
 from cellrepro.compare.seed_spread import Spread
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.determinism import modes, profiles
-from cellrepro.determinism.alerts import alert_in
+from cellrepro.determinism.known_operations import alert_in
 from cellrepro.errors import NotPossibleHere
 from cellrepro.store import platform
 from cellrepro.store.digests import value_digest

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from cellrepro.determinism import known_operations, substitutes
-from cellrepro.determinism.alerts import alert_in
+from cellrepro.determinism.known_operations import alert_in
 from cellrepro.errors import BadInput
 from cellrepro.store.bits import Bits, difference, same_bits
 from cellrepro.store.manifest import Place
@@ -409,11 +409,7 @@ def _suspected(place: Place, outputs: list[Bits]) -> bool:
         return True
     tensors = (bits.value for bits in outputs if isinstance(bits.value, torch.Tensor))
     device = next((tensor.device.type for tensor in tensors), "cpu")
-    known = (
-        known_operations.for_operation(place.op, device)
-        if device in known_operations.DEVICES
-        else None
-    )
+    known = known_operations.for_operation(place.op, device)
     # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
     return known is not None and (known.kind == "error" or device == "cpu")
 
@@ -459,9 +455,7 @@ def _all_same(expected: list[Bits], replayed: list[Any]) -> bool:
 
 def _audited(spot: _Spot) -> NondeterministicOperation:
     place = spot.place
-    known = None
-    if spot.device in known_operations.DEVICES:
-        known = known_operations.for_operation(place.op, spot.device)
+    known = known_operations.for_operation(place.op, spot.device)
     substitute = substitutes.for_operation(place.op, place.source)
     return NondeterministicOperation(
         op=place.op,

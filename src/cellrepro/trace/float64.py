@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from cellrepro.determinism.known_operations import base_name
 from cellrepro.store.manifest import Place
 from cellrepro.trace.observer import Call, Observer, saying_at_once
 from cellrepro.trace.reexecution import AS_IT_IS, Plan, leaves_of, only_warns, quiet
@@ -44,15 +45,15 @@ _CLASSES = {
         index_select masked_fill masked_select max max_pool2d_with_indices maximum min minimum neg
         new_full new_ones new_zeros ones ones_like pixel_shuffle pixel_unshuffle relu repeat roll
         round scalar_tensor scatter select_backward sign slice_backward sort stack
-        threshold_backward to_copy topk tril triu trunc unsafe_view where zero zeros zeros_like""",
+        threshold_backward to_copy topk tril triu trunc view where zero zeros zeros_like""",
     # A few roundings for each element.
     "elementwise": """add addcdiv addcmul arange div leaky_relu lerp linspace mul reciprocal rsub
         sqrt square sub true_divide""",
     # Sums of products, in any order.
     "reduction": """addbmm addmm addmv addr baddbmm bmm col2im convolution convolution_backward
-        cudnn_convolution cumsum dot embedding_dense_backward index_add index_put index_put_impl
+        cudnn_convolution cumsum dot embedding_dense_backward index_add index_put
         linalg_vector_norm linear mean miopen_convolution mkldnn_convolution mm mv nansum norm
-        scatter_add sum trace unfold_backward unsafe_index_put vdot""",
+        scatter_add sum trace unfold_backward vdot""",
 }
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
 
@@ -316,10 +317,8 @@ class ReferenceLog(Observer):
 
 
 def _base(op: str) -> str:
-    """``aten._foreach_add_.List`` without namespace, overload, list and place."""
-    parts = op.split(".")
-    name = parts[1] if len(parts) > 1 else op
-    return name.removeprefix("_foreach_").strip("_")
+    """An operation's one name; of a list of tensors as of one."""
+    return base_name(op).removeprefix("foreach_")
 
 
 def _draws_nothing(call: Call) -> bool:

@@ -367,7 +367,7 @@ _DISPATCH = inspect.unwrap(Observer.__torch_dispatch__).__code__
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _RECORD = str(Path(__file__).parent) + os.sep
 _PLUMBING = {
-    str(Path(__file__).parent.with_name("determinism") / "loose.py"),
+    str(Path(__file__).parent.with_name("determinism") / "modes.py"),
     str(Path(functools.__file__)),
     str(Path(contextlib.__file__)),
 }

@@ -19,6 +19,7 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from cellrepro.determinism.known_operations import base_name
 from cellrepro.store.bits import in_one_stretch
 from cellrepro.store.digests import tensor_digest
 from cellrepro.store.manifest import Place
@@ -394,8 +395,7 @@ def _hands_out(func: Any, plan: Plan) -> bool:
     """Whether an operation gives memory that nobody has written."""
     if not plan.fresh:
         return False
-    name = func._schema.name.partition("::")[2].strip("_")
-    return name.startswith(("empty", "new_empty"))
+    return base_name(str(func)).startswith(("empty", "new_empty"))
 
 
 def _storage(value: Any) -> Any:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism import known_operations, substitutes
-from cellrepro.determinism.alerts import alert_in
+from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.errors import BadInput
 from cellrepro.store.manifest import WarningRecord

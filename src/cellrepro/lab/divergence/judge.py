@@ -159,11 +159,11 @@ class Look:
             arrival=(_arrived(seen),),
         )
         if flipped is None:
-            why = self._no_fault(seen)
+            why = self._no_fault()
             return named, "unexplained" if why else "fault", replace(evidence, elimination=why)
         return replace(named, **_sizes(flipped)), _judged_by_audit(flipped), evidence
 
-    def _no_fault(self, seen: Replay) -> str | None:
+    def _no_fault(self) -> str | None:
         """Why a difference that did not come again may be something else than a fault."""
         spec = self._sides[0][0].spec
         elsewhere = {repeat.machine for _, repeat in self._sides}
@@ -178,7 +178,6 @@ class Look:
             device=settings["device"],
             threads=settings.get("threads"),
             loose=spec.loose,
-            operations=[row.op for row in seen.rows],
         )
 
     # -- one process, the same step again and again
@@ -225,7 +224,7 @@ class Look:
             evidence = replace(evidence, flips=first["flips"], n_asked=first["replays"])
             return named, _judged_by_audit(first), evidence
         # Where a race is possible, that none was seen is no proof that there was none.
-        why = self._no_fault(seen)
+        why = self._no_fault()
         settled = evidence.ends_as in ("a", "b") and why is None
         return place, "fault" if settled else "unexplained", replace(evidence, elimination=why)
 
