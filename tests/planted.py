@@ -7,13 +7,12 @@ What is changed is changed inside the run, in the images, or in the files afterw
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,9 +25,10 @@ from cellrepro.determinism.seeding import generators_kept
 from cellrepro.images.synthetic import write_folder
 from cellrepro.lab.divergence.find import diverge
 from cellrepro.lab.divergence.result import Divergence
-from cellrepro.lab.process import Events
+from cellrepro.lab.keeping import Keeping
+from cellrepro.lab.process import Child
 from cellrepro.lab.run import plan_training
-from cellrepro.lab.worker import Request, carry_out
+from cellrepro.lab.worker import carry_out
 from cellrepro.model.training import Loop
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.observer import Call
@@ -82,10 +82,13 @@ class Bench:
             folder = area / "repeat"
             folder.mkdir()
             index = len(done.repeats) if done else 0
-            request = Request(plan.spec, index, folder, plan.data.resolve(), plan.model)
-            if keeping is not None:
-                request = replace(request, keeping=keeping)
-            carry_out(request, Events(io.StringIO()))
+            carry_out(
+                Child(plan.request.setup, lambda event: None),
+                plan.request,
+                repeat=index,
+                staged=folder,
+                keeping=keeping or Keeping(),
+            )
             return self.store.commit(folder, plan.spec)
 
     def clean(self, **asked: Any) -> Repeat:

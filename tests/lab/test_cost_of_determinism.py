@@ -100,7 +100,8 @@ def test_only_cuda_has_a_price_of_precision():
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
 def test_wrong_input_is_refused_before_anything_starts(changes, message, monkeypatch):
-    monkeypatch.setattr("cellrepro.lab.process.call", lambda *a, **k: pytest.fail("started"))
+    started = "cellrepro.lab.cost_of_determinism.call"
+    monkeypatch.setattr(started, lambda *a, **k: pytest.fail("started"))
     with pytest.raises(BadInput, match=message):
         measure_cost(quiet=True, **changes)
 

@@ -261,13 +261,12 @@ def test_growth_makes_masks_as_each_run_does(copied, small_store, small_data, mo
         made.update({side: np.load(scratch / f"{side}-{epoch}-0.npy") for side in "ab"})
         return {}
 
-    def call(*given, environment, **others):
-        seen.append(environment["OMP_NUM_THREADS"])
-        return real(*given, environment=environment, **others)
+    def call(work, setup, **others):
+        seen.append(setup.environment()["OMP_NUM_THREADS"])
+        return child.call(work, setup, **others)
 
-    real = child.call
     monkeypatch.setattr(growing, "_compared", compared)
-    monkeypatch.setattr(child, "call", call)
+    monkeypatch.setattr(growing, "call", call)
     (moment, *_) = reversed(growth(*keys, n_masks=2, store=copied / "a", quiet=True))
     assert moment.epoch == SMALL["epochs"]
     assert seen == ["2", "1"]

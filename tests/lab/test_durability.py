@@ -114,7 +114,7 @@ def wait_for_worker(process, *, timeout=60):
     while time.monotonic() < until:
         for child in psutil.Process(process.pid).children(recursive=True):
             try:
-                if "cellrepro.lab.worker" in child.cmdline():
+                if "cellrepro.lab.worker:carry_out" in child.cmdline():
                     return child
             except psutil.Error:
                 continue

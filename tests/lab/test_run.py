@@ -1,7 +1,5 @@
 """One spec carried out in processes of its own, refused before, or ended in between."""
 
-import io
-import json
 import os
 import re
 import shutil
@@ -11,6 +9,7 @@ import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -18,14 +17,13 @@ import torch
 
 import cellrepro
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.determinism.profiles import load
+from cellrepro.determinism.profiles import Profile, load
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.lab import notebook_process, run, worker
 from cellrepro.lab import process as child
+from cellrepro.lab import run
+from cellrepro.lab.keeping import Keeping
 from cellrepro.lab.machine import machine_here
-from cellrepro.lab.process import Events
 from cellrepro.lab.run import carry_out, plan_segmentation, plan_training
-from cellrepro.lab.worker import Request
 from cellrepro.model.network import find_model
 from cellrepro.store.store import Store
 from cellrepro.trace.torch_warnings import WarningLog
@@ -263,7 +261,8 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
 
         def note(self, _):
             children = psutil.Process().children(recursive=True)
-            workers.extend(child for child in children if "cellrepro.lab.worker" in child.cmdline())
+            work = "cellrepro.lab.worker:carry_out"
+            workers.extend(child for child in children if work in child.cmdline())
             raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "progress", lambda *_, **__: Bar())
@@ -349,55 +348,24 @@ def test_a_good_end_says_nothing():
     child.check_end(0, {"event": "done", "answer": None}, "", "train repeat 1/2")
 
 
-@pytest.mark.parametrize(
-    ("end", "error"), [("1", child.RunFailed), ("0", child.RunFailed), ("9", NotPossibleHere)]
-)
-def test_an_answer_that_was_cut_off_is_told(end, error, tmp_path):
-    """A child that is killed, or out of disk, in the middle of its last line."""
-    (tmp_path / "cutting.py").write_text(
-        "import os, sys\n"
-        'print(\'{"event": "phase", "name": "one"}\', flush=True)\n'
-        'os.write(1, b\'{"event": "done", "answer": {"a\')\n'
-        f"os.kill(os.getpid(), 9) if {end} == 9 else os._exit({end})\n"
-    )
-    events = []
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    with pytest.raises(error) as told:
-        child.call("cutting", "", environment=environment, label="it", on_event=events.append)
-    assert [event["name"] for event in events] == ["one"]
-    if error is child.RunFailed:
-        assert "its answer was cut off after 31 characters" in str(told.value)
-
-
-def test_a_notebooks_reason_that_was_cut_off_is_told():
-    said = notebook_process.execute_in_child(
-        notebook_process.Job("a", "b", {}),
-        dict(os.environ),
-        start=lambda _, **options: subprocess.Popen(
-            ["sh", "-c", "printf '{\"rea'; exit 1"], **options
-        ),
-    )
-    assert said.startswith("the notebook's process ended with code 1; its answer was cut off after")
-
-
 def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, capfd, wholeness):
     """It is stored, and manifest, verdict and user are told what did not hold to its end."""
     (tmp_path / "moving.py").write_text(
-        "import sys, torch\n"
-        "from cellrepro.lab import process as child, worker\n"
+        "import torch\n"
+        "from cellrepro.lab import worker\n"
         "segment = worker._segment\n"
         "def moving(*given):\n"
         "    torch.backends.cudnn.benchmark = True\n"
         "    return segment(*given)\n"
         "worker._segment = moving\n"
-        "sys.exit(child.serve(worker._work))\n"
+        "carry_out = worker.carry_out\n"
     )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     call = child.call
 
-    def another(module, *given, environment, **options):
-        there = {**environment, "PYTHONPATH": str(tmp_path)}
-        module = "moving" if module == "cellrepro.lab.worker" else module
-        return call(module, *given, environment=there, **options)
+    def another(work, *given, **options):
+        work = work.replace("cellrepro.lab.worker", "moving")
+        return call(work, *given, **options)
 
     monkeypatch.setattr(child, "call", another)
     outcome = run.segment(small_data, repeats=1, store=tmp_path / "outputs")
@@ -412,41 +380,45 @@ def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, cap
 
 
 @pytest.fixture
-def request_of(tmp_path, small_data):
-    def make(data=small_data, **parameters):
-        plan = plan_training(data, **parameters)
-        return Request(plan.spec, 1, tmp_path / "repeat", Path(data), plan.model)
+def carried_out(tmp_path):
+    """Carry out a plan in this process, up to where it refuses."""
 
-    return make
+    def carry_out(plan):
+        (tmp_path / "staged").mkdir(exist_ok=True)
+        given = {"repeat": 0, "staged": tmp_path / "staged", "keeping": Keeping()}
+        with patch.object(Profile, "enter", return_value=torch.device("cpu")):
+            child.call(
+                "cellrepro.lab.worker:carry_out",
+                plan.request.setup,
+                label="it",
+                here=True,
+                request=plan.request,
+                **given,
+            )
+
+    return carry_out
 
 
-def test_a_request_survives_json(request_of, small_store):
-    for model in ("tiny", "cpsam", str(small_store.weights)):
-        request = request_of(model=model)
-        assert Request.from_json(request.to_json()) == request
-        json.loads(request.to_json())
-
-
-def test_data_that_changed_since_the_plan_are_refused(request_of, small_data, tmp_path):
+def test_data_that_changed_since_the_plan_are_refused(carried_out, small_data, tmp_path):
     data = tmp_path / "nuclei"
     shutil.copytree(small_data, data)
-    request = request_of(data)
-    worker._read_data(request)
+    plan = plan_training(data)
     next((data / "test").glob("*_masks.tif")).unlink()
     next((data / "test").glob("*.tif")).unlink()
     with pytest.raises(BadInput, match=r"the images in .* changed while the run was starting"):
-        worker._read_data(request)
+        carried_out(plan)
 
 
-def test_weights_that_changed_since_the_plan_are_refused(request_of, small_store, tmp_path):
+def test_weights_that_changed_since_the_plan_are_refused(
+    carried_out, small_data, small_store, tmp_path
+):
     path = tmp_path / "w.safetensors"
     shutil.copy(small_store.weights, path)
-    request = request_of(model=str(path))
+    plan = plan_training(small_data, model=str(path))
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
-    (tmp_path / "repeat").mkdir()
     with pytest.raises(BadInput, match=r"w.safetensors changed while the run was starting"):
-        worker._build(request, load("cpu"), None)
+        carried_out(plan)
 
 
 def test_warnings_are_counted_by_kind_place_and_phase():
@@ -464,15 +436,6 @@ def test_warnings_are_counted_by_kind_place_and_phase():
         ("train", "FutureWarning", 1),
     ]
     assert records[0].file == __file__
-
-
-def test_events_are_one_json_object_a_line():
-    stream = io.StringIO()
-    events = Events(stream)
-    events.tell("phase", name="train")
-    events.tell("image", name="line\nbreak", n_objects=3)
-    lines = stream.getvalue().splitlines()
-    assert [json.loads(line)["event"] for line in lines] == ["phase", "image"]
 
 
 def test_a_worker_ends_with_its_caller(tmp_path):

@@ -849,12 +849,6 @@ def test_lost_rows_of_the_ledger_are_missed(tmp_path):
         kept_training(tmp_path, name="second", level="steps", resume=True)
 
 
-@pytest.mark.parametrize("steps", [None, (), (0, 5)], ids=["all", "none", "two"])
-def test_what_to_keep_travels_as_json(steps):
-    keeping = Keeping(unfinished="/there", resume=True, checkpoint_every=2, operation_steps=steps)
-    assert Keeping.from_plain(json.loads(json.dumps(asdict(keeping)))) == keeping
-
-
 # -- the unfinished in the store -----------------------------------------------------------
 
 

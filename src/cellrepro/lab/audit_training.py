@@ -6,8 +6,6 @@ warn of it, is there a substitute, and what does it do to the cells.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,10 +13,9 @@ from typing import Any, Literal
 
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.lab import process
 from cellrepro.lab.effects import effect
-from cellrepro.lab.process import Events
-from cellrepro.lab.run import Plan, plan_training, started_with
+from cellrepro.lab.process import Child, call
+from cellrepro.lab.run import Plan, plan_training
 from cellrepro.lab.worker import Request
 from cellrepro.progress import progress
 from cellrepro.store.spec import Spec
@@ -228,46 +225,39 @@ def with_effects(
 
 
 def _audited(plan: Plan, options: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    device = plan.profile.device
-    request = Request(plan.spec, 0, Path(), plan.data.resolve(), plan.model, device=device)
     with progress((options["steps"] or 3) + 3, "audit", quiet=quiet) as bar:
-        return process.call(
-            "cellrepro.lab.audit_training",
-            json.dumps({"request": request.to_json(), **options}),
-            environment=plan.profile.child_environment(started_with(plan.spec)),
+        return call(
+            "cellrepro.lab.audit_training:audited",
+            plan.request.setup,
             label="audit",
             on_event=lambda event: bar.advance(event["name"]),
+            request=plan.request,
+            options=options,
         )
 
 
 # -- inside the child ----------------------------------------------------------------------
 
 
-def _work(text: str, events: Events) -> dict[str, Any]:
+def audited(child: Child, *, request: Request, options: dict[str, Any]) -> dict[str, Any]:
     """Prepare a training as a worker does, and audit its first steps."""
     import time
 
-    options = json.loads(text)
-    request = Request.from_json(options["request"])
     spec = request.spec
-    profile = request.profile
-    events.tell("phase", name="import")
-    from cellrepro.determinism import modes, seeding
+    from cellrepro.determinism import seeding
     from cellrepro.images.folder import read_folder
-    from cellrepro.model.network import build, import_cellpose
+    from cellrepro.model.network import build
     from cellrepro.model.training import Loop
     from cellrepro.trace.flips import REPLAYS, STEPS, SUSPECTS, audit
     from cellrepro.trace.torch_warnings import determinism_warnings
 
     for name, default in (("steps", STEPS), ("replays", REPLAYS), ("suspects", SUSPECTS)):
         options[name] = default if options[name] is None else options[name]
-    import_cellpose()
-    device = profile.enter()
     folder = read_folder(request.data)
-    with modes.mode_in_force(spec.mode, tf32=profile.tf32, device=profile.kind):
+    with child.prepared() as device:
         network = build(request.model, seed=spec.seed, device=device, dtype="float32")
         seeding.seed_everything(spec.seed)
-        events.tell("phase", name="images and flows")
+        child.phase("images and flows")
         loop = Loop(
             network,
             folder.train,
@@ -290,7 +280,7 @@ def _work(text: str, events: Events) -> dict[str, Any]:
         def step() -> None:
             loop.step()
             rates.append(loop.optimizer.param_groups[0]["lr"])
-            events.tell("phase", name=f"step {loop.training.n_steps} audited")
+            child.phase(f"step {loop.training.n_steps} audited")
 
         started = time.perf_counter()
         found = audit(
@@ -304,7 +294,7 @@ def _work(text: str, events: Events) -> dict[str, Any]:
         audited = (time.perf_counter() - started) / options["steps"]
         both = zip(before, network.parameters(), strict=True)
         n_moved = sum(int((old != new).sum()) for old, new in both)
-    events.tell("phase", name="what PyTorch warns of")
+    child.phase("what PyTorch warns of")
     warned = determinism_warnings(loop.step, model=network)
     return {
         "ops": [asdict(op) for op in found.ops],
@@ -334,7 +324,3 @@ def _updates(rates: list[float], n_moved: int) -> str:
     if n_moved == 0:
         return "; vacuous for the updates, which changed no weight"
     return f"; learning rates {min(rates):.2g} to {max(rates):.2g}, {n_moved} weights moved"
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_work))

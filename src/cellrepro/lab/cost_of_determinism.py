@@ -5,17 +5,14 @@ Answers the second half of the fifth question: how do I pin it, and what does th
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput
-from cellrepro.lab import process
-from cellrepro.lab.process import Events
+from cellrepro.lab.process import Child, Setup, call
 
 _MOST_IMAGES = 4  # flows take longer than the steps that are timed
 
@@ -190,7 +187,7 @@ def measure_cost(
     NotPossibleHere
         If this machine lacks the device or the memory.
     """
-    from cellrepro.determinism import modes, profiles
+    from cellrepro.determinism import profiles
     from cellrepro.determinism.seeding import check_seed
     from cellrepro.model.network import ENCODERS
     from cellrepro.model.step_timing import check_variants
@@ -210,7 +207,6 @@ def measure_cost(
     request = {
         "data": None if data is None else str(Path(data).resolve()),
         "encoder": encoder,
-        "profile": settings.model_dump(),
         "steps": steps,
         "rounds": rounds,
         "variants": list(chosen),
@@ -218,12 +214,12 @@ def measure_cost(
         "seed": seed,
     }
     with progress(rounds + 2, f"cost, {encoder}", quiet=quiet) as bar:
-        answer = process.call(
-            "cellrepro.lab.cost_of_determinism",
-            json.dumps(request),
-            environment=settings.child_environment(modes.environment("strict")),
+        answer = call(
+            "cellrepro.lab.cost_of_determinism:timed",
+            Setup(settings, "strict", seed),
             label="cost",
             on_event=lambda event: bar.advance(event["name"]),
+            request=request,
         )
     rows = tuple(CostRow(**row) for row in answer.pop("rows"))
     return Cost(**{**answer, "rows": rows, "notes": tuple(answer["notes"])})
@@ -245,19 +241,16 @@ def default_variants(device: str) -> tuple[str, ...]:
 # -- inside the child ----------------------------------------------------------------------
 
 
-def _work(text: str, events: Events) -> dict[str, Any]:
+def timed(child: Child, *, request: dict[str, Any]) -> dict[str, Any]:
     """Build the network and time every round."""
-    request = json.loads(text)
-    events.tell("phase", name="import")
+    child.phase("import")
     import torch
 
-    from cellrepro.determinism import profiles
-    from cellrepro.model.network import import_cellpose, seeded_network
+    from cellrepro.model.network import seeded_network
     from cellrepro.model.step_timing import SideBySide
 
-    import_cellpose()
-    device = profiles.Profile(**request["profile"]).enter()
-    events.tell("phase", name="network, images and flows")
+    device = child.setup.enter()
+    child.phase("network, images and flows")
     network = seeded_network(request["encoder"], seed=request["seed"], device=device)
     bench = SideBySide(
         network,
@@ -270,7 +263,7 @@ def _work(text: str, events: Events) -> dict[str, Any]:
     rounds = []
     for index in range(request["rounds"]):
         rounds.append(bench.round())
-        events.tell("phase", name=f"round {index + 1} of {request['rounds']}")
+        child.phase(f"round {index + 1} of {request['rounds']}")
     return {
         "encoder": request["encoder"],
         "n_parameters": sum(parameter.numel() for parameter in network.parameters()),
@@ -299,7 +292,3 @@ def _images(data: str | None) -> Sequence[Any]:
         LabelledImage(f"synth_{seed}", made.image, made.masks.astype(np.int32), Path(), None)
         for seed, made in enumerate(drawn)
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_work))

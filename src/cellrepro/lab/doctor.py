@@ -7,9 +7,7 @@ the same bits.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +16,7 @@ from typing import Any, Literal
 from cellrepro.determinism import known_operations, modes, profiles
 from cellrepro.determinism.seeding import check_seed
 from cellrepro.errors import CellreproError, NotPossibleHere
-from cellrepro.lab import process
-from cellrepro.lab.process import Events
+from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import platform as host
 
@@ -140,16 +137,13 @@ def diagnose(
     ]
     runs: list[dict[str, Any]] = []
     refused: CellreproError | None = None
-    environment = settings.child_environment(profiles.startup_variables(seed, mode=mode))
-    request = {"profile": settings.model_dump(mode="json"), "mode": mode, "seed": seed}
     with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
         try:
             for which in ("first run", "second run"):
                 runs.append(
-                    process.call(
-                        "cellrepro.lab.doctor",
-                        json.dumps({**request, "label": which}),
-                        environment=environment,
+                    call(
+                        "cellrepro.lab.doctor:few_steps",
+                        Setup(settings, mode, seed),
                         label=which,
                         on_event=lambda event: bar.advance(event["name"]),
                     )
@@ -394,12 +388,8 @@ def _of_double_run(
 # -- inside the child ----------------------------------------------------------------------
 
 
-def _work(text: str, events: Events) -> dict[str, Any]:
+def few_steps(child: Child) -> dict[str, Any]:
     """A few training steps of `tiny` on synthetic images, and what this process is."""
-    request = json.loads(text)
-    profile = profiles.Profile(**request["profile"])
-    label = request["label"]
-    events.tell("phase", name=f"{label}, import")
     import torch
 
     tf32_before = torch.backends.cuda.matmul.allow_tf32
@@ -411,28 +401,29 @@ def _work(text: str, events: Events) -> dict[str, Any]:
     from cellrepro.store.platform import numeric_class
     from cellrepro.trace.torch_warnings import WarningLog, about_determinism
 
+    child.phase("import")
     import_cellpose()
     tf32_after = torch.backends.cuda.matmul.allow_tf32
-    device = profile.enter()
     log = WarningLog()
     with (
         tempfile.TemporaryDirectory() as scratch,
         log.listening(),
-        modes.mode_in_force(request["mode"], tf32=profile.tf32, device=profile.device) as switches,
+        child.setup.prepared() as device,
     ):
+        switches = modes.switches()
         write_folder(Path(scratch, "images"), n_train=2, n_test=0)
         images = read_folder(Path(scratch, "images")).train
         source = ModelSource(TINY, TINY)
-        network = build(source, seed=request["seed"], device=device, dtype="float32")
+        network = build(source, seed=child.setup.seed, device=device, dtype="float32")
         before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-        seed_everything(request["seed"])
-        events.tell("phase", name=f"{label}, flows")
+        seed_everything(child.setup.seed)
+        child.phase("flows")
         loop = Loop(
             network, images, (), n_epochs=2, learning_rate=1e-3, images_per_epoch=_STEPS // 2
         )
         while not loop.finished:
             loop.step()
-            events.tell("phase", name=f"{label}, step {loop.training.n_steps}")
+            child.phase(f"step {loop.training.n_steps}")
         weights = save_weights(network, Path(scratch, "weights"), architecture=TINY)
         trained = [name for name in before if name != "diam_labels"]
         n_changed = sum(int((network.state_dict()[n] != before[n]).sum()) for n in trained)
@@ -446,7 +437,3 @@ def _work(text: str, events: Events) -> dict[str, Any]:
         "warned": sorted({warning.alert for warning in about_determinism(log.records())}),
         "pid": os.getpid(),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_work))

@@ -6,10 +6,8 @@ known from a list.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,7 @@ from cellrepro.determinism import modes as determinism
 from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.lab import process
-from cellrepro.lab.process import Events
+from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 
 
@@ -159,18 +156,13 @@ def _looked_at(
     """The operations of a training step in mode fast and in another, from a child."""
 
     def look(profile: profiles.Profile) -> dict[str, Any]:
-        request = {
-            "profile": profile.model_dump(mode="json"),
-            "mode": mode,
-            "model": {**asdict(source), "path": source.path and str(source.path)},
-        }
         with progress(3, "a training step", quiet=quiet) as bar:
-            return process.call(
-                "cellrepro.lab.explain_warning",
-                json.dumps(request),
-                environment=profile.child_environment(profiles.startup_variables(0, mode=mode)),
+            return call(
+                "cellrepro.lab.explain_warning:places",
+                Setup(profile, mode),
                 label="a training step",
                 on_event=lambda event: bar.advance(event["name"]),
+                source=source,
             )
 
     try:
@@ -187,21 +179,17 @@ def _looked_at(
 # -- inside the child ----------------------------------------------------------------------
 
 
-def _work(text: str, events: Events) -> dict[str, Any]:
+def places(child: Child, *, source: Any) -> dict[str, Any]:
     """Where each operation of a training step is called from, in two modes."""
-    request = json.loads(text)
-    profile = profiles.Profile(**request["profile"])
-    events.tell("phase", name="import")
+    child.phase("import")
     from cellrepro.images.folder import read_folder
     from cellrepro.images.synthetic import write_folder
-    from cellrepro.model.network import ModelSource, build, import_cellpose
+    from cellrepro.model.network import build
     from cellrepro.model.training import Loop
     from cellrepro.trace.observer import Call, Observer
 
-    import_cellpose()
-    device = profile.enter()
-    path = request["model"]["path"]
-    source = ModelSource(**{**request["model"], "path": path and Path(path)})
+    profile = child.setup.profile
+    device = child.setup.enter()
 
     class Places(Observer):
         found: dict[str, list[str]]
@@ -216,7 +204,7 @@ def _work(text: str, events: Events) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         write_folder(Path(scratch, "images"), n_train=1, n_test=0)
         images = read_folder(Path(scratch, "images")).train
-    modes = {"fast": "fast", "own": request["mode"]}
+    modes = {"fast": "fast", "own": child.setup.mode}
     for name, mode in modes.items():
         with determinism.mode_in_force(mode, tf32=profile.tf32, device=profile.kind):
             network = build(source, seed=0, device=device, dtype="float32")
@@ -229,9 +217,5 @@ def _work(text: str, events: Events) -> dict[str, Any]:
                 answer["stopped"] = alert_in(str(error))
                 if answer["stopped"] is None:
                     raise
-        events.tell("phase", name=f"mode {mode}")
+        child.phase(f"mode {mode}")
     return answer
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_work))

@@ -6,8 +6,6 @@ and the masks that each would have given had training ended there.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +16,11 @@ import numpy as np
 
 from cellrepro.compare.metrics import average_precision, compare_masks
 from cellrepro.compare.weight_distances import Sums, all_ulps, differences, sums_of, ulps_of
-from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
-from cellrepro.lab import process
 from cellrepro.lab.keeping import CHECKPOINTS
-from cellrepro.lab.process import Events
-from cellrepro.lab.run import started_with
+from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import checkpoints
-from cellrepro.store.spec import Spec
 from cellrepro.store.store import Repeat, Run, Store
 
 
@@ -215,24 +209,18 @@ def _masks(
     images = [str(store.kept(digest, f"{name}.tif").resolve()) for name in names]
     with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
         for letter, (run, repeat), found in zip("ab", sides, held, strict=True):
-            order = {
-                "spec": run.spec.model_dump(mode="json"),
-                "images": images,
-                "architecture": repeat.manifest.model.architecture,
-                "weights": {
-                    f"{letter}-{epoch}": str((found[epoch].folder / checkpoints.STATE).resolve())
-                    for epoch in epochs
-                },
-                "scratch": str(scratch.resolve()),
-            }
-            process.call(
-                "cellrepro.lab.growth",
-                json.dumps(order),
-                environment=profiles.Profile(**run.spec.profile_settings).child_environment(
-                    started_with(run.spec)
-                ),
+            call(
+                "cellrepro.lab.growth:segmented",
+                Setup.of(run.spec),
                 label=f"masks of the checkpoints of {repeat.name}",
                 on_event=lambda event: bar.advance(event["name"]),
+                images=images,
+                architecture=repeat.manifest.model.architecture,
+                weights={
+                    f"{letter}-{epoch}": (found[epoch].folder / checkpoints.STATE).resolve()
+                    for epoch in epochs
+                },
+                scratch=scratch.resolve(),
             )
     truths = [store.truth(digest, name) for name in names]
     return {epoch: _compared(scratch, epoch, truths) for epoch in epochs}
@@ -274,29 +262,31 @@ def _scores(
 # -- inside the child ----------------------------------------------------------------------
 
 
-def _work(text: str, events: Events) -> None:
+def segmented(
+    child: Child,
+    *,
+    images: list[str],
+    architecture: str,
+    weights: dict[str, Path],
+    scratch: Path,
+) -> None:
+    """Segment the images with each of some weights, and leave the masks in ``scratch``."""
     import tifffile
     import torch
     from safetensors import safe_open
 
     from cellrepro.images.folder import LabelledImage
-    from cellrepro.lab.worker import as_asked
     from cellrepro.model.inference import segment
-    from cellrepro.model.network import TINY, import_cellpose, seeded_network
+    from cellrepro.model.network import TINY, seeded_network
 
-    order = json.loads(text)
-    spec = Spec(**order["spec"])
-    profile = profiles.Profile(**spec.profile_settings)
-    import_cellpose()
-    device = profile.enter()
-    images = tuple(
+    read = tuple(
         LabelledImage(Path(path).stem, tifffile.imread(path), None, Path(path), None)
-        for path in order["images"]
+        for path in images
     )
-    with as_asked(spec):
-        encoder = TINY if order["architecture"] == TINY else "vit-l"
+    with child.setup.prepared() as device, child.setup.loosened():
+        encoder = TINY if architecture == TINY else "vit-l"
         network = seeded_network(encoder, seed=0, device=device)
-        for name, path in order["weights"].items():
+        for name, path in weights.items():
             network.dtype = torch.float32  # in which it was trained
             with safe_open(path, "pt") as file:
                 network.load_state_dict(
@@ -305,11 +295,7 @@ def _work(text: str, events: Events) -> None:
                         for key in _network_names(file)
                     }
                 )
-            network.dtype = getattr(torch, profile.dtype)
-            for index, result in enumerate(segment(network, images)):
-                np.save(Path(order["scratch"], f"{name}-{index}.npy"), result.masks)
-            events.tell("phase", name=name)
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_work))
+            network.dtype = getattr(torch, child.setup.profile.dtype)
+            for index, result in enumerate(segment(network, read)):
+                np.save(scratch / f"{name}-{index}.npy", result.masks)
+            child.phase(name)

@@ -51,12 +51,6 @@ class Keeping:
     operation_steps: tuple[int, ...] | None = None
     certify: bool = False
 
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Keeping:
-        """Read what ``dataclasses.asdict`` gave, also after a round trip through JSON."""
-        steps = plain["operation_steps"]
-        return cls(**{**plain, "operation_steps": None if steps is None else tuple(steps)})
-
 
 class Keeper:
     """Keeps what a training leaves as it goes.

@@ -1,4 +1,4 @@
-"""This machine, as it computes under a profile: ``python -m cellrepro.lab.machine PROFILE.json``.
+"""This machine, as it computes under a profile.
 
 What a process computes shows in it alone, so another one with the profile's environment looks.
 """
@@ -6,13 +6,11 @@ What a process computes shows in it alone, so another one with the profile's env
 from __future__ import annotations
 
 import functools
-import json
 import os
-import sys
-from typing import Any
 
 from cellrepro.determinism.profiles import Profile
 from cellrepro.lab import process
+from cellrepro.lab.process import Child, Setup
 from cellrepro.store import platform
 from cellrepro.store.manifest import MachineRecord
 
@@ -41,36 +39,24 @@ def machine_here(profile: Profile) -> MachineRecord:
     BadInput
         If ``CELLREPRO_MACHINE`` is no name.
     """
-    named = os.environ.get(platform.MACHINE_VARIABLE)
-    inside = HOLD_VARIABLE in os.environ
-    return _seen(profile.model_dump_json(exclude={"description"}), named, inside)
+    # the name is part of what is remembered
+    settings = profile.model_dump_json(exclude={"description"})
+    return _seen(settings, os.environ.get(platform.MACHINE_VARIABLE), HOLD_VARIABLE in os.environ)
 
 
 @functools.cache
-def _seen(profile: str, named: str | None, inside: bool) -> MachineRecord:
-    if inside:
-        return MachineRecord(**_look(profile))
-    settings = Profile.model_validate_json(profile)
-    return MachineRecord(
-        **process.call(
-            "cellrepro.lab.machine",
-            profile,
-            environment=settings.child_environment(),
-            label=f"looking at this machine under profile {settings.name!r}",
-        )
-    )
+def _seen(settings: str, named: str | None, inside: bool) -> MachineRecord:
+    profile = Profile.model_validate_json(settings)
+    label = f"looking at this machine under profile {profile.name!r}"
+    return process.call("cellrepro.lab.machine:look", Setup(profile), label=label, here=inside)
 
 
-def _look(profile: str, events: process.Events | None = None) -> dict[str, Any]:
+def look(child: Child) -> MachineRecord:
+    """What this process computes with."""
     from cellrepro.determinism.modes import mode_in_force
     from cellrepro.store.platform import numeric_class
 
-    settings = Profile(**json.loads(profile))
-    device = settings.enter()
-    with mode_in_force("fast", tf32=settings.tf32, device=settings.kind):
-        name = numeric_class(str(device)).name
-    return platform.machine(device, name).model_dump(mode="json")
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_look))
+    profile = child.setup.profile
+    device = profile.enter()
+    with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
+        return platform.machine(device, numeric_class(str(device)).name)

@@ -19,7 +19,7 @@ from typing import Any
 
 import cellrepro
 from cellrepro.errors import BadInput
-from cellrepro.lab.process import cut_off, end_with_caller
+from cellrepro.lab.process import end_with_caller
 
 _TAIL_LINES = 12
 
@@ -163,7 +163,7 @@ def execute_in_child(
         try:
             return json.loads(lines[-1])["reason"]
         except ValueError:
-            said += f"; {cut_off(lines[-1])}"
+            said += f"; its answer was cut off ({lines[-1][-40:]!r})"
     return f"{said}; its last words:\n{tail}"
 
 

@@ -14,10 +14,8 @@ import copy
 import glob
 import importlib
 import io
-import json
 import os
 import random
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,8 +36,7 @@ from cellrepro.determinism.seeding import (
 )
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
-from cellrepro.lab import process
-from cellrepro.lab.process import Events
+from cellrepro.lab.process import Child, call
 from cellrepro.model.inference import cellpose_model
 from cellrepro.model.network import TINY, seeded_network
 from cellrepro.model.step_timing import with_flows
@@ -860,21 +857,12 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _in_child(probe: str, options: dict[str, Any]) -> Any:
-    return process.call(
-        "cellrepro.lab.outside_the_step",
-        json.dumps({"probe": probe, **options}),
-        environment=dict(os.environ),
-        label=f"sources, {probe}",
-    )
+    work = "cellrepro.lab.outside_the_step:probed"
+    return call(work, None, label=f"sources, {probe}", probe=probe, options=options)
 
 
-def _work(text: str, events: Events) -> Any:
+def probed(child: Child, *, probe: str, options: dict[str, Any]) -> Any:
     """What a probe needs a fresh process for."""
-    request = json.loads(text)
-    if request["probe"] == "readings":
-        return _readings(read_folder(request["data"]))
-    return _imports(request["modules"])
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_work))
+    if probe == "readings":
+        return _readings(read_folder(options["data"]))
+    return _imports(options["modules"])

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from cellrepro.compare.verdicts import Judgement, judge
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, read_folder
-from cellrepro.lab import process, worker
+from cellrepro.lab import process
 from cellrepro.lab.keeping import Keeping
 from cellrepro.lab.machine import HOLD_VARIABLE, machine_here
 from cellrepro.lab.worker import Request, segmented_part
@@ -57,6 +56,11 @@ class Plan:
     model: ModelSource
     notices: tuple[str, ...]
     profile: profiles.Profile
+
+    @property
+    def request(self) -> Request:
+        """All that a process needs to carry it out."""
+        return Request(self.spec, self.data.resolve(), self.model, self.profile.device)
 
     @property
     def machine(self) -> str:
@@ -467,9 +471,6 @@ def _work(
 
     With `here` this process has that environment and does it itself.
     """
-    request = Request(
-        plan.spec, index, folder, plan.data.resolve(), plan.model, keeping, plan.profile.device
-    )
     total = plan.spec.epochs + len(segmented_part(plan.folder)[1])
     with progress(total, label, quiet=quiet) as bar:
         show: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -485,16 +486,17 @@ def _work(
         def told(event: dict[str, Any]) -> None:
             show[event["event"]](event)
 
-        if here:
-            process.work_here(partial(worker.carry_out, request), label=label, on_event=told)
-        else:
-            process.call(
-                "cellrepro.lab.worker",
-                request.to_json(),
-                environment=plan.profile.child_environment(started_with(plan.spec)),
-                label=label,
-                on_event=told,
-            )
+        process.call(
+            "cellrepro.lab.worker:carry_out",
+            plan.request.setup,
+            label=label,
+            on_event=told,
+            here=here,
+            request=plan.request,
+            repeat=index,
+            staged=folder,
+            keeping=keeping,
+        )
 
 
 def started_with(spec: Spec) -> dict[str, str]:

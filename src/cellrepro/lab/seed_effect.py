@@ -8,8 +8,6 @@ with another seed set, and what the network was shown and what became of its wei
 from __future__ import annotations
 
 import base64
-import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.determinism.seeding import check_seed
 from cellrepro.errors import BadInput
-from cellrepro.lab import process
 from cellrepro.lab.effects import Effect, effect
-from cellrepro.lab.process import Events
-from cellrepro.lab.run import Plan, plan_training, started_with
+from cellrepro.lab.process import Child, call
+from cellrepro.lab.run import Plan, plan_training
 from cellrepro.lab.worker import Request
 from cellrepro.progress import progress
 from cellrepro.text import amount
@@ -204,15 +200,14 @@ def which_seed_moves(
 
 
 def _in_child(plan: Plan, seeds: list[int], *, quiet: bool) -> dict[str, Any]:
-    settings = profiles.Profile(**plan.spec.profile_settings)
-    request = Request(plan.spec, 0, Path(), plan.data.resolve(), plan.model)
     with progress(2 + len(SEEDS) * len(seeds), "seeds", quiet=quiet) as bar:
-        return process.call(
-            "cellrepro.lab.seed_effect",
-            json.dumps({"request": request.to_json(), "seeds": seeds}),
-            environment=settings.child_environment(started_with(plan.spec)),
+        return call(
+            "cellrepro.lab.seed_effect:walked",
+            plan.request.setup,
             label="seeds",
             on_event=lambda event: bar.advance(event["name"]),
+            request=plan.request,
+            seeds=seeds,
         )
 
 
@@ -284,35 +279,28 @@ def _effect_or_why(data: str | Path, op: str, parameters: dict[str, Any]) -> Eff
 # -- inside the child ----------------------------------------------------------------------
 
 
-def _work(text: str, events: Events) -> dict[str, Any]:
+def walked(child: Child, *, request: Request, seeds: list[int]) -> dict[str, Any]:
     """Prepare a training as a worker does, and walk it once for every seed."""
-    options = json.loads(text)
-    request = Request.from_json(options["request"])
     spec = request.spec
-    profile = profiles.Profile(**spec.profile_settings)
-    events.tell("phase", name="import")
     import torch
 
     start_seed = torch.initial_seed()  # before anything sets one
-    from cellrepro.determinism import modes
     from cellrepro.images.folder import read_folder
-    from cellrepro.model.network import build, import_cellpose
+    from cellrepro.model.network import build
     from cellrepro.model.step_timing import trainable, with_flows
 
-    import_cellpose()
-    device = profile.enter()
-    with modes.mode_in_force(spec.mode, tf32=profile.tf32, device=profile.device):
+    with child.prepared() as device:
         network = build(request.model, seed=spec.seed, device=device, dtype="float32")
-        events.tell("phase", name="images and flows")
+        child.phase("images and flows")
         usable = [image for image in read_folder(request.data).train if trainable(image)]
         images = with_flows(usable[:_MOST_IMAGES], device)
         start = {name: value.detach().clone() for name, value in network.state_dict().items()}
         trials = []
         for what in SEEDS:
-            for seed in options["seeds"]:
+            for seed in seeds:
                 network.load_state_dict(start)
                 trials.append(_walk(network, images, spec, what, seed, start))
-                events.tell("phase", name=f"{what} {seed}")
+                child.phase(f"{what} {seed}")
     return {
         "trials": trials,
         "n_images": len(images),
@@ -416,7 +404,3 @@ def _thumbnail(image: np.ndarray) -> np.ndarray:
     low, high = np.percentile(plane, (1, 99))
     scaled = np.clip((plane - low) / (high - low or 1), 0, 1)
     return np.rint(255 * scaled).astype(np.uint8)
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_work))

@@ -1,18 +1,17 @@
-"""One repeat, in a process of its own: ``python -m cellrepro.lab.worker REQUEST.json``.
+"""One repeat, carried out in a process of its own that `cellrepro.lab.process.call` starts.
 
 It leaves a finished folder behind or exits with a code other than 0; moving the folder into the
-store is the caller's part. `cellrepro.lab.process` says how the two talk.
+store is the caller's part.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.chain import write_beginning, write_prepared, write_segmented
 from cellrepro.lab.keeping import Keeper, Keeping
-from cellrepro.lab.process import Events, serve
+from cellrepro.lab.process import Child, Setup
 from cellrepro.model.network import ModelSource
 from cellrepro.model.training import Epoch, Loop
 from cellrepro.store import platform
@@ -47,57 +46,32 @@ from cellrepro.trace.torch_warnings import WarningLog
 
 @dataclass(frozen=True)
 class Request:
-    """What one worker is to do; plain values, so that it travels as JSON."""
+    """What is needed to carry a spec out on this machine, images unread."""
 
     spec: Spec
-    repeat: int
-    folder: Path
     data: Path
     model: ModelSource
-    keeping: Keeping = field(default_factory=Keeping)
     device: str | None = None
     """Which of several of the profile's kind; none for the first."""
 
     @property
-    def profile(self) -> Profile:
-        """The spec's, with this device."""
-        settings = self.spec.profile_settings
-        return Profile(**settings if self.device is None else settings | {"device": self.device})
-
-    def to_json(self) -> str:
-        """As `from_json` reads it."""
-        plain = asdict(self) | {"spec": self.spec.model_dump(mode="json")}
-        return json.dumps(plain, default=str)
-
-    @classmethod
-    def from_json(cls, text: str) -> Request:
-        """Read what `to_json` wrote."""
-        plain = json.loads(text)
-        model = plain["model"]
-        path = model.pop("path")
-        return cls(
-            spec=Spec(**plain["spec"]),
-            repeat=plain["repeat"],
-            folder=Path(plain["folder"]),
-            data=Path(plain["data"]),
-            model=ModelSource(**model, path=None if path is None else Path(path)),
-            keeping=Keeping.from_plain(plain["keeping"]),
-            device=plain["device"],
-        )
+    def setup(self) -> Setup:
+        """For `cellrepro.lab.process.call`."""
+        return Setup.of(self.spec, device=self.device)
 
 
 class Stopwatch:
     """Seconds of each phase, and what the phase is called."""
 
-    def __init__(self, events: Events, log: WarningLog):
+    def __init__(self, child: Child, log: WarningLog):
         self.seconds: dict[str, float] = {}
-        self._events, self._log = events, log
+        self._child, self._log = child, log
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time a block and name it to the caller and to the warning log."""
         self._log.phase = name
-        self._events.tell("phase", name=name)
+        self._child.phase(name)
         started = time.perf_counter()
         try:
             yield
@@ -105,34 +79,30 @@ class Stopwatch:
             self.seconds[name] = round(time.perf_counter() - started, 3)
 
 
-def carry_out(request: Request, events: Events) -> Manifest:
-    """Train or segment as the spec says and leave everything in ``request.folder``."""
+def carry_out(
+    child: Child, request: Request, *, repeat: int, staged: Path, keeping: Keeping
+) -> Manifest:
+    """Train or segment as the spec says and leave everything in ``staged``."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
     log = WarningLog()
-    watch = Stopwatch(events, log)
+    watch = Stopwatch(child, log)
     spec = request.spec
-    profile = request.profile
-    with watch.phase("import"):
-        import torch
+    profile = child.setup.profile
+    with ExitStack() as stack:
+        with watch.phase("import"):
+            import torch
 
-        from cellrepro.model.network import import_cellpose
-
-        import_cellpose()
-        device = profile.enter()
-    with (
-        log.listening(),
-        modes.mode_in_force(
-            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.kind
-        ) as switches,
-    ):
+            device = stack.enter_context(child.prepared())
+        stack.enter_context(log.listening())
+        loose = child.setup.loosened()
+        switches = modes.switches()
         surroundings = _surroundings(device, switches)
         not_numbers = {"machine", "distributions"}  # what of them changes bits stands elsewhere
-        loose = None if spec.loose is None else modes.left_loose(spec.loose)
         with watch.phase("data"):
             folder = _read_data(request)
         with watch.phase("model"):
-            network, model_record, initial = _build(request, profile, device)
-        keeper = Keeper(request.keeping, request.folder, level=spec.ledger, seed=spec.seed)
+            network, model_record, initial = _build(request, profile, device, staged)
+        keeper = Keeper(keeping, staged, level=spec.ledger, seed=spec.seed)
         seed_everything(spec.seed)
         if spec.ledger != "off":
             write_beginning(
@@ -149,22 +119,22 @@ def carry_out(request: Request, events: Events) -> Manifest:
                     request,
                     network,
                     folder,
-                    events,
+                    child,
                     keeper,
-                    _origin(request, surroundings, model_record),
+                    _origin(request, repeat, surroundings, model_record),
                 )
-            weights_record = _save(request, network, initial)
+            weights_record = _save(request, staged, network, initial)
             network.dtype = getattr(torch, profile.dtype)  # after saving: what was trained is kept
         with watch.phase("segment"), _watched(spec, log, network, loose):
-            masks = _segment(request, network, folder, events, keeper)
+            masks = _segment(request, staged, network, folder, child, keeper)
         keeper.finish()
-        if request.keeping.certify and spec.task == "train":
+        if keeping.certify and spec.task == "train":
             with watch.phase("certify"):
-                _certify(request, folder, device, loose, events)
+                _certify(request, staged, folder, device, loose, child)
         moved = _moved_since(switches)
     manifest = Manifest(
         key=spec.key,
-        repeat=request.repeat,
+        repeat=repeat,
         vacuous=[*_vacuous(spec, weights_record, masks), *_never_called(loose, spec)],
         started=started,
         seconds=watch.seconds,
@@ -188,8 +158,8 @@ def carry_out(request: Request, events: Events) -> Manifest:
         warnings=log.records(),
     )
     for what in manifest.switches_that_moved:
-        events.tell("note", text=what)
-    (request.folder / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+        child.tell("note", text=what)
+    (staged / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
     return manifest
 
 
@@ -214,10 +184,12 @@ def _surroundings(device: Any, switches: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _origin(request: Request, surroundings: dict[str, Any], model: ModelRecord) -> Origin:
+def _origin(
+    request: Request, repeat: int, surroundings: dict[str, Any], model: ModelRecord
+) -> Origin:
     return Origin(
         spec=request.spec.model_dump(mode="json"),
-        repeat=request.repeat,
+        repeat=repeat,
         numeric_class=surroundings["numeric_class"],
         initial_weights=model.initial_weights,
     )
@@ -239,7 +211,7 @@ def _read_data(request: Request) -> ImageFolder:
 
 
 def _build(
-    request: Request, profile: Profile, device: Any
+    request: Request, profile: Profile, device: Any, staged: Path
 ) -> tuple[Any, ModelRecord, dict[str, Any]]:
     from cellrepro.model.network import build, save_weights
 
@@ -247,7 +219,7 @@ def _build(
     if path is not None and file_digest(path) != request.model.digest:
         raise BadInput(f"the weights {path} changed while the run was starting; run it again")
     network = build(request.model, seed=request.spec.seed, device=device, dtype=profile.dtype)
-    scratch = request.folder / "initial.safetensors"
+    scratch = staged / "initial.safetensors"
     digest = save_weights(network, scratch, architecture=request.model.architecture)
     scratch.unlink()
     record = ModelRecord(
@@ -266,22 +238,22 @@ def _train(
     request: Request,
     network: Any,
     folder: ImageFolder,
-    events: Events,
+    child: Child,
     keeper: Keeper,
     origin: Origin,
 ) -> TrainingRecord:
     def ended(epoch: Epoch) -> None:
         keeper.epoch_ended(network, loop)
-        events.tell("epoch", **asdict(epoch))
+        child.tell("epoch", **asdict(epoch))
 
     loop = training_loop(request.spec, network, folder, on_epoch=ended, watch=keeper.watch(network))
     if request.spec.ledger != "off":
         write_prepared(keeper.ledger, loop)
     keeper.begin(origin, network, loop)
     for note in keeper.notes:
-        events.tell("note", text=note)
+        child.tell("note", text=note)
     for epoch in loop.training.epochs:
-        events.tell("epoch", **asdict(epoch))
+        child.tell("epoch", **asdict(epoch))
     while not loop.finished:
         loop.step()
     training = loop.training
@@ -312,7 +284,7 @@ def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any)
 
 
 def _certify(
-    request: Request, folder: ImageFolder, device: Any, loose: Any, events: Events
+    request: Request, staged: Path, folder: ImageFolder, device: Any, loose: Any, child: Child
 ) -> None:
     """Train again with every kind of watching, and store whether all ended in the same bits."""
     from cellrepro.lab.certify import CERTIFICATE, certify, segmenting
@@ -333,18 +305,18 @@ def _certify(
         )
         return network, loop
 
-    with loose or nullcontext():
+    with loose:
         certificate = certify(
             begin,
             make_masks=segmenting(segmented_part(folder)[1][:2]),
-            told=lambda level: events.tell("phase", name=f"certificate: {level}"),
+            told=lambda level: child.tell("phase", name=f"certificate: {level}"),
         )
-    (request.folder / CERTIFICATE).write_text(
+    (staged / CERTIFICATE).write_text(
         json.dumps(certificate.to_plain(), indent=1), encoding="utf-8"
     )
 
 
-def _save(request: Request, network: Any, initial: dict[str, Any]) -> WeightsRecord:
+def _save(request: Request, staged: Path, network: Any, initial: dict[str, Any]) -> WeightsRecord:
     from cellrepro.model.network import save_weights
 
     n_changed = 0
@@ -352,22 +324,25 @@ def _save(request: Request, network: Any, initial: dict[str, Any]) -> WeightsRec
         if name != "diam_labels":  # set from the data's diameters, not by training
             now, before = parameter.detach(), initial[name].to(parameter.device)
             n_changed += int((now != before).sum())
-    digest = save_weights(
-        network, request.folder / WEIGHTS, architecture=request.model.architecture
-    )
+    digest = save_weights(network, staged / WEIGHTS, architecture=request.model.architecture)
     return WeightsRecord(digest=digest, n_changed=n_changed)
 
 
 def _segment(
-    request: Request, network: Any, folder: ImageFolder, events: Events, keeper: Keeper
+    request: Request,
+    staged: Path,
+    network: Any,
+    folder: ImageFolder,
+    child: Child,
+    keeper: Keeper,
 ) -> dict[str, MaskRecord]:
     import numpy as np
 
     from cellrepro.model.inference import segment
 
     _, images = segmented_part(folder)
-    (request.folder / "masks").mkdir()
-    kept = request.folder / STAGED_DATA
+    (staged / "masks").mkdir()
+    kept = staged / STAGED_DATA
     kept.mkdir()
     records: dict[str, MaskRecord] = {}
     results = segment(network, images)
@@ -375,7 +350,7 @@ def _segment(
         with keeper.watching_image(network, index):
             result = next(results)
         file = f"masks/{image.name}.tif"
-        _write_tiff(request.folder / file, _narrow(result.masks))
+        _write_tiff(staged / file, _narrow(result.masks))
         _write_tiff(kept / f"{image.name}.tif", image.image)
         truth = image.masks
         if truth is not None:
@@ -392,7 +367,7 @@ def _segment(
         )
         if request.spec.ledger != "off":
             write_segmented(keeper.ledger, image.name, result.flows, records[image.name])
-        events.tell("image", name=image.name, n_objects=records[image.name].n_objects)
+        child.tell("image", name=image.name, n_objects=records[image.name].n_objects)
     return records
 
 
@@ -417,28 +392,6 @@ def _write_tiff(path: Path, array: Any) -> None:
     )
 
 
-def without_substitute(spec: Spec) -> list[str]:
-    """The substitutes to leave out: that of the operation left loose, if it has one."""
-    from cellrepro.determinism.known_operations import base_name
-    from cellrepro.determinism.substitutes import SUBSTITUTES
-
-    loose = None if spec.loose is None else base_name(spec.loose)
-    return [op for item in SUBSTITUTES for op in item.replaces if op == loose]
-
-
-@contextmanager
-def as_asked(spec: Spec) -> Iterator[None]:
-    """What a spec asks for beside its profile, in force for one block: for whoever replays it."""
-    profile = Profile(**spec.profile_settings)
-    with (
-        modes.mode_in_force(
-            spec.mode, tf32=profile.tf32, loose=without_substitute(spec), device=profile.device
-        ),
-        nullcontext() if spec.loose is None else modes.left_loose(spec.loose),
-    ):
-        yield
-
-
 @contextmanager
 def _watched(spec: Spec, log: WarningLog, network: Any, loose: Any) -> Iterator[None]:
     """What a mode wants to see, or leave alone, of single operations."""
@@ -446,12 +399,12 @@ def _watched(spec: Spec, log: WarningLog, network: Any, loose: Any) -> Iterator[
         with log.observing(network):
             yield
     else:
-        with loose or nullcontext():
+        with loose:
             yield
 
 
 def _never_called(loose: Any, spec: Spec) -> list[str]:
-    if loose is None or loose.n_calls:
+    if spec.loose is None or loose.n_calls:
         return []
     return [f"{spec.loose} was never called, so leaving it loose changed nothing"]
 
@@ -476,11 +429,3 @@ def _vacuous(spec: Spec, weights: WeightsRecord | None, masks: dict[str, MaskRec
     if not any(record.n_objects for record in masks.values()):
         reasons.append(f"no object was found in any of the {len(masks)} images")
     return reasons
-
-
-def _work(request: str, events: Events) -> None:
-    carry_out(Request.from_json(request), events)
-
-
-if __name__ == "__main__":
-    sys.exit(serve(_work))

@@ -340,8 +340,8 @@ class Look:
         return f"the substitutes {' and '.join(sides)} and what they stand for"
 
     def _request(self, side: Side) -> Request:
-        run, repeat = side
-        return Request(run.spec, repeat.index, Path(), self._images(side), self._model(side))
+        run, _ = side
+        return Request(run.spec, self._images(side), self._model(side))
 
     def _images(self, side: Side) -> Path:
         run, repeat = side

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
-from cellrepro.lab import process
 from cellrepro.lab.keeping import CHECKPOINTS
-from cellrepro.lab.process import Events
-from cellrepro.lab.run import started_with
-from cellrepro.lab.worker import Request, as_asked, training_loop
+from cellrepro.lab.process import Child, call
+from cellrepro.lab.worker import Request, training_loop
 from cellrepro.store.digests import comparable
 from cellrepro.store.ledger import LEDGER, Entry, Ledger, by_place, read_rows, write_rows
 from cellrepro.store.store import Repeat, Run
@@ -134,13 +130,11 @@ def replay(
     from cellrepro.trace.operation_ledger import OperationRow
 
     scratch.mkdir(parents=True, exist_ok=True)
-    profile = profiles.Profile(**request.spec.profile_settings)
     order = {
-        "request": request.to_json(),
-        "ledger": str((repeat.folder / LEDGER).resolve()),
-        "checkpoints": str((repeat.folder / CHECKPOINTS).resolve()),
+        "ledger": (repeat.folder / LEDGER).resolve(),
+        "checkpoints": (repeat.folder / CHECKPOINTS).resolve(),
         "step": step,
-        "scratch": str(scratch.resolve()),
+        "scratch": scratch.resolve(),
         "choose": choose is not None,
         "repetitions": repetitions,
         "suspects": suspects,
@@ -155,12 +149,13 @@ def replay(
         else:
             on_event(event)
 
-    answer = process.call(
-        "cellrepro.lab.divergence.rerun",
-        json.dumps(order),
-        environment=profile.child_environment(started_with(request.spec)),
+    answer = call(
+        "cellrepro.lab.divergence.rerun:replayed",
+        request.setup,
         label=f"replay of step {step} of {repeat.name}",
         on_event=heard,
+        request=request,
+        order=order,
     )
     kept: dict[str, Any] = {}
     if (scratch / _KEPT).exists():
@@ -184,7 +179,7 @@ def replay(
 
 def request_of(run: Run, repeat: Repeat, *, data: Path, model: Any) -> Request:
     """What a worker needs to go through a stored run again."""
-    return Request(run.spec, repeat.index, Path(), data.resolve(), model)
+    return Request(run.spec, data.resolve(), model)
 
 
 # -- inside the child ----------------------------------------------------------------------
@@ -303,23 +298,17 @@ def _held(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> list[tuple[E
     ]
 
 
-def _work(text: str, events: Events) -> dict[str, Any]:
-    from cellrepro.model.network import import_cellpose
+def replayed(child: Child, *, request: Request, order: dict[str, Any]) -> dict[str, Any]:
+    """Go to the step and through it."""
     from cellrepro.store import checkpoints
 
-    order = json.loads(text)
-    request = Request.from_json(order["request"])
-    spec, step = request.spec, order["step"]
-    profile = profiles.Profile(**spec.profile_settings)
-    events.tell("phase", name="import")
-    import_cellpose()
-    device = profile.enter()
-    stored = Ledger.read(Path(order["ledger"])).entries
-    with as_asked(spec):
-        events.tell("phase", name="images and flows")
+    step = order["step"]
+    stored = Ledger.read(order["ledger"]).entries
+    with child.prepared() as device, child.setup.loosened():
+        child.phase("images and flows")
         stepper = Stepper(request, device)
         _refuse_other_weights(stepper.beginning, stored)
-        nearest, passed_over = checkpoints.nearest(Path(order["checkpoints"]), step=step)
+        nearest, passed_over = checkpoints.nearest(order["checkpoints"], step=step)
         if nearest is not None:
             weights, optimizer = nearest.tensors()
             stepper.go_back(
@@ -329,15 +318,13 @@ def _work(text: str, events: Events) -> dict[str, Any]:
                     "generators": nearest.generators,
                 }
             )
-        arrival = stepper.walk(
-            stored, to=step, told=lambda n: events.tell("phase", name=f"step {n}")
-        )
-        events.tell("phase", name=f"operations of step {step}")
-        seen = _seen(stepper, order, events)
+        arrival = stepper.walk(stored, to=step, told=lambda n: child.phase(f"step {n}"))
+        child.phase(f"operations of step {step}")
+        seen = _seen(stepper, order, child)
     return {"arrival": asdict(replace(arrival, passed_over=passed_over)), **seen}
 
 
-def _seen(stepper: Stepper, order: dict[str, Any], events: Events) -> dict[str, Any]:
+def _seen(stepper: Stepper, order: dict[str, Any], child: Child) -> dict[str, Any]:
     """Go through the step, again and again as asked, and write down what was seen."""
     from safetensors.torch import save_file
 
@@ -345,14 +332,14 @@ def _seen(stepper: Stepper, order: dict[str, Any], events: Events) -> dict[str, 
     from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, names_of
     from cellrepro.trace.random_draws import to_rows
 
-    scratch, step = Path(order["scratch"]), order["step"]
+    scratch, step = order["scratch"], order["step"]
     before = stepper.snapshot()
     with OperationLedger(stepper.network, step=step, reference=order["choose"]) as first:
         stepper.loop.step()
     stepper.ledger.write(scratch / LEDGER)
     write_rows(scratch / _ROWS, first.rows, OperationRow)
     if order["choose"]:
-        events.tell("rows")
+        child.tell("rows")
         chosen = _chosen(scratch / _CHOSEN)
         if chosen:
             names = names_of(first.rows)
@@ -397,7 +384,3 @@ def _chosen(path: Path) -> list[int]:
     while not path.exists():
         time.sleep(0.02)
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-if __name__ == "__main__":
-    sys.exit(process.serve(_work))
