@@ -1,4 +1,4 @@
-"""Pictures of where networks part: what is drawn is what was measured."""
+"""Figures of networks: what is drawn is what was measured."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,15 @@ from safetensors.numpy import save_file
 
 from cellrepro.compare.weight_histograms import difference_distributions
 from cellrepro.compare.weight_similarity import layers_by_distance, similarity
+from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
-from cellrepro.show.figures import style, weights
-
-EDGE = 0.02  # of the axis, where what is equal stands
+from cellrepro.show.figures import weights
+from drawn import texts
 
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory):
-    """Three networks: ``a`` moves with the factor, ``b`` a hundredth of it, ``c`` never."""
+    """Three networks: ``a`` changes with the factor, ``b`` a hundredth of it, ``c`` never."""
     folder = tmp_path_factory.mktemp("networks")
     values = np.linspace(1, 2, 64, dtype=np.float64)
     paths = []
@@ -25,54 +25,27 @@ def networks(tmp_path_factory):
     return paths
 
 
-def texts(picture) -> list[str]:
-    import matplotlib.text
-
-    assert picture.png(dpi=40).startswith(b"\x89PNG")
-    found = picture.findobj(matplotlib.text.Text)
-    return [text.get_text() for text in found if text.get_visible() and text.get_text()]
+def rows_of(picture):
+    return [text.get_text() for text in picture.axes[0].get_yticklabels()]
 
 
 def test_layers_are_drawn_from_the_least_to_the_most(networks):
     table = similarity(networks)
-    axes = weights.layers_parting(table).axes[0]
-    rows = layers_by_distance(table)
-    drawn = [text.get_text() for text in axes.get_yticklabels()]
-    assert drawn == [row.layer for row in rows] == ["a.w", "b.w", "c.w"]
-    for i, row in enumerate(rows[:2]):
+    picture = weights.layer_distances(table, labels=["one", "two", "three"])
+    axes = picture.axes[0]
+    measured = layers_by_distance(table)
+    assert rows_of(picture) == [row.layer for row in measured] == ["a.w", "b.w", "c.w"]
+    for i, row in enumerate(measured[:2]):
         here = [line for line in axes.get_lines() if set(line.get_ydata()) == {i}]
         (whole,) = [line.get_xdata() for line in here if line.get_linewidth() == 5]
         assert tuple(whole) == (row.least, row.most)
         (median,) = [line.get_xdata()[0] for line in here if line.get_marker() == "o"]
         assert median == row.median
-        (ticks,) = [line.get_xdata() for line in here if line.get_marker() == "|"]
-        assert sorted(ticks) == sorted(row.relative_l2)
-    assert rows[0].most == pytest.approx(2.0)  # 3 - 1, in lengths of the first
-
-
-def test_equal_layers_stand_apart(networks):
-    picture = weights.layers_parting(similarity(networks))
-    axes = picture.axes[0]
     (diamond,) = [line for line in axes.get_lines() if line.get_marker() == "D"]
-    assert diamond.get_ydata()[0] == 2
-    low, high = axes.get_xlim()
-    assert np.log(diamond.get_xdata()[0] / low) == pytest.approx(EDGE * np.log(high / low))
-    said = texts(picture)
-    assert "equal" in said
-    assert "equal in a pair" in said
-
-
-def test_the_furthest_pair_is_named(networks):
-    said = texts(weights.layers_parting(similarity(networks), labels=["one", "two", "three"]))
-    (title,) = [text for text in said if text.startswith("furthest apart in a.w (")]
-    assert {"one", "three"} <= set(title.split())
-    assert "Layers that part most: 3 layers, 3 pairs of networks" in said
-
-
-def test_only_the_first_layers_are_shown(networks):
-    picture = weights.layers_parting(similarity(networks), n=1)
-    assert [text.get_text() for text in picture.axes[0].get_yticklabels()] == ["a.w"]
-    assert "1 of 3 layers" in " ".join(texts(picture))
+    assert diamond.get_xydata().tolist() == [[0, 2]]  # equal in c
+    (title,) = [line for line in texts(picture).split("\n\n")[0].splitlines() if "furthest" in line]
+    assert "a.w (" in title
+    assert len(rows_of(weights.layer_distances(table, n=1))) == 1
 
 
 def test_shares_of_differences_are_those_counted(networks):
@@ -83,41 +56,62 @@ def test_shares_of_differences_are_those_counted(networks):
     for name, panel in shown.items():
         layer = found.layers.index(name)
         steps = [patch for patch in panel.patches if hasattr(patch, "get_data")]
-        assert len(steps) == len(found.pairs) == 2
         for patch, counts in zip(steps, found.counts[:, layer], strict=True):
-            values, edges, _ = patch.get_data()
-            assert len(edges) == len(found.edges)
+            values, _, _ = patch.get_data()
             np.testing.assert_allclose(values[counts > 0], counts[counts > 0] / 64)
             floor = panel.get_ylim()[0]
             assert (np.asarray(values)[counts == 0] < floor).all()  # below the axis: not seen
-    assert "1 more is equal throughout" in " ".join(texts(picture))
+    assert "1 more is equal throughout" in texts(picture)
 
 
 def test_no_line_hides_another(networks):
     """Later ones are thinner and dashed, so two that are equal are both seen."""
-    picture = weights.difference_distributions(difference_distributions(networks))
-    steps = [patch for patch in picture.axes[0].patches if hasattr(patch, "get_data")]
-    first, second = [(patch.get_linewidth(), patch.get_linestyle()) for patch in steps]
-    assert first[0] > second[0]
-    assert first[1] != second[1]
-    assert steps[0].get_edgecolor() != steps[1].get_edgecolor()
+    paths = {"one": networks[0], "two": networks[0]}
+    first, second = weights.weight_distributions(paths).axes[0].patches
+    np.testing.assert_array_equal(first.get_data().values, second.get_data().values)
+    assert first.get_linewidth() > second.get_linewidth()
+    assert first.get_linestyle() != second.get_linestyle()
+    assert first.get_edgecolor() != second.get_edgecolor()
 
 
-def test_equal_networks(networks):
+def test_weights_are_counted_over_common_intervals(networks):
+    picture = weights.weight_distributions({"narrow": networks[0], "wide": networks[2]})
+    assert "a.w (64)" in texts(picture)
+    first, second = (step.get_data() for step in picture.axes[0].patches)
+    np.testing.assert_array_equal(first.edges, second.edges)
+    assert first.edges[-1] == pytest.approx(6, rel=0.01)
+    with pytest.raises(BadInput, match="no weights file was given"):
+        weights.weight_distributions({})
+
+
+def test_tensors_that_differ_most_come_first(networks):
+    picture = weights.parameter_differences(compare_weights(networks[0], networks[2]))
+    assert rows_of(picture) == ["a.w", "b.w"]
+    assert picture.axes[0].patches[0].get_width() == pytest.approx(2)
+    assert "100 % of 64" in texts(picture)
+
+
+def test_tensors_without_a_distance_are_said(tmp_path):
+    for name, tensor in (("a", np.ones(4)), ("b", np.ones(5))):
+        save_file({"x": tensor}, tmp_path / f"{name}.safetensors")
+    save_file({"y": np.ones(4)}, tmp_path / "c.safetensors")
+    a, b, c = (tmp_path / f"{name}.safetensors" for name in "abc")
+    assert "other shape" in texts(weights.parameter_differences(compare_weights(a, b)))
+    assert "one side only" in texts(weights.parameter_differences(compare_weights(a, c)))
+
+
+def test_equal_networks_are_said(networks):
     pair = [networks[0], networks[0]]
     found = difference_distributions(pair)
-    assert "all parameters are of equal value" in " ".join(
-        texts(weights.difference_distributions(found))
-    )
-    assert "no two of these networks differ" in " ".join(
-        texts(weights.layers_parting(similarity(pair)))
-    )
+    assert "of equal value" in texts(weights.difference_distributions(found))
+    assert "no two of these networks differ" in texts(weights.layer_distances(similarity(pair)))
+    assert "no parameter" in texts(weights.parameter_differences(compare_weights(*pair)))
 
 
 @pytest.mark.parametrize(
     ("draw", "measured"),
     [
-        (weights.layers_parting, similarity),
+        (weights.layer_distances, similarity),
         (weights.difference_distributions, difference_distributions),
     ],
     ids=["layers", "differences"],
@@ -125,7 +119,3 @@ def test_equal_networks(networks):
 def test_labels_are_counted(networks, draw, measured):
     with pytest.raises(BadInput, match="2 labels were given for 3 networks"):
         draw(measured(networks), labels=["a", "b"])
-
-
-def test_a_picture_that_shows_itself(networks):
-    assert isinstance(weights.layers_parting(similarity(networks)), style.Picture)

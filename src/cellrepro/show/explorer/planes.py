@@ -21,7 +21,7 @@ from cellrepro.compare.matching import overlap
 from cellrepro.compare.metrics import categories as category_map
 from cellrepro.compare.object_changes import ObjectChange, ObjectKind, object_changes
 from cellrepro.errors import BadInput
-from cellrepro.show.figures.style import CATEGORIES
+from cellrepro.show.figures.masks import CATEGORIES
 from cellrepro.text import grouped, ppm_text
 
 Source = np.ndarray | Callable[[], np.ndarray | None]

@@ -19,14 +19,17 @@ import traitlets
 
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.show.explorer.planes import View, Views, count, counts_line, grey, packed, unpacked
-from cellrepro.show.explorer.still import AGREED, AGREEMENT, agreement_colours, still
-from cellrepro.show.figures.style import (
+from cellrepro.show.explorer.still import still
+from cellrepro.show.figures.masks import (
     AGREE_SHARE,
+    AGREED,
+    AGREEMENT,
     CATEGORIES,
     COLOURS,
     DARKER,
     DASHES,
     DIMMED,
+    agreement_colours,
     outlined,
 )
 

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from cellrepro.compare.consensus import Agreement, Stability
 from cellrepro.compare.metrics import canonical
 from cellrepro.errors import BadInput
-from cellrepro.show.figures.style import COLOURS, WIDTH, Picture, enlarged, grey_image, outlined
+from cellrepro.show.figures.masks import COLOURS, enlarged, grey_image, outlined
+from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.text import amount, grouped
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ def chain(divergence: Any) -> Told:
         (line, style)
         for text, style in story
         for line in textwrap.wrap(
-            plots._clipped(text, 300), 112 if style else 132, break_on_hyphens=False
+            plots.clipped(text, 300), 112 if style else 132, break_on_hyphens=False
         )
     ]
     pitch, side, left = 0.83, 0.62, 0.12
@@ -507,7 +507,7 @@ def _step_ticks(
 
 
 def _ring_text(ringed: Any, place: Any) -> str:
-    said = plots._clipped(_said(place.said() if callable(place.said) else place.said), 64)
+    said = plots.clipped(_said(place.said() if callable(place.said) else place.said), 64)
     name = _NAMES[ringed[0]][0]
     where = f"step {grouped(ringed[1])}, {name}" if isinstance(ringed[1], int) else name
     return f"first: {where}\n{said}"
@@ -663,7 +663,7 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
         )  # fmt: skip
         share = (named.index - start) / (stop - start)
         axes.annotate(
-            f"{_short(named.op)}\n{plots._clipped(named.module or 'outside any module', 44)}",
+            f"{_short(named.op)}\n{plots.clipped(named.module or 'outside any module', 44)}",
             (named.index, y),
             (min(max(share, 0.26), 0.70), (label - lowest) / (top - lowest)),
             textcoords="axes fraction",
@@ -679,14 +679,14 @@ def operations_map(alignment: Alignment, *, parting: Any = None) -> Told:
     axes.set(xlim=(start, stop), ylim=(lowest, top))
     positions, labels = scale.ticks()
     axes.set_yticks([*ticks, *positions], [*ticks.values(), *labels])
-    plots._label_axes(axes, x="operation of A, in the order of execution")
+    plots.label_axes(axes, x="operation of A, in the order of execution")
     axes.set_ylabel("relative difference\nof the norms (logarithmic)", fontsize=9)
     _whole_numbers(axes, xs)
     _operations_legend(figure, bool(differing), named is not None, only)
     heading, caption, alt = _operations_words(
         alignment, parting, len(equal), differing, grown, named
     )
-    plots._heading(figure, heading)
+    plots.heading(figure, heading)
     return Told(figure, caption, alt)
 
 
@@ -768,7 +768,7 @@ def _operations_legend(
     for marker, (side, places) in zip("^v", only.items(), strict=True):
         if places:
             handles.append(entry(marker, f"only {side} ran it", color=SERIES[2]))
-    plots._legend(figure, handles)
+    plots.legend(figure, handles)
 
 
 def _operations_words(
@@ -861,7 +861,7 @@ def growth_curve(moments: Sequence[Any], *, at_operation: float | None = None) -
     _whole_numbers(panels[-1], epochs)
     panels[-1].set_xlabel("epochs trained", fontsize=9)
     heading = _growth_heading(moments, masked)
-    plots._heading(figure, heading)
+    plots.heading(figure, heading)
     return Told(figure, _growth_caption(moments, masked, at_operation), _growth_alt(moments))
 
 
@@ -877,13 +877,13 @@ def _distance_panel(panel: Axes, moments: Sequence[Any]) -> None:
         gid="share",
     )  # fmt: skip
     beside.set_ylim(0, 104)
-    plots._label_axes(beside, y="weights that differ (%)")
+    plots.label_axes(beside, y="weights that differ (%)")
     beside.spines["right"].set_visible(True)
     panel.set_zorder(beside.get_zorder() + 1)
     panel.patch.set_visible(False)
     _curve(panel, epochs, [moment.relative_l2 for moment in moments], scale, marker="o")
-    plots._label_axes(panel, y="distance of the weights,\nrelative to their length")
-    plots._title(panel, "weights: line and points, left; bars, right", size=9)
+    plots.label_axes(panel, y="distance of the weights,\nrelative to their length")
+    plots.title(panel, "weights: line and points, left; bars, right", size=9)
 
 
 def _pixels_panel(panel: Axes, masked: Sequence[Any]) -> None:
@@ -898,8 +898,8 @@ def _pixels_panel(panel: Axes, masked: Sequence[Any]) -> None:
                 text.removesuffix(" ppm"), (epoch, scale.place(value)), (0, 7), ha="center",
                 textcoords="offset points", fontsize=8,
             )  # fmt: skip
-    plots._label_axes(panel, y="differing pixels\nper million (ppm)")
-    plots._title(panel, "masks: pixels that differ", size=9)
+    plots.label_axes(panel, y="differing pixels\nper million (ppm)")
+    plots.title(panel, "masks: pixels that differ", size=9)
 
 
 def _scores_panel(panel: Axes, scored: Sequence[Any]) -> None:
@@ -911,8 +911,8 @@ def _scores_panel(panel: Axes, scored: Sequence[Any]) -> None:
         )  # fmt: skip
     panel.set_ylim(-0.04, 1.04)
     panel.legend(loc="best", fontsize=8, frameon=False, ncols=2)
-    plots._label_axes(panel, y="AP@0.5")
-    plots._title(panel, "against the ground truth", size=9)
+    plots.label_axes(panel, y="AP@0.5")
+    plots.title(panel, "against the ground truth", size=9)
 
 
 def _objects_panel(panel: Axes, counted: Sequence[Any], *, width: float) -> None:
@@ -936,9 +936,9 @@ def _objects_panel(panel: Axes, counted: Sequence[Any], *, width: float) -> None
     panel.axhline(0, color="black", lw=0.9)
     panel.set_ylim(-1.45 * most, 1.45 * most)
     panel.set_yticks([0.75 * most, -0.75 * most], ["gained ↑\nonly B has", "lost ↓\nonly A has"])
-    plots._label_axes(panel, y="cells")
+    plots.label_axes(panel, y="cells")
     panel.tick_params(axis="y", length=0)
-    plots._title(panel, "masks: cells without a counterpart", size=9)
+    plots.title(panel, "masks: cells without a counterpart", size=9)
 
 
 def _curve(
@@ -972,7 +972,7 @@ def _whole_numbers(axes: Axes, numbers: Sequence[int]) -> None:
     if min(numbers) == max(numbers):
         axes.set_xticks([numbers[0]])
     else:
-        plots._whole_numbers(axes)
+        axes.locator_params(axis="x", integer=True)
 
 
 def _bar_width(epochs: Sequence[int]) -> float:

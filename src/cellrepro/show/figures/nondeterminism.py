@@ -23,7 +23,7 @@ from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput
-from cellrepro.show.figures import style
+from cellrepro.show.figures import masks, style, weights
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.text import amount, grouped, ppm_text
 
@@ -356,14 +356,14 @@ def flips_by_place(audit: Any) -> Told:
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlim(0, max(3.0, max(shares)) * 1.6)
-    style._label_axes(axes, x="replays on equal inputs that gave other bits (%)")
+    style.label_axes(axes, x="replays on equal inputs that gave other bits (%)")
     heading = (
         "Equal inputs, other bits: "
         + ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
         if flipping
         else "No operation gave other bits"
     )
-    style._heading(figure, heading)
+    style.heading(figure, heading)
     caption = (
         f"Every operation of {amount(audit.n_steps, 'training step')} in mode "
         f"{audit.spec.mode} was run again on equal inputs, {grouped(audit.n_replays)} times in "
@@ -410,13 +410,13 @@ def results(store: Store, effect: Any) -> Told:
         panel.set_yticks([0.5, 1.5], list(rows), parse_math=False)
         panel.tick_params(length=0, labelsize=9)
         panel.spines[:].set_visible(False)
-        style._title(panel, what)
+        style.title(panel, what)
     n = amount(effect.repeats, "repeat")
     held, loose = (
         f"{amount(weights, 'set')} of weights and {masks} of masks"
         for weights, masks in zip(counts["weights"], counts["masks"], strict=True)
     )
-    style._heading(figure, f"{n} each. Held: {held}. Loose: {loose}")
+    style.heading(figure, f"{n} each. Held: {held}. Loose: {loose}")
     caption = (
         "Equal letters are equal bits. Above, mode strict holds everything; below, one operation "
         "is left as PyTorch has it, and nothing else changes."
@@ -450,7 +450,7 @@ def weights_moved(store: Store, effect: Any, *, n: int = 8) -> Told:
     a, b = _furthest(store, effect)
     assert a.weights is not None
     assert b.weights is not None
-    picture = style.parameter_differences(compare_weights(a.weights, b.weights), n=n)
+    picture = weights.parameter_differences(compare_weights(a.weights, b.weights), n=n)
     caption = (
         f"Two trainings that differ only in the order in which {base_name(effect.op)} added its "
         "numbers. Small differences grow with every step; longer bars have moved further."
@@ -469,7 +469,7 @@ def masks_moved(store: Store, effect: Any) -> Told:
     names = sorted(a.manifest.masks)
     compared = {name: compare_masks(a.masks(name), b.masks(name)) for name in names}
     name = max(names, key=lambda one: (compared[one].n_differing, compared[one].n_objects_a))
-    picture = style.difference(
+    picture = masks.difference(
         store.image(a.manifest.data.digest, name),
         a.masks(name),
         b.masks(name),
@@ -556,8 +556,8 @@ def cost_bars(cost: Any) -> Told:
     axes.set_yticks(range(len(rows)), names, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlim(0, max(row.highest for row in rows) * 1.45)
-    style._label_axes(axes, x="time of a training step; plain Cellpose is 1")
-    style._heading(figure, _cost_heading(cost))
+    style.label_axes(axes, x="time of a training step; plain Cellpose is 1")
+    style.heading(figure, _cost_heading(cost))
     caption = (
         f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "
         f"{cost.encoder} on {cost.device}, {amount(cost.threads, 'thread')}; black lines go from "
@@ -635,9 +635,9 @@ def _summary_row(axes: Axes, top: float, one: Culprit, price: Any) -> None:
         axes.text(left, top + y, text, va="center", parse_math=False, **{"fontsize": 9, **style})
 
     axes.axhline(top, color="#444444", linewidth=1)
-    write(0, 0.22, style._clipped(one.name, 34), fontsize=12, fontweight="bold")
-    write(0, 0.47, style._clipped(_where(one), 50), fontsize=8)
-    write(0, 0.67, style._clipped(_short_source(one.source), 50), fontsize=8, color="#444444")
+    write(0, 0.22, style.clipped(one.name, 34), fontsize=12, fontweight="bold")
+    write(0, 0.47, style.clipped(_where(one), 50), fontsize=8)
+    write(0, 0.67, style.clipped(_short_source(one.source), 50), fontsize=8, color="#444444")
     sign = {True: "≠", False: "=", None: "?"}[one.moves]
     write(0, 0.98, f"{sign} {one.verdict}", fontsize=10, fontstyle="italic")
     for i, line in enumerate(textwrap.wrap(f"Why: {one.reason}" if one.reason else "", 150)[:2]):
@@ -743,9 +743,9 @@ def seed_strips(probe: Any) -> Told:
         _box(row[-1], 0, 0, letter, list(letters.values()).index(letter))
     for i, panel in enumerate(grid[0][1:-1]):
         epoch, step = divmod(i, probe.steps_per_epoch)
-        style._title(panel, f"epoch {epoch + 1}\nimage {step + 1}", size=8)
-    style._title(grid[0][-1], "weights\nat the end", size=8)
-    style._heading(figure, "What the network was shown under each seed, and what became of it")
+        style.title(panel, f"epoch {epoch + 1}\nimage {step + 1}", size=8)
+    style.title(grid[0][-1], "weights\nat the end", size=8)
+    style.heading(figure, "What the network was shown under each seed, and what became of it")
     caption = (
         "Two rows with equal pictures saw the same images, cut and turned alike. Equal letters are "
         f"equal weights, bit for bit. All trials start from the same weights; each epoch draws "
@@ -788,8 +788,8 @@ def learning_rate_start(rates: Sequence[float]) -> Told:
     )
     axes.set_xticks(epochs)
     axes.set_ylim(0, 115)
-    style._label_axes(axes, x="epoch", y="learning rate (% of what was asked for)")
-    style._heading(figure, "Cellpose's learning rate rises from 0")
+    style.label_axes(axes, x="epoch", y="learning rate (% of what was asked for)")
+    style.heading(figure, "Cellpose's learning rate rises from 0")
     caption = (
         "A training of one epoch leaves every weight as it was, so two of them are equal whatever "
         "happened. The second epoch gets a ninth of the rate, the tenth all of it."

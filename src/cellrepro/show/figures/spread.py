@@ -61,7 +61,7 @@ def spread_axis(spread: Spread) -> Picture:
         _row(axes, row, axis, found, scale)
         _numbers_beside(axes, row, axis, found, _answer(spread, axis))
     _dress(axes, shown, scale)
-    plots._heading(figure, "How many of the cells change when one thing is changed")
+    plots.heading(figure, "How many of the cells change when one thing is changed")
     return figure
 
 

@@ -1,183 +1,95 @@
-"""Pictures of where networks part: layer by layer, and how their parameters' differences spread."""
+"""Figures of networks: how their weights are spread, and in which layers they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.weight_similarity import Similarity, layers_by_distance
+from cellrepro.compare.weight_histograms import distribution, magnitudes
+from cellrepro.compare.weight_similarity import LayerDistances, Similarity, layers_by_distance
+from cellrepro.compare.weights import WeightsComparison
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import (
+    GREY,
+    PALE,
     SERIES,
     Picture,
-    _clipped,
-    _clipped_all,
-    _heading,
-    _label_axes,
-    _legend,
-    _line_legend,
-    _line_style,
-    _note,
-    _title,
+    beside,
+    clipped,
+    heading,
+    label_axes,
+    labels_of,
+    legend,
+    line,
+    line_style,
     logarithmic,
-    power_text,
+    note,
+    rows,
+    title,
+    with_zero,
 )
-from cellrepro.text import amount, grouped
+from cellrepro.text import amount, grouped, share_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cellrepro.compare.weight_histograms import DifferenceDistributions
-    from cellrepro.compare.weight_similarity import LayerDistances
 
+_FEWEST = 16  # weights of a layer group below which a distribution says nothing
 _FEW_PAIRS = 60  # up to which each is a tick of its own
-_FLOOR = 0.5  # of one parameter, where the axis begins; intervals without one are below it
 
 
-def layers_parting(
-    table: Similarity, *, labels: Sequence[str] | None = None, n: int = 20
-) -> Picture:
-    """Which layers of N networks part most.
+def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:
+    """How the weights of each part of the network are spread, runs overlaid.
 
     Parameters
     ----------
-    table : Similarity
-        From `cellrepro.compare.similarity`.
-    labels : sequence of str, optional
-        What the networks are called; their numbers from 1 by default.
+    paths : mapping of str to Path
+        Label to safetensors file.
     n : int
-        How many layers at most: those that part most.
+        How many layer groups at most: those with most weights, in the network's order.
 
     Returns
     -------
     Picture
-        A line per layer from the least to the greatest relative L2 distance over all pairs of
-        different networks, ticks for the pairs if they are few, a dot at the median, and beside
-        it how many times that of the layer in the middle that is, of those that differ. Where a
-        pair is equal in a layer, an empty diamond stands at the left edge. Above stands which
-        pair is furthest apart in the first layer.
-
-    Raises
-    ------
-    BadInput
-        If there are not as many labels as networks.
+        Histograms over common intervals: the share of the group's weights in each, on a
+        logarithmic axis. Later lines are thinner and dashed, so equal ones stay visible.
     """
-    labels = [str(i + 1) for i in range(len(table.paths))] if labels is None else list(labels)
-    if len(labels) != len(table.paths):
-        raise BadInput(
-            f"{len(labels)} labels were given for {len(table.paths)} networks; give one for each"
-        )
-    every = layers_by_distance(table)
-    rows = every[:n]
-    figure = Picture(height=1.7 + 0.27 * max(3, len(rows)))
-    axes = figure.subplots()
-    if not rows:
-        axes.set_axis_off()
-        _note(axes, "no two of these networks differ and can be compared layer by layer")
-        return figure
-    low, high = _limits(rows)
-    _draw_ranges(axes, rows, low=low, high=high)
-    axes.set_yticks(
-        range(len(rows)), _clipped_all(row.layer for row in rows), parse_math=False, fontsize=8
-    )
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(low, high)
-    logarithmic(axes, "x")
-    axes.grid(axis="x", color="#DDDDDD", linewidth=0.8)
-    axes.set_axisbelow(True)
-    _label_axes(axes, x="relative L2 distance of the layer (logarithmic), all pairs of networks")
-    a, b = rows[0].furthest
-    n_pairs = len({frozenset(pair) for row in rows for pair in row.pairs})
-    shown = f"{len(rows)} of {amount(len(every), 'layer')}" if len(rows) < len(every) else ""
-    _heading(
-        figure,
-        f"Layers that part most: {shown or amount(len(every), 'layer')}, "
-        f"{amount(n_pairs, 'pair')} of networks",
-    )
-    _range_legend(figure, rows)
-    axes.set_title(
-        f"furthest apart in {_clipped(rows[0].layer, 40)} ({_size(rows[0].most)}):\n"
-        f"{_clipped(labels[a], 40)} and {_clipped(labels[b], 40)}",
-        fontsize=9,
-        parse_math=False,
-    )
+    if not paths:
+        raise BadInput("no weights file was given to draw; give a mapping of label to path")
+    largest: dict[str, float] = {}
+    for path in paths.values():
+        for group, magnitude in magnitudes(path).items():
+            largest[group] = max(largest.get(group, 0.0), magnitude)
+    counted = {label: distribution(path, bins=61, limits=largest) for label, path in paths.items()}
+    sizes = {
+        group: max(int(found[group][0].sum()) for found in counted.values() if group in found)
+        for group in largest
+    }
+    enough = [group for group in sizes if sizes[group] >= _FEWEST] or list(sizes)
+    most = sorted(enough, key=lambda group: -sizes[group])[:n]
+    groups = [group for group in largest if group in most]
+    floor = 0.5 / max(sizes.values())  # below one weight, so that empty intervals reach the axis
+
+    def draw(panel: Axes, group: str) -> None:
+        for i, found in enumerate(counted.values()):
+            if group in found:
+                counts, edges = found[group]
+                share = np.maximum(counts / max(1, counts.sum()), floor)
+                panel.stairs(share, edges, baseline=None, **line_style(i, len(counted)))
+        panel.set_ylim(floor, 1.5)
+        logarithmic(panel, "y")
+        panel.locator_params(axis="x", nbins=4)
+        title(panel, f"{group} ({grouped(sizes[group])})", size=9)
+
+    figure = _panels(groups, draw, "weight (no unit)", list(paths))
+    of = f": {len(groups)} of {len(largest)} parts" if len(groups) < len(largest) else ""
+    networks = amount(len(paths), "network")
+    heading(figure, f"Weights of {networks} by part (number of weights){of}")
     return figure
-
-
-def _limits(rows: Sequence[LayerDistances]) -> tuple[float, float]:
-    """Of the axis, with room at the left for zeros."""
-    sizes = np.array([size for row in rows for size in row.relative_l2])
-    shown = sizes[np.isfinite(sizes) & (sizes > 0)]
-    low, high = (float(shown.min()), float(shown.max())) if shown.size else (0.1, 1.0)
-    room = max(np.log10(high / low), 0.5)
-    return low / 10 ** (0.12 * room), high * 10 ** (0.06 * room)
-
-
-def _draw_ranges(axes: Axes, rows: Sequence[LayerDistances], *, low: float, high: float) -> None:
-    medians = np.array([row.median for row in rows])
-    differing = medians[np.isfinite(medians) & (medians > 0)]
-    typical = float(np.median(differing)) if differing.size else np.nan
-    _beside(axes, -0.85, "times the\nmiddle layer")
-    edge = low * (high / low) ** 0.02
-    for i, row in enumerate(rows):
-        sizes = np.array(row.relative_l2)
-        drawn = sizes[np.isfinite(sizes) & (sizes > 0)]
-        if drawn.size:
-            axes.plot(
-                [drawn.min(), drawn.max()], [i, i], color=SERIES[3], linewidth=5, alpha=0.75,
-                solid_capstyle="butt",
-            )  # fmt: skip
-        if len(sizes) <= _FEW_PAIRS:
-            axes.plot(drawn, np.full(drawn.size, i), color=SERIES[0], marker="|", linestyle="none")
-        if (sizes == 0).any():
-            axes.plot(edge, i, marker="D", color=SERIES[1], markerfacecolor="white", markersize=6)
-        if low < row.median < high:
-            axes.plot(row.median, i, marker="o", color=SERIES[4], markersize=6)
-        if row.most == 0:
-            text = "equal"
-        elif np.isfinite(row.median / typical):
-            text = f"{row.median / typical:.2g}" if row.median < 1e3 * typical else "above 1000"
-        else:
-            text = "not finite"
-        _beside(axes, i, text)
-
-
-def _beside(axes: Axes, y: float, text: str) -> None:
-    axes.annotate(
-        text,
-        (1, y),
-        (6, 0),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        ha="left",
-        va="center",
-        fontsize=8,
-        color="#444444",
-        annotation_clip=False,
-    )
-
-
-def _range_legend(figure: Picture, rows: Sequence[LayerDistances]) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=SERIES[3], linewidth=5, alpha=0.75, label="all pairs, least to most"),
-        Line2D([], [], color=SERIES[4], marker="o", linestyle="none", label="median"),
-    ]
-    if any(len(row.pairs) <= _FEW_PAIRS for row in rows):
-        handles.insert(
-            1, Line2D([], [], color=SERIES[0], marker="|", linestyle="none", label="one pair")
-        )
-    if any(0 in row.relative_l2 for row in rows):
-        handles.append(
-            Line2D(
-                [], [], color=SERIES[1], marker="D", markerfacecolor="white", linestyle="none",
-                label="equal in a pair",
-            )
-        )  # fmt: skip
-    _legend(figure, handles)
 
 
 def difference_distributions(
@@ -198,110 +110,200 @@ def difference_distributions(
     -------
     Picture
         A panel per layer and a line per pair: the share of the layer's parameters in each
-        interval, both axes logarithmic, on the left differences below zero. The interval in the
-        middle holds those too small for the others, and in the panel stands how many are exactly
-        0. Later lines are thinner and dashed, so equal ones stay visible.
-
-    Raises
-    ------
-    BadInput
-        If there are not as many labels as networks.
+        interval, both axes logarithmic, on the left differences below zero. The grey interval in
+        the middle holds those too small for the others; in the panel stands how many are equal.
     """
-    labels = [str(i + 1) for i in range(len(found.paths))] if labels is None else list(labels)
-    if len(labels) != len(found.paths):
-        raise BadInput(
-            f"{len(labels)} labels were given for {len(found.paths)} networks; give one for each"
-        )
-    sizes = (found.counts.sum(2) + found.n_undefined).max(0, initial=0)
-    n_differing = (found.counts.sum(2) - found.n_zero + found.n_undefined).max(0, initial=0)
+    labels = _network_names(found.paths, labels)
+    n_finite = found.counts.sum(2)
+    sizes = (n_finite + found.n_undefined).max(0, initial=0)
+    n_differing = (n_finite - found.n_zero + found.n_undefined).max(0, initial=0)
     most = np.argsort(-n_differing, kind="stable")[:n]
     chosen = sorted(layer for layer in most.tolist() if n_differing[layer])
+    pairs = amount(len(found.pairs), "pair")
     if not chosen:
-        figure = Picture(height=2)
-        axes = figure.subplots()
-        axes.set_axis_off()
-        _note(axes, f"all parameters are of equal value in {amount(len(found.pairs), 'pair')}")
-        return figure
-    n_columns = min(3, len(chosen))
-    n_rows = -(-len(chosen) // n_columns)
-    figure = Picture(height=1.4 + 1.9 * n_rows)
-    panels = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True).ravel()
-    floor = _FLOOR / float(sizes[chosen].max())
-    for panel, layer in zip(panels, chosen, strict=False):
-        _draw_differences(panel, found, layer, floor)
-        _title(panel, f"{found.layers[layer]} ({grouped(int(sizes[layer]))})", size=9)
-    for panel in panels[len(chosen) :]:
-        panel.set_axis_off()
-    for panel in panels[max(0, len(chosen) - n_columns) : len(chosen)]:
-        panel.tick_params(labelbottom=True)
-        panel.set_xlabel("difference (no unit)", fontsize=9)
-    figure.supylabel("share of the parameters", fontsize=9)
-    _line_legend(
-        figure,
-        [f"{_clipped(labels[j], 40)} − {_clipped(labels[i], 40)}" for i, j in found.pairs],
-    )
-    heading = f"Differences of {amount(len(found.pairs), 'pair')} of networks, by part"
-    n_equal = int((n_differing == 0).sum())
-    if len(chosen) + n_equal < len(found.layers):
-        heading += f": {len(chosen)} of {len(found.layers)} parts"
-    if n_equal:
-        heading += f"; {n_equal} more {'is' if n_equal == 1 else 'are'} equal throughout"
-    _heading(figure, heading)
+        return note(f"all parameters are of equal value in {pairs}")
+    floor = 0.5 / float(sizes[chosen].max())
+    edges = np.nan_to_num(found.edges, posinf=2 * found.edges[-2], neginf=2 * found.edges[1])
+    least = edges[len(edges) // 2]
+
+    def draw(panel: Axes, layer: int) -> None:
+        for i, counts in enumerate(found.counts[:, layer]):
+            share = np.maximum(counts / max(1, counts.sum()), floor / 10)
+            panel.stairs(share, edges, baseline=None, **line_style(i, len(found.pairs)))
+        panel.axvspan(-least, least, color="#EEEEEE", zorder=0)
+        with_zero(panel, "x", edges, mirrored=True)
+        panel.set_ylim(floor, 8)
+        logarithmic(panel, "y")
+        total = found.counts[:, layer].sum(1) + found.n_undefined[:, layer]
+        zero = found.n_zero[:, layer] / np.maximum(1, total)
+        ends = dict.fromkeys(share_text(share) for share in (zero.min(), zero.max()))
+        n_undefined = int(found.n_undefined[:, layer].max())
+        text = f"equal: {' to '.join(ends)}"
+        text += f"; not finite: {grouped(n_undefined)}" if n_undefined else ""
+        panel.text(0.02, 0.97, text, transform=panel.transAxes, va="top", fontsize=8, color=GREY)
+        title(panel, f"{found.layers[layer]} ({grouped(int(sizes[layer]))})", size=9)
+
+    names = [f"{clipped(labels[j], 40)} − {clipped(labels[i], 40)}" for i, j in found.pairs]
+    figure = _panels(chosen, draw, "difference (no unit)", names, share=True)
+    shown = len(chosen), len(found.layers), int((n_differing == 0).sum())
+    of = f": {shown[0]} of {shown[1]} parts" if shown[0] + shown[2] < shown[1] else ""
+    equal = f"; {shown[2]} more {'is' if shown[2] == 1 else 'are'} equal throughout"
+    heading(figure, f"Differences of {pairs} of networks, by part{of}{equal if shown[2] else ''}")
     return figure
 
 
-def _draw_differences(
-    panel: Axes, found: DifferenceDistributions, layer: int, floor: float
-) -> None:
-    n_side = (len(found.edges) - 2) // 2
-    for i, counts in enumerate(found.counts[:, layer]):
-        share = np.maximum(counts / max(1, counts.sum()), floor / 10)
-        # Intervals of equal width on the page: the logarithm of the difference, mirrored.
-        edges = np.arange(len(found.edges)) - (len(found.edges) - 1) / 2
-        panel.stairs(share, edges, baseline=None, **_line_style(i, len(found.pairs)))
-    _logarithmic_both_ways(panel, found.edges[n_side + 1 :])
-    panel.set_ylim(floor, 2)
-    logarithmic(panel, "y")
-    panel.tick_params(labelsize=8)
-    total = found.counts[:, layer].sum(1) + found.n_undefined[:, layer]
-    zero = found.n_zero[:, layer] / np.maximum(1, total)
-    ends = dict.fromkeys(_percent(share) for share in (zero.min(), zero.max()))
-    texts = [f"equal: {' to '.join(ends)}"]
-    if found.n_undefined[:, layer].any():
-        texts.append(f"not finite: {grouped(int(found.n_undefined[:, layer].max()))}")
-    panel.text(
-        0.02, 0.97, "\n".join(texts), transform=panel.transAxes, va="top", fontsize=8,
-        color="#444444",
-    )  # fmt: skip
+def layer_distances(
+    table: Similarity, *, labels: Sequence[str] | None = None, n: int = 20
+) -> Picture:
+    """In which layers N networks differ most.
+
+    Parameters
+    ----------
+    table : Similarity
+        From `cellrepro.compare.similarity`.
+    labels : sequence of str, optional
+        What the networks are called; their numbers from 1 by default.
+    n : int
+        How many layers at most: those that differ most.
+
+    Returns
+    -------
+    Picture
+        A line per layer from the least to the greatest relative L2 distance over all pairs of
+        different networks, ticks for the pairs if they are few, a dot at the median, and beside
+        it how many times that of the layer in the middle that is, of those that differ. Where a
+        pair is equal in a layer, an empty diamond stands at 0. Above stands which pair is furthest
+        apart in the first layer.
+    """
+    labels = _network_names(table.paths, labels)
+    every = layers_by_distance(table)
+    shown = every[:n]
+    if not shown:
+        return note("no two of these networks differ and can be compared layer by layer")
+    figure = Picture(height=1.7 + 0.27 * max(3, len(shown)))
+    axes = figure.subplots()
+    _draw_distances(axes, shown)
+    rows(axes, [row.layer for row in shown])
+    axes.grid(axis="x", color=PALE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    label_axes(axes, x="relative L2 distance of the layer (logarithmic), all pairs of networks")
+    handles = [line("all pairs, least to most", color=SERIES[3], linewidth=5, alpha=0.75)]
+    if any(len(row.pairs) <= _FEW_PAIRS for row in shown):
+        handles.append(line("one pair", color=SERIES[0], marker="|"))
+    handles.append(line("median", color=SERIES[4], marker="o"))
+    if any(0 in row.relative_l2 for row in shown):
+        handles.append(line("equal in a pair", color=SERIES[1], marker="D", mfc="white"))
+    legend(figure, handles)
+    n_pairs = len({frozenset(pair) for row in shown for pair in row.pairs})
+    of = f"{len(shown)} of " if len(shown) < len(every) else ""
+    layers = f"{of}{amount(len(every), 'layer')}"
+    heading(figure, f"Layers that differ most: {layers}, {amount(n_pairs, 'pair')} of networks")
+    a, b = (clipped(labels[i], 40) for i in shown[0].furthest)
+    most = f"{shown[0].most:.2g}" if np.isfinite(shown[0].most) else "infinite: one is all zero"
+    title(axes, f"furthest apart in {clipped(shown[0].layer, 40)} ({most}):\n{a} and {b}", size=9)
+    return figure
 
 
-def _logarithmic_both_ways(panel: Axes, steps: np.ndarray) -> None:
-    """Ticks at powers of ten on both sides of an interval around zero; steps are powers of two."""
-    low = np.log2(steps[0])
-    high = low + len(steps) - 1  # the last may be infinite
-    tens = np.arange(np.ceil(low * np.log10(2)), np.floor(high * np.log10(2)) + 1)
-    places = tens / np.log10(2) - low + 0.5
-    readable = places > 0.15 * (high - low)  # beside the 0
-    tens, places = tens[readable], places[readable]
-    every = max(1, -(-len(tens) // 2))
-    tens, places = tens[::-every], places[::-every]
-    texts = [power_text(int(ten)) for ten in tens]
-    panel.set_xticks(
-        [*-places, 0.0, *places],
-        [*(f"−{text}" for text in texts), "0", *texts],
-        fontsize=8,
+def _draw_distances(axes: Axes, shown: Sequence[LayerDistances]) -> None:
+    medians = np.array([row.median for row in shown])
+    differing = medians[np.isfinite(medians) & (medians > 0)]
+    typical = float(np.median(differing)) if differing.size else np.nan
+    with_zero(axes, "x", [size for row in shown for size in row.relative_l2])
+    style = {"color": GREY, "xycoords": ("axes fraction", "data")}
+    beside(axes, 1, -0.85, "times the\nmiddle layer", away=6, **style)
+    for i, row in enumerate(shown):
+        sizes = np.array(row.relative_l2)
+        drawn = sizes[np.isfinite(sizes) & (sizes > 0)]
+        if drawn.size:
+            ends = [drawn.min(), drawn.max()]
+            axes.plot(ends, [i, i], color=SERIES[3], lw=5, alpha=0.75, solid_capstyle="butt")
+        if len(sizes) <= _FEW_PAIRS:
+            axes.plot(drawn, np.full(drawn.size, i), color=SERIES[0], marker="|", linestyle="none")
+        if (sizes == 0).any():
+            axes.plot(0, i, marker="D", color=SERIES[1], markerfacecolor="white", markersize=6)
+        if 0 < row.median < np.inf:
+            axes.plot(row.median, i, marker="o", color=SERIES[4], markersize=6)
+        times = row.median / typical
+        text = "equal" if row.most == 0 else f"{times:.2g}" if times < 1e3 else "above 1000"
+        beside(axes, 1, i, text if np.isfinite(row.median) else "not finite", away=6, **style)
+
+
+def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture:
+    """The tensors of two networks that differ most.
+
+    Parameters
+    ----------
+    weights : WeightsComparison
+        From `cellrepro.compare_weights`.
+    n : int
+        How many tensors at most.
+
+    Returns
+    -------
+    Picture
+        Bars of the relative L2 distance, the length of the difference over the length of the
+        tensor; beside each how many of its parameters differ in their bits.
+    """
+    differing = [row for row in weights.per_tensor if row.n_differing]
+    # A NaN (another shape) and an infinity (all zero in one) cannot be drawn, but come first.
+    order = sorted(differing, key=lambda row: -np.nan_to_num(row.relative_l2, nan=np.inf))[:n]
+    if not order:
+        alone = len(weights.only_a) + len(weights.only_b)
+        if not alone:
+            return note(f"no parameter of the {weights.n_tensors} tensors differs")
+        only = amount(alone, "tensor")
+        return note(f"they share no tensor that differs; {only} on one side only")
+    lengths = [row.relative_l2 if np.isfinite(row.relative_l2) else 0.0 for row in order]
+    positive = [length for length in lengths if length > 0]
+    wide = bool(positive) and max(positive) > 30 * min(positive)
+    figure = Picture(height=1.2 + 0.3 * max(2, len(order)))
+    axes = figure.subplots()
+    axes.barh(range(len(order)), lengths, color=SERIES[0], height=0.65)
+    for i, (row, length) in enumerate(zip(order, lengths, strict=True)):
+        text = f"{share_text(row.n_differing / max(1, row.n))} of {grouped(row.n)}"
+        if not np.isfinite(row.relative_l2):
+            text = "other shape" if row.shape != row.shape_b else f"not finite; {text}"
+        beside(axes, length, i, text, color=GREY)
+    rows(axes, [row.name for row in order])
+    if wide:
+        with_zero(axes, "x", lengths)
+    axes.margins(x=0.2)
+    scale = "logarithmic; " if wide else ""
+    label_axes(axes, x=f"relative L2 distance ({scale}beside: share of parameters that differ)")
+    heading(
+        figure,
+        f"{len(order)} of {len(differing)} differing tensors "
+        f"({weights.n_tensors} in all): those that differ most",
     )
-    panel.axvspan(-0.5, 0.5, color="#EEEEEE", zorder=0)
+    return figure
 
 
-def _percent(share: float) -> str:
-    """Never "0 %" for some, and never "100 %" for not all."""
-    if 0 < share < 0.001:
-        return "below 0.1 %"
-    if 0.999 < share < 1:
-        return "above 99.9 %"
-    return f"{100 * share:.3g} %"
+def _network_names(paths: Sequence[Path], labels: Sequence[str] | None) -> list[str]:
+    numbers = (str(i + 1) for i in range(len(paths)))
+    return labels_of(len(paths), "networks", labels, numbers)
 
 
-def _size(value: float) -> str:
-    return f"{value:.2g}" if np.isfinite(value) else "infinitely much (one is all zero)"
+def _panels(
+    parts: Sequence[Any],
+    draw: Callable[[Axes, Any], None],
+    x: str,
+    names: Sequence[str],
+    *,
+    share: bool = False,
+) -> Picture:
+    """A panel for each part of the network, with one legend for the lines in all of them."""
+    n_columns = min(3, len(parts))
+    n_rows = -(-len(parts) // n_columns)
+    figure = Picture(height=1.3 + 1.85 * n_rows)
+    grid = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True, sharex=share).ravel()
+    for i, panel in enumerate(grid):
+        if i >= len(parts):
+            panel.set_axis_off()
+            continue
+        draw(panel, parts[i])
+        panel.tick_params(labelsize=8, labelbottom=True)
+        if i >= len(parts) - n_columns:
+            panel.set_xlabel(x, fontsize=9)
+    figure.supylabel("share of the weights", fontsize=9)
+    legend(figure, [line(name, **line_style(i, len(names))) for i, name in enumerate(names)])
+    return figure

@@ -13,7 +13,7 @@ import numpy as np
 
 from cellrepro.compare.metrics import MaskComparison, categories
 from cellrepro.compare.object_changes import ObjectChange, ObjectKind
-from cellrepro.show.figures import style
+from cellrepro.show.figures import masks
 from cellrepro.show.report.page import Mark, Panel, panel
 from cellrepro.text import amount, grouped, joined, ppm_text
 
@@ -31,7 +31,6 @@ _MOST_MARKS = 40
 _SMALLEST_WINDOW = 40
 _LARGEST_WINDOW = 160
 _NEARLY = 0.9  # of the differing pixels of the best window
-_LINE = 2  # pixels of the panel
 _BADGE = 0.03  # half of a sign's room at the edge, share of the panel's sides
 _LEAST_RADIUS = 0.014  # of a ring, share of the longer side
 
@@ -85,7 +84,7 @@ def difference_panels(
         The image; the outlines of both; what differs, with a sign at every cell that is not
         kept; the place where most differs, larger. The last is missing where the image is small.
     """
-    background = style.grey_image(image) if image is not None else np.zeros(a.shape, np.uint8)
+    background = masks.grey_image(image) if image is not None else np.zeros(a.shape, np.uint8)
     map_ = categories(a, b)
     marked = changed(comparison)
     counts = counts_text(object_counts(comparison))
@@ -95,12 +94,12 @@ def difference_panels(
     )
     found = [
         panel(
-            _both_outlines(background, a, b),
+            masks.with_outlines(background, {"a": a, "b": b}),
             alt=f"{outlines}.",
             heading="Outlines of both",
         ),
         panel(
-            style.category_picture(background, map_)[0],
+            masks.category_picture(background, map_)[0],
             alt=f"What differs: {grouped(comparison.n_differing)} of "
             f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). {counts}.",
             heading="What differs",
@@ -108,14 +107,14 @@ def difference_panels(
         ),
     ]
     if image is not None:
-        alone = style.with_outlines(background, {})
+        alone = masks.with_outlines(background, {})
         found.insert(0, panel(alone, alt="The image alone.", heading="Image"))
     window = _window(map_ >= 2)
     if window is not None:
         y, x = window[0].start, window[1].start
         found.append(
             panel(
-                _both_outlines(background[window], a[window], b[window]),
+                masks.with_outlines(background[window], {"a": a[window], "b": b[window]}),
                 alt=f"Outlines of both in the rows from {y} to {window[0].stop} and the columns "
                 f"from {x} to {window[1].stop}, where most pixels differ.",
                 heading=f"Closer: rows {y}–{window[0].stop}, columns {x}–{window[1].stop}",
@@ -164,8 +163,8 @@ def truth_panels(
     comparison : MaskComparison
         Of truth and found.
     """
-    background = style.grey_image(image) if image is not None else np.zeros(truth.shape, np.uint8)
-    drawn = style.with_outlines(background, {"truth": truth}, solid=True)
+    background = masks.grey_image(image) if image is not None else np.zeros(truth.shape, np.uint8)
+    drawn = masks.with_outlines(background, {"truth": truth}, solid=True)
     counts = counts_text(object_counts(comparison))
     return (
         panel(
@@ -174,12 +173,12 @@ def truth_panels(
             heading=f"Truth: {amount(comparison.n_objects_a, 'cell')}",
         ),
         panel(
-            style.with_outlines(background, {"a": found}),
+            masks.with_outlines(background, {"a": found}),
             alt=f"Outlines of the cells found: {comparison.n_objects_b}.",
             heading=f"Found: {amount(comparison.n_objects_b, 'cell')}",
         ),
         panel(
-            style.category_picture(background, categories(truth, found))[0],
+            masks.category_picture(background, categories(truth, found))[0],
             alt=f"What differs from the truth: {counts}.",
             heading="What differs",
             marks=_marks(changed(comparison), truth.shape),
@@ -187,23 +186,9 @@ def truth_panels(
     )
 
 
-def _both_outlines(background: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Outlines of a solid and of b dashed, and white where the two coincide."""
-    picture = style.with_outlines(background, {})
-    shape = style.panel_shape(background.shape)
-    lines_a, lines_b = (
-        style.outlined(style.enlarged(labels, shape), thickness=_LINE) for labels in (a, b)
-    )
-    dashed = style.outlined(style.enlarged(b, shape), thickness=_LINE, dash=style.DASHES["b"])
-    style.painted(picture, lines_a, style.COLOURS["a"])
-    style.painted(picture, dashed & ~lines_a, style.COLOURS["b"])
-    style.painted(picture, lines_a & lines_b, style.COLOURS["agree"])
-    return picture
-
-
 def _marks(changes: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
     """In pixels of the panel, which is an image of that shape enlarged or shrunk."""
-    height, width = style.panel_shape(shape)
+    height, width = masks.panel_shape(shape)
     scale = max(height, width) / max(shape[0], shape[1])
     marks = []
     for change in changes[:_MOST_MARKS]:

@@ -16,7 +16,7 @@ from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.seed_spread import Axis
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.show.figures import agreement as agreement_plots
-from cellrepro.show.figures import style
+from cellrepro.show.figures import training
 from cellrepro.show.report.findings import AXES, PLACES, Chapter, where
 from cellrepro.show.report.page import Shown, figure, table_file, which
 from cellrepro.show.report.panels import (
@@ -302,7 +302,7 @@ def truth_view(chapter: Chapter) -> dict[str, Any] | None:
     of = "" if len(shown) == len(rows) else f"the first {len(shown)} of "
     return {
         "scores": figure(
-            style.scores(shown),
+            training.scores(shown),
             alt=f"AP@0.5 of every run, a point each: from {min(values):.3f} to {max(values):.3f}, "
             f"mean {sum(values) / len(values):.3f}.",
             caption=f"AP@0.5 of {of}{amount(len(rows), 'run')} of "

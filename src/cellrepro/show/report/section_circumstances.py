@@ -11,7 +11,6 @@ from typing import Any
 
 from cellrepro.compare.names import place_of, sort_key
 from cellrepro.compare.verdicts import Judgement, Verdict, combine
-from cellrepro.show.figures.style import PHASES
 from cellrepro.show.report.findings import OF_MACHINE, Chapter, where
 from cellrepro.show.report.page import table_file, which
 from cellrepro.store.manifest import Manifest
@@ -24,6 +23,8 @@ _MOST_PLACES = 3
 _MOST_BARS = 12  # specs with a bar each; of more, a bar for each profile and mode
 _MOST_SPECS = 60  # in the table of times
 _COUNTS = (Verdict.IDENTICAL, Verdict.SAME_OBJECTS, Verdict.DIFFERENT)
+PHASES = ("import", "data", "model", "train", "segment")
+"""The phases of a run in the order in which it passes them."""
 _PHASE_WORDS = {
     "import": "import",
     "data": "read data",

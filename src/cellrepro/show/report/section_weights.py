@@ -19,7 +19,7 @@ from cellrepro.compare.weight_histograms import (
 )
 from cellrepro.compare.weight_similarity import Similarity, layers_by_distance, similarity
 from cellrepro.compare.weights import WeightsComparison, compare_weights
-from cellrepro.show.figures import style, weights
+from cellrepro.show.figures import training, weights
 from cellrepro.show.report.findings import Chapter, where
 from cellrepro.show.report.page import Shown, figure, table_file
 from cellrepro.show.report.section_equality import Results
@@ -89,7 +89,7 @@ def weights_view(chapter: Chapter, same: Results) -> dict[str, Any] | None:
             )
     shown = {names[chosen[i]]: _weights(first[i]) for i in sorted(overlaid)}
     view["distributions"] = figure(
-        style.weight_distributions(shown),
+        weights.weight_distributions(shown),
         alt=f"Histograms of the weights of {amount(len(shown), 'network')}, by part of the "
         "network.",
         caption=f"How the weights of {len(shown)} of {amount(len(groups), 'different network')} "
@@ -283,7 +283,7 @@ def _layers(chapter: Chapter, table: Similarity, labels: Sequence[str]) -> Shown
     rows = layers_by_distance(table)
     first = "; ".join(f"{row.layer} (median {row.median:.2g})" for row in rows[:3])
     return figure(
-        weights.layers_parting(table, labels=labels),
+        weights.layer_distances(table, labels=labels),
         alt=f"The layers that part most, by relative L2 distance: {first}."
         if rows
         else "No two networks can be compared layer by layer.",
@@ -396,7 +396,7 @@ def _curve(chapter: Chapter, trained: Sequence[Repeat]) -> Shown:
     left_out = len(trained) - len(kept)
     last = [r.manifest.training.train_losses[-1] for r in kept if r.manifest.training]
     return figure(
-        style.training_curves(kept, labels=[chapter.label(repeat) for repeat in kept]),
+        training.training_curves(kept, labels=[chapter.label(repeat) for repeat in kept]),
         alt=f"Training loss and learning rate of every epoch, {amount(len(seen), 'curve')}; the "
         f"last loss is {min(last):.6g} to {max(last):.6g}.",
         caption=f"Loss and learning rate per epoch of {amount(len(kept), 'run')}. Runs that "
