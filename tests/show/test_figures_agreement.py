@@ -8,7 +8,7 @@ from cellrepro.compare.consensus import agree
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import agreement as agreement_plots
 from cellrepro.show.figures.agreement import agreement_map, least_stable
-from cellrepro.show.figures.style import COLOURS
+from cellrepro.show.figures.masks import COLOURS
 
 SIZE = 40
 IMAGE = np.tile(np.arange(SIZE, dtype=np.uint16), (SIZE, 1))

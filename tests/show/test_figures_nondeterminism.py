@@ -124,7 +124,7 @@ def cost(**changes):
 
 
 def test_a_picture_carries_its_caption_and_its_words():
-    picture = style.verdict_matrix([("seed 0", "cpu", "identical", "2 repeats")])
+    picture = style.note("identical")
     told = nondeterminism.Told(picture, "One field.\n  It says identical.", "a table of one field")
     data, metadata = told._repr_mimebundle_()
     assert metadata == {"image/png": {"alt": "a table of one field"}}
@@ -139,7 +139,7 @@ def test_a_picture_carries_its_caption_and_its_words():
 
 
 def test_a_longer_caption_takes_more_room():
-    picture = style.verdict_matrix([("seed 0", "cpu", "identical", "2 repeats")])
+    picture = style.note("identical")
     heights = [
         Image.open(io.BytesIO(nondeterminism.Told(picture, "many words " * n, "").png())).height
         for n in (1, 40)
