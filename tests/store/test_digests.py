@@ -1,97 +1,358 @@
-"""Digests: known answers, and what they do and do not see."""
+"""Digests: known answers, what they tell apart, what they do not, and that nobody notices."""
 
 import hashlib
+import random
+import struct
+from collections import OrderedDict
 
 import numpy as np
 import pytest
+import torch
+import xxhash
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from cellrepro.store.digests import array_digest, file_digest, value_digest
+from cellrepro.errors import BadInput
+from cellrepro.store import digests
+from cellrepro.store.bits import Bits, difference, same_bits
+from cellrepro.store.digests import (
+    array_digest,
+    comparable,
+    file_digest,
+    generator_digests,
+    state_digest,
+    tensor_digest,
+    tensors_digest,
+    value_digest,
+)
 
-SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2
+# -- SHA-256 -------------------------------------------------------------------------------
 
 
-def test_file_digest_is_sha256(tmp_path):
+def test_known_answers_of_sha256(tmp_path):
     path = tmp_path / "abc"
     path.write_bytes(b"abc")
-    assert file_digest(path) == SHA256_OF_ABC
-    path.write_bytes(b"")
-    assert file_digest(path) == hashlib.sha256().hexdigest()
-
-
-def test_array_digest_is_what_it_says():
-    array = np.array([[1, 2], [3, 4]], "<u2")
+    assert file_digest(path) == hashlib.sha256(b"abc").hexdigest()
     content = b"<u2(2, 2)" + bytes([1, 0, 2, 0, 3, 0, 4, 0])
-    assert array_digest(array) == hashlib.sha256(content).hexdigest()
-
-
-@pytest.mark.parametrize(
-    "same",
-    [
-        lambda a: a.copy(order="F"),
-        lambda a: np.repeat(a, 2, axis=1)[:, ::2],
-        lambda a: a.astype(a.dtype.newbyteorder(">")),
-        lambda a: a.T.copy().T,
-    ],
-    ids=["column order", "strided", "big-endian", "transposed twice"],
-)
-def test_layout_does_not_matter(same):
-    array = np.arange(6, dtype=np.int32).reshape(2, 3)
-    assert array_digest(same(array)) == array_digest(array)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda a: a.T,
-        lambda a: a.ravel(),
-        lambda a: a.astype(np.int64),
-        lambda a: a.astype(np.uint32),
-        lambda a: a.view(np.float32),
-        lambda a: a[::-1],
-        lambda a: a ^ 1,
-        lambda a: a[None],
-    ],
-    ids=[
-        "transposed",
-        "flat",
-        "wider",
-        "unsigned",
-        "float",
-        "reversed",
-        "one bit",
-        "one more axis",
-    ],
-)
-def test_anything_else_does(other):
-    array = np.arange(6, dtype=np.int32).reshape(2, 3)
-    assert array_digest(other(array)) != array_digest(array)
-
-
-def test_the_sign_of_zero_and_the_bits_of_nan_count():
-    assert array_digest(np.array([0.0])) != array_digest(np.array([-0.0]))
-    quiet = np.array([0x7FC00000], np.uint32).view(np.float32)
-    other = np.array([0x7FC00001], np.uint32).view(np.float32)
-    assert array_digest(quiet) != array_digest(other)
-
-
-def test_value_digest_ignores_only_the_order_of_keys():
-    value = {"a": [1, 2], "b": {"c": None, "d": "é"}}
-    assert value_digest(value) == value_digest({"b": {"d": "é", "c": None}, "a": [1, 2]})
-    for other in (
-        {"a": [2, 1], "b": {"c": None, "d": "é"}},
-        {"a": [1, 2], "b": {"c": None, "d": "e"}},
-        {"a": [1, 2.0], "b": {"c": None, "d": "é"}},
-        {"a": [1, "2"], "b": {"c": None, "d": "é"}},
-        {"a": [1, 2], "b": {"d": "é"}},
-    ):
-        assert value_digest(value) != value_digest(other)
-
-
-def test_value_digest_known_answer():
+    assert array_digest(np.array([[1, 2], [3, 4]], "<u2")) == hashlib.sha256(content).hexdigest()
     assert value_digest({"b": 1, "a": None}) == hashlib.sha256(b'{"a":null,"b":1}').hexdigest()
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=str)
-def test_value_digest_refuses_what_json_lacks(value):
     with pytest.raises(ValueError, match="not JSON compliant"):
-        value_digest({"a": value})
+        value_digest({"a": float("nan")})
+
+
+def test_an_array_counts_by_dtype_shape_and_bits_and_not_by_layout():
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    same = [array.copy(order="F"), np.repeat(array, 2, axis=1)[:, ::2], array.astype(">i4")]
+    assert {array_digest(other) for other in same} == {array_digest(array)}
+    others = [array, array.T, array.ravel(), array.astype(np.int64), array.view(np.float32)]
+    others += [array[::-1], array ^ 1, array[None], np.array([0.0]), np.array([-0.0])]
+    assert len({array_digest(other) for other in others}) == len(others)
+
+
+# -- tensors: known answers, so that what is stored stays comparable -----------------------
+
+both = pytest.mark.parametrize("lanes", [False, True], ids=["xxh3", "lanes"])
+
+
+@both
+def test_known_answers(lanes):
+    value = torch.arange(12, dtype=torch.float32).reshape(3, 4) / 7
+    assert tensor_digest(value, lanes=lanes) == (
+        "9f66b5de4a9df7e1e55a6c24c202c414fd05de4ebe6bed3a"
+        if lanes
+        else "c69dc4400cf6661002c843ebadc5d025"
+    )
+
+
+def test_known_answers_of_states_and_generators(generators_free):
+    value = torch.arange(12, dtype=torch.float32).reshape(3, 4) / 7
+    state = {"a": [1, 2.5, None, True, "é", b"x", 1j], 0: (value, np.arange(3, dtype=np.int16))}
+    assert state_digest(state) == "b321c6174d7970abaf6d1c1abfbc09e3"
+    group = {"bb": np.ones(3, np.float32), "a": torch.ones(2), "abc": 3, "z": None}
+    assert tensors_digest(group) == "987ae66d135decd85b4d1959090859c4"
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)
+    np.random.standard_normal(3)
+    random.gauss(0, 1)
+    known = {
+        "numpy": "878979e7cd7dfa0de224c109804f390a",
+        "python": "fc1b132bb233e61b2af3f7bd748e3e08",
+        "torch": "372be0f4b637066a56987fcce7b22420",
+    }
+    assert known.items() <= generator_digests().items()
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(3))
+    try:
+        assert generator_digests()["numpy"] == "9cb4ea9f010830ff41e489520e139a1f"
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def lanes_by_hand(content, header):
+    """The definition, in Python's numbers."""
+    content = content + bytes(-len(content) % 8)
+    words = struct.unpack(f"<{len(content) // 8}Q", content)
+    lanes = []
+    for step in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD1B54A32D192ED03):
+        total = 0
+        for i, word in enumerate(words):
+            x = (word + i * step) % 2**64
+            x ^= x >> 32
+            x = x * 0xD6E8FEB86659FD93 % 2**64
+            x ^= x >> 32
+            x = x * 0xD6E8FEB86659FD93 % 2**64
+            x ^= x >> 32
+            total += x
+        lanes.append(total % 2**64)
+    row = header + struct.pack("<3Q", *lanes)
+    return "".join(xxhash.xxh3_64_hexdigest(row, seed) for seed in (1, 2, 3))
+
+
+@settings(max_examples=25, deadline=None)
+@given(content=st.binary(max_size=100), offset=st.integers(0, 3), n_words=st.integers(1, 12))
+def test_lanes_are_as_defined_whatever_the_pieces(content, offset, n_words):
+    value = torch.frombuffer(bytearray(content + bytes(8)), dtype=torch.uint8)[offset:-8]
+    expected = lanes_by_hand(content[offset:], f"tuint8({len(value)},);".encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "_PIECE", n_words)
+        assert tensor_digest(value, lanes=True) == expected
+
+
+# -- what changes a digest, and what does not ----------------------------------------------
+
+DTYPES = [torch.bool, torch.uint8, torch.int16, torch.uint32, torch.int64, torch.float16]
+DTYPES += [torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e5m2]
+
+
+@st.composite
+def tensors(draw):
+    """Tensors of any bits, NaN included, up to three axes."""
+    dtype = draw(st.sampled_from(DTYPES))
+    shape = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    raw = draw(st.binary(min_size=n_bytes, max_size=n_bytes))
+    if dtype is torch.bool:
+        raw = bytes(byte % 2 for byte in raw)
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(dtype).reshape(shape)
+
+
+def elements(tensor):
+    """A contiguous tensor's memory as bytes, one row an element, shared with it."""
+    return tensor.view(-1).view(torch.uint8).numpy().reshape(tensor.numel(), -1)
+
+
+@both
+@settings(max_examples=30, deadline=None)
+@given(tensor=tensors(), data=st.data())
+def test_any_bit_counts_and_the_order(lanes, tensor, data):
+    before = tensor_digest(tensor, lanes=lanes)
+    rows = elements(tensor)
+    a, b = (data.draw(st.integers(0, len(rows) - 1)) for _ in range(2))
+    rows[a, 0] ^= 1
+    assert tensor_digest(tensor, lanes=lanes) != before
+    rows[a, 0] ^= 1
+    assume((rows[a] != rows[b]).any())
+    rows[[a, b]] = rows[[b, a]]
+    assert tensor_digest(tensor, lanes=lanes) != before
+
+
+@both
+def test_shape_dtype_sign_and_payload_count(lanes):
+    zeros = [torch.zeros(shape) for shape in [(6,), (2, 3), (3, 2), (6, 1), (0, 3), (3, 0), ()]]
+    typed = [torch.zeros(6).view(dtype) for dtype in (torch.int32, torch.int64, torch.bfloat16)]
+    words = [0x7FC00000, 0x7FC00001, 0xFFC00000, 0x7F800001, 0x80000000]
+    special = [np.array([word], np.uint32).view(np.float32) for word in words]
+    values = [*zeros, *typed, *special]
+    assert len({tensor_digest(value, lanes=lanes) for value in values}) == len(values)
+
+
+LAYOUTS = {
+    "transposed": lambda t: (
+        t.permute(*range(t.ndim)[::-1]).contiguous().permute(*range(t.ndim)[::-1])
+    ),
+    "strided": lambda t: torch.stack([t, t], -1)[..., 1],
+    "at an offset": lambda t: torch.cat([t.new_zeros(3), t.reshape(-1)])[3:].view(t.shape),
+    "a class of its own": lambda t: t.as_subclass(type("Mine", (torch.Tensor,), {})),
+    "an array": lambda t: t.numpy() if t.dtype in DTYPES[:6] else t.clone(),
+}
+
+
+@both
+@pytest.mark.parametrize("relaid", LAYOUTS.values(), ids=LAYOUTS)
+@settings(max_examples=15, deadline=None)
+@given(tensor=tensors())
+def test_the_layout_does_not_count(lanes, relaid, tensor):
+    assert tensor_digest(relaid(tensor), lanes=lanes) == tensor_digest(tensor, lanes=lanes)
+
+
+@both
+def test_views_that_negate_conjugate_and_repeat(lanes):
+    value = torch.tensor([1 + 2j, 3 - 4j, 0 - 0j], dtype=torch.complex64)
+    repeated = torch.tensor([1.0, 2.0])[:, None].expand(2, 30)
+    for view in (value.conj(), value.conj().imag, torch._neg_view(torch.ones(3)), repeated):
+        plain = view.resolve_conj().resolve_neg().contiguous()
+        assert tensor_digest(view, lanes=lanes) == tensor_digest(plain, lanes=lanes)
+    assert tensor_digest(np.arange(6, dtype=">i4"), lanes=lanes) == tensor_digest(
+        torch.arange(6, dtype=torch.int32), lanes=lanes
+    )
+
+
+def test_tensors_in_parts():
+    rows = [torch.tensor(row) for row in ([0.0, 1, 2], [1.0, 0, 2], [0.0, 1, 3], [0.0, 1, 2, 0])]
+    found = {tensor_digest(row.to_sparse()) for row in rows}
+    assert len(found | {tensor_digest(rows[0])}) == 5
+    assert tensor_digest(rows[0].to_sparse()) in found
+
+
+def test_a_group_goes_by_name_and_numbers_by_type_and_bits():
+    group = {"a": torch.ones(2), "b": torch.zeros(2)}
+    assert tensors_digest(dict(reversed(group.items()))) == tensors_digest(group)
+    assert tensors_digest({"b": group["a"], "a": group["b"]}) != tensors_digest(group)
+    values = [1, 1.0, True, "1", None, 0.0, -0.0, b"1", 1j, torch.float32, (1,), [1], {1: 0}]
+    assert len({state_digest(value) for value in values}) == len(values)
+
+
+def test_the_state_of_an_optimizer():
+    weight = torch.nn.Parameter(torch.ones(3, 2))
+    optimizer = torch.optim.AdamW([weight], lr=0.1)
+    weight.grad = torch.full((3, 2), 0.5)
+    optimizer.step()
+    one = optimizer.state_dict()
+    turned = OrderedDict((key, one[key]) for key in reversed(one))
+    before = state_digest(one)
+    assert state_digest(turned) == before
+    one["state"][0]["exp_avg"][1, 1] += 1
+    changed = state_digest(one)
+    one["param_groups"][0]["lr"] = 0.2
+    assert len({before, changed, state_digest(one)}) == 3
+
+
+def test_the_length_tells_the_algorithm():
+    assert len(tensor_digest(torch.ones(2))) == 32
+    assert not comparable(tensor_digest(torch.ones(2)), tensor_digest(torch.ones(2), lanes=True))
+
+
+# -- nobody notices, and what cannot be read is refused ------------------------------------
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operations.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@both
+def test_a_digest_leaves_no_trace(lanes):
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    values = [weight, (weight * 2).T, weight.to(torch.complex64).conj(), weight.bfloat16()]
+    number = torch._C._autograd._get_sequence_nr()
+    before = generator_digests()
+    with Seen() as seen, torch.device("meta"):
+        for value in values:
+            tensor_digest(value, lanes=lanes)
+        assert generator_digests() == before
+    assert seen.operations == []
+    assert torch._C._autograd._get_sequence_nr() == number
+    assert [value._version for value in values] == [0] * 4
+
+
+def released():
+    value = torch.ones(2, 3)
+    value.untyped_storage().resize_(0)
+    return value
+
+
+@both
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda: print, "of type builtin_function_or_method cannot be digested"),
+        (lambda: torch.zeros(3, device="meta"), "no memory that could be read"),
+        (released, "no memory that could be read: it is released, fake"),
+        (lambda: np.array([object()]), "dtype object are not just its values"),
+        (lambda: np.ma.masked_array([1, 2], [0, 1]), "a MaskedArray .* without a mask"),
+    ],
+    ids=["a function", "meta", "released", "objects", "masked"],
+)
+def test_what_holds_no_bits_is_refused(lanes, value, message):
+    with pytest.raises(BadInput, match=message):
+        tensor_digest(value(), lanes=lanes)
+
+
+# -- generators ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["python", "numpy", "torch"])
+def test_one_draw_of_a_generator_is_noticed(generators_free, name):
+    """Also of the spare normal number: the second is taken from where the first was drawn."""
+    draw = {
+        "python": random.gauss,
+        "numpy": np.random.standard_normal,
+        "torch": lambda: torch.rand(1),
+    }[name]
+    for _ in range(2):
+        before = generator_digests()
+        draw()
+        after = generator_digests()
+        assert {other for other in before if before[other] != after[other]} == {name}
+
+
+def test_cuda_is_asked_once_it_has_started(monkeypatch):
+    generators = tuple(torch.Generator().manual_seed(seed) for seed in (1, 2))
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert not {"cuda:0", "cuda:1"} & generator_digests().keys()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    before = generator_digests()
+    torch.rand(1, generator=generators[1])
+    after = generator_digests()
+    assert before["cuda:0"] == after["cuda:0"]
+    assert before["cuda:1"] != after["cuda:1"]
+
+
+# -- bits ----------------------------------------------------------------------------------
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (torch.tensor([NAN]), torch.tensor([NAN]), (0, 0.0)),
+        (torch.tensor([NAN, 2.0]), torch.tensor([1.0, 2.0]), (1, INFINITE)),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), (1, 0.0)),
+        (torch.tensor([1.0, 2]), torch.tensor([1.0, 2.5]), (1, 0.5)),
+        (torch.ones(2), torch.ones(3), (3, INFINITE)),
+        (torch.ones(2, 3).t(), torch.ones(3, 2), (0, 0.0)),
+        (torch.tensor([1 + 2j]).conj(), torch.tensor([1 - 2j]), (0, 0.0)),
+        (torch.tensor([2**62]), torch.tensor([2**62 + 1024]), (1, 1024.0)),
+        (torch.tensor([1.0]).to_sparse(), torch.tensor([2.0]).to_sparse(), (1, 1.0)),
+        (3, 3.0, (1, 0.0)),
+        (1.5, 2.0, (1, 0.5)),
+        (None, torch.ones(1), (1, INFINITE)),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_bits_and_differences(a, b, expected):
+    assert same_bits(a, b) is same_bits(b, a) is (expected[0] == 0)
+    assert Bits(a).same(b) is (expected[0] == 0)
+    assert difference(a, b) == expected
+
+
+@pytest.mark.parametrize("bit", [0, 13, 31])
+@pytest.mark.parametrize("dense", [True, False])
+def test_any_single_bit_is_seen(bit, dense):
+    a = torch.tensor([1.0, NAN, -0.0])
+    b = a.clone()
+    b.view(torch.int32)[1] ^= -(2**31) if bit == 31 else 1 << bit
+    if not dense:
+        a, b = (torch.stack([t, t], 1)[:, 0] for t in (a, b))
+    assert Bits(a).same(a.clone())
+    assert not Bits(a).same(b)
+    assert difference(a, b)[0] == 1

@@ -11,6 +11,13 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+# The C library's comparison is several times as fast as a comparison of tensors.
+_memcmp: Any = ctypes.CDLL(None).memcmp if os.name == "posix" else None
+if _memcmp is not None:
+    _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+is_alias = torch._C._is_alias_of  # type: ignore[attr-defined]
 
 
 class Bits:
@@ -50,33 +57,15 @@ def in_one_stretch(value: Any) -> bool:
         _memcmp is not None
         and type(value) in _PLAIN
         and value.is_cpu
-        and value.dtype in _REAL
         and value.layout is torch.strided
-        and (value.is_contiguous() or is_dense(value))
-        and not value.is_neg()
-        and not value.is_nested
+        and not (value.is_complex() or value.is_quantized or value.is_nested or value.is_neg())
+        and (value.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense.default(value))
         and value.data_ptr() != 0
     )
 
 
-is_alias = torch._C._is_alias_of  # type: ignore[attr-defined]
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-_REAL = frozenset(
-    {
-        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
-        *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-    }
-)
-is_dense = torch.ops.aten.is_non_overlapping_and_dense.default
-
-
 def same_bits(a: Any, b: Any) -> bool:
-    """Whether two values hold the same bits: NaN equals itself, 0 and -0 differ.
-
-    Parameters
-    ----------
-    a, b : Tensor or plain value
-        Of any dtype, device and layout.
+    """Whether two tensors or plain values hold the same bits: NaN equals itself, 0 and -0 differ.
 
     Examples
     --------
@@ -93,6 +82,45 @@ def same_bits(a: Any, b: Any) -> bool:
     if x is None or y is None:
         return torch.equal(as_integers(a), as_integers(b))
     return len(x) == len(y) and all(map(same_bits, x, y))
+
+
+def difference(a: Any, b: Any) -> tuple[int, float]:
+    """How many elements of two results differ in their bits, and by how much at most.
+
+    The distance is infinite where none can be given: other shapes, a number beside NaN.
+
+    Examples
+    --------
+    >>> difference(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))
+    (1, 0.5)
+    """
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        if same_bits(a, b):
+            return 0, 0.0
+        numbers = isinstance(a, int | float | complex) and isinstance(b, int | float | complex)
+        return (1, _largest(torch.tensor([a]), torch.tensor([b]))) if numbers else (1, _INFINITE)
+    if not _same_kind(a, b):
+        return max(a.numel(), b.numel()), _INFINITE
+    one, other = parts(a), parts(b)
+    if one is not None and other is not None:
+        if len(one) != len(other):
+            return max(a.numel(), b.numel()), _INFINITE
+        both = [difference(x, y) for x, y in zip(one, other, strict=True)]
+        return sum(n for n, _ in both), max((largest for _, largest in both), default=0.0)
+    changed = as_integers(a).cpu() != as_integers(b).cpu()
+    x, y = (_real(tensor).cpu()[changed] for tensor in (a, b))
+    return int(changed.sum()), _largest(x, y)
+
+
+_INFINITE = float("inf")
+
+
+def _largest(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The largest distance of two real tensors, element by element; of NaN to itself it is 0."""
+    x, y = _real(a).to(torch.float64), _real(b).to(torch.float64)
+    distances = torch.nan_to_num((x - y).abs(), nan=_INFINITE, posinf=_INFINITE)
+    distances[torch.isnan(x) & torch.isnan(y)] = 0.0
+    return float(distances.max()) if distances.numel() else 0.0
 
 
 def _same_kind(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -117,87 +145,29 @@ def parts(tensor: torch.Tensor) -> list[Any] | None:
     if is_traceable_wrapper_subclass(tensor):
         names, context = tensor.__tensor_flatten__()
         return [repr(context), *(getattr(tensor, name) for name in names)]
+    shape = tuple(tensor.shape)
     if tensor.layout == torch.sparse_coo:
-        return [tensor._indices(), tensor._values(), tensor.is_coalesced()]
+        return [shape, tensor._indices(), tensor._values(), tensor.is_coalesced()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        return [shape, tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+        return [shape, tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
     if tensor.layout != torch.strided:
         return [tensor.to_dense()]
     if tensor.is_quantized:
-        return [tensor.int_repr(), repr(tensor.qscheme())]
+        return [tensor.int_repr(), tensor.dequantize()]
     if tensor._is_zerotensor():
-        return []
+        return [shape]
     return None
 
 
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:
     """The bits of a plain tensor as integers of its width; a view where that is possible."""
+    real = _real(tensor)
+    return real.view(_INTEGERS[real.element_size()])
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """The values of a plain tensor, those of complex ones as pairs."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    return tensor.view(_INTEGERS[tensor.element_size()])
-
-
-def difference(a: Any, b: Any) -> tuple[int, float]:
-    """How many elements differ in their bits, and by how much at most.
-
-    Parameters
-    ----------
-    a, b : Tensor or plain value
-        Two results that do not hold the `same_bits`.
-
-    Returns
-    -------
-    n_elements : int
-    max_abs : float
-        Infinite where no difference can be given: other shapes, a number beside NaN.
-
-    Examples
-    --------
-    >>> difference(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))
-    (1, 0.5)
-    """
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return (0, 0.0) if same_bits(a, b) else (1, _distance(a, b))
-    if not _same_kind(a, b):
-        return max(a.numel(), b.numel()), float("inf")
-    one, other = parts(a), parts(b)
-    if one is not None and other is not None:
-        if len(one) != len(other):
-            return max(a.numel(), b.numel()), float("inf")
-        both = [difference(x, y) for x, y in zip(one, other, strict=True)]
-        return sum(n for n, _ in both), max((largest for _, largest in both), default=0.0)
-    moved = as_integers(a).cpu() != as_integers(b).cpu()
-    real = [torch.view_as_real(t) if t.is_complex() else t for t in map(_resolved, (a, b))]
-    x, y = (t.cpu()[moved].to(torch.float64) for t in real)
-    largest = torch.nan_to_num((x - y).abs(), nan=float("inf"), posinf=float("inf"))
-    largest[torch.isnan(x) & torch.isnan(y)] = 0.0
-    return int(moved.sum()), float(largest.max()) if largest.numel() else 0.0
-
-
-def _resolved(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().resolve_conj().resolve_neg()
-
-
-def _distance(a: Any, b: Any) -> float:
-    numbers = isinstance(a, int | float | complex) and isinstance(b, int | float | complex)
-    if not numbers:
-        return float("inf")
-    if a != a and b != b:
-        return 0.0
-    return float(abs(a - b)) if a == a and b == b else float("inf")
-
-
-def _load_memcmp() -> Any:
-    """The C library's comparison, several times as fast as a comparison of tensors."""
-    if os.name != "posix":
-        return None
-    function = ctypes.CDLL(None).memcmp
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    function.restype = ctypes.c_int
-    return function
-
-
-_memcmp = _load_memcmp()
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
