@@ -112,7 +112,7 @@ def _killed(command: list[str], after: float) -> bool:
 
 def _results(store: Path) -> dict[str, str]:
     """Digests of weights, masks and ledger of the one repeat in a store."""
-    (folder,) = store.glob("runs/*/0")
+    (folder,) = store.glob("runs/*/*/0")
     names = ["weights.safetensors", "ledger.parquet"]
     names += sorted(path.relative_to(folder).as_posix() for path in folder.glob("masks/*.tif"))
     return {name: file_digest(folder / name) for name in names if (folder / name).exists()}
