@@ -771,11 +771,12 @@ def _store_copy(store: Any, first: Any, model: Any, spec: Any, repeat: int, nuan
 
 EXPLORER_NOTEBOOK = """
 import numpy as np
-from cellrepro.show.explorer.widget import View, explore_views
+from cellrepro.show.explorer.planes import View
+from cellrepro.show.explorer.widget import Explorer
 
 arrays = np.load("arrays.npz")
 masks = [arrays[name] for name in ("a", "b", "c")]
-explore_views([View("made up", masks, arrays["image"], masks[0])], ["A", "B", "C"], height=640)
+Explorer([View("made up", masks, arrays["image"], masks[0])], ["A", "B", "C"], height=640)
 """
 
 # From the event to the end of the frame that shows it: the explorer draws in the frame after the

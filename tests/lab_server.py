@@ -1,8 +1,9 @@
-"""JupyterLab and Voila for a test, and the browser to look at them.
+"""The explorer and notebooks as a reader has them: in Chromium, alone, in JupyterLab or in Voila.
 
 Not named ``jupyterlab``: next to the tests, that would hide the real package.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -28,10 +29,120 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# Every frame is painted late, so that a test that does not wait for it fails each time, not once.
+LATE_FRAMES = """
+const soon = requestAnimationFrame;
+requestAnimationFrame = (paint) => soon(() => setTimeout(() => paint(performance.now()), 50));
+"""
 # Neither news nor updates: JupyterLab would ask its servers, and then ask the user.
 LAB_SETTINGS = {
     "notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
+    "themes": {"theme": "JupyterLab Light"},
 }
+
+
+@contextmanager
+def chromium() -> Iterator:
+    """A browser; its absence is a failure unless someone said that it is to be absent."""
+    if os.environ.get("CELLREPRO_NO_BROWSER") == "1":
+        pytest.skip("CELLREPRO_NO_BROWSER=1")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.fail(
+            "Chromium is not installed, so nobody would see whether the explorer paints anything. "
+            "Install it (apt-get install chromium), or set CELLREPRO_NO_BROWSER=1 to skip."
+        )
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def browsing(browser, **settings) -> Iterator:
+    """A page that remembers what it asked for and which errors it met."""
+    settings = {"viewport": {"width": 1400, "height": 1200}, **settings}
+    context = browser.new_context(**settings)
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    page.asked, page.errors = [], []
+    page.on("request", lambda request: page.asked.append(request))
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    yield page
+    context.close()
+
+
+# -- a widget without a server -------------------------------------------------------------
+
+# The model of a widget as a page has it; `kernel` answers with new values and messages.
+MODEL = """
+async ([esm, css, values]) => {
+  const bytes = (text) => new DataView(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+  for (const plane of Object.values(values.planes)) plane.data = bytes(plane.data);
+  const listeners = {};
+  let changed = {};
+  const fire = (event, ...args) => (listeners[event] ?? []).forEach((act) => act(...args));
+  const tell = async (message) => {
+    const answer = await kernel(message);
+    for (const [key, value] of Object.entries(answer.values)) {
+      if (JSON.stringify(value) === JSON.stringify(values[key])) continue;
+      values[key] = value;
+      fire(`change:${key}`);
+    }
+    for (const [content, data] of answer.sent) fire("msg:custom", content, data.map(bytes));
+  };
+  const model = {
+    get: (key) => values[key],
+    set: (key, value) => { values[key] = changed[key] = value; },
+    save_changes: () => { const values = changed; changed = {}; tell({ values }); },
+    send: (content) => tell({ content }),
+    on: (event, act) => (listeners[event] ??= []).push(act),
+    off: () => {},
+  };
+  const style = document.createElement("style");
+  style.textContent = css;
+  document.head.append(style);
+  const address = URL.createObjectURL(new Blob([esm], { type: "text/javascript" }));
+  const widget = (await import(address)).default();
+  widget.initialize({ model });
+  widget.render({ model, el: document.body });
+}
+"""
+
+
+def show_widget(page, widget) -> None:
+    """A widget of this very process on an empty page, as a notebook would show it."""
+    sent: list = []
+    widget.send = lambda content, buffers=(): sent.append((content, list(map(_text, buffers))))
+
+    def kernel(message: dict) -> dict:
+        for name, value in message.get("values", {}).items():
+            setattr(widget, name, value)
+        if "content" in message:
+            widget._handle_custom_msg(message["content"], [])
+        answer = {"values": values("scene", "choice", "answered", "problem"), "sent": sent.copy()}
+        sent.clear()
+        return answer
+
+    def values(*names: str) -> dict:
+        return {name: getattr(widget, name) for name in names}
+
+    state = values("runs", "images", "scene", "choice", "answered", "problem", "selected")
+    state |= values("title", "height", "drawing")
+    state["planes"] = {
+        name: {**plane, "data": _text(plane["data"])} for name, plane in widget.planes.items()
+    }
+    page.expose_function("kernel", kernel)
+    page.evaluate(MODEL, [widget._esm, widget._css, state])
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+# -- servers -------------------------------------------------------------------------------
 
 
 def free_port() -> int:
@@ -41,14 +152,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def jupyterlab(folder: Path, *, theme: str = "JupyterLab Light") -> Iterator[str]:
+def jupyterlab(folder: Path) -> Iterator[str]:
     """JupyterLab serving `folder`, with a home of its own; gives the address of a notebook there.
 
     The address has ``{notebook}`` in it, for `str.format`.
     """
     home = folder / "home"
-    settings = LAB_SETTINGS | {"themes": {"theme": theme}}
-    for name, values in settings.items():
+    for name, values in LAB_SETTINGS.items():
         target = home / "settings/@jupyterlab/apputils-extension" / f"{name}.jupyterlab-settings"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(values))
@@ -133,16 +243,3 @@ def wait_for_answer(address: str, server: subprocess.Popen, log: Path, seconds: 
         except OSError:
             time.sleep(0.1)
     pytest.fail(f"the server did not answer within {seconds} s:\n{log.read_text()[-3000:]}")
-
-
-def chromium_path() -> str:
-    """Where Chromium is; its absence is a failure unless someone said that it is to be absent."""
-    if os.environ.get("CELLREPRO_NO_BROWSER") == "1":
-        pytest.skip("CELLREPRO_NO_BROWSER=1")
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.fail(
-            "Chromium is not installed, so nobody would see whether the explorer paints anything. "
-            "Install it (apt-get install chromium), or set CELLREPRO_NO_BROWSER=1 to skip."
-        )
-    return path

@@ -307,29 +307,7 @@ class Explorer {
   fillList() {
     const { story } = this.data;
     const rows = story.kind.map((_, row) => row).filter((r) => this.kindsShown.has(story.kind[r]));
-    const rank = Object.fromEntries(Object.keys(KINDS).map((kind, i) => [kind, i]));
-    const first = (row) => (story.labels_a[row].length ? story.labels_a : story.labels_b)[row];
-    this.parts.list.fill(rows, {
-      chosen: this.chosen,
-      withRuns: "runs" in story,
-      order: {
-        kind: (row) => rank[story.kind[row]] * 2 + story.iou[row],
-        cell: (row) => first(row)[0],
-        iou: (row) => story.iou[row],
-        area: (row) => story.area_a[row] || story.area_b[row],
-        runs: (row) => story.runs?.[row] ?? 0,
-      },
-      text: (row) => {
-        const [p, q] = [story.area_a[row], story.area_b[row]];
-        return {
-          kind: story.kind[row],
-          cell: cellNumbers(story, row),
-          iou: p && q ? story.iou[row].toFixed(2) : "\u2013",
-          area: p && q ? `${grouped(p)} ${signed(q - p)}` : grouped(p || q),
-          runs: story.runs ? `${story.runs[row]} of ${story.n_runs}` : "",
-        };
-      },
-    });
+    this.parts.list.fill(story, rows, this.chosen);
     this.parts.list.onchoose = (row) => this.jump(row);
   }
 
@@ -1061,11 +1039,6 @@ class Explorer {
     const { a, b } = this.choice();
     this.ask({ a: b, b: a });
   }
-}
-
-function cellNumbers(story, row) {
-  const [a, b] = [story.labels_a[row], story.labels_b[row]];
-  return (a.length ? a : b).join(" + ");
 }
 
 // Label images are stored in 16 or 32 bit, as Cellpose does and napari expects of labels.

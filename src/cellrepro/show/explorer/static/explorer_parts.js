@@ -23,13 +23,56 @@ const KINDS = {
   kept: { sign: "=", colour: "", says: "the same cell in both" },
 };
 
-const COLUMNS = {
-  kind: { label: "change", title: "what became of the cell" },
-  cell: { label: "cell", title: "its number in A, or in B" },
-  iou: { label: "IoU", title: "overlap: intersection over union" },
-  area: { label: "area, px", title: "area in A, and how much larger it is in B" },
-  runs: { label: "in runs", title: "how many of all runs have this cell" },
-};
+// The columns of the list of cells: what row `r` of the story `s` says there, and sorts by.
+const COLUMNS = [
+  {
+    key: "kind",
+    label: "change",
+    title: "what became of the cell",
+    width: "88px",
+    order: (s, r) => Object.keys(KINDS).indexOf(s.kind[r]) * 2 + s.iou[r],
+    text: (s, r) => badge(s.kind[r]),
+  },
+  {
+    key: "cell",
+    label: "cell",
+    title: "its number in A, or in B",
+    width: "minmax(36px, 1fr)",
+    order: (s, r) => (s.labels_a[r].length ? s.labels_a : s.labels_b)[r][0],
+    text: (s, r) => cellNumbers(s, r),
+  },
+  {
+    key: "iou",
+    label: "IoU",
+    title: "overlap: intersection over union",
+    width: "46px",
+    number: true,
+    order: (s, r) => s.iou[r],
+    text: (s, r) => (s.area_a[r] && s.area_b[r] ? s.iou[r].toFixed(2) : "\u2013"),
+  },
+  {
+    key: "area",
+    label: "area, px",
+    title: "area in A, and how much larger it is in B",
+    width: "88px",
+    number: true,
+    order: (s, r) => s.area_a[r] || s.area_b[r],
+    text: (s, r) => {
+      const [p, q] = [s.area_a[r], s.area_b[r]];
+      return p && q ? `${grouped(p)} ${signed(q - p)}` : grouped(p || q);
+    },
+  },
+  {
+    key: "runs",
+    label: "in runs",
+    title: "how many of all runs have this cell",
+    width: "62px",
+    number: true,
+    where: (s) => s.runs !== undefined,
+    order: (s, r) => s.runs[r],
+    text: (s, r) => `${s.runs[r]} of ${s.n_runs}`,
+  },
+];
 
 const ROW_CSS = 26; // height of a row of the list
 const SPARE_ROWS = 6; // drawn above and below what is seen
@@ -129,95 +172,60 @@ function legend(parts) {
   );
   parts.ramp = make("div", "cre-ramp");
   parts.votes.append(make("label", "", {}, "runs that ", parts.vote), parts.ramp);
-  const outlines = make(
-    "div",
-    "",
-    {},
-    heading("Outlines"),
+  const group = (title, ...boxes) => make("div", "", {}, heading(title), ...boxes);
+  const outlines = group(
+    "Outlines",
     box("a", line("a"), "A"),
     box("b", line("b"), "B"),
     box("truth", line("truth"), "truth"),
   );
-  const pixels = make(
-    "div",
-    "",
-    {},
-    heading("Pixels"),
+  const pixels = group(
+    "Pixels",
     box("only_a", area("only_a"), "only A"),
     box("only_b", area("only_b"), "only B"),
     box("other_object", area("other_object"), "other object"),
     box("agree", area("agree"), "agree"),
   );
-  const picture = make(
-    "div",
-    "cre-picture",
-    {},
-    box("image", area("image"), "image"),
-    box("patterns", area("patterns"), "patterns"),
-    make("label", "cre-opacity-row", {}, "opacity", parts.opacity),
-  );
+  const opacity = make("label", "cre-opacity-row", {}, "opacity", parts.opacity);
+  const image = box("image", area("image"), "image");
+  const patterns = box("patterns", area("patterns"), "patterns");
+  const picture = make("div", "cre-picture", {}, image, patterns, opacity);
   return make("div", "cre-legend", {}, outlines, pixels, picture, parts.votes);
 }
 
+// A row with what it sets, the slider and what belongs to it.
+function slider(what, className, ...children) {
+  const name = make("span", "cre-end cre-what", {}, what);
+  return make("div", `cre-slider ${className}`, {}, name, ...children);
+}
+
 function sliders(parts) {
-  parts.zoom = range("cre-zoom", { min: "0", max: "1000", step: "5", "aria-label": "Zoom" });
+  const limits = (min, max, rest) => ({ min: String(min), max: String(max), ...rest });
+  parts.zoom = range("cre-zoom", limits(0, 1000, { step: "5", "aria-label": "Zoom" }));
   parts.closer = button("cre-round", "+", { "aria-label": "closer", title: "closer (+)" });
   parts.farther = button("cre-round", "\u2212", { "aria-label": "farther", title: "farther (\u2212)" });
   parts.whole = button("cre-small", "Fit", { title: "show everything (0)" });
   parts.scale = make("span", "cre-amount cre-scale");
-  const zoom = make(
-    "div",
-    "cre-slider",
-    {},
-    make("span", "cre-end cre-what", {}, "zoom"),
-    parts.farther,
-    parts.zoom,
-    parts.closer,
-    parts.scale,
-    parts.whole,
-  );
-  parts.curtain = range("cre-curtain", {
-    min: "0",
-    max: "1000",
-    value: "500",
-    step: "5",
-    "aria-label": "Curtain: A to the left, B to the right",
-  });
-  const curtain = make(
-    "div",
-    "cre-slider cre-for-curtain",
-    {},
-    make("span", "cre-end cre-what", {}, "curtain"),
-    parts.curtain,
-  );
+  const label = "Curtain: A to the left, B to the right";
+  const half = { value: "500", step: "5", "aria-label": label };
+  parts.curtain = range("cre-curtain", limits(0, 1000, half));
   parts.play = button("cre-small cre-play", "Pause", { title: "let A and B take turns" });
   parts.turn = button("cre-small", "Other", { title: "show the other run (space)" });
-  parts.speed = range("cre-speed", {
-    min: "2",
-    max: "30",
-    value: "10",
-    "aria-label": "Speed: changes in ten seconds",
-  });
-  const blink = make(
-    "div",
-    "cre-slider cre-for-blink",
-    {},
-    make("span", "cre-end cre-what", {}, "speed"),
-    parts.speed,
-    parts.play,
-    parts.turn,
-  );
-  parts.z = range("cre-z", { min: "0", max: "0", step: "1", "aria-label": "Plane" });
+  const speed = { value: "10", "aria-label": "Speed: changes in ten seconds" };
+  parts.speed = range("cre-speed", limits(2, 30, speed));
+  parts.z = range("cre-z", limits(0, 0, { step: "1", "aria-label": "Plane" }));
   parts.zText = make("span", "cre-amount");
-  parts.zRow = make(
+  parts.zRow = slider("plane", "", parts.z, parts.zText);
+  const { farther, zoom, closer, scale, whole, speed: pace, play, turn } = parts;
+  return make(
     "div",
-    "cre-slider",
+    "cre-sliders",
     {},
-    make("span", "cre-end cre-what", {}, "plane"),
-    parts.z,
-    parts.zText,
+    parts.zRow,
+    slider("curtain", "cre-for-curtain", parts.curtain),
+    slider("speed", "cre-for-blink", pace, play, turn),
+    slider("zoom", "", farther, zoom, closer, scale, whole),
   );
-  return make("div", "cre-sliders", {}, parts.zRow, curtain, blink, zoom);
 }
 
 function readout(parts) {
@@ -332,16 +340,10 @@ function build(model, el) {
 // A sortable list of which only the rows in sight are in the page.
 class CellList {
   constructor() {
-    this.rows = [];
+    this.rows = []; // numbers of changes
     this.chosen = -1; // position in rows
     this.sorted = { key: "kind", down: false };
-    this.heads = {};
-    const head = make("div", "cre-head");
-    for (const [key, { label, title }] of Object.entries(COLUMNS)) {
-      this.heads[key] = button(`cre-sort cre-col-${key}`, label, { "data-sort": key, title });
-      this.heads[key].addEventListener("click", () => this.sort(key));
-      head.append(this.heads[key]);
-    }
+    this.head = make("div", "cre-head");
     this.space = make("div", "cre-space");
     this.window = make("div", "cre-window", {
       ...KEEP_KEYS,
@@ -349,7 +351,7 @@ class CellList {
       role: "listbox",
       "aria-label": "Changed cells; arrow keys choose one and show it",
     }, this.space);
-    this.root = make("div", "cre-table", {}, head, this.window);
+    this.root = make("div", "cre-table", {}, this.head, this.window);
     this.window.addEventListener("scroll", () => this.paint(), { passive: true });
     this.window.addEventListener("keydown", (event) => this.key(event));
     this.window.addEventListener("click", (event) => {
@@ -358,26 +360,38 @@ class CellList {
     });
   }
 
-  // `order` gives a value to sort by for each column, `text` the words of each column.
-  fill(rows, { order, text, withRuns, chosen }) {
-    Object.assign(this, { rows: [...rows], order, text });
-    this.root.dataset.runs = withRuns ? "1" : "0";
-    this.sort(this.sorted.key, { down: this.sorted.down, chosen });
+  fill(story, rows, chosen) {
+    Object.assign(this, { story, rows });
+    this.columns = COLUMNS.filter(({ where }) => !where || where(story));
+    this.root.style.setProperty("--columns", this.columns.map(({ width }) => width).join(" "));
+    const known = this.columns.some(({ key }) => key === this.sorted.key);
+    this.sort(known ? this.sorted : { key: "kind", down: false }, chosen);
   }
 
-  sort(key, { down, chosen = this.rows[this.chosen] } = {}) {
-    const again = this.sorted.key === key;
-    this.sorted = { key, down: down ?? (again ? !this.sorted.down : false) };
-    const sign = this.sorted.down ? -1 : 1;
-    const values = new Map(this.rows.map((row) => [row, this.order[key](row)]));
+  sort(sorted, chosen = this.rows[this.chosen]) {
+    const focused = this.head.contains(document.activeElement);
+    this.sorted = sorted;
+    const { order } = this.columns.find(({ key }) => key === sorted.key);
+    const sign = sorted.down ? -1 : 1;
+    const values = new Map(this.rows.map((row) => [row, order(this.story, row)]));
     this.rows.sort((p, q) => {
       const [x, y] = [values.get(p), values.get(q)];
       return (x < y ? -sign : x > y ? sign : 0) || p - q;
     });
-    for (const [name, head] of Object.entries(this.heads)) {
-      const state = name !== key ? "none" : this.sorted.down ? "descending" : "ascending";
-      head.setAttribute("aria-sort", state);
-    }
+    this.head.replaceChildren(
+      ...this.columns.map(({ key, label, title, number }) => {
+        const here = key === sorted.key;
+        const element = button(`cre-sort${number ? " cre-number" : ""}`, label, {
+          title,
+          "data-sort": key,
+          "aria-sort": here ? (sorted.down ? "descending" : "ascending") : "none",
+        });
+        const next = { key, down: here && !sorted.down };
+        element.addEventListener("click", () => this.sort(next));
+        return element;
+      }),
+    );
+    if (focused) this.head.querySelector(`[data-sort="${sorted.key}"]`).focus();
     this.chosen = this.rows.indexOf(chosen);
     this.space.style.height = `${this.rows.length * ROW_CSS}px`;
     this.window.scrollTop = 0;
@@ -434,19 +448,17 @@ class CellList {
     const rows = [];
     for (let i = first; i < Math.min(this.rows.length, first + seen); i++) {
       const change = this.rows[i];
-      const words = this.text(change);
       const row = make("div", "cre-row", {
         role: "option",
         "data-row": String(i),
-        "data-kind": words.kind,
+        "data-kind": this.story.kind[change],
         "aria-selected": String(i === this.chosen),
         "aria-posinset": String(i + 1),
         "aria-setsize": String(this.rows.length),
       });
       row.style.top = `${i * ROW_CSS}px`;
-      row.append(badge(words.kind));
-      for (const key of ["cell", "iou", "area", "runs"]) {
-        row.append(make("span", `cre-col-${key}`, {}, words[key]));
+      for (const { number, text } of this.columns) {
+        row.append(make("span", number ? "cre-number" : "", {}, text(this.story, change)));
       }
       rows.push(row);
     }
@@ -455,7 +467,12 @@ class CellList {
   }
 }
 
+function cellNumbers(story, row) {
+  const [a, b] = [story.labels_a[row], story.labels_b[row]];
+  return (a.length ? a : b).join(" + ");
+}
+
 function badge(kind) {
   const sign = make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, KINDS[kind].sign);
-  return make("span", "cre-badge cre-col-kind", {}, sign, kind);
+  return make("span", "cre-badge", {}, sign, kind);
 }
