@@ -23,7 +23,6 @@ from cellrepro.show.report.build import write_report
 from cellrepro.show.report.page import table_file
 from cellrepro.store.manifest import Manifest, WarningRecord
 from cellrepro.store.store import Repeat, Store
-from lab_server import CHROMIUM_FLAGS, chromium_path
 from stores import NOTHING, add_run, planted, squares, three
 
 TINY_PNG = bytes.fromhex(
@@ -779,17 +778,6 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    executable = chromium_path()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
