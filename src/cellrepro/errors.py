@@ -3,6 +3,8 @@
 Every message says what was given, what was expected, where, and what to do.
 """
 
+import operator
+
 
 class CellreproError(Exception):
     """An answer for the user, never a traceback; see the subclasses."""
@@ -21,7 +23,7 @@ class NotPossibleHere(CellreproError, RuntimeError):
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """The value, a whole number of at least ``least``.
+    """The value, a whole number of at least ``least``; NumPy's become Python's.
 
     Raises
     ------
@@ -33,6 +35,10 @@ def whole(name: str, value: object, least: int) -> int:
     >>> whole("repeats", 3, least=1)
     3
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least:
         raise BadInput(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return value
+    return number

@@ -5,15 +5,13 @@ Cellpose 4.2.1.1 draws image order and augmentation from NumPy's global generato
 generator of the training device. Around it, a DataLoader's workers draw in processes of their
 own, and several devices need different draws from the same data.
 
-What must be set before a process starts (``PYTHONHASHSEED`` and the like) is in `startup`.
+What must be set before a process starts (``PYTHONHASHSEED`` and the like) is in `profiles`.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import math
-import operator
 import random
 import sys
 from bisect import bisect_right
@@ -27,26 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput, NotPossibleHere, whole
 
-FORMAT = "cellrepro generators 1"
-"""What `capture` writes and `restore` reads."""
+FORMAT = "cellrepro generators 2"
+"""What `capture` writes."""
 
 
 def check_seed(seed: int, *, name: str = "seed") -> int:
-    """Return ``seed`` if every generator accepts it.
-
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**32), the range of NumPy's global generator.
-    name : str
-        The parameter's name, for the message.
-
-    Raises
-    ------
-    BadInput
-        If it is not a whole number in that range.
+    """Return ``seed`` if every generator accepts it: NumPy's global one takes [0, 2**32).
 
     Examples
     --------
@@ -78,11 +64,6 @@ def seed_everything(seed: int) -> np.random.Generator:
         ``numpy.random.default_rng(seed)``, to be handed on. ``default_rng`` has no global state
         to seed: without an argument it stays random, except inside `seeded` and in a worker
         seeded by `seed_worker`.
-
-    Raises
-    ------
-    BadInput
-        If the seed is out of range.
     """
     import torch
 
@@ -92,7 +73,7 @@ def seed_everything(seed: int) -> np.random.Generator:
     torch.manual_seed(seed)  # CPU, every CUDA device and MPS; CUDA at its start if that is to come
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.random.set_seed(seed)
-    if cupy := _cupy():
+    if (cupy := sys.modules.get("cupy")) and cupy.cuda.is_available():
         cupy.random.seed(seed)
     return np.random.default_rng(seed)
 
@@ -104,13 +85,11 @@ def generators_kept() -> Iterator[None]:
     For whatever only looks: evaluation, saving, plotting. Blocks may be nested. TensorFlow's and
     CuPy's generators are not part of it: their state cannot be read.
     """
-    import torch
-
-    states = _read(torch)
+    states = _read({})
     try:
         yield
     finally:
-        _write(torch, states)
+        _write(states, {})
 
 
 @contextmanager
@@ -119,7 +98,8 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
 
     Inside the block ``numpy.random.default_rng()`` without an argument is reproducible too: it
     takes its seed from NumPy's global generator. Code that has fetched the function earlier
-    (``from numpy.random import default_rng``) is not reached and stays random.
+    (``from numpy.random import default_rng``) is not reached and stays random. TensorFlow and
+    CuPy stay seeded after the block.
 
     Parameters
     ----------
@@ -131,16 +111,6 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
     numpy.random.Generator
         As `seed_everything` returns it.
 
-    Raises
-    ------
-    BadInput
-        If the seed is out of range; nothing has moved then.
-
-    Notes
-    -----
-    CuPy goes on after the block where it was. TensorFlow does not: its state cannot be read, so
-    where it is imported it stays seeded.
-
     Examples
     --------
     >>> with seeded(3) as generator:
@@ -150,18 +120,13 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
     True
     """
     check_seed(seed)
-    with generators_kept(), _cupy_kept(seed), _default_rng_follows():
-        yield seed_everything(seed)
-
-
-@contextmanager
-def _default_rng_follows() -> Iterator[None]:
     before = np.random.default_rng
-    np.random.default_rng = _default_rng_from_global
-    try:
-        yield
-    finally:
-        np.random.default_rng = before
+    with generators_kept():
+        np.random.default_rng = _default_rng_from_global
+        try:
+            yield seed_everything(seed)
+        finally:
+            np.random.default_rng = before
 
 
 _DEFAULT_RNG = np.random.default_rng
@@ -177,30 +142,10 @@ def _default_rng_from_global(seed: Any = None) -> np.random.Generator:
     return _DEFAULT_RNG(seed)
 
 
-def _cupy() -> Any:
-    """CuPy if it is imported and finds a device."""
-    cupy = sys.modules.get("cupy")
-    return cupy if cupy is not None and cupy.cuda.is_available() else None
-
-
-@contextmanager
-def _cupy_kept(seed: int) -> Iterator[None]:
-    """Lend CuPy another generator: the state of its own cannot be read."""
-    cupy = _cupy()
-    if cupy is None:
-        yield
-        return
-    device, before = cupy.cuda.Device(), cupy.random.get_random_state()
-    cupy.random.set_random_state(cupy.random.RandomState(seed))
-    try:
-        yield
-    finally:
-        with device:
-            cupy.random.set_random_state(before)
-
-
-def _read(torch: Any) -> dict[str, Any]:
+def _read(own: Mapping[str, Any]) -> dict[str, Any]:
     """The states as the libraries give them; quick, for every epoch and every image."""
+    import torch
+
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),
@@ -208,50 +153,80 @@ def _read(torch: Any) -> dict[str, Any]:
         # Asking an uninitialised CUDA runtime for its state would initialise it.
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None,
         "mps": torch.mps.get_rng_state() if torch.backends.mps.is_available() else None,
+        "generators": {name: _state(name, generator) for name, generator in own.items()},
     }
 
 
-def _write(torch: Any, states: dict[str, Any]) -> None:
-    random.setstate(states["python"])
+def _write(states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    import torch
+
+    random.setstate(_pythons(states["python"]))
     np.random.set_state(states["numpy"])
     seeded_with = torch.initial_seed()
-    torch.random.set_rng_state(states["torch"])
+    torch.random.set_rng_state(_tensor(states["torch"]))
     if states["cuda"] is not None:
-        torch.cuda.set_rng_state_all(states["cuda"])
+        torch.cuda.set_rng_state_all([*map(_tensor, states["cuda"])])
     elif torch.cuda.is_initialized() or torch.initial_seed() != seeded_with:
         # CUDA had not started: it is where it starts, or will be once it does.
         torch.cuda.manual_seed_all(torch.initial_seed())
     if states["mps"] is not None:
-        torch.mps.set_rng_state(states["mps"])
+        torch.mps.set_rng_state(_tensor(states["mps"]))
+    for name, generator in own.items():
+        state = states["generators"][name]
+        if isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = state
+        elif isinstance(generator, random.Random):
+            generator.setstate(_pythons(state))
+        elif isinstance(generator, np.random.RandomState):
+            generator.set_state(state)
+        else:
+            generator.set_state(_tensor(state))
 
 
-# -- states as plain data ------------------------------------------------------------------
+def _state(name: str, generator: Any) -> Any:
+    """The state of a generator of the user's own."""
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    read = getattr(generator, "getstate", None) or getattr(generator, "get_state", None)
+    if read is None:
+        raise BadInput(
+            f"the generator {name!r} is a {type(generator).__name__}; expected a "
+            "numpy.random.Generator or RandomState, a torch.Generator or a random.Random"
+        )
+    return read()
 
 
-def capture(generators: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The state of every generator as plain data, for JSON; no pickle.
+def _pythons(state: Sequence[Any]) -> tuple[Any, ...]:
+    version, words, gauss = state
+    return version, tuple(words), gauss
+
+
+def _tensor(state: Any) -> Any:
+    """A ByteTensor on the CPU, whatever the default device is."""
+    import torch
+
+    return torch.as_tensor(state, dtype=torch.uint8, device="cpu")
+
+
+# -- states to store -----------------------------------------------------------------------
+
+
+def capture(
+    generators: Mapping[str, Any] | None = None, *, seed: int | None = None
+) -> dict[str, Any]:
+    """The state of every generator as plain numbers and lists, for JSON or a checkpoint.
+
+    ``torch.load(weights_only=True)`` accepts it. CUDA is not started for it.
 
     Parameters
     ----------
     generators : mapping of str to generator, optional
         Generators of your own, by name: ``numpy.random.Generator`` or ``RandomState``,
         ``torch.Generator``, ``random.Random``.
-
-    Returns
-    -------
-    dict
-        Of texts, whole numbers, lists, dictionaries and None. ``cuda`` has one state for every
-        device, or is None while CUDA has not started (it is not started for this). ``left_out``
-        names imported libraries whose state cannot be read.
-
-    Raises
-    ------
-    BadInput
-        If one of ``generators`` is none of these kinds.
-
-    Notes
-    -----
-    How often a NumPy generator was asked to ``spawn`` is not part of its state.
+    seed : int, optional
+        What the training was seeded with, for `restore` to check.
 
     Examples
     --------
@@ -261,342 +236,118 @@ def capture(generators: Mapping[str, Any] | None = None) -> dict[str, Any]:
     >>> first == (random.gauss(), np.random.randn())
     True
     """
-    import torch
-
-    states = _read(torch)
-    cuda, mps = states["cuda"], states["mps"]
-    return {
-        "format": FORMAT,
-        "python": _encoded(_python_as_numpy(states["python"])),
-        "numpy": _encoded(states["numpy"]),
-        "torch": _encoded(states["torch"].numpy()),
-        "cuda": None if cuda is None else [_encoded(state.numpy()) for state in cuda],
-        "mps": None if mps is None else _encoded(mps.numpy()),
-        "generators": {
-            name: {"kind": _kind(name, generator), **_state_of(generator)}
-            for name, generator in _named(generators).items()
-        },
-        "left_out": [name for name in ("cupy", "tensorflow") if name in sys.modules],
-    }
+    return _plain({"format": FORMAT, "seed": seed, **_read(generators or {})})
 
 
-def restore(state: Mapping[str, Any], generators: Mapping[str, Any] | None = None) -> None:
+def restore(
+    state: Mapping[str, Any],
+    generators: Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = None,
+) -> None:
     """Put every generator exactly where `capture` found it, or change nothing.
+
+    Where CUDA had not started, it is seeded with PyTorch's seed of that moment, which is where it
+    would have started.
 
     Parameters
     ----------
     state : mapping
-        What `capture` returned, also after a round trip through JSON.
+        What `capture` returned, also after a round trip through JSON or ``torch.save``.
     generators : mapping of str to generator, optional
         The generators captured by name; they are set in place.
+    seed : int, optional
+        What the training should have been seeded with; another seed in the state is refused.
 
     Raises
     ------
     BadInput
-        If the state has another format, something in it has the wrong shape or is out of range,
-        or the generators are not those it names; the message says where.
+        If it is no such state, of another seed, or the generators are not those it names.
     NotPossibleHere
         If a device whose state it holds is missing.
-
-    Notes
-    -----
-    Where the state was captured before CUDA had started, CUDA is seeded with PyTorch's seed of
-    that moment, which is where it would have started.
     """
     import torch
 
-    generators = _named(generators)
-    states = _decoded_states(torch, state)
-    own = _decoded_generators(state["generators"], generators)
+    own, states = generators or {}, in_todays_format(state)
+    if seed is not None and states["seed"] != seed:
+        raise BadInput(
+            f"the generators' state is of a training with seed {states['seed']}, not {seed}; "
+            "give the checkpoint of that training"
+        )
+    if set(states["generators"]) != set(own):
+        raise BadInput(
+            f"the state holds the generators {sorted(states['generators'])}, but {sorted(own)} "
+            "were given; give those that were captured, by the same names"
+        )
+    n_here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if states["cuda"] is not None and n_here != len(states["cuda"]):
+        raise NotPossibleHere(
+            f"the state holds the generators of {len(states['cuda'])} CUDA devices, and PyTorch "
+            f"finds {n_here}; restore it where CUDA_VISIBLE_DEVICES shows {len(states['cuda'])}"
+        )
+    if states["mps"] is not None and not torch.backends.mps.is_available():
+        raise NotPossibleHere("the state is of a machine with an MPS device; restore it on one")
     if states["cuda"] is not None:
         torch.cuda.init()
-    before = _read(torch)
-    own_before = {name: _raw(generator) for name, generator in generators.items()}
-    where = "the global generators"
+    before = _read(own)
     try:
-        _write(torch, states)
-        for name, generator in generators.items():
-            where = f"generators.{name}"
-            _set_raw(generator, own[name])
-    except (RuntimeError, TypeError, ValueError) as error:
-        _write(torch, before)
-        for name, generator in generators.items():
-            _set_raw(generator, own_before[name])
+        if states["numpy"]["state"].get("pos", 0) not in range(625):
+            raise ValueError("pos is out of range")  # NumPy 2.4 would read past its words
+        _write(states, own)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        _write(before, own)
         raise BadInput(
-            f"the state of {where} is not accepted: {error}; expected what cellrepro's capture "
+            f"a generator does not accept its state ({error}); expected what cellrepro's capture "
             "returned; nothing was restored"
         ) from error
 
 
-_KEYS = ("format", "python", "numpy", "torch", "cuda", "mps", "generators", "left_out")
-
-_MOST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1, "uinteger": 2**32 - 1}
-"""Largest values; NumPy 2.4 checks none of them and reads past its buffers with larger ones."""
-
-
-def _decoded_states(torch: Any, state: Any) -> dict[str, Any]:
-    if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-        given = state.get("format") if isinstance(state, Mapping) else state
+def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `capture` would give for a state that may be of the first format, with base64."""
+    found = state.get("format") if isinstance(state, Mapping) else state
+    if found == FORMAT:
+        return state
+    if found != "cellrepro generators 1":
         raise BadInput(
-            f"the generators' state has the format {_short(given)}; expected {FORMAT!r}, as "
+            f"the generators' state has the format {str(found)[:60]!r}; expected {FORMAT!r}, as "
             "cellrepro's capture returns it"
         )
-    if set(state) != set(_KEYS):
-        raise BadInput(
-            f"the generators' state has the keys {sorted(state, key=str)}; expected {sorted(_KEYS)}"
-        )
-    _same_devices(torch, state)
-    cpu = len(torch.random.get_rng_state())
+
+    def octets(text: str) -> list[int]:
+        return list(base64.b64decode(text))
+
+    def twister(held: dict[str, Any]) -> dict[str, Any]:
+        words = np.frombuffer(base64.b64decode(held["state"]["key"]), "<u4").tolist()
+        state = {"key": words, "pos": held["state"]["pos"]}
+        return {**held, "state": state, "gauss": float.fromhex(held["gauss"])}
+
+    python = twister(state["python"])
+    words = [*python["state"]["key"], python["state"]["pos"]]
     return {
-        "python": _numpy_as_python(
-            _decoded(np.random.RandomState(0).get_state(legacy=False), state["python"], "python")
-        ),
-        "numpy": _decoded(_numpy_template(state["numpy"], "numpy"), state["numpy"], "numpy"),
-        "torch": _tensor(torch, state["torch"], cpu, "torch"),
-        "cuda": None
-        if state["cuda"] is None
-        else [
-            _tensor(torch, device, None, f"cuda[{index}]")
-            for index, device in enumerate(state["cuda"])
-        ],
-        "mps": None if state["mps"] is None else _tensor(torch, state["mps"], None, "mps"),
+        "format": FORMAT,
+        "seed": None,
+        "python": [3, words, python["gauss"] if python["has_gauss"] else None],
+        "numpy": twister(state["numpy"]),
+        "torch": octets(state["torch"]),
+        "cuda": state["cuda"] and [octets(text) for text in state["cuda"]],
+        "mps": state["mps"] and octets(state["mps"]),
+        "generators": state["generators"],
     }
 
 
-def _same_devices(torch: Any, state: Mapping[str, Any]) -> None:
-    cuda = state["cuda"]
-    if cuda is not None:
-        if not isinstance(cuda, list):
-            raise BadInput(f"the state of cuda is {_short(cuda)}; expected a list or None")
-        here = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if here != len(cuda):
-            raise NotPossibleHere(
-                f"the state holds the generators of {len(cuda)} CUDA devices, and PyTorch finds "
-                f"{here}; restore it where CUDA_VISIBLE_DEVICES shows {len(cuda)}"
-            )
-    if state["mps"] is not None and not torch.backends.mps.is_available():
-        raise NotPossibleHere(
-            "the state holds the generator of an MPS device, and PyTorch finds none; restore it "
-            "on a machine with one"
-        )
-
-
-def _decoded_generators(plain: Any, generators: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(plain, Mapping) or set(plain) != set(generators):
-        names = sorted(plain) if isinstance(plain, Mapping) else _short(plain)
-        raise BadInput(
-            f"the state holds the generators {names}, but {sorted(generators)} were given; "
-            "give those that were captured, by the same names"
-        )
-    states = {}
-    for name, generator in generators.items():
-        where, kind = f"generators.{name}", _kind(name, generator)
-        given = plain[name]
-        if not isinstance(given, Mapping) or set(given) != {"kind", "state"}:
-            raise BadInput(f"the state of {where} is {_short(given)}; expected kind and state")
-        if given["kind"] != kind:
-            raise BadInput(
-                f"the state of {where} is of kind {_short(given['kind'])}, but the generator "
-                f"given is {kind!r}"
-            )
-        states[name] = _own_state(generator, given["state"], where)
-    return states
-
-
-def _own_state(generator: Any, plain: Any, where: str) -> Any:
-    current = _raw(generator)
-    if isinstance(generator, random.Random):
-        return _numpy_as_python(_decoded(_python_as_numpy(current), plain, where))
-    if isinstance(generator, np.random.Generator | np.random.RandomState):
-        return _decoded(current, plain, where)
-    import torch
-
-    return _tensor(torch, plain, len(current), where)
-
-
-def _named(generators: Mapping[str, Any] | None) -> dict[str, Any]:
-    if generators is None:
-        return {}
-    if not isinstance(generators, Mapping) or not all(isinstance(name, str) for name in generators):
-        raise BadInput(f"generators is {generators!r}; expected generators by name, in a mapping")
-    for name, generator in generators.items():
-        _kind(name, generator)
-    return dict(generators)
-
-
-def _kind(name: str, generator: Any) -> str:
-    """How a kind of generator is called in a captured state."""
-    if isinstance(generator, np.random.Generator):
-        return "numpy.random.Generator"
-    if isinstance(generator, np.random.RandomState):
-        return "numpy.random.RandomState"
-    if isinstance(generator, random.Random) and not isinstance(generator, random.SystemRandom):
-        return "random.Random"
-    import torch
-
-    if isinstance(generator, torch.Generator):
-        return f"torch.Generator on {generator.device.type}"
-    raise BadInput(
-        f"the generator {name!r} is a {type(generator).__name__}; expected a "
-        "numpy.random.Generator or RandomState, a torch.Generator or a random.Random"
-    )
-
-
-def _raw(generator: Any) -> Any:
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    return generator.getstate() if isinstance(generator, random.Random) else generator.get_state()
-
-
-def _set_raw(generator: Any, state: Any) -> None:
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)
-    else:
-        generator.set_state(state)
-
-
-def _state_of(generator: Any) -> dict[str, Any]:
-    raw = _raw(generator)
-    if isinstance(generator, random.Random):
-        raw = _python_as_numpy(raw)
-    return {"state": _encoded(raw if isinstance(raw, dict) else raw.numpy())}
-
-
-def _python_as_numpy(state: tuple[Any, ...]) -> dict[str, Any]:
-    """Python's Mersenne Twister in NumPy's words; both are the same machine."""
-    _, words, gauss = state
-    return {
-        "bit_generator": "MT19937",
-        "state": {"key": np.array(words[:-1], dtype=np.uint32), "pos": words[-1]},
-        "has_gauss": int(gauss is not None),
-        "gauss": gauss or 0.0,
-    }
-
-
-def _numpy_as_python(state: dict[str, Any]) -> tuple[Any, ...]:
-    words = (*state["state"]["key"].tolist(), state["state"]["pos"])
-    return random.Random.VERSION, words, state["gauss"] if state["has_gauss"] else None
-
-
-def _numpy_template(plain: Any, where: str) -> Any:
-    """A state of NumPy's global generator, whose bit generator a user may have replaced."""
-    current = np.random.get_state(legacy=False)
-    given = plain.get("bit_generator") if isinstance(plain, Mapping) else plain
-    if given != current["bit_generator"]:
-        raise BadInput(
-            f"the state of {where} is of {_short(given)}, but NumPy's global generator is "
-            f"{current['bit_generator']!r} here"
-        )
-    return current
-
-
-def _encoded(state: Any) -> Any:
-    """Plain data for a state: numbers beyond 2**53 and floats as hexadecimal text, words as base64.
-
-    JSON readers other than Python's round large whole numbers and may round floats.
-    """
-    if isinstance(state, dict):
-        return {name: _encoded(value) for name, value in state.items()}
-    if isinstance(state, np.ndarray):
-        words = state.astype(state.dtype.newbyteorder("<"), copy=False)
-        return base64.b64encode(words.tobytes()).decode("ascii")
-    if isinstance(state, float):
-        return state.hex()
-    if isinstance(state, str):
-        return state
-    number = operator.index(state)
-    return number if number <= 2**53 else hex(number)
-
-
-def _decoded(template: Any, plain: Any, where: str) -> Any:
-    """The state that `_encoded` made plain, held against a state of the same generator."""
-    if isinstance(template, dict):
-        if not isinstance(plain, Mapping) or set(plain) != set(template):
-            raise BadInput(
-                f"the state of {where} is {_short(plain)}; expected the fields {sorted(template)}"
-            )
-        return {
-            name: _decoded(value, plain[name], f"{where}.{name}")
-            for name, value in template.items()
-        }
-    if isinstance(template, np.ndarray):
-        words = np.frombuffer(
-            _bytes(plain, template.nbytes, where), template.dtype.newbyteorder("<")
-        )
-        return words.astype(template.dtype).reshape(template.shape)
-    if isinstance(template, float):
-        number = _number(float.fromhex, plain, where)
-        if not math.isfinite(number):
-            raise BadInput(f"the state of {where} is {plain}; expected a finite number")
-        return number
-    if isinstance(template, str):
-        if plain != template:
-            raise BadInput(f"the state of {where} is {_short(plain)}; expected {template!r}")
-        return template
-    if isinstance(plain, bool) or not isinstance(plain, int):
-        plain = _number(partial(int, base=16), plain, where)
-    most = _MOST.get(where.rpartition(".")[2], 2**128 - 1)
-    if not 0 <= plain <= most:
-        raise BadInput(f"the state of {where} is {plain}; expected a number from 0 to {most}")
-    return plain
-
-
-def _number(read: Any, plain: Any, where: str) -> Any:
-    try:
-        return read(plain)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadInput(
-            f"the state of {where} is {_short(plain)}; expected a number, in hexadecimal text"
-        ) from error
-
-
-def _tensor(torch: Any, plain: Any, size: int | None, where: str) -> Any:
-    """A ByteTensor on the CPU, whatever the default device is."""
-    return torch.from_numpy(np.frombuffer(_bytes(plain, size, where), np.uint8).copy())
-
-
-def _bytes(plain: Any, size: int | None, where: str) -> bytes:
-    try:
-        raw = base64.b64decode(plain, validate=True)
-    except (TypeError, binascii.Error, ValueError) as error:
-        raise BadInput(f"the state of {where} is {_short(plain)}; expected base64 text") from error
-    if size is not None and len(raw) != size:
-        raise BadInput(f"the state of {where} has {len(raw)} bytes; expected {size}")
-    return raw
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 # -- loading data --------------------------------------------------------------------------
 
 
 def torch_generator(seed: int, device: Any = "cpu") -> Any:
-    """A generator of PyTorch's own, seeded, that nothing else draws from.
-
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**32).
-    device : str or torch.device
-        Where its numbers are drawn; equal seeds differ between devices.
-
-    Returns
-    -------
-    torch.Generator
-
-    Raises
-    ------
-    BadInput
-        If the seed is out of range, or there is no such kind of device.
-    NotPossibleHere
-        If this machine lacks the device.
+    """A ``torch.Generator``, seeded, that nothing else draws from.
 
     Examples
     --------
@@ -605,18 +356,7 @@ def torch_generator(seed: int, device: Any = "cpu") -> Any:
     """
     import torch
 
-    check_seed(seed)
-    try:
-        wanted = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise BadInput(f"device is {device!r}; expected one like 'cpu', 'cuda:0', 'mps'") from error
-    try:
-        return torch.Generator(device=wanted).manual_seed(seed)
-    except RuntimeError as error:
-        raise NotPossibleHere(
-            f"PyTorch {torch.__version__} has no generator on the device {str(wanted)!r} of this "
-            f"machine: {str(error).splitlines()[0]}; choose another, such as 'cpu'"
-        ) from error
+    return torch.Generator(device=device).manual_seed(check_seed(seed))
 
 
 def seed_worker(worker_id: int, *, rank: int = 0) -> None:
@@ -626,24 +366,9 @@ def seed_worker(worker_id: int, *, rank: int = 0) -> None:
     processes share that generator's seed to see the data in one order, their workers would
     augment alike. Here the rank goes in as well. In the worker, ``numpy.random.default_rng()``
     without an argument follows the global generator, as inside `seeded`.
-
-    Parameters
-    ----------
-    worker_id : int
-        As the loader passes it.
-    rank : int
-        Of this process among those that train together; bind it with `functools.partial`, or
-        use `loader_arguments`.
-
-    Raises
-    ------
-    BadInput
-        Outside a worker, where it would reseed the training, or if the rank is no whole number
-        from 0.
     """
     import torch.utils.data
 
-    _check_count("rank", rank)
     worker = torch.utils.data.get_worker_info()
     if worker is None:
         raise BadInput(
@@ -659,9 +384,9 @@ def seed_worker(worker_id: int, *, rank: int = 0) -> None:
 
 
 def loader_arguments(seed: int, *, rank: int = 0) -> dict[str, Any]:
-    """The keyword arguments with which a DataLoader is reproducible.
+    """The arguments ``generator`` and ``worker_init_fn`` with which a DataLoader is reproducible.
 
-    Order and worker seeds come from a generator of the loader's own, so that no other draw moves
+    Order and worker seeds come from a generator of the loader's own, so that no other draw changes
     them. The order is the same for every number of workers. Augmentation drawn from global
     generators is not: which worker loads an image depends on their number, and with none it is
     the training's own generators that are drawn from. `item_generator` does not depend on it.
@@ -672,53 +397,16 @@ def loader_arguments(seed: int, *, rank: int = 0) -> dict[str, Any]:
         In [0, 2**32); the same on every rank, see `rank_seeds`.
     rank : int
         Of this process among those that train together.
-
-    Returns
-    -------
-    dict
-        ``generator`` and ``worker_init_fn``.
-
-    Raises
-    ------
-    BadInput
-        If the seed is out of range, or the rank is no whole number from 0.
-
-    Examples
-    --------
-    >>> from torch.utils.data import DataLoader
-    >>> loader = DataLoader(range(6), shuffle=True, **loader_arguments(3))
-    >>> again = DataLoader(range(6), shuffle=True, **loader_arguments(3))
-    >>> [batch.item() for batch in loader] == [batch.item() for batch in again]
-    True
     """
     return {
         "generator": torch_generator(seed),
-        "worker_init_fn": partial(seed_worker, rank=_check_count("rank", rank)),
+        "worker_init_fn": partial(seed_worker, rank=whole("rank", rank, 0)),
     }
 
 
 def item_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """A generator for one image in one epoch, whoever loads it and whatever came before.
-
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**32).
-    epoch, index : int
-        From 0.
-
-    Raises
-    ------
-    BadInput
-        If the seed is out of range, or a count is no whole number from 0.
-
-    Examples
-    --------
-    >>> draws = [item_generator(3, epoch=0, index=5).random() for _ in range(2)]
-    >>> draws[0] == draws[1]
-    True
-    """
-    key = (_check_count("epoch", epoch), _check_count("index", index))
+    """A generator for one image in one epoch, whoever loads it and whatever came before."""
+    key = (whole("epoch", epoch, 0), whole("index", index, 0))
     sequence = np.random.SeedSequence(check_seed(seed), spawn_key=key)
     return np.random.Generator(np.random.PCG64(sequence))
 
@@ -748,12 +436,7 @@ def split(
     -------
     tuple of ndarray of int64, shape (items,)
         For every part its items, counted from 0 and in ascending order; every item is in
-        exactly one.
-
-    Raises
-    ------
-    BadInput
-        If an argument is not as said, or a part would be empty.
+        exactly one, and no part is empty.
 
     Notes
     -----
@@ -768,56 +451,34 @@ def split(
     >>> split(4, [0.5, 0.5], seed=0, groups=["slide 1", "slide 2", "slide 1", "slide 2"])
     (array([1, 3]), array([0, 2]))
     """
-    n = _check_count("n", n)
-    exact = _fractions(fractions)
-    # Twice the item at which each part ends, as a group's middle may be half an item.
-    edges = [math.ceil(2 * n * edge) for edge in accumulate(exact)]
-    members = _members(n, groups)
-    keys = np.random.PCG64(np.random.SeedSequence(check_seed(seed))).random_raw(len(members))
-    parts: list[list[int]] = [[] for _ in edges]
-    placed = 0
-    for group in np.argsort(keys, kind="stable"):
-        parts[bisect_right(edges, 2 * placed + len(members[group]))] += members[group]
-        placed += len(members[group])
-    empty = [index for index, part in enumerate(parts) if not part]
-    if empty:
-        of = "" if groups is None else f" in {len(members)} groups"
-        raise BadInput(
-            f"part {empty[0]} of {fractions!r} would be empty with {n} items{of}; give it a "
-            "larger fraction, or more items"
-        )
-    return tuple(np.array(sorted(part), dtype=np.int64) for part in parts)
-
-
-def _fractions(fractions: Sequence[float]) -> list[Fraction]:
-    """As exact numbers, so that 0.7 of 10 is 7 and three thirds are 1, float32 included."""
+    n = whole("n", n, 1)
+    labels = range(n) if groups is None else list(groups)
+    if len(labels) != n:
+        raise BadInput(f"groups has {len(labels)} labels for {n} items; expected one for each item")
+    # Exact numbers, so that 0.7 of 10 is 7 and three thirds are 1, float32 included.
     try:
         exact = [Fraction(float(fraction)).limit_denominator(10**6) for fraction in fractions]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadInput(f"fractions is {fractions!r}; expected numbers such as 0.8, 0.2") from error
+    except (TypeError, ValueError, OverflowError):
+        exact = []
     if not exact or min(exact) <= 0 or sum(exact) != 1:
-        raise BadInput(
-            f"fractions is {fractions!r}, together {float(sum(exact))}; expected numbers above 0 "
-            "that are 1 together"
-        )
-    return exact
-
-
-def _members(n: int, groups: Sequence[Hashable] | None) -> list[list[int]]:
-    """The items of every group, groups in the order in which they first appear."""
-    if groups is None:
-        if n < 1:
-            raise BadInput("n is 0; expected at least 1 item")
-        return [[index] for index in range(n)]
-    labels = list(groups)
-    if len(labels) != n or n < 1:
-        raise BadInput(f"groups has {len(labels)} labels for {n} items; expected one for each item")
-    members: dict[Hashable, list[int]] = {}
+        raise BadInput(f"fractions is {fractions!r}; expected numbers above 0, together 1")
+    members: dict[Hashable, list[int]] = {}  # in the order in which the groups first appear
     for index, label in enumerate(labels):
-        if label != label:
-            raise BadInput(f"groups[{index}] is {label!r}, which equals nothing; expected a label")
         members.setdefault(label, []).append(index)
-    return list(members.values())
+    # Twice the item at which each part ends, as a group's middle may be half an item.
+    edges = [math.ceil(2 * n * edge) for edge in accumulate(exact)]
+    keys = np.random.PCG64(np.random.SeedSequence(check_seed(seed))).random_raw(len(members))
+    items, placed = list(members.values()), 0
+    parts: list[list[int]] = [[] for _ in edges]
+    for group in np.argsort(keys, kind="stable"):
+        parts[bisect_right(edges, 2 * placed + len(items[group]))] += items[group]
+        placed += len(items[group])
+    if not all(parts):
+        raise BadInput(
+            f"part {parts.index([])} of {fractions!r} would be empty with {n} items in "
+            f"{len(items)} groups; give it a larger fraction, or more items"
+        )
+    return tuple(np.array(sorted(part), dtype=np.int64) for part in parts)
 
 
 # -- several devices -----------------------------------------------------------------------
@@ -837,47 +498,17 @@ class RankSeeds:
 def rank_seeds(base: int, rank: int, n_ranks: int, *, data_seed: int | None = None) -> RankSeeds:
     """The seeds of one process among several: base + rank for its draws, one seed for the data.
 
-    Parameters
-    ----------
-    base : int
-        In [0, 2**32 - n_ranks]. Runs to be compared as repeats should have bases at least
-        ``n_ranks`` apart: rank 1 of base 0 draws as rank 0 of base 1.
-    rank : int
-        From 0 to ``n_ranks - 1``.
-    n_ranks : int
-        How many processes train together.
-    data_seed : int, optional
-        In [0, 2**32); by default ``base``.
-
-    Raises
-    ------
-    BadInput
-        If a seed is out of range on any rank, so that all ranks refuse and none waits for the
-        others; or there is no such rank.
+    Runs to be compared as repeats should have bases at least ``n_ranks`` apart: rank 1 of base 0
+    draws as rank 0 of base 1. A seed out of range on any rank is refused by all, so that none
+    waits for the others.
 
     Examples
     --------
     >>> rank_seeds(40, rank=1, n_ranks=2)
     RankSeeds(rank=1, model=41, data=40)
     """
-    check_seed(base, name="base")
-    if _check_count("n_ranks", n_ranks) < 1 or _check_count("rank", rank) >= n_ranks:
+    if whole("rank", rank, 0) >= whole("n_ranks", n_ranks, 1):
         raise BadInput(f"rank is {rank} of {n_ranks} ranks; expected one from 0 to n_ranks - 1")
-    if base + n_ranks > 2**32:
-        raise BadInput(
-            f"base is {base}, and the last of {n_ranks} ranks would be seeded with "
-            f"{base + n_ranks - 1}; expected a base of at most {2**32 - n_ranks}"
-        )
+    check_seed(check_seed(base, name="base") + n_ranks - 1, name=f"the seed of rank {n_ranks - 1}")
     data = base if data_seed is None else check_seed(data_seed, name="data_seed")
     return RankSeeds(rank=rank, model=base + rank, data=data)
-
-
-def _check_count(name: str, value: Any) -> int:
-    """A whole number from 0, also NumPy's, as a Python int."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if isinstance(value, bool | np.bool_) or number < 0:
-        raise BadInput(f"{name} is {value!r}; expected a whole number from 0")
-    return number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +72,9 @@ def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> SeedCheck:
     problems, not_reached = [], []
     if _torch_seed(stored["torch"]) != claimed:
         problems.append(f"torch's generator has seed {_torch_seed(stored['torch'])}")
-    for index, state in enumerate(checkpoint.generators["cuda"] or ()):
-        found = int.from_bytes(base64.b64decode(state)[:8], "little")  # seed, then offset
+    generators = seeding.in_todays_format(checkpoint.generators)
+    for index, state in enumerate(generators["cuda"] or ()):
+        found = int.from_bytes(bytes(state[:8]), "little")  # seed, then offset
         if found != claimed:
             problems.append(f"cuda:{index}'s generator has seed {found}")
     # Another seed is not reached, which takes longest, and the answer is known then.
@@ -101,7 +101,7 @@ def _states(plain: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     with seeding.generators_kept():
-        seeding.restore({**plain, "cuda": None})
+        seeding.restore({**seeding.in_todays_format(plain), "cuda": None})
         return {
             "python": random.getstate(),
             "torch": torch.get_rng_state(),
