@@ -5,14 +5,16 @@ STORE ?= outputs
 MODEL ?= tiny
 BIN := .venv/bin
 
-.PHONY: help setup data demo test test-faults lab explore bench lint lock notebooks clean
+.PHONY: help setup data demo test test-all test-faults lab explore bench lint lock notebooks clean
 
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
 	@echo "          [MODEL=name]   from a Cellpose name, a weights file or KEY/0 of a run"
 	@echo "make lab                 JupyterLab on the notebooks"
 	@echo "make explore [STORE=dir] the explorer alone, in the browser, on the runs of a store"
-	@echo "make test                every test: pytest and nbval"
+	@echo "make test                the tests that CI runs: pytest and the notebooks"
+	@echo "make test-all            the long ones, too, and the notebooks as they are committed"
+	@echo "make test-faults         applies known faults to a copy: the tests must notice each"
 	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
 	@echo "make lint                ruff, format check, mypy"
 	@echo "make lock                resolve requirements.lock anew"
@@ -28,18 +30,14 @@ data: setup
 demo: setup data
 	$(BIN)/cellrepro demo "$(DATA)" --model "$(MODEL)" --store "$(STORE)"
 
-# On the second core: the notebooks, then these; what they said comes last.
-BESIDE := $(addprefix tests/,$(addsuffix .py,lab/test_planted_faults lab/test_outside_the_step \
-  trace/test_float64 trace/test_random_draws lab/test_divergence))
+# One file after the other on each of two cores, the notebooks first, since they take longest.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: setup data
-	@log=$$(mktemp); \
-	{ $(BIN)/python scripts/check_notebooks.py; notebooks=$$?; \
-	  $(BIN)/python -m pytest $(BESIDE) && [ $$notebooks -eq 0 ]; } >"$$log" 2>&1 & beside=$$!; \
-	trap 'kill $$beside 2>/dev/null; rm -f "$$log"' EXIT INT TERM; \
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE)); tests=$$?; \
-	wait $$beside; checked=$$?; cat "$$log"; \
-	[ $$tests -eq 0 ] && [ $$checked -eq 0 ]
+	$(PYTEST) -m "not slow"
+
+test-all: setup data
+	CELLREPRO_NOTEBOOKS=as-committed $(PYTEST)
 
 test-faults: setup data
 	$(BIN)/python tests/faults/apply.py

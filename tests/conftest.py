@@ -30,6 +30,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL = {"epochs": 4, "images_per_epoch": 16, "learning_rate": 0.01}
 """The least training from noise after which `tiny` finds cells: about 4 s, 30 objects."""
 
+
+def pytest_collection_modifyitems(items):
+    """The notebooks first: they take longest, and the other files fill the other core."""
+    items.sort(key=lambda item: item.path.name != "test_notebooks.py")
+
+
 # -- nothing is left behind ----------------------------------------------------------------
 
 _OF_THE_TOOLS = {

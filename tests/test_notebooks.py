@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -21,6 +24,16 @@ EXPECTED = (
     "06_inference_benchmark",
     "07_explorer",
 )
+
+
+def test_all_run_and_say_what_they_said():
+    """One after the other in one folder, since later ones look at runs of earlier ones."""
+    script = Path(__file__).parents[1] / "scripts" / "check_notebooks.py"
+    as_committed = ["--as-committed"] if os.environ.get("CELLREPRO_NOTEBOOKS") else []
+    done = subprocess.run(
+        [sys.executable, str(script), *as_committed], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
 
 
 def test_all_notebooks_are_there():
