@@ -733,7 +733,7 @@ def _store_copy(store: Any, first: Any, model: Any, spec: Any, repeat: int, nuan
     import tifffile
     from safetensors.numpy import load_file, save_file
 
-    from cellrepro.compare.metrics import canonical
+    from cellrepro.compare.labels import canonical
     from cellrepro.store.digests import array_digest, file_digest
 
     seeds, rest = np.random.default_rng(nuance[0]), np.random.default_rng(nuance)

@@ -7,7 +7,8 @@ import numpy as np
 import tifffile
 from safetensors.numpy import save_file
 
-from cellrepro.compare.metrics import average_precision, canonical
+from cellrepro.compare.labels import canonical
+from cellrepro.compare.metrics import average_precision
 from cellrepro.store.digests import array_digest, file_digest
 from cellrepro.store.manifest import (
     DataRecord,

@@ -13,7 +13,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -612,7 +612,7 @@ def _comparison_document(result: Comparison) -> dict[str, Any]:
         "verdict": result.verdict,
         "differs": list(result.differs),
         "weights": weights,
-        "masks": {name: _masks_document(masks) for name, masks in result.masks.items()},
+        "masks": {name: masks.figures() for name, masks in result.masks.items()},
         "objects": {
             **result.n_objects,
             "changes": [
@@ -626,18 +626,6 @@ def _comparison_document(result: Comparison) -> dict[str, Any]:
         "spec": dict(result.spec),
         "ap50": result.ap50,
         "notes": list(result.notes),
-    }
-
-
-def _masks_document(masks: MaskComparison) -> dict[str, Any]:
-    """Every figure; the objects of all images stand together elsewhere."""
-    counts = ("kept", "moved", "lost", "gained", "split", "merged", "renumbered", "unmatched")
-    return {
-        **{f.name: getattr(masks, f.name) for f in fields(masks) if f.name != "objects"},
-        **{f"n_{name}": getattr(masks, f"n_{name}") for name in counts},
-        "changed": masks.changed,
-        "lost": masks.lost,
-        "gained": masks.gained,
     }
 
 

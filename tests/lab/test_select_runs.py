@@ -120,7 +120,7 @@ def test_against_truth_counts_the_missing_cell(tmp_path):
     store = Store(tmp_path)
     run = add_run(store, [(1.0, missing())])
     found = select_runs.against_truth(store, (run, run.repeats[0]))
-    assert [result.n_lost for result in found] == [1, 0, 0]
+    assert [result.kinds["lost"] for result in found] == [1, 0, 0]
     assert [result.n_objects_a for result in found] == [2, 2, 2]  # the truth is the first side
 
 

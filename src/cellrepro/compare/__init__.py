@@ -1,7 +1,8 @@
 """Are two results the same: masks, weights, ledgers, runs, and how far apart where they are not."""
 
 from cellrepro.compare.consensus import agree
-from cellrepro.compare.metrics import average_precision, canonical, categories, compare_masks
+from cellrepro.compare.labels import canonical
+from cellrepro.compare.metrics import average_precision, categories, compare_masks
 from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.seed_spread import measure
 from cellrepro.compare.verdicts import Verdict, combine

@@ -654,7 +654,7 @@ def _essence(result: MaskComparison) -> _Found:
         n_differing=result.n_differing,
         ap=1 - float(result.ap.mean()),
         ap50=1 - result.ap50,
-        kinds=tuple(getattr(result, f"n_{kind}") for kind in _KINDS),
+        kinds=tuple(result.kinds[kind] for kind in _KINDS),
     )
 
 

@@ -42,9 +42,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.compare.labels import label_image
+from cellrepro.compare.labels import canonical, label_image
 from cellrepro.compare.matching import matches, overlap
-from cellrepro.compare.metrics import canonical
 from cellrepro.errors import BadInput
 from cellrepro.store.digests import tensor_digest
 

@@ -6,6 +6,7 @@ number, up to 2**32 - 1 and with gaps allowed, is one object.
 
 from __future__ import annotations
 
+import fastremap
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -15,7 +16,7 @@ LARGEST_LABEL = 2**32 - 1
 
 
 def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
-    """Get the array that was given, once it is known to be a label image.
+    """Get the array that was given, not copied, once it is known to be a label image.
 
     Parameters
     ----------
@@ -23,16 +24,6 @@ def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
         What messages call it.
     masks : array_like of int, shape (Y, X) or (Z, Y, X)
         0 is background, every other label one object.
-
-    Returns
-    -------
-    ndarray of int
-        Not copied.
-
-    Raises
-    ------
-    BadInput
-        If it is not of integers, has negative or too large labels, or is not 2-D or 3-D.
     """
     try:
         image = np.asarray(masks)
@@ -45,16 +36,11 @@ def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
             "cast with .astype('int32') if every value is whole and none is NaN"
         )
     if image.ndim not in (2, 3):
-        remedy = (
-            "compare the images of a series one by one, without channels"
-            if image.ndim > 3
-            else "give the image as it is, not its values in a row"
-        )
         raise BadInput(
             f"{name} has shape {image.shape}, and a label image has shape (Y, X) or (Z, Y, X); "
-            f"{remedy}"
+            "compare the images of a series one by one, without channels"
         )
-    if image.size and image.dtype.kind == "i" and image.min() < 0:
+    if image.size and image.min() < 0:
         raise BadInput(
             f"{name} holds the negative label {image.min()}, and labels are 0 for background and "
             "positive for objects; set what is to be ignored to 0 in both images"
@@ -70,22 +56,7 @@ def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
 def label_images(
     first: tuple[str, ArrayLike], second: tuple[str, ArrayLike]
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """Get two label images of one shape.
-
-    Parameters
-    ----------
-    first, second : (str, array_like)
-        What messages call it, and the image.
-
-    Returns
-    -------
-    tuple of ndarray
-
-    Raises
-    ------
-    BadInput
-        As in `label_image`, or if the shapes differ.
-    """
+    """Get two label images of one shape; each is given with what messages call it."""
     a, b = label_image(*first), label_image(*second)
     if a.shape != b.shape:
         # Cellpose 4.2.1.1 compares sizes only, and scores (2, 3) against (3, 2).
@@ -94,3 +65,29 @@ def label_images(
             "check that both belong to the same image, then transpose, crop or resize one of them"
         )
     return a, b
+
+
+def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
+    """Get the label image numbered 1 to N in raster order of first appearance.
+
+    Equal outlines give equal arrays, and therefore equal bytes and digests, whatever their
+    numbers and dtype were.
+
+    Parameters
+    ----------
+    masks : array_like of int, shape (Y, X) or (Z, Y, X)
+        0 is background, every other label one object.
+
+    Returns
+    -------
+    ndarray of uint32, same shape
+        0 is background. Always uint32: it holds as many objects as there can be labels.
+
+    Examples
+    --------
+    >>> canonical([[0, 9], [7, 9]]).tolist()
+    [[0, 1], [2, 1]]
+    """
+    image = label_image("masks", masks)
+    plain = np.ascontiguousarray(image, image.dtype.newbyteorder("="))  # what fastremap reads
+    return fastremap.renumber(plain, preserve_zero=True, in_place=False)[0].astype(np.uint32)

@@ -2,77 +2,55 @@
 
 Label images are constant over long stretches, so both are read as *runs*: stretches of one row in
 which neither label changes. There are about ten times fewer runs than pixels, and everything else
-is counted from them: the sparse contingency table, areas, centroids and the order of objects.
-Images are read in blocks of rows; beyond the two arrays, memory grows with the number of objects
-and of overlapping pairs only.
+is counted from them. Images are read in blocks of rows; beyond the two arrays, memory grows with
+the number of objects and of overlapping pairs only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK = 2**21
+BLOCK = 2**21
 """Pixels that are read at a time."""
 
 _LARGEST_TABLE = 2**22
 """Labels up to here (or up to the number of pixels) index tables as they are."""
 
+Integers = NDArray[np.int64]
 
-@dataclass(frozen=True)
-class Runs:
-    """The runs of some whole rows of two label images.
 
-    Attributes
-    ----------
-    labels_a, labels_b : ndarray of int, shape (R,)
-        0 is background.
-    starts : ndarray of int64, shape (R,)
-        Position of the first pixel in the flat image.
-    lengths : ndarray of int64, shape (R,)
-        Pixels.
-    """
+class Runs(NamedTuple):
+    """The runs of some whole rows of two label images, in raster order; R runs."""
 
     labels_a: NDArray[np.integer]
     labels_b: NDArray[np.integer]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    starts: Integers
+    """Position of the first pixel in the flat image."""
+    lengths: Integers
+    """Pixels; no run crosses the end of a row."""
 
 
 def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
-    """Get the runs of two label images of one shape, a block of rows at a time.
-
-    Parameters
-    ----------
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-
-    Yields
-    ------
-    Runs
-        In raster order; no run crosses the end of a row.
-    """
+    """Get the runs of two label images of one shape, a block of rows at a time."""
     if not a.size:
         return
-    n_columns = a.shape[-1]
     n_plane = a[0].size
-    step = max(1, _BLOCK // n_plane)
+    step = max(1, BLOCK // n_plane)
     for first in range(0, len(a), step):
         flat_a = np.ascontiguousarray(a[first : first + step]).ravel()
         flat_b = np.ascontiguousarray(b[first : first + step]).ravel()
         begins = np.ones(len(flat_a), bool)
         np.not_equal(flat_a[1:], flat_a[:-1], out=begins[1:])
         begins[1:] |= flat_b[1:] != flat_b[:-1]
-        begins[::n_columns] = True
+        begins[:: a.shape[-1]] = True
         starts = np.flatnonzero(begins)
-        yield Runs(
-            flat_a[starts],
-            flat_b[starts],
-            starts + first * n_plane,
-            np.diff(starts, append=len(flat_a)),
-        )
+        lengths = np.diff(starts, append=len(flat_a))
+        yield Runs(flat_a[starts], flat_b[starts], starts + first * n_plane, lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,17 +85,17 @@ class Overlap:
     """
 
     shape: tuple[int, ...]
-    labels_a: NDArray[np.int64]
-    labels_b: NDArray[np.int64]
-    areas_a: NDArray[np.int64]
-    areas_b: NDArray[np.int64]
+    labels_a: Integers
+    labels_b: Integers
+    areas_a: Integers
+    areas_b: Integers
     centroids_a: NDArray[np.float64]
     centroids_b: NDArray[np.float64]
-    first_a: NDArray[np.int64]
-    first_b: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    pixels: NDArray[np.int64]
+    first_a: Integers
+    first_b: Integers
+    rows: Integers
+    columns: Integers
+    pixels: Integers
     iou: NDArray[np.float64]
     n_background: int
     equal_labels: bool
@@ -134,47 +112,37 @@ class Overlap:
 
 
 def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
-    """Get the sparse contingency table of two label images, with what is known of each object.
-
-    Parameters
-    ----------
-    a, b : ndarray of int, shape (Y, X) or (Z, Y, X)
-        Of one shape; see `cellrepro.compare.labels.label_images`.
-
-    Returns
-    -------
-    Overlap
-    """
-    numbers_a, numbers_b = _Numbers.of(a), _Numbers.of(b)
-    side_a, side_b = _Side(numbers_a, a.shape), _Side(numbers_b, b.shape)
-    tables = []
+    """Get the sparse contingency table of two label images of one shape, and their objects."""
+    side_a, side_b = _Side(a), _Side(b)
+    shape = side_a.n, side_b.n
+    parts = []
     equal_labels = True
     for block in runs(a, b):
-        row, column = numbers_a.position(block.labels_a), numbers_b.position(block.labels_b)
-        tables.append(_counted(row, column, block.lengths, (numbers_a.n, numbers_b.n)))
-        lengths = block.lengths.astype(np.float64)
-        coordinates = _moments(block, lengths, a.shape)
-        side_a.add(row, block, lengths, coordinates)
-        side_b.add(column, block, lengths, coordinates)
+        row, column = side_a.position(block.labels_a), side_b.position(block.labels_b)
+        parts.append(_table(row, column, block.lengths, shape))
+        moments = _moments(block, a.shape)
+        side_a.add(row, block, moments)
+        side_b.add(column, block, moments)
         equal_labels = equal_labels and bool(np.array_equal(block.labels_a, block.labels_b))
-    row, column, pixels = _summed(tables, (numbers_a.n, numbers_b.n))
-    order_a, order_b = side_a.order(), side_b.order()
-    objects = (row > 0) & (column > 0)
-    rows, columns = order_a.rank[row[objects]], order_b.rank[column[objects]]
-    in_order = np.lexsort((columns, rows))
-    rows, columns = rows[in_order], columns[in_order]
-    shared = pixels[objects][in_order]
-    areas_a, areas_b = side_a.areas(order_a.positions), side_b.areas(order_b.positions)
+    row, column, pixels = np.concatenate([np.zeros((3, 0), np.int64), *parts], axis=1)
+    if len(parts) > 1:
+        row, column, pixels = _table(row, column, pixels, shape)
+    at_a, at_b = side_a.in_raster_order(), side_b.in_raster_order()
+    both = (row > 0) & (column > 0)
+    rows, columns = _rank(at_a, side_a.n)[row[both]], _rank(at_b, side_b.n)[column[both]]
+    order = np.lexsort((columns, rows))
+    rows, columns, shared = rows[order], columns[order], pixels[both][order]
+    areas_a, areas_b = side_a.n_pixels[at_a], side_b.n_pixels[at_b]
     return Overlap(
         shape=a.shape,
-        labels_a=numbers_a.labels(order_a.positions),
-        labels_b=numbers_b.labels(order_b.positions),
+        labels_a=side_a.labels(at_a),
+        labels_b=side_b.labels(at_b),
         areas_a=areas_a,
         areas_b=areas_b,
-        centroids_a=side_a.centroids(order_a.positions),
-        centroids_b=side_b.centroids(order_b.positions),
-        first_a=side_a.first[order_a.positions],
-        first_b=side_b.first[order_b.positions],
+        centroids_a=(side_a.moments[:, at_a] / areas_a).T,
+        centroids_b=(side_b.moments[:, at_b] / areas_b).T,
+        first_a=side_a.first[at_a],
+        first_b=side_b.first[at_b],
         rows=rows,
         columns=columns,
         pixels=shared,
@@ -184,122 +152,57 @@ def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
     )
 
 
-# Labels as positions in tables
+class _Side:
+    """Sums over the pixels of every object of one image, by position in tables."""
 
-
-@dataclass(frozen=True)
-class _Numbers:
-    """Positions of labels in tables: the labels themselves, unless they are large and few."""
-
-    n: int
-    present: NDArray[np.int64] | None = None
-
-    @classmethod
-    def of(cls, image: NDArray[np.integer]) -> _Numbers:
+    def __init__(self, image: NDArray[np.integer]):
         largest = int(image.max()) if image.size else 0
-        if largest <= max(_LARGEST_TABLE, image.size):
-            return cls(largest + 1)
-        found = [np.zeros(1, np.int64)]
-        for block in runs(image, image):
-            found.append(np.unique(block.labels_a).astype(np.int64))
-        present = np.unique(np.concatenate(found))
-        return cls(len(present), present)
+        self._present: Integers | None = None  # labels that are large and few
+        self.n = largest + 1
+        if largest > max(_LARGEST_TABLE, image.size):
+            found = [np.unique(block.labels_a).astype(np.int64) for block in runs(image, image)]
+            self._present = np.unique(np.concatenate([np.zeros(1, np.int64), *found]))
+            self.n = len(self._present)
+        self.n_pixels = np.zeros(self.n, np.int64)
+        self.moments = np.zeros((image.ndim, self.n))
+        self.first = np.full(self.n, np.iinfo(np.int64).max)
 
-    def position(self, labels: NDArray[np.integer]) -> NDArray[np.int64]:
+    def position(self, labels: NDArray[np.integer]) -> Integers:
         """Of each label; 0 stays 0."""
         wide = labels.astype(np.int64)
-        return wide if self.present is None else np.searchsorted(self.present, wide)
+        return wide if self._present is None else np.searchsorted(self._present, wide)
 
-    def labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return positions if self.present is None else self.present[positions]
+    def labels(self, positions: Integers) -> Integers:
+        """The reverse."""
+        return positions if self._present is None else self._present[positions]
 
-
-def _counted(
-    row: NDArray[np.int64],
-    column: NDArray[np.int64],
-    pixels: NDArray[np.int64],
-    shape: tuple[int, int],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Row, column and pixels of each different pair."""
-    from scipy.sparse import coo_array
-
-    # Rows that nothing is in cost as much as others: leave them out where they are many.
-    if shape[0] > 4 * len(row):
-        held, row = np.unique(row, return_inverse=True)
-        rows, columns, counts = _counted(row, column, pixels, (len(held), shape[1]))
-        return held[rows], columns, counts
-    table = coo_array((pixels, (row, column)), shape=shape).tocsr()
-    table.sum_duplicates()
-    rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
-    return rows, table.indices.astype(np.int64), table.data
-
-
-def _summed(
-    tables: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
-    shape: tuple[int, int],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    if not tables:
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing
-    if len(tables) == 1:
-        return tables[0]
-    row, column, pixels = (np.concatenate(parts) for parts in zip(*tables, strict=True))
-    return _counted(row, column, pixels, shape)
-
-
-# What is known of each object
-
-
-@dataclass(frozen=True)
-class _Order:
-    positions: NDArray[np.int64]  # in the tables, in raster order of first appearance
-    rank: NDArray[np.int64]  # the reverse
-
-
-class _Side:
-    """Sums over the pixels of every object of one image, by position in the tables."""
-
-    def __init__(self, numbers: _Numbers, shape: tuple[int, ...]):
-        self.n_pixels = np.zeros(numbers.n)
-        self.moments = np.zeros((len(shape), numbers.n))
-        self.first = np.full(numbers.n, np.iinfo(np.int64).max)
-
-    def add(
-        self,
-        positions: NDArray[np.int64],
-        block: Runs,
-        lengths: NDArray[np.float64],
-        coordinates: list[NDArray[np.float64]],
-    ) -> None:
+    def add(self, positions: Integers, block: Runs, moments: list[NDArray[np.float64]]) -> None:
+        """Count runs in."""
         # Sums of whole numbers below 2**53 are exact in float64, which `bincount` adds in.
-        n = len(self.first)
-        self.n_pixels += np.bincount(positions, lengths, n)
-        for total, moment in zip(self.moments, coordinates, strict=True):
-            total += np.bincount(positions, moment, n)
+        self.n_pixels += np.bincount(positions, block.lengths, self.n).astype(np.int64)
+        for total, moment in zip(self.moments, moments, strict=True):
+            total += np.bincount(positions, moment, self.n)
         # Of equal indices the last assignment stays, so running backwards keeps the first run.
-        first = np.full(n, np.iinfo(np.int64).max)
+        first = np.full(self.n, np.iinfo(np.int64).max)
         first[positions[::-1]] = block.starts[::-1]
         np.minimum(self.first, first, out=self.first)
 
-    def order(self) -> _Order:
+    def in_raster_order(self) -> Integers:
+        """Positions of the objects that are there, by first appearance."""
         present = np.flatnonzero(self.n_pixels)
         present = present[present > 0]
-        positions = present[np.argsort(self.first[present])]
-        rank = np.zeros(len(self.first), np.int64)
-        rank[positions] = np.arange(len(positions))
-        return _Order(positions, rank)
-
-    def areas(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self.n_pixels[positions].astype(np.int64)
-
-    def centroids(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        return (self.moments[:, positions] / self.n_pixels[positions]).T
+        return present[np.argsort(self.first[present])]
 
 
-def _moments(
-    block: Runs, lengths: NDArray[np.float64], shape: tuple[int, ...]
-) -> list[NDArray[np.float64]]:
+def _rank(positions: Integers, n: int) -> Integers:
+    rank = np.zeros(n, np.int64)
+    rank[positions] = np.arange(len(positions))
+    return rank
+
+
+def _moments(block: Runs, shape: tuple[int, ...]) -> list[NDArray[np.float64]]:
     """Sum of the coordinate along each axis over the pixels of each run."""
+    lengths = block.lengths.astype(np.float64)
     row, column = np.divmod(block.starts, shape[-1])
     along_row = lengths * (column + (block.lengths - 1) / 2)
     if len(shape) == 2:
@@ -308,17 +211,28 @@ def _moments(
     return [lengths * plane, lengths * row, along_row]
 
 
-# Pairing objects; both functions return positions in the list of overlapping pairs
+def _table(
+    row: Integers, column: Integers, pixels: Integers, shape: tuple[int, int]
+) -> tuple[Integers, Integers, Integers]:
+    """Row, column and pixels of each different pair."""
+    from scipy.sparse import coo_array
+
+    # Rows that nothing is in cost as much as others: leave them out where they are many.
+    if shape[0] > 4 * len(row):
+        held, row = np.unique(row, return_inverse=True)
+        rows, columns, counts = _table(row, column, pixels, (len(held), shape[1]))
+        return held[rows], columns, counts
+    table = coo_array((pixels, (row, column)), shape=shape).tocsr()
+    table.sum_duplicates()
+    rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
+    return rows, table.indices.astype(np.int64), table.data
+
+
+# -- pairing objects: positions in the list of overlapping pairs -----------------------------
 
 
 def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
-    """Get a largest set of one-to-one pairs that have at least this IoU.
-
-    Parameters
-    ----------
-    table : Overlap
-    threshold : float
-        In (0, 1].
+    """Get a largest set of one-to-one pairs that have at least this IoU, in (0, 1].
 
     Returns
     -------
@@ -346,7 +260,7 @@ def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
     return eligible[column_of_row[rows] == columns]
 
 
-def _first_of_each(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _first_of_each(values: Integers) -> NDArray[np.bool_]:
     first = np.zeros(len(values), bool)
     first[np.unique(values, return_index=True)[1]] = True
     return first
@@ -373,9 +287,8 @@ def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[
     # instead, then |i & k| + |l & j| <= |i| - |i & j| + |j| - |i & j| < |i & j|, because
     # IoU > 1/2 means |i| + |j| < 3 |i & j|; so pairing i with j overlaps more.
     certain = (table.iou > 0.5) & allowed
-    free_row = np.ones(table.n_a, bool)
+    free_row, free_column = np.ones(table.n_a, bool), np.ones(table.n_b, bool)
     free_row[table.rows[certain]] = False
-    free_column = np.ones(table.n_b, bool)
     free_column[table.columns[certain]] = False
     still_open = np.flatnonzero(allowed & free_row[table.rows] & free_column[table.columns])
     chosen = _heaviest_assignment(
@@ -399,7 +312,7 @@ def _weights(table: Overlap, pairs: NDArray[np.intp]) -> NDArray[np.float64]:
 
 
 def _heaviest_assignment(
-    rows: NDArray[np.int64], columns: NDArray[np.int64], weights: NDArray[np.float64]
+    rows: Integers, columns: Integers, weights: NDArray[np.float64]
 ) -> NDArray[np.intp]:
     """Positions of the pairs of a heaviest one-to-one assignment on a sparse graph."""
     if not len(rows):

@@ -18,6 +18,7 @@ least 0.1: below, two objects that touch would pass for one that moved.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -92,10 +93,6 @@ class ObjectChange(NamedTuple):
 def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
     """Get what became of every object.
 
-    Parameters
-    ----------
-    table : Overlap
-
     Returns
     -------
     tuple of ObjectChange
@@ -114,15 +111,23 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
     found += zip(
         table.first_a[table.rows[pairs]].tolist(), _of_counterparts(table, pairs), strict=True
     )
-    found += _of_the_others(table, np.flatnonzero(free_a), ObjectKind.LOST)
-    found += _of_the_others(table, np.flatnonzero(free_b), ObjectKind.GAINED)
+    for i in np.flatnonzero(free_a).tolist():
+        label, area = int(table.labels_a[i]), int(table.areas_a[i])
+        at = tuple(table.centroids_a[i].tolist())
+        change = ObjectChange(ObjectKind.LOST, (label,), (), 0.0, at, None, area, 0, math.nan)
+        found.append((int(table.first_a[i]), change))
+    for i in np.flatnonzero(free_b).tolist():
+        label, area = int(table.labels_b[i]), int(table.areas_b[i])
+        at = tuple(table.centroids_b[i].tolist())
+        change = ObjectChange(ObjectKind.GAINED, (), (label,), 0.0, at, at, 0, area, math.nan)
+        found.append((int(table.first_b[i]), change))
     # Nothing but position settles the order. A gained object can begin at the pixel of another's
     # first one; then what a has comes first.
     found.sort(key=lambda each: (each[0], each[1].kind == ObjectKind.GAINED))
     return tuple(change for _, change in found)
 
 
-# Splits and merges
+# -- splits and merges -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,77 +148,60 @@ class _Event:
 
 def _events(table: Overlap) -> list[_Event]:
     """Splits and merges that share no object, those with more shared pixels first."""
-    candidates = [
-        *_partings(table.rows, table.columns, table.areas_a, table.areas_b, table, False),
-        *_partings(table.columns, table.rows, table.areas_b, table.areas_a, table, True),
-    ]
+    wholes = _wholes(table.pixels, table.rows, table.columns, table.areas_a, table.areas_b)
+    candidates = [_Event(ObjectKind.SPLIT, one, parts, n) for one, parts, n in wholes]
+    wholes = _wholes(table.pixels, table.columns, table.rows, table.areas_b, table.areas_a)
+    candidates += [_Event(ObjectKind.MERGED, parts, one, n) for one, parts, n in wholes]
     candidates.sort(key=lambda event: event.weight, reverse=True)
     taken: set[tuple[str, int]] = set()
     chosen = []
-    start = 0
-    while start < len(candidates):
-        stop = start
-        while stop < len(candidates) and candidates[stop].weight == candidates[start].weight:
-            stop += 1
-        free = [event for event in candidates[start:stop] if not event.objects & taken]
+    for _, alike in itertools.groupby(candidates, key=lambda event: event.weight):
+        free = [event for event in alike if not event.objects & taken]
         claims = Counter(part for event in free for part in event.objects)
         # Of two alike nothing says which it was, and swapping a and b must not decide it.
         alone = [event for event in free if all(claims[part] == 1 for part in event.objects)]
         chosen += alone
         taken.update(part for event in alone for part in event.objects)
-        start = stop
     return chosen
 
 
-def _partings(
+def _wholes(
+    pixels: NDArray[np.int64],
     wholes: NDArray[np.int64],
     parts: NDArray[np.int64],
     areas: NDArray[np.int64],
     areas_of_parts: NDArray[np.int64],
-    table: Overlap,
-    swapped: bool,
-) -> Iterator[_Event]:
-    """Wholes whose place several parts share."""
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
+    """Objects whose place several others share, these others, and the pixels they cover."""
     # Divided, not multiplied: 0.1 * 70 is more than 7, and 7 / 70 is 0.1.
-    inside = table.pixels / areas_of_parts[parts] >= _INSIDE
-    pieces = inside & (table.pixels / areas[wholes] >= _PIECE)
-    at = np.flatnonzero(pieces)
+    inside = pixels / areas_of_parts[parts] >= _INSIDE
+    at = np.flatnonzero(inside & (pixels / areas[wholes] >= _PIECE))
     n_pieces = np.bincount(wholes[at], minlength=len(areas))
-    covered = np.bincount(wholes[at], table.pixels[at], minlength=len(areas))
+    covered = np.bincount(wholes[at], pixels[at], minlength=len(areas))
     for whole in np.flatnonzero((n_pieces >= 2) & (covered >= _COVERED * areas)):
         of_whole = at[wholes[at] == whole]
-        one, several = np.array([whole]), np.sort(parts[of_whole])
-        yield _Event(
-            ObjectKind.MERGED if swapped else ObjectKind.SPLIT,
-            several if swapped else one,
-            one if swapped else several,
-            int(covered[whole]),
-        )
+        yield np.array([whole]), np.sort(parts[of_whole]), int(covered[whole])
 
 
 def _of_event(table: Overlap, event: _Event) -> ObjectChange:
-    area_a, area_b = int(table.areas_a[event.of_a].sum()), int(table.areas_b[event.of_b].sum())
-    position, position_b = (
-        tuple((centroids * areas[:, None]).sum(0) / areas.sum())
-        for centroids, areas in (
-            (table.centroids_a[event.of_a], table.areas_a[event.of_a]),
-            (table.centroids_b[event.of_b], table.areas_b[event.of_b]),
-        )
-    )
+    areas_a, areas_b = table.areas_a[event.of_a], table.areas_b[event.of_b]
+    position = np.average(table.centroids_a[event.of_a], axis=0, weights=areas_a).tolist()
+    position_b = np.average(table.centroids_b[event.of_b], axis=0, weights=areas_b).tolist()
+    area_a, area_b = int(areas_a.sum()), int(areas_b.sum())
     return ObjectChange(
         event.kind,
         tuple(table.labels_a[event.of_a].tolist()),
         tuple(table.labels_b[event.of_b].tolist()),
         event.pixels / (area_a + area_b - event.pixels),
-        tuple(map(float, position)),
-        tuple(map(float, position_b)),
+        tuple(position),
+        tuple(position_b),
         area_a,
         area_b,
         math.dist(position, position_b),
     )
 
 
-# Counterparts, and objects without one
+# -- counterparts ----------------------------------------------------------------------------
 
 
 def _of_counterparts(table: Overlap, pairs: NDArray[np.intp]) -> list[ObjectChange]:
@@ -222,9 +210,8 @@ def _of_counterparts(table: Overlap, pairs: NDArray[np.intp]) -> list[ObjectChan
     displacement = np.sqrt(((centroids_a - centroids_b) ** 2).sum(1))
     # A centroid is rounded: one pixel further must not look like less than one pixel.
     kept = (iou >= KEPT_IOU) & (displacement < KEPT_WITHIN * (1 - 1e-9))
-    kinds = (ObjectKind.MOVED, ObjectKind.KEPT)
     return [
-        ObjectChange(kinds[is_kept], (a,), (b,), *rest)
+        ObjectChange(ObjectKind.KEPT if is_kept else ObjectKind.MOVED, (a,), (b,), *rest)
         for is_kept, a, b, *rest in zip(
             kept.tolist(),
             table.labels_a[rows].tolist(),
@@ -238,25 +225,3 @@ def _of_counterparts(table: Overlap, pairs: NDArray[np.intp]) -> list[ObjectChan
             strict=True,
         )
     ]
-
-
-def _of_the_others(
-    table: Overlap, objects: NDArray[np.int64], kind: ObjectKind
-) -> list[tuple[int, ObjectChange]]:
-    lost = kind == ObjectKind.LOST
-    labels, areas, centroids, first = (
-        (table.labels_a, table.areas_a, table.centroids_a, table.first_a)
-        if lost
-        else (table.labels_b, table.areas_b, table.centroids_b, table.first_b)
-    )
-    found = []
-    for i in objects.tolist():
-        position, area = tuple(centroids[i].tolist()), int(areas[i])
-        label = (int(labels[i]),)
-        change = (
-            ObjectChange(kind, label, (), 0.0, position, None, area, 0, math.nan)
-            if lost
-            else ObjectChange(kind, (), label, 0.0, position, position, 0, area, math.nan)
-        )
-        found.append((int(first[i]), change))
-    return found

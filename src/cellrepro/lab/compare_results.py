@@ -86,8 +86,10 @@ class Comparison:
         for result in self.masks.values():
             totals["a"] += result.n_objects_a
             totals["b"] += result.n_objects_b
-            for name in ("matched", *kinds, "renumbered"):
-                totals[name] += getattr(result, f"n_{name}")
+            totals["matched"] += result.n_matched
+            totals["renumbered"] += result.n_renumbered
+            for kind in kinds:
+                totals[kind] += result.kinds[kind]
         return totals
 
     @property

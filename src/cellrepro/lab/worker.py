@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cellrepro.compare.metrics import average_precision, canonical
+from cellrepro.compare.labels import canonical
+from cellrepro.compare.metrics import average_precision
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.determinism.seeding import seed_everything

@@ -394,7 +394,7 @@ def _telling(change: ObjectChange) -> tuple[int, float, int]:
 
 
 def _n_of(result: MaskComparison, kind: ObjectKind) -> int:
-    return int(getattr(result, f"n_{kind}"))
+    return int(result.kinds[kind])
 
 
 def score_table(

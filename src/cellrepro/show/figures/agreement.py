@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cellrepro.compare.consensus import Agreement, Stability
-from cellrepro.compare.metrics import canonical
+from cellrepro.compare.labels import canonical
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.masks import COLOURS, enlarged, grey_image, outlined
 from cellrepro.show.figures.style import WIDTH, Picture

@@ -238,7 +238,7 @@ def difference(
     heading(
         figure,
         f"{grouped(result.n_differing)} of {grouped(map_.size)} pixels differ; objects lost "
-        f"{len(result.lost)}, gained {len(result.gained)}"
+        f"{result.kinds['lost']}, gained {result.kinds['gained']}"
         if result.n_differing
         else "The two outline the same objects",
     )

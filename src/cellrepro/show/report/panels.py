@@ -37,9 +37,7 @@ _LEAST_RADIUS = 0.014  # of a ring, share of the longer side
 
 def object_counts(comparison: MaskComparison) -> dict[str, int]:
     """How many cells, splits and merges of each kind there are, in the order of `CHANGES`."""
-    return {
-        str(kind): getattr(comparison, f"n_{kind}") for kind in CHANGES
-    }  # fmt: skip
+    return {str(kind): comparison.kinds[kind] for kind in CHANGES}
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
