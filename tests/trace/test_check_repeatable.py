@@ -12,7 +12,7 @@ from torch import nn
 import cellrepro
 from cellrepro.errors import BadInput
 from cellrepro.store.bits import same_bits
-from cellrepro.trace.check_repeatable import Moved, Repeatability, check_repeatable
+from cellrepro.trace.check_repeatable import ChangedResult, Repeatability, check_repeatable
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 
@@ -83,7 +83,7 @@ def test_identical_and_everything_put_back(make, n_before):
     gradients = [parameter.grad for parameter in net.parameters()]
     found = check_repeatable(step, net, optimizer)
     assert found.identical
-    assert (found.moved, found.vacuous, found.n) == ((), False, 3)
+    assert (found.changed, found.vacuous, found.n) == ((), False, 3)
     assert everything(net, optimizer) == before
     assert all(a is b for a, b in zip(objects, [*net.parameters(), *net.buffers()], strict=True))
     assert all(a is b.grad for a, b in zip(gradients, net.parameters(), strict=True))
@@ -166,7 +166,7 @@ def test_what_moves_is_named(plant, name, n_elements):
     before = everything(net, optimizer)
     COUNT["n"] = 0
     found = check_repeatable(planted, net, optimizer, n=4)  # the third one moves
-    assert [(moved.name, moved.n_elements) for moved in found.moved] == [(name, n_elements)]
+    assert [(moved.name, moved.n_elements) for moved in found.changed] == [(name, n_elements)]
     assert not found.identical
     assert found.sentence().startswith("different over 4 runs from one state, ")
     assert name in found.sentence()
@@ -181,8 +181,8 @@ def test_the_loss_may_be_a_tensor_a_number_or_several():
         return {"total": loss, "parts": [torch.tensor(float(moves)), -0.0 if moves else 0.0]}
 
     found = check_repeatable(planted, net, optimizer, n=2)
-    assert [moved.name for moved in found.moved] == ["loss parts.0", "loss parts.1"]
-    assert [moved.max_abs for moved in found.moved] == [1.0, 0.0]
+    assert [moved.name for moved in found.changed] == ["loss parts.0", "loss parts.1"]
+    assert [moved.max_abs for moved in found.changed] == [1.0, 0.0]
     plain = check_repeatable(step, net, optimizer, n=2)
     assert found.n_compared == plain.n_compared + 2
 
@@ -220,7 +220,7 @@ def test_the_optimizers_state_is_compared_and_put_back_in_its_own_precision():
     assert same_bits(optimizer.state[net.weight]["sum"], kept)
     COUNT["n"] = 3  # so that the second of the next two is the fifth
     found = check_repeatable(step, net, optimizer, n=2)
-    assert [(m.name, m.max_abs) for m in found.moved] == [("optimizer state.0.count", 1.0)]
+    assert [(m.name, m.max_abs) for m in found.changed] == [("optimizer state.0.count", 1.0)]
 
 
 def test_schedulers_are_put_back():
@@ -305,9 +305,9 @@ def test_without_an_optimizer():
 
 
 def test_sentences():
-    moved = (Moved("loss", 1, 1e-7), Moved("weights a", 3, 2e-3))
+    moved = (ChangedResult("loss", 1, 1e-7), ChangedResult("weights a", 3, 2e-3))
     assert Repeatability(3, 9, moved, False).sentence() == (
-        "different over 3 runs from one state, 9 results each: 2 results moved, first loss, most "
+        "different over 3 runs from one state, 9 results each: 2 results changed, first loss, most "
         "weights a by 0.002"
     )
     assert Repeatability(3, 9, (), False).identical
@@ -319,9 +319,9 @@ def test_sentences():
     [
         ({"step": 3}, "step is 3; expected a function without arguments: one step"),
         ({"model": "net"}, r"model is str; expected a torch\.nn\.Module"),
-        ({"n": 1}, "n is 1; expected 2 or more: one run compares nothing"),
-        ({"n": True}, "n is True; expected 2 or more"),
-        ({"n": 2.0}, r"n is 2\.0; expected 2 or more"),
+        ({"n": 1}, "n must be a whole number of at least 2"),
+        ({"n": True}, "n must be a whole number of at least 2"),
+        ({"n": 2.0}, "n must be a whole number of at least 2"),
         ({"optimizer": 3}, "int has no state_dict and load_state_dict; expected an optimizer"),
         ({"others": [print]}, "builtin_function_or_method has no state_dict"),
     ],

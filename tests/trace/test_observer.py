@@ -544,7 +544,7 @@ def test_nothing_of_the_step_is_held():
 
 
 def test_no_more_nodes_are_remembered_than_allowed(monkeypatch):
-    monkeypatch.setattr("cellrepro.trace.observer._MOST_NODES", 10)
+    monkeypatch.setattr("cellrepro.trace.observer.MOST_NODES", 10)
     x = torch.ones(2, requires_grad=True)
     with Log() as log:
         y = x

@@ -197,19 +197,6 @@ def test_places_only_while_observing():
     ]
 
 
-def test_observing_may_be_nested_and_raises_through():
-    log = WarningLog()
-    with log.observing():
-        outer = log.observer
-        with log.observing():
-            assert log.observer is not outer
-        assert log.observer is outer
-        with pytest.raises(ZeroDivisionError), log.observing():
-            _ = 1 / 0
-        assert log.observer is outer
-    assert log.observer is None
-
-
 def test_warnings_of_other_threads_are_of_no_operation_here():
     """``current`` is a thread's own: autograd has one thread for every GPU."""
     import threading

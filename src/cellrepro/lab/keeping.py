@@ -83,10 +83,11 @@ class Keeper:
         self._pieces = {LEDGER: Pieces(place / "steps", Entry)}
         self._operations: Any = None
         if level == "ops":
-            from cellrepro.trace.operation_ledger import DrawRow, OperationRow
+            from cellrepro.trace.operation_ledger import OperationRow
+            from cellrepro.trace.random_draws import Draw
 
             self._pieces[OPERATIONS] = Pieces(place / "operations", OperationRow)
-            self._pieces[DRAWS] = Pieces(place / "draws", DrawRow)
+            self._pieces[DRAWS] = Pieces(place / "draws", Draw)
         self.resumed: list[int] = []
         self.notes: list[str] = []
         self._trains = False
@@ -139,8 +140,6 @@ class Keeper:
                 f"the checkpoint {found.folder} does not follow from seed {self._seed}: "
                 f"{'; '.join(checked.problems)}; train without --resume to start anew"
             )
-        if checked.not_reached:
-            self.notes.append(f"the checkpoint {found.folder}: {checked.sentence()}")
         self._go_on(found, network, loop)
 
     def _last(self) -> Checkpoint | None:

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 from cellrepro.determinism.seeding import capture, restore
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, whole
 from cellrepro.store.bits import difference, same_bits
-from cellrepro.trace.observer import Step
+from cellrepro.store.digests import generator_digests
+from cellrepro.trace.observer import Step, check_step
 
 
 @dataclass(frozen=True)
-class Moved:
+class ChangedResult:
     """One result that was not the same every time.
 
     Attributes
@@ -44,7 +45,7 @@ class Repeatability:
         How often it was run.
     n_compared : int
         Results compared each time: loss, gradients, weights, buffers, optimizer, generators.
-    moved : tuple of Moved
+    changed : tuple of ChangedResult
         Those that differed; empty if none did.
     vacuous : bool
         Whether the step changed neither weights, buffers nor gradients: equality proves nothing.
@@ -52,25 +53,25 @@ class Repeatability:
 
     n: int
     n_compared: int
-    moved: tuple[Moved, ...]
+    changed: tuple[ChangedResult, ...]
     vacuous: bool
 
     @property
     def identical(self) -> bool:
         """Whether every result had the same bits every time, and there was one."""
-        return not self.moved and not self.vacuous
+        return not self.changed and not self.vacuous
 
     def sentence(self) -> str:
         """The answer, over how much."""
         over = f"over {self.n} runs from one state, {self.n_compared} results each"
         if self.vacuous:
             return f"vacuous {over}: the step changed nothing"
-        if not self.moved:
+        if not self.changed:
             return f"identical {over}"
-        worst = max(self.moved, key=lambda moved: moved.max_abs)
+        most = max(self.changed, key=lambda result: result.max_abs)
         return (
-            f"different {over}: {len(self.moved)} results moved, first {self.moved[0].name}, most "
-            f"{worst.name} by {worst.max_abs:.2g}"
+            f"different {over}: {len(self.changed)} results changed, first "
+            f"{self.changed[0].name}, most {most.name} by {most.max_abs:.2g}"
         )
 
 
@@ -100,15 +101,6 @@ def check_repeatable(
     others : iterable of objects with ``state_dict`` and ``load_state_dict``
         Schedulers and scalers, put back too.
 
-    Returns
-    -------
-    Repeatability
-
-    Raises
-    ------
-    BadInput
-        If ``n`` is below 2, ``step`` cannot be called, or something given is of the wrong kind.
-
     Examples
     --------
     >>> layer = torch.nn.Linear(3, 1)
@@ -122,12 +114,10 @@ def check_repeatable(
     >>> check_repeatable(step, layer, update).sentence()
     'identical over 3 runs from one state, 6 results each'
     """
-    if not callable(step):
-        raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
+    check_step(step)
     if not isinstance(model, torch.nn.Module):
         raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module")
-    if isinstance(n, bool) or not isinstance(n, int) or n < 2:
-        raise BadInput(f"n is {n!r}; expected 2 or more: one run compares nothing")
+    whole("n", n, least=2)
     held = [*(() if optimizer is None else (optimizer,)), *others]
     for item in held:
         if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
@@ -136,7 +126,7 @@ def check_repeatable(
                 "optimizer, schedulers and scalers"
             )
     start = _State(model, held)
-    worst: dict[str, Moved] = {}
+    worst: dict[str, ChangedResult] = {}
     first: dict[str, Any] = {}
     vacuous = False
     try:
@@ -147,16 +137,13 @@ def check_repeatable(
                 first = {name: _copied(value) for name, value in results.items()}
                 vacuous = not start.left_by(model)
                 continue
-            for name in [*results, *(name for name in first if name not in results)]:
+            for name in dict.fromkeys((*results, *first)):
                 a, b = first.get(name), results.get(name)
                 if not same_bits(a, b):
                     n_elements, largest = difference(a, b)
-                    before = worst.get(name, Moved(name, 0, 0.0))
-                    worst[name] = Moved(
-                        name,
-                        max(before.n_elements, n_elements),
-                        max(before.max_abs, largest),
-                    )
+                    before = worst.get(name, ChangedResult(name, 0, 0.0))
+                    n_elements = max(before.n_elements, n_elements)
+                    worst[name] = ChangedResult(name, n_elements, max(before.max_abs, largest))
     finally:
         start.put_back()
     return Repeatability(n, len(first), tuple(worst.values()), vacuous)
@@ -199,12 +186,9 @@ class _State:
 
     def left_by(self, model: torch.nn.Module) -> bool:
         """Whether anything of the model has changed since."""
-        moved = (
-            not same_bits(registered[name], kept) for registered, name, _, kept in self._tensors
-        )
-        return any(moved) or any(
-            not same_bits(parameter.grad, kept) for parameter, _, kept in self._gradients
-        )
+        tensors = ((registered[name], kept) for registered, name, _, kept in self._tensors)
+        gradients = ((parameter.grad, kept) for parameter, _, kept in self._gradients)
+        return not all(same_bits(now, kept) for now, kept in (*tensors, *gradients))
 
 
 def _state_of(item: Any) -> Any:
@@ -214,10 +198,8 @@ def _state_of(item: Any) -> Any:
     """
     if not isinstance(item, torch.optim.Optimizer):
         return copy.deepcopy(item.state_dict())
-    return (
-        [(parameter, _copied(state)) for parameter, state in item.state.items()],
-        [_copied(_settings(group)) for group in item.param_groups],
-    )
+    settings = [{k: v for k, v in group.items() if k != "params"} for group in item.param_groups]
+    return [(key, _copied(state)) for key, state in item.state.items()], _copied(settings)
 
 
 def _give_state(item: Any, state: Any) -> None:
@@ -232,10 +214,6 @@ def _give_state(item: Any, state: Any) -> None:
         group.update(_copied(kept))
 
 
-def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if name != "params"}
-
-
 def _copied(value: Any) -> Any:
     """The same with tensors of its own."""
     if isinstance(value, dict):
@@ -245,9 +223,8 @@ def _copied(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-def _results(
-    model: torch.nn.Module, held: list[Any], loss: Any
-) -> Iterator[tuple[str, torch.Tensor | int | float | complex | str]]:
+def _results(model: torch.nn.Module, held: list[Any], loss: Any) -> Iterator[tuple[str, Any]]:
+    """Everything a step gave, by name."""
     for name, value in _flat(loss):
         yield f"loss {name}".strip(), value
     for name, parameter in model.named_parameters():
@@ -260,17 +237,15 @@ def _results(
         for name, value in _flat(item.state_dict()):
             if kind != "optimizer" or not name.startswith("param_groups"):
                 yield f"{kind} {name}", value
-    yield "generators", repr(capture())
+    yield "generators", repr(generator_digests())
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Tensors and numbers of a nested state, by their path."""
-    if isinstance(value, dict):
-        for key, item in value.items():
+    if isinstance(value, dict | list | tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
             yield from _flat(item, f"{name}.{key}")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _flat(item, f"{name}.{index}")
     elif isinstance(value, torch.Tensor):
         yield name.lstrip("."), value.detach()
     elif isinstance(value, int | float | complex):

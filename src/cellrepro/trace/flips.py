@@ -1,10 +1,10 @@
-"""Audit of a training step: which operations give other bits when asked the same thing twice.
+"""Audit of a training step: which operations give other bits when executed again on equal inputs.
 
-Every dispatched operation is run again on equal inputs and its outputs are compared bit by bit.
-In-place operations are run again on copies of what they overwrote; random ones with the generator
-put back. What is left to move are races between threads, atomic additions, and hardware. Memory
-that nobody has written is followed besides (`cellrepro.trace.unwritten`): its reader repeats, and
-the result changes from run to run all the same.
+Every dispatched operation is executed again and its outputs are compared bit by bit: in-place
+operations on copies of what they overwrote, random ones with the generator put back. What can
+still differ are races between threads, atomic additions, and hardware. Memory that nobody has
+written is followed besides (`cellrepro.trace.unwritten`): its reader repeats, and the result
+changes from run to run all the same.
 """
 
 from __future__ import annotations
@@ -18,25 +18,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.determinism.known_operations import alert_in
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, whole
 from cellrepro.store.bits import Bits, difference, same_bits
 from cellrepro.store.manifest import Place
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.trace.observer import Call, Observer, Step, saying_at_once
-from cellrepro.trace.reexecution import Before, Buffers, Plan, only_warns, quiet, wait
-from cellrepro.trace.unwritten import Stretch, Unwritten
+from cellrepro.trace.observer import Call, Observer, Step, check_step
+from cellrepro.trace.reexecution import (
+    Before,
+    Buffers,
+    Plan,
+    plan_of,
+    saying_at_once,
+    wait,
+    without_warnings,
+)
+from cellrepro.trace.unwritten import Unwritten
 
 STEPS, REPLAYS, SUSPECTS = 3, 8, 200
 """Steps that are watched, replays of each operation in each, and of one that is documented to
 race, if nobody says otherwise. Two executions miss every second race that flips in half of them."""
 
 _CERTAINTY = 0.95
+_MOST_THREADS = 1024
 
 
 def could_miss(n_replays: int) -> float:
@@ -48,15 +57,6 @@ def could_miss(n_replays: int) -> float:
     sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, and those of several calls multiply. This
     is below 5 % where q is above 1 - 0.05 ** (1 / r): r = n - 1 for n executions of one call.
 
-    Parameters
-    ----------
-    n_replays : int
-        1 or more, of all calls together.
-
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> [round(could_miss(n), 4) for n in (1, 4, 200, 600)]
@@ -67,7 +67,7 @@ def could_miss(n_replays: int) -> float:
 
 @dataclass(frozen=True)
 class Group:
-    """Operations that were asked equally often, and what could have been missed of them.
+    """Operations that were replayed equally often, and what could have been missed of them.
 
     Attributes
     ----------
@@ -121,6 +121,7 @@ class Audit:
     threads : int
         CPU threads PyTorch used.
     seconds : float
+        That the audited steps took.
     """
 
     ops: tuple[NondeterministicOperation, ...]
@@ -149,10 +150,9 @@ class Audit:
                 f"; a chance of other bits above {' or '.join(map(str, self.groups))} would have "
                 "been seen with 95 % certainty"
             )
-        if self.n_replayed == 0 and not self.ops:
-            return f"vacuous: nothing was replayed {over}"
         if not self.ops:
-            return f"no operation flips, {over}"
+            nothing = self.n_replayed == 0
+            return f"{'vacuous: nothing was replayed' if nothing else 'no operation flips,'} {over}"
         flipping = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is None))
         read = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is not None))
         found = [f"{flipping}: other bits from equal inputs"] if flipping else []
@@ -182,8 +182,9 @@ def audit(
     steps : int
         How many steps to watch.
     replays : int
-        How often each operation is run again. A flip that comes once in a hundred calls needs
-        many replays or many steps to be seen; ``groups`` of the answer says what could be missed.
+        How often each operation is executed again. A flip that comes once in a hundred calls
+        needs many replays or many steps to be seen; ``groups`` of the answer says what could be
+        missed.
     suspects : int
         How often, if more, those operations that have a substitute or are documented to race on
         their device. A race shows when threads collide, on a busy machine in few replays.
@@ -191,16 +192,6 @@ def audit(
         CPU threads of PyTorch while auditing; put back afterwards.
     model : torch.nn.Module, optional
         Modules are named by their path in it; by default in whatever network the step calls.
-
-    Returns
-    -------
-    Audit
-
-    Raises
-    ------
-    BadInput
-        If ``steps``, ``replays`` or ``threads`` is not a whole number above 0, ``suspects`` is
-        none from 0, or ``step`` cannot be called.
 
     Examples
     --------
@@ -212,48 +203,20 @@ def audit(
     >>> culprit.op, culprit.phase, culprit.read_by.split(",")[0]
     ('aten.empty.memory_format', 'forward', 'aten.add.Tensor')
     """
-    if not callable(step):
-        raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
-    _checked("steps", steps)
+    check_step(step)
+    whole("steps", steps, least=1)
+    if threads is not None and whole("threads", threads, least=1) > _MOST_THREADS:
+        raise BadInput(f"threads must be at most {_MOST_THREADS}, got {threads}")
     auditor = Auditor(replays=replays, suspects=suspects, model=model)
-    if threads is not None:
-        _checked("threads", threads, most=_MOST_THREADS)
-    started = time.perf_counter()
     with _threads(threads):
         with auditor:
             for _ in range(steps):
                 step()
-        return auditor.result(n_steps=steps, seconds=time.perf_counter() - started)
-
-
-_MOST_THREADS = 1024
-
-
-def _checked(name: str, number: Any, *, least: int = 1, most: int | None = None) -> int:
-    whole = isinstance(number, int) and not isinstance(number, bool) and number >= least
-    if not whole or (most is not None and number > most):
-        limits = f"{least} or more" if most is None else f"from {least} to {most}"
-        raise BadInput(f"{name} is {number!r}; expected a whole number, {limits}")
-    return number
+        return auditor.result(n_steps=steps)
 
 
 class Auditor(Observer):
-    """Replays what it sees; `audit` is the short way to use it.
-
-    Parameters
-    ----------
-    replays : int
-        How often each operation is run again.
-    suspects : int
-        How often, if more, the suspected ones; see `audit`.
-    model : torch.nn.Module, optional
-        See `Observer`.
-
-    Raises
-    ------
-    BadInput
-        If ``replays`` is not a whole number above 0, or ``suspects`` none from 0.
-    """
+    """Replays what it sees; `audit` is the short way to use it, with the same parameters."""
 
     def __init__(
         self,
@@ -263,17 +226,25 @@ class Auditor(Observer):
         model: torch.nn.Module | None = None,
     ) -> None:
         super().__init__(model)
-        self._replays = _checked("replays", replays)
-        self._suspects = max(replays, _checked("suspects", suspects, least=0))
+        self._replays = whole("replays", replays, least=1)
+        self._suspects = max(replays, whole("suspects", suspects, least=0))
         self._spots: dict[int, _Spot] = {}
         self._buffers = Buffers()
         self._unwritten = Unwritten()
         self._not_followed: Counter[str] = Counter()
+        self._seconds = 0.0
         # The backward passes of several GPUs run at once, and share the processor's generator.
         self._lock = threading.RLock()
 
+    def __enter__(self) -> Self:
+        """Start watching."""
+        super().__enter__()
+        self._seconds -= time.perf_counter()
+        return self
+
     def __exit__(self, *exception: Any) -> None:
         """Stop watching and give the memory back."""
+        self._seconds += time.perf_counter()
         super().__exit__(*exception)
         self._buffers = Buffers()
         self._unwritten.close()
@@ -282,7 +253,7 @@ class Auditor(Observer):
         """Run one operation as it is, then again on equal inputs."""
         spot = self._spots.get(id(call.place))
         if spot is None:  # the spot holds its place, so that no id is given twice
-            spot = self._spots[id(call.place)] = _Spot(call.place, Plan.of(call.func))
+            spot = self._spots[id(call.place)] = _Spot(call.place, plan_of(call.func))
         with self._lock:
             spot.n_calls += 1
             begun = self._unwritten.begin(call, spot.plan)
@@ -300,53 +271,18 @@ class Auditor(Observer):
             return call.run()
         if plan.non_blocking >= 0:
             wait(call, plan)
-        before = None if plan.leaves_no_trace else Before(call, plan, self._buffers)
+        before = Before(call, plan, self._buffers) if plan.written or plan.draws else None
         if before is not None and not before.complete:
             return call.run()
         returned = call.run()
         expected = [Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
         if any(bits.comparable for bits in expected):
             replay = partial(self._replay, call, spot, before, expected)
-            if plan.guarded or only_warns():
-                with quiet():
-                    saying_at_once(replay)
-            else:
-                replay()
+            without_warnings(replay, anyhow=plan.guarded)
         return returned
 
-    def result(self, *, n_steps: int, seconds: float) -> Audit:
-        """What was found so far."""
-        spots = list(self._spots.values())
-        kinds: Counter[str] = Counter()
-        not_replayed: Counter[str] = Counter()
-        for spot in spots:
-            kinds[spot.place.op] += spot.n_replayed
-            not_replayed[spot.place.op] += spot.n_calls - spot.n_replayed - spot.n_failed
-            not_replayed[f"{spot.place.op}: {spot.failure}"] += spot.n_failed
-        replays: Counter[str] = Counter()
-        for spot in spots:
-            replays[spot.place.op] += spot.n_replays
-        found = [_audited(spot) for spot in spots if spot.flips]
-        found += _read_unwritten(self._unwritten)
-        return Audit(
-            ops=tuple(sorted(found, key=lambda op: -op.flips)),
-            n_steps=n_steps,
-            n_calls=sum(spot.n_calls for spot in spots),
-            n_replayed=kinds.total(),
-            n_replays=sum(spot.n_replays for spot in spots),
-            kinds={op: n for op, n in sorted(kinds.items()) if n},
-            replays={op: n for op, n in sorted(replays.items()) if n},
-            not_replayed={
-                op: n for op, n in sorted((not_replayed + self._not_followed).items()) if n
-            },
-            n_followed=self._unwritten.n_followed.total(),
-            groups=tuple(_groups(spots)),
-            threads=torch.get_num_threads(),
-            seconds=seconds,
-        )
-
     def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Bits]) -> None:
-        func, args, kwargs, outputs = call.func, call.args, call.kwargs, spot.plan.outputs
+        func, args, kwargs, plan = call.func, call.args, call.kwargs, spot.plan
         try:
             if spot.suspected is None:
                 spot.suspected = _suspected(call.place, expected)
@@ -354,9 +290,9 @@ class Auditor(Observer):
             for index in range(n_replays):
                 if before is not None:
                     args, kwargs = before.again(last=index == n_replays - 1)
-                replayed: Any = outputs(args, kwargs, func(*args, **kwargs))
-                if spot.plan.non_blocking >= 0:
-                    wait(call, spot.plan)
+                replayed: Any = plan.outputs(args, kwargs, func(*args, **kwargs))
+                if plan.non_blocking >= 0:
+                    wait(call, plan)
                 spot.n_replays += 1
                 if not _all_same(expected, replayed):
                     spot.add(expected, replayed)
@@ -367,12 +303,41 @@ class Auditor(Observer):
                 replayed = None  # so that the next one takes its memory
             spot.n_replayed += 1
         except Exception as error:
-            # Out of memory, or an operation that cannot be asked twice: the step goes on.
+            # Out of memory, or an operation that cannot be executed twice: the step goes on.
             spot.n_failed += 1
             spot.failure = f"replay raised {type(error).__name__}"
         finally:
             if before is not None:
                 before.finish()
+
+    def result(self, *, n_steps: int) -> Audit:
+        """What was found so far."""
+        kinds: Counter[str] = Counter()
+        replays: Counter[str] = Counter()
+        not_replayed = self._not_followed.copy()
+        spots = list(self._spots.values())
+        for spot in spots:
+            op = spot.place.op
+            kinds[op] += spot.n_replayed
+            replays[op] += spot.n_replays
+            not_replayed[op] += spot.n_calls - spot.n_replayed - spot.n_failed
+            not_replayed[f"{op}: {spot.failure}"] += spot.n_failed
+        found = [spot.found() for spot in spots if spot.flips]
+        found += self._unwritten.found()
+        return Audit(
+            ops=tuple(sorted(found, key=lambda op: -op.flips)),
+            n_steps=n_steps,
+            n_calls=sum(spot.n_calls for spot in spots),
+            n_replayed=kinds.total(),
+            n_replays=replays.total(),
+            kinds=_sorted(kinds),
+            replays=_sorted(replays),
+            not_replayed=_sorted(not_replayed),
+            n_followed=self._unwritten.n_followed.total(),
+            groups=tuple(_groups(spots)),
+            threads=torch.get_num_threads(),
+            seconds=self._seconds,
+        )
 
 
 class _Spot:
@@ -382,8 +347,7 @@ class _Spot:
         self.place, self.plan = place, plan
         self.n_calls = self.n_replayed = self.n_replays = self.n_failed = 0
         self.failure = ""
-        self.flips = 0
-        self.n_elements = 0
+        self.flips = self.n_elements = 0
         self.max_abs = 0.0
         self.warned: bool | None = None
         self.suspected: bool | None = None
@@ -392,7 +356,7 @@ class _Spot:
     def add(self, expected: list[Bits], replayed: list[Any]) -> None:
         """A replay that gave other bits."""
         self.flips += 1
-        for bits, b in zip_longest(expected, replayed, fillvalue=None):
+        for bits, b in zip_longest(expected, replayed):
             a = None if bits is None else bits.value
             if same_bits(a, b):
                 continue
@@ -401,6 +365,26 @@ class _Spot:
             self.max_abs = max(self.max_abs, largest)
             if isinstance(a, torch.Tensor):
                 self.device = a.device.type
+
+    def found(self) -> NondeterministicOperation:
+        """What is known of it."""
+        place = self.place
+        known = known_operations.for_operation(place.op, self.device)
+        substitute = substitutes.for_operation(place.op, place.source)
+        return NondeterministicOperation(
+            **vars(place),
+            flips=self.flips,
+            replays=self.n_replays,
+            warned=bool(self.warned),
+            substitute=None if substitute is None else substitute.name,
+            max_abs=self.max_abs,
+            n_elements=self.n_elements,
+            calls=self.n_calls,
+            reason="" if known is None else known.reason,
+            remedy="no documented remedy; try one thread or another device"
+            if known is None
+            else known.remedy,
+        )
 
 
 def _suspected(place: Place, outputs: list[Bits]) -> bool:
@@ -422,58 +406,12 @@ def _groups(spots: list[_Spot]) -> Iterator[Group]:
             yield Group(name, len(least), min(least), could_miss(min(least)))
 
 
-def _read_unwritten(unwritten: Unwritten) -> Iterator[NondeterministicOperation]:
-    """The operations that handed out memory from which a result was computed."""
-    found: dict[Place, list[Stretch]] = {}
-    for stretch in unwritten.reached():
-        found.setdefault(stretch.place, []).append(stretch)
-    for place, stretches in found.items():
-        readers = [stretch.reader for stretch in stretches if stretch.reader is not None]
-        read_by = ", ".join(dict.fromkeys(f"{reader.op}, {reader}" for reader in readers))
-        yield NondeterministicOperation(
-            op=place.op,
-            module=place.module,
-            source=place.source,
-            phase=place.phase,
-            calls=unwritten.n_followed[place],
-            flips=len(stretches),
-            replays=unwritten.n_followed[place],
-            n_elements=max(stretch.n_elements for stretch in stretches),
-            max_abs=max(stretch.max_abs for stretch in stretches),
-            warned=False,
-            substitute=None,
-            reason="It hands out memory that nobody has written, and what that holds changes from "
-            f"run to run; read by {read_by}.",
-            remedy="Write all of it before it is read: torch.zeros, fill_ or copy_.",
-            read_by=read_by,
-        )
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return {op: n for op, n in sorted(counts.items()) if n}
 
 
 def _all_same(expected: list[Bits], replayed: list[Any]) -> bool:
     return len(expected) == len(replayed) and all(map(Bits.same, expected, replayed))
-
-
-def _audited(spot: _Spot) -> NondeterministicOperation:
-    place = spot.place
-    known = known_operations.for_operation(place.op, spot.device)
-    substitute = substitutes.for_operation(place.op, place.source)
-    return NondeterministicOperation(
-        op=place.op,
-        module=place.module,
-        source=place.source,
-        phase=place.phase,
-        calls=spot.n_calls,
-        flips=spot.flips,
-        replays=spot.n_replays,
-        n_elements=spot.n_elements,
-        max_abs=spot.max_abs,
-        warned=bool(spot.warned),
-        substitute=None if substitute is None else substitute.name,
-        reason="" if known is None else known.reason,
-        remedy="no documented remedy; try one thread or another device"
-        if known is None
-        else known.remedy,
-    )
 
 
 def _warns(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
@@ -497,5 +435,4 @@ def _threads(number: int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if number is not None:
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)

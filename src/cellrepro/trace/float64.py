@@ -25,18 +25,14 @@ part of the whole.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from cellrepro.determinism.known_operations import base_name
-from cellrepro.store.manifest import Place
-from cellrepro.trace.observer import Call, Observer, saying_at_once
-from cellrepro.trace.reexecution import AS_IT_IS, Plan, leaves_of, only_warns, quiet
+from cellrepro.trace.observer import Call
+from cellrepro.trace.reexecution import Plan, inputs_of, leaves_of, without_warnings
 
 _CLASSES = {
     # Values are moved or chosen: nothing is rounded, or once where the dtype is another.
@@ -76,10 +72,16 @@ _FLUSHED = frozenset({torch.float32, torch.bfloat16})  # their subnormals may be
 
 
 class Reference:
-    """One operation about to run, with float64 copies of its inputs; made by `of`."""
+    """One operation about to run, with float64 copies of its inputs; made by `of`.
+
+    Attributes
+    ----------
+    problem : str or None
+        Why its replay in float64 failed, where it did: no implementation, or no memory.
+    """
 
     def __init__(self, call: Call, plan: Plan) -> None:
-        self._call, self._func, self._plan = call, call.func, plan
+        self._call, self._plan = call, plan
         self._base = _base(call.place.op)
         self._eps = max((torch.finfo(t.dtype).eps for t in _floating(call)), default=0.0)
         copies: dict[int, torch.Tensor] = {}
@@ -104,45 +106,37 @@ class Reference:
             return None
         if plan.draws and not _draws_nothing(call):
             return None
-        leaves = leaves_of([*call.args, *call.kwargs.values()])
-        if call.kwargs.get("rounding_mode") is not None or not all(map(_plain, leaves)):
+        if call.kwargs.get("rounding_mode") is not None or not all(map(_plain, inputs_of(call))):
             return None
         return cls(call, plan)
 
-    def error(self, outputs: list[Any]) -> float | None:
-        """Say how far the operation is from the exact result of its inputs; to be asked once.
+    def error(self, outputs: list[Any]) -> tuple[float, float] | None:
+        """How far the operation is from the exact result of its inputs, and how far it may be.
 
-        Parameters
-        ----------
-        outputs : list
-            What `Plan.outputs` gives for the operation that ran.
-
-        Returns
-        -------
-        float or None
-            Largest error of any element, in ulp as the module says; infinite where a shape is
-            another, or NaN or infinity is where it should not be. None where no output is of a
-            floating dtype narrower than float64, or the operation cannot be had in float64; then
-            ``problem`` says why: memory, or no implementation.
+        Both in ulp as the module says; the first is infinite where a shape is another, or NaN or
+        infinity is where it should not be. None where no output is of a floating dtype narrower
+        than float64, or the operation cannot be had in float64; then `problem` says why. To be
+        asked once, with what `Plan.outputs` gives for the operation that ran.
         """
-        if not any(_judged(output) for output in outputs):
+        if not any(map(_judged, outputs)):
             return None
         kind = _CLASS_OF.get(self._base, "function")
         by_magnitudes = kind in ("elementwise", "reduction") or self._base in _CANCEL_INSIDE
         beside: list[Any] | None = None
         try:
-            with torch.no_grad(), quiet() if only_warns() else AS_IT_IS:
+            with torch.no_grad():
                 if by_magnitudes:
                     beside = self._run(*self._magnitudes())
                 elif kind == "function":
-                    beside = self._run(*self._moved())
+                    beside = self._run(*self._changed(_nudged, _nudged_number))
                 exact = self._run(self._args, self._kwargs)  # last: it may overwrite the copies
         except Exception as error:  # whatever it is, the step goes on, and the row says it
             self.problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return None
+        n_terms = _n_terms(self._call, outputs)
         if len(exact) != len(outputs):
-            return math.inf
-        largest, root = None, math.sqrt(_n_terms(self._call, outputs))
+            return math.inf, limit(self._base, n_terms)
+        largest = None
         for actual, precise, other in zip(outputs, exact, beside or exact, strict=True):
             if not _judged(actual) or precise.dtype != torch.float64:
                 continue
@@ -150,17 +144,16 @@ class Reference:
             eps = torch.finfo(actual.dtype).eps
             if by_magnitudes:
                 reach = scale.maximum(_finite(other))
-                scale = scale.maximum(reach / root)
+                scale = scale.maximum(reach / math.sqrt(n_terms))
             elif kind == "function" and scale.numel():
                 moves = _finite((other - precise) * (4 / _STEP))  # by a few parts, not by one
                 scale = reach = _finite(scale).maximum(moves).max()
                 eps = max(eps, self._eps)  # it may round to its inputs' dtype on the way
             largest = max(largest or 0.0, _error(actual, precise, scale, reach, eps))
-        return largest
+        return None if largest is None else (largest, limit(self._base, n_terms))
 
     def _run(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-        run = partial(self._func, *args, **kwargs)
-        returned = saying_at_once(run) if only_warns() else run()
+        returned = without_warnings(lambda: self._call.func(*args, **kwargs))
         return self._plan.outputs(args, kwargs, returned)
 
     def _magnitudes(self) -> tuple[tuple, dict[str, Any]]:
@@ -171,9 +164,6 @@ class Reference:
             less = [-item for item in value] if isinstance(value, list) else -value
             args = *args[:position], less, *args[position + 1 :]
         return args, kwargs
-
-    def _moved(self) -> tuple[tuple, dict[str, Any]]:
-        return self._changed(_moved, lambda number: torch.tensor(number).float().item())
 
     def _changed(self, change: Any, number: Any) -> tuple[tuple, dict[str, Any]]:
         """The arguments, with every tensor and number that is calculated with changed."""
@@ -192,34 +182,13 @@ class Reference:
         return tuple(changed(value, kind) for value, kind in args), kwargs
 
 
-def op_class(op: str) -> str:
-    """Say what kind of rounding an operation does.
+def limit(op: str, n_terms: int) -> float:
+    """The error that a correct operation stays below, in ulp.
 
     Parameters
     ----------
     op : str
         As dispatched, with or without its overload: ``aten.add_.Tensor``.
-
-    Returns
-    -------
-    {"exact", "elementwise", "function", "reduction"}
-        ``function`` for whatever is not known.
-
-    Examples
-    --------
-    >>> op_class("aten._foreach_add_.List"), op_class("aten.gelu.default"), op_class("aten.mm")
-    ('elementwise', 'function', 'reduction')
-    """
-    return _CLASS_OF.get(_base(op), "function")
-
-
-def limit(op: str, n_terms: int) -> float:
-    """Give the error that a correct operation stays below, in ulp.
-
-    Parameters
-    ----------
-    op : str
-        As for `op_class`.
     n_terms : int
         How many terms are added for one element of the result.
 
@@ -236,102 +205,32 @@ def limit(op: str, n_terms: int) -> float:
     Batch normalisation of two values and attention scores beyond 1e4 were seen outside, and so
     was overflow within half-precision functions. Half-precision results are held
     to the same number of their own, coarser, ulp.
+
+    Examples
+    --------
+    >>> limit("aten._foreach_add_.List", 1), limit("aten.gelu.default", 1), limit("aten.mm", 4)
+    (8.0, 36.0, 20.0)
     """
-    one, each = _LIMITS[op_class(op)]
+    one, each = _LIMITS[_CLASS_OF.get(_base(op), "function")]
     return one + each * math.sqrt(max(1, n_terms))
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The error of one operation beside what it may be.
-
-    In ulp, as from `Reference.error` and `limit`; the kind as from `op_class`.
-    """
-
-    ulp: float
-    limit: float
-    kind: str
-
-    @property
-    def fault(self) -> bool:
-        """Whether rounding cannot explain it."""
-        return not self.ulp <= self.limit
-
-
-def judge(call: Call, reference: Reference | None, outputs: list[Any]) -> Judged | None:
-    """Hold an operation that ran against its reference, made before; None where it has none.
-
-    ``outputs`` is what `Plan.outputs` gives for it.
-    """
-    ulp = None if reference is None else reference.error(outputs)
-    if ulp is None:
-        return None
-    op = call.place.op
-    return Judged(ulp, limit(op, _n_terms(call, outputs)), op_class(op))
-
-
-class ReferenceLog(Observer):
-    """Judges every operation of a ``with`` block; the step itself is as without it.
-
-    Attributes
-    ----------
-    rows : list of (Place, Judged)
-        In the order in which they ran.
-    unjudged : Counter of str
-        Calls of each operation that has no reference.
-    problems : Counter of (str, str)
-        Those of them whose replay in float64 failed, and why.
-    """
-
-    def __init__(self, model: torch.nn.Module | None = None) -> None:
-        super().__init__(model)
-        self.rows: list[tuple[Place, Judged]] = []
-        self.unjudged: Counter[str] = Counter()
-        self.problems: Counter[tuple[str, str]] = Counter()
-        self._plans: dict[Any, Plan] = {}
-
-    @property
-    def faults(self) -> list[tuple[Place, Judged]]:
-        """The rows that rounding cannot explain."""
-        return [row for row in self.rows if row[1].fault]
-
-    def observe(self, call: Call) -> Any:
-        """Run one operation as it is, and judge it."""
-        plan = self._plans.get(call.func)
-        if plan is None:
-            plan = self._plans[call.func] = Plan.of(call.func)
-        reference = Reference.of(call, plan)
-        returned = call.run()
-        outputs = [] if reference is None else plan.outputs(call.args, call.kwargs, returned)
-        judged = judge(call, reference, outputs)
-        if judged is None:
-            self.unjudged[call.place.op] += 1
-            if reference is not None and reference.problem is not None:
-                self.problems[call.place.op, reference.problem] += 1
-        else:
-            self.rows.append((call.place, judged))
-        return returned
 
 
 # -- what an operation is ------------------------------------------------------------------
 
 
 def _base(op: str) -> str:
-    """An operation's one name; of a list of tensors as of one."""
     return base_name(op).removeprefix("foreach_")
 
 
 def _draws_nothing(call: Call) -> bool:
     """Whether it draws only in dropout, and drops nothing here."""
     names = [argument.name for argument in call.func._schema.arguments]
-    if "dropout_p" not in names:
-        return False
     given = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
-    return given.get("dropout_p", 0.0) == 0.0
+    return "dropout_p" in names and given.get("dropout_p", 0.0) == 0.0
 
 
 def _floating(call: Call) -> list[torch.Tensor]:
-    leaves = leaves_of([*call.args, *call.kwargs.values()])
+    leaves = inputs_of(call)
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
 
 
@@ -357,7 +256,7 @@ _MATRICES |= {"addmm": 1, "baddbmm": 1, "addmv": 1, "addbmm": 1}
 def _n_terms(call: Call, outputs: list[Any]) -> int:
     """About how many terms are added for one element, from the shapes."""
     base = _base(call.place.op)
-    if op_class(base) in ("exact", "elementwise"):
+    if _CLASS_OF.get(base) in ("exact", "elementwise"):
         return 1
     if base in _MATRICES:
         n = call.args[_MATRICES[base]].shape[-1]
@@ -402,11 +301,15 @@ def _in_float64(value: Any, copies: dict[int, torch.Tensor]) -> Any:
     return copies[id(value)]
 
 
-def _moved(tensor: torch.Tensor) -> torch.Tensor:
+def _nudged(tensor: torch.Tensor) -> torch.Tensor:
     """Every element up or down by a small part of itself, in no pattern that could cancel."""
     places = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape)
     scattered = (places * 2654435761).bitwise_and(0xFFFFFFFF).double() / 2**31 - 1
     return tensor * (1 + scattered * _STEP)
+
+
+def _nudged_number(number: float) -> float:
+    return torch.tensor(number).float().item()
 
 
 def _finite(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import inspect
 import os
+import random
 import sys
 import threading
 import weakref
@@ -24,6 +25,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch.autograd import graph as torch_graph
 from torch.nn.modules import module as torch_module
@@ -33,26 +35,27 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cellrepro.errors import BadInput
 from cellrepro.store.manifest import Place
 
-_MOST_NODES = 200_000  # numbers of forward nodes remembered; a step of a large network makes 10,000
+MOST_NODES = 200_000
+"""Numbers of forward nodes remembered; a step of a large network makes 10,000."""
 _MOST_AT_ONCE = 64  # nodes that one operation, or a custom function around it, makes before it runs
 _ACCUMULATE = 2**64 - 1  # autograd's number of every node that adds to a parameter's gradient
 
+Where = tuple[str | None, str | None]
+"""Module and source line."""
 
 Step = Callable[[], Any]
 """One training step: forward, backward and update, with nothing left to give it."""
 
 
+def check_step(step: Any) -> None:
+    """Refuse what cannot be called as a training step."""
+    if not callable(step):
+        raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
+
+
 @dataclass(slots=True)
 class Call:
-    """One operation about to run.
-
-    Attributes
-    ----------
-    func : torch._ops.OpOverload
-    args : tuple
-    kwargs : dict
-    place : Place
-    """
+    """One operation about to run."""
 
     func: Any
     args: tuple
@@ -64,13 +67,22 @@ class Call:
         return self.func(*self.args, **self.kwargs)
 
 
+@dataclass(slots=True)
+class _Entered:
+    """A module at work."""
+
+    module: torch.nn.Module
+    name: str
+    in_backward: bool
+    root: torch.nn.Module
+    """The network that it is named in."""
+
+
 class _Here(threading.local):
     """What one thread is doing: autograd has a thread of its own for every GPU."""
 
     def __init__(self) -> None:
-        # For each module at work: the module, its name, whether a backward pass called it, and
-        # the network that it is named in.
-        self.stack: list[tuple[torch.nn.Module, str, bool, torch.nn.Module]] = []
+        self.modules: list[_Entered] = []
         self.n_updates = 0
         self.current: Place | None = None
         # The next node's number; the last node made may belong to the operation about to be seen.
@@ -116,13 +128,7 @@ class Observer(TorchDispatchMode):
         return self._here.current
 
     def __enter__(self) -> Self:
-        """Start watching.
-
-        Raises
-        ------
-        BadInput
-            If it is watching already.
-        """
+        """Start watching; refused while it is watching already."""
         if self._watching:
             raise BadInput("this observer is watching already; make another to nest them")
         self._forget()
@@ -154,7 +160,7 @@ class Observer(TorchDispatchMode):
     def _forget(self) -> None:
         """Hold nothing of the network: no module, no parameter."""
         self._here = _Here()
-        self._nodes: dict[int, dict[int, tuple[str | None, str | None]]] = {}
+        self._nodes: dict[int, dict[int, Where]] = {}  # by thread, then by number
         self._names: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._owners: dict[int, tuple[weakref.ref, str]] = {}
 
@@ -174,17 +180,9 @@ class Observer(TorchDispatchMode):
 
     def _place(self, func: Any, here: _Here) -> Place:
         source, in_engine = self._python_line(here)
-        node = torch._C._current_autograd_node()
-        if node is None:
-            module = here.stack[-1][1] if here.stack else None
-            phase = "forward"
-        else:
-            phase = "backward"
-            module, line = self._of_node(node, here)
-            if in_engine:
-                source = line
-        if here.n_updates:
-            phase = "update"
+        module, phase, line = self.at_work()
+        if in_engine:
+            source = line
         number = _next_node()
         if number != here.next_node:
             self._remember_nodes(here, number, (module, source))
@@ -195,37 +193,42 @@ class Observer(TorchDispatchMode):
             place = self._places[key] = Place(str(func), module, source, phase)
         return place
 
-    def _remember_nodes(
-        self, here: _Here, number: int, where: tuple[str | None, str | None]
-    ) -> None:
+    def at_work(self) -> tuple[str | None, str, str | None]:
+        """The module at work, the phase, and in a backward pass the line of the forward."""
+        here = self._here
+        inner = here.modules[-1] if here.modules else None
+        node = torch._C._current_autograd_node()
+        if node is None:
+            module, phase, line = inner.name if inner else None, "forward", None
+        else:
+            (module, line), phase = self._made_at(node), "backward"
+            if inner and inner.in_backward:  # checkpointing runs a forward pass again
+                module = inner.name
+        return module, "update" if here.n_updates else phase, line
+
+    def _remember_nodes(self, here: _Here, number: int, where: Where) -> None:
         """Give the nodes made since the last operation their place.
 
         Autograd makes an operation's node just before the operation reaches us, and with it those
         of the views it reads; a custom function's node comes before its first operation.
         """
         nodes = self._nodes.setdefault(threading.get_ident(), {})
-        if len(nodes) >= _MOST_NODES:
-            for old in list(nodes)[: _MOST_NODES // 2]:
+        if len(nodes) >= MOST_NODES:
+            for old in list(nodes)[: MOST_NODES // 2]:
                 del nodes[old]
         for made in range(max(here.next_node, number - _MOST_AT_ONCE), number):
             nodes[made] = where
         here.next_node = number
 
-    def _of_node(self, node: Any, here: _Here) -> tuple[str | None, str | None]:
-        """Module and line of the forward operation that a node of the backward pass belongs to."""
-        module, line = self._made_at(node)
-        if here.stack and here.stack[-1][2]:  # a forward pass inside the backward: checkpointing
-            module = here.stack[-1][1]
-        return module, line
-
-    def _made_at(self, node: Any) -> tuple[str | None, str | None]:
+    def _made_at(self, node: Any) -> Where:
+        """Module and line of the forward operation that a node of the backward belongs to."""
         number = node._sequence_nr() if hasattr(node, "_sequence_nr") else None
         if number is None:
-            return _NOWHERE
+            return None, None
         if number == _ACCUMULATE:
             variable = getattr(node, "variable", None)
             reference, owner = self._owners.get(id(variable), (None, None))
-            return (owner, None) if reference and reference() is variable else _NOWHERE
+            return (owner if reference and reference() is variable else None), None
         if node.name().endswith("CopySlices"):
             number -= 1  # a write into a view; its node is made after the write's own
         # Numbers count from 0 in each thread. A node that a backward pass made, by recomputing or
@@ -234,7 +237,7 @@ class Observer(TorchDispatchMode):
         if own is not None and number in own:
             return own[number]
         others = (nodes[number] for nodes in list(self._nodes.values()) if number in nodes)
-        return next(others, _NOWHERE)
+        return next(others, (None, None))
 
     def _python_line(self, here: _Here) -> tuple[str | None, bool]:
         """The innermost line outside PyTorch, and whether only autograd's engine lies below it.
@@ -249,7 +252,7 @@ class Observer(TorchDispatchMode):
                 return None, True
             if code is self._update_code:
                 updating = True
-            elif not _is_plumbing(code.co_filename):
+            elif not is_plumbing(code.co_filename):
                 source = _line(code.co_filename, frame.f_lineno, code.co_name)
                 outer = frame if Observer._n_watching > 1 else None
                 while outer is not None and outer.f_code is not _DISPATCH:
@@ -266,23 +269,25 @@ class Observer(TorchDispatchMode):
         # A thread of the engine's own has no Python below the operation.
         return source, source is None
 
+    # -- which module ----------------------------------------------------------------------
+
     def _enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
-        stack = self._here.stack
+        modules = self._here.modules
         in_backward = torch._C._current_autograd_node() is not None
-        if stack:
-            root = stack[-1][3]
+        if modules:
+            root = modules[-1].root
         elif in_backward:  # a part of a network, run again by checkpointing
             known = (root for root, names in self._names.items() if names.get(module))
             root = next(known, module)
         else:
             root = module
-        stack.append((module, self._name(module, root), in_backward, root))
+        modules.append(_Entered(module, self._name(module, root), in_backward, root))
 
     def _leave_module(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        stack = self._here.stack
-        for index in range(len(stack) - 1, -1, -1):
-            if stack[index][0] is module:
-                del stack[index:]
+        modules = self._here.modules
+        for index in range(len(modules) - 1, -1, -1):
+            if modules[index].module is module:
+                del modules[index:]
                 return
 
     def _name(self, module: torch.nn.Module, outermost: torch.nn.Module) -> str:
@@ -307,6 +312,8 @@ class Observer(TorchDispatchMode):
                 owner = path.rpartition(".")[0] or type(root).__name__
                 self._owners[id(parameter)] = (weakref.ref(parameter), owner)
         return names
+
+    # -- the update ------------------------------------------------------------------------
 
     def _enter_update(self, optimizer: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         self._update_code = sys._getframe(1).f_code
@@ -334,48 +341,39 @@ class Observer(TorchDispatchMode):
         return outside
 
 
-_NOWHERE = (None, None)
-
-# -- warnings ------------------------------------------------------------------------------
-
-
-def saying_at_once(run: Callable[[], Any]) -> Any:
-    """What ``run`` returns; what PyTorch warned of in it has been said when it does.
-
-    An operation called inside another one keeps its warnings until the outer one is over (torch
-    2.6). ``Tensor.apply_`` calls a function from C++ and gives the warnings out as it returns.
-    """
-    returned = []
-
-    def call(element: float) -> float:
-        returned.append(run())
-        return element
-
-    _ONE.apply_(call)
-    return returned[0]
-
-
-_ONE = torch.zeros(1, device="cpu")
-
-# -- Python's side of it -------------------------------------------------------------------
+# -- source lines --------------------------------------------------------------------------
 
 _next_node: Callable[[], int] = torch.autograd._get_sequence_nr
 _ENGINE = torch_graph._engine_run_backward.__code__
 """The frame in which a backward pass runs when it is asked for in Python."""
 _DISPATCH = inspect.unwrap(Observer.__torch_dispatch__).__code__
 
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-_RECORD = str(Path(__file__).parent) + os.sep
+_LIBRARIES = tuple(
+    str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__)
+)
+_DETERMINISM = Path(__file__).parent.with_name("determinism")
 _PLUMBING = {
-    str(Path(__file__).parent.with_name("determinism") / "modes.py"),
-    str(Path(functools.__file__)),
-    str(Path(contextlib.__file__)),
+    # These two act for whoever calls them.
+    str(_DETERMINISM / "modes.py"),
+    str(_DETERMINISM / "seeding.py"),
+    *(str(module.__file__) for module in (functools, contextlib, random)),
 }
 
 
 @functools.cache
-def _is_plumbing(file: str) -> bool:
-    return file.startswith((_TORCH, _RECORD, "<frozen")) or file in _PLUMBING
+def is_plumbing(file: str) -> bool:
+    """Whether a file is a library's or the lab's own, not one that a user looks into."""
+    return file.startswith((*_LIBRARIES, "<frozen")) or file in _PLUMBING
+
+
+def source_line() -> str | None:
+    """``FILE:LINE in FUNCTION`` of the innermost Python line that is no `is_plumbing`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_plumbing(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return _line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -396,8 +394,7 @@ def short_path(file: str) -> str:
         return "notebook cell"
     if not path.is_absolute():
         return file
-    folders = [Path(entry) for entry in sys.path if entry]
-    inside = [folder for folder in folders if path.is_relative_to(folder)]
+    inside = [Path(entry) for entry in sys.path if entry and path.is_relative_to(entry)]
     if not inside:
         return path.name
     nearest = max(inside, key=lambda folder: len(folder.parts))

@@ -19,14 +19,13 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.determinism.known_operations import base_name
 from cellrepro.store.bits import in_one_stretch
 from cellrepro.store.digests import tensor_digest
 from cellrepro.store.manifest import Place
-from cellrepro.trace.float64 import Reference, judge
+from cellrepro.trace.float64 import Reference
 from cellrepro.trace.observer import Call
-from cellrepro.trace.random_draws import Draw, DrawLog, to_rows
-from cellrepro.trace.reexecution import Plan, leaves_of
+from cellrepro.trace.random_draws import Draw, DrawLog
+from cellrepro.trace.reexecution import inputs_of, leaves_of, plan_of
 from cellrepro.trace.training_steps import Watch
 
 
@@ -77,27 +76,6 @@ class OperationRow:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DrawRow:
-    """One use of a global generator in a step; the fields of `random_draws.Draw`."""
-
-    step: int
-    index: int
-    generator: str
-    n: int | None
-    what: str
-    source: str | None
-    module: str | None
-    phase: str | None
-
-    def draw(self) -> Draw:
-        """Without its step."""
-        return Draw(
-            *(self.index, self.generator, self.n, self.what),
-            *(self.source, self.module, self.phase),
-        )
-
-
 Named = tuple[str, str | None, str | None, str, int]
 """An operation by its place and how many of that place ran before it in its step: what its order
 in the step is may change from one time to the next, as where a table is made once and kept."""
@@ -136,13 +114,12 @@ class OperationLedger(DrawLog):
         reference: bool = False,
         wanted: Collection[Named] = (),
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, step=step)
         self.kept: dict[Named, dict[str, list[torch.Tensor]]] = {}
-        self._step, self._norms, self._reference, self._wanted = step, norms, reference, wanted
+        self._norms, self._reference, self._wanted = norms, reference, wanted
         self._ran: Counter[Place] = Counter()
         self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
         self._known = _Known()
-        self._plans: dict[Any, tuple[Plan, bool, bool]] = {}
 
     def __enter__(self) -> Self:
         """Start watching, with empty lists."""
@@ -163,46 +140,34 @@ class OperationLedger(DrawLog):
 
     def observe(self, call: Call) -> Any:
         """Run one operation and write it down."""
-        func = call.func
-        planned = self._plans.get(func)
-        if planned is None:
-            plan = Plan.of(func)
-            # What is only viewed was digested before.
-            computes = bool(plan.written) or plan.replayable
-            planned = self._plans[func] = plan, computes, not computes and _hands_out(func, plan)
-        plan, computes, uninitialised = planned
-        known, place, index = self._known, call.place, len(self._seen)
-        given = leaves_of(call.args)
-        if call.kwargs:
-            given += leaves_of([*call.kwargs.values()])
+        plan, known, place, index = plan_of(call.func), self._known, call.place, len(self._seen)
+        given = inputs_of(call)
         inputs, shapes, dtypes = known.digest(given, remember=not plan.written)
         reference = Reference.of(call, plan) if self._reference else None
         kept = self._kept(place) if self._wanted else None
         if kept is not None:
             kept["inputs"] = _copies(given)
         returned = super().observe(call) if plan.draws else call.run()
-        outputs, norm, judged = "", None, None
-        if computes:
+        outputs, norm, error = "", None, None
+        if plan.written or plan.replayable:
             values = plan.outputs(call.args, call.kwargs, returned)
             if plan.written:
                 known.written(values)
             outputs, shapes_out, dtypes_out = known.digest(values, computed=True)
             shapes, dtypes = f"{shapes} -> {shapes_out}", f"{dtypes} -> {dtypes_out}"
             norm = _norm(values) if self._norms else None
-            if kept is not None:
-                kept["outputs"] = _copies(values)
-            if reference is not None:
-                judged = judge(call, reference, values)
-        else:
-            if kept is not None:
-                kept["outputs"] = _copies(leaves_of([returned]))
-            if uninitialised:
-                known.handed_out(leaves_of([returned]))
+            error = None if reference is None else reference.error(values)
+        else:  # what is only viewed was digested before
+            values = leaves_of([returned]) if kept is not None or plan.allocates else []
+            if plan.allocates:
+                known.handed_out(values)
+        if kept is not None:
+            kept["outputs"] = _copies(values)
         self._seen.append(
             (
                 *(self._step, index, place.op, place.module, place.source, place.phase),
                 *(inputs, outputs, shapes, dtypes, norm, plan.draws),
-                *((None, None) if judged is None else (judged.ulp, judged.limit)),
+                *(error or (None, None)),
                 None if reference is None else reference.problem,
             )
         )
@@ -215,7 +180,7 @@ class OperationLedger(DrawLog):
         return self.kept.setdefault(name, {}) if name in self._wanted else None
 
 
-def names_of(rows: Iterable[Any]) -> list[Named]:
+def names_of(rows: Iterable[OperationRow]) -> list[Named]:
     """The name of each operation of a step, in order."""
     ran: Counter[tuple[str, str | None, str | None, str]] = Counter()
     names: list[Named] = []
@@ -234,45 +199,45 @@ class OperationWatch(Watch):
     network : torch.nn.Module
     steps : iterable of int, optional
         Which steps, from 0; all by default.
-    options
-        For `OperationLedger`.
 
     Attributes
     ----------
     rows : list of OperationRow
         Of all watched steps so far.
-    draws : list of DrawRow
+    draws : list of Draw
         Of the same steps.
     """
 
-    def __init__(
-        self, network: torch.nn.Module, *, steps: Iterable[int] | None = None, **options: Any
-    ) -> None:
-        self._network, self._options = network, options
+    def __init__(self, network: torch.nn.Module, *, steps: Iterable[int] | None = None) -> None:
+        self._network = network
         self._steps = None if steps is None else frozenset(steps)
         self.rows: list[OperationRow] = []
-        self.draws: list[DrawRow] = []
+        self.draws: list[Draw] = []
 
     @contextmanager
     def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
         if self._steps is not None and step not in self._steps:
             yield
             return
-        ledger = OperationLedger(self._network, step=step, **self._options)
-        with ledger:
+        with OperationLedger(self._network, step=step) as ledger:
             yield
         self.rows += ledger.rows
-        self.draws += [DrawRow(step, **row) for row in to_rows(ledger.draws)]
+        self.draws += ledger.draws
+
+
+# -- digests -------------------------------------------------------------------------------
+
+_SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
+MOST_REMEMBERED = 4096
+"""Storages whose digests are remembered before those that are gone are forgotten."""
 
 
 class _Known:
     """Digests of memory, remembered while the memory lives and is not written into."""
 
-    _MOST = 4096
-
     def __init__(self) -> None:
         # By storage: a weak reference, which keeps its number from being given again, and the
-        # digests of stretches of it, by first byte and length.
+        # digests of stretches of it, by first byte and length, or by view.
         self._held: dict[int, tuple[StorageWeakRef, dict[tuple[Any, ...], bytes]]] = {}
         # By storage: how many bytes have not been written yet.
         self._unwritten: dict[int, tuple[StorageWeakRef, int]] = {}
@@ -286,13 +251,10 @@ class _Known:
             if storage is None:
                 continue
             self._held.pop(storage._cdata, None)
-            unwritten = self._unwritten.get(storage._cdata)
-            if unwritten is not None:
-                rest = unwritten[1] - value.nbytes
-                if rest > 0:
-                    self._unwritten[storage._cdata] = unwritten[0], rest
-                else:
-                    del self._unwritten[storage._cdata]
+            if self._unwritten and storage._cdata in self._unwritten:
+                alive, n_bytes = self._unwritten.pop(storage._cdata)
+                if n_bytes > value.nbytes:
+                    self._unwritten[storage._cdata] = alive, n_bytes - value.nbytes
 
     def handed_out(self, values: Iterable[Any]) -> None:
         """Memory that nobody has written into; what happens to stand in it is not digested."""
@@ -313,7 +275,7 @@ class _Known:
         dtypes: list[str] = []
         for value in values:
             if not isinstance(value, torch.Tensor):
-                if not isinstance(value, torch.device):  # where it runs is not what it is asked
+                if not isinstance(value, torch.device):  # where it runs is no input
                     # Of other things the text may hold an address.
                     text = repr(value) if isinstance(value, _SAID_WHOLE) else type(value).__name__
                     parts.append(text.encode())
@@ -342,17 +304,17 @@ class _Known:
 
     def _memory(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
         """Digest of the memory of a tensor without gaps."""
-        n_bytes = tensor.nbytes
+        address, n_bytes = tensor.data_ptr(), tensor.nbytes
         if n_bytes <= _SMALL:
-            return _bytes_digest(tensor.data_ptr(), n_bytes)
+            return _bytes_digest(address, n_bytes)
         storage = tensor.untyped_storage()
         held = self._held.get(storage._cdata)
-        stretch = (tensor.data_ptr() - storage.data_ptr(), n_bytes)
+        stretch = (address - storage.data_ptr(), n_bytes)
         if held is not None and stretch in held[1]:
             return held[1][stretch]
-        digest = _bytes_digest(tensor.data_ptr(), n_bytes)
+        digest = _bytes_digest(address, n_bytes)
         if remember:
-            self._stretches(storage)[stretch] = digest
+            self._of_storage(storage)[stretch] = digest
         return digest
 
     def _with_gaps(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
@@ -361,25 +323,23 @@ class _Known:
         storage = _storage(tensor) if remember and plain else None
         if storage is None or tensor.nbytes <= _SMALL:
             return tensor_digest(tensor).encode()
-        view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        flags = (tensor.is_neg(), tensor.is_conj())
-        held = self._stretches(storage)
-        digest = held.get((*view, *flags))
-        if digest is None:
-            digest = held[(*view, *flags)] = tensor_digest(tensor).encode()
-        return digest
+        held = self._of_storage(storage)
+        view = (
+            *(tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype),
+            *(tensor.is_neg(), tensor.is_conj()),
+        )
+        if view not in held:
+            held[view] = tensor_digest(tensor).encode()
+        return held[view]
 
-    def _stretches(self, storage: Any) -> dict[tuple[Any, ...], bytes]:
+    def _of_storage(self, storage: Any) -> dict[tuple[Any, ...], bytes]:
         """What is known of one storage."""
         held = self._held.get(storage._cdata)
         if held is None:
-            if len(self._held) >= self._MOST:
-                self._sweep()
+            if len(self._held) >= MOST_REMEMBERED:
+                self._held = {k: one for k, one in self._held.items() if not one[0].expired()}
             held = self._held[storage._cdata] = (StorageWeakRef(storage), {})
         return held[1]
-
-    def _sweep(self) -> None:
-        self._held = {key: held for key, held in self._held.items() if not held[0].expired()}
 
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -388,14 +348,6 @@ _SAID_WHOLE = (
     *(int, float, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format),
 )
 """Types whose text is their value."""
-_SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
-
-
-def _hands_out(func: Any, plan: Plan) -> bool:
-    """Whether an operation gives memory that nobody has written."""
-    if not plan.fresh:
-        return False
-    return base_name(str(func)).startswith(("empty", "new_empty"))
 
 
 def _storage(value: Any) -> Any:
@@ -429,7 +381,7 @@ def _norm(outputs: list[Any]) -> float | None:
     for value in outputs:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.is_meta:
             flat = value.detach()
-            if flat.dtype not in _NORMED:
+            if flat.dtype not in (torch.float32, torch.float64):
                 flat = flat.float()
             try:
                 total += float(torch.linalg.vector_norm(flat)) ** 2
@@ -437,6 +389,3 @@ def _norm(outputs: list[Any]) -> float | None:
                 return None
             seen = True
     return total**0.5 if seen else None
-
-
-_NORMED = (torch.float32, torch.float64)

@@ -1,278 +1,47 @@
-"""A ledger of generator use: who drew how many numbers, from which generator, at which line.
+"""Who drew random numbers: from which generator, at which line, in which module.
 
 One draw more than in another run gives every later draw another value. Here each draw from a
 global generator of Python, NumPy or PyTorch is written down with its source line, so that the one
 which only one of two runs made can be named.
-
-A draw is counted in numbers of 32 bits that the generator produced, which is not how many values
-the caller got: a double takes two, ``np.random.shuffle`` redraws what it cannot use, PyTorch's
-dropout on a CPU takes two for every element.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import operator
-import os
 import random
 import re
-import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
-from itertools import groupby
-from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, Self
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 
 from cellrepro.errors import BadInput
-from cellrepro.trace import observer
-from cellrepro.trace.observer import Call, Observer, short_path
-from cellrepro.trace.reexecution import Plan
+from cellrepro.trace.observer import Call, Observer, source_line
+from cellrepro.trace.reexecution import plan_of
 
-# -- counting ------------------------------------------------------------------------------
-
-_N = 624  # numbers that a Mersenne Twister makes at once
-_MOST_BLOCKS = 256  # made at once while searching, of 5 kB each
-
-_TORCH_STATE = np.dtype(
-    [
-        ("seed", "<u8"),
-        ("left", "<i4"),  # numbers of this block still to be given, and one
-        ("seeded", "<i4"),
-        ("next", "<u8"),
-        ("state", "<u8", _N),
-        ("normals", "<f8", 3),
-        ("has_normals", "<i4"),
-        ("unused", "V4"),
-        ("float_normal", "<f4"),
-        ("has_float_normal", "u1"),
-        ("unused_too", "V3"),
-    ]
-)
-"""PyTorch's CPU generator as `torch.get_rng_state` gives it, 5056 bytes (torch 2.6 to 2.15)."""
-
-_PHILOX_STATE = np.dtype([("seed", "<u8"), ("offset", "<i8")])
+_BLOCK = 624  # numbers that a Mersenne Twister makes at once
 
 
-@dataclass(frozen=True)
-class _Twister:
-    """A Mersenne Twister between two draws."""
-
-    kind: str
-    key: np.ndarray
-    """uint32, shape (624,): the block of numbers being given, before tempering."""
-    position: int
-    """How many of the block have been given."""
-    normals: tuple[Any, ...]
-    """Normal numbers made and not yet given, each None where there is none."""
-    seed: int = 0
-    """With which it says it was seeded; PyTorch's remembers."""
-
-
-@dataclass(frozen=True)
-class _Philox:
-    kind: str
-    seed: int
-    offset: int
-
-
-@dataclass(frozen=True)
-class _Uncounted:
-    """A bit generator that somebody put in the place of NumPy's Mersenne Twister."""
-
-    kind: str
-    text: str
-
-
-def n_drawn(before: Any, after: Any, *, most: int = 50_000_000) -> int | None:
-    """How many numbers of 32 bits a generator produced from one state to another.
-
-    Parameters
-    ----------
-    before, after : state
-        Of one generator: what `random.getstate` gives, ``np.random.get_state(legacy=False)``,
-        or `torch.get_rng_state` (ByteTensor of 5056 bytes), or `torch.cuda.get_rng_state`
-        (ByteTensor of 16 bytes).
-    most : int
-        How far to search, in numbers. Searching 50 million takes some tenths of a second.
-
-    Returns
-    -------
-    int or None
-        0 if they are equal. None if ``after`` is not reached within ``most`` numbers: the
-        generator was reseeded or put back, is farther on than that, or NumPy's bit generator is
-        no Mersenne Twister.
-
-    Raises
-    ------
-    BadInput
-        If one is no such state, they are of two kinds, or ``most`` is no whole number from 0.
-
-    Notes
-    -----
-    Normal numbers are made in pairs, and generators keep the second for the next call. To give
-    it away costs no number: it counts 0, though the states differ. A kept normal that appears
-    without a number being produced was put there, which gives None.
-
-    On a GPU the count is how far Philox's offset moved: numbers for each thread, in steps of 4,
-    not for all threads together.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> generator = np.random.RandomState(3)
-    >>> before = generator.get_state(legacy=False)
-    >>> values = generator.rand(5)  # doubles, of two numbers each
-    >>> n_drawn(before, generator.get_state(legacy=False))
-    10
-    """
-    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
-        raise BadInput(f"most is {most!r}; expected a whole number from 0")
-    a, b = _parsed(before, "before"), _parsed(after, "after")
-    if a.kind != b.kind:
-        raise BadInput(f"before is a state of {a.kind} and after of {b.kind}; expected one kind")
-    if isinstance(a, _Twister) and isinstance(b, _Twister):
-        return _n_twister(a, b, most)
-    if isinstance(a, _Philox) and isinstance(b, _Philox):
-        moved = b.offset - a.offset
-        return moved if a.seed == b.seed and 0 <= moved <= most else None
-    return 0 if a == b else None
-
-
-def _n_twister(a: _Twister, b: _Twister, most: int) -> int | None:
-    if a.seed != b.seed:
-        return None
-    n_blocks = _blocks_between(a, b, most)
-    if n_blocks is None:
-        return None
-    n = n_blocks * _N + b.position - a.position
-    if not 0 <= n <= most:
-        return None
-    kept = zip(a.normals, b.normals, strict=True)
-    if n == 0 and any(now not in (None, then) for then, now in kept):
-        return None
-    return n
-
-
-def _blocks_between(a: _Twister, b: _Twister, most: int) -> int | None:
-    """How many blocks on ``b`` is; the numbers of its block are looked for in ``a``'s stream."""
-    if np.array_equal(a.key, b.key):
-        return 0
-    farthest = (most + a.position - b.position) // _N
-    if farthest < 1:
-        return None
-    engine = np.random.MT19937(0)
-    engine.state = {"bit_generator": "MT19937", "state": {"key": a.key, "pos": _N}}
-    wanted = _tempered(b.key)
-    seen, size = 0, 1
-    while seen < farthest:
-        size = min(size, farthest - seen)
-        blocks = engine.random_raw(size * _N).reshape(size, _N)
-        for index in np.flatnonzero(blocks[:, 0] == wanted[0]):
-            if np.array_equal(blocks[index], wanted):
-                return seen + int(index) + 1
-        seen += size
-        size = min(2 * size, _MOST_BLOCKS)
-    return None
-
-
-def _tempered(key: np.ndarray) -> np.ndarray:
-    """A block of numbers as they are given away (Matsumoto and Nishimura 1998)."""
-    y = key.astype(np.uint64)
-    y ^= y >> 11
-    y ^= (y << 7) & 0x9D2C5680
-    y ^= (y << 15) & 0xEFC60000
-    return y ^ (y >> 18)
-
-
-def _parsed(state: Any, where: str) -> _Twister | _Philox | _Uncounted:
-    try:
-        if isinstance(state, torch.Tensor):
-            return _of_torch(_raw_bytes(state), where)
-        if isinstance(state, Mapping):
-            return _of_numpy(state)
-        version, words, normal = state
-        if version != 3:
-            raise ValueError(version)
-        key = np.array(words[:-1], dtype=np.uint32)
-        return _twister("Python", key, words[-1], (normal,))
-    except BadInput:
-        raise
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
-        text = repr(state)
-        raise BadInput(
-            f"{where} is {text if len(text) <= 60 else text[:57] + '...'}; expected what "
-            "random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state() or "
-            "torch.cuda.get_rng_state() gives"
-        ) from error
-
-
-def _of_numpy(state: Mapping[str, Any]) -> _Twister | _Uncounted:
-    if state["bit_generator"] != "MT19937":
-        return _Uncounted("NumPy", repr(sorted(state.items())))
-    words = state["state"]
-    normal = state["gauss"] if state.get("has_gauss") else None
-    return _twister("NumPy", np.asarray(words["key"]), words["pos"], (normal,))
-
-
-def _of_torch(raw: bytes, where: str) -> _Twister | _Philox:
-    if len(raw) == _PHILOX_STATE.itemsize:
-        philox = np.frombuffer(raw, _PHILOX_STATE)[0]
-        return _Philox("PyTorch on a GPU", int(philox["seed"]), int(philox["offset"]))
-    if len(raw) != _TORCH_STATE.itemsize:
-        raise BadInput(
-            f"{where} has {len(raw)} bytes; expected {_TORCH_STATE.itemsize} of PyTorch's CPU "
-            f"generator, or {_PHILOX_STATE.itemsize} of a GPU's"
-        )
-    held = np.frombuffer(raw, _TORCH_STATE)[0]
-    normals = (
-        held["normals"].tobytes() if held["has_normals"] else None,
-        held["float_normal"].tobytes() if held["has_float_normal"] else None,
-    )
-    # A generator just seeded has 1 left, as one whose block is used up.
-    position = _N + 1 - int(held["left"])
-    return _twister("PyTorch", held["state"], position, normals, int(held["seed"]))
-
-
-def _twister(
-    kind: str, key: np.ndarray, position: Any, normals: tuple[Any, ...], seed: int = 0
-) -> _Twister:
-    position = operator.index(position)
-    if key.shape != (_N,) or not 0 <= position <= _N:
-        raise ValueError(f"{key.shape} numbers, of which {position} are used")
-    return _Twister(kind, key.astype(np.uint32), position, normals, seed)
-
-
-def _raw_bytes(state: torch.Tensor) -> bytes:
-    """Its bytes, without an operation: none may be seen by who watches operations."""
-    if state.device.type != "cpu" or not state.is_contiguous():
-        state = state.cpu().contiguous()
-    return ctypes.string_at(state.data_ptr(), state.nbytes)
-
-
-# -- watching ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Draw:
     """One use of a global generator.
 
     Attributes
     ----------
-    index : int
-        Which draw it is in its list, from 0.
+    step, index : int
+        The training step, and which draw it is in it; both from 0.
     generator : str
         ``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``.
     n : int or None
-        Numbers of 32 bits it produced, see `n_drawn`; 0 if only a kept normal was taken. None if
-        the generator was put somewhere else, by a seed or a state, or farther than that looks.
+        By how many numbers of 32 bits the generator's position moved: of a Mersenne Twister
+        modulo 624, its block. 0 if only a kept normal was taken; none if the generator was put
+        somewhere else, by a seed or a state.
     what : str
         The function or operation that was called: ``np.random.rand``, ``random.seed``,
         ``aten.rand.default``; ``unseen`` if the generator moved and no call was seen.
@@ -280,9 +49,10 @@ class Draw:
         ``FILE:LINE in FUNCTION`` of who called; ``between PLACE and PLACE`` if it was unseen,
         with the last place where the generator had not moved and the first where it had.
     module, phase : str or None
-        As in `cellrepro.store.manifest.Place`; None if it was unseen.
+        As in `cellrepro.store.manifest.Place`; none if it was unseen.
     """
 
+    step: int
     index: int
     generator: str
     n: int | None
@@ -292,8 +62,7 @@ class Draw:
     phase: str | None
 
 
-@dataclass(frozen=True)
-class _Caller:
+class _Caller(NamedTuple):
     """A call being watched."""
 
     what: str
@@ -324,6 +93,8 @@ class DrawLog(Observer):
     ----------
     model : torch.nn.Module, optional
         Names modules by their path in it.
+    step : int
+        Given to every draw.
 
     Attributes
     ----------
@@ -332,7 +103,7 @@ class DrawLog(Observer):
 
     Notes
     -----
-    An `Auditor` goes around it, not into it: what it asks again would be written down, too. Code
+    An `Auditor` goes around it, not into it: what it replays would be written down, too. Code
     that compares functions by identity, as `torch.compile` does, sees the replaced ones.
 
     Examples
@@ -348,34 +119,28 @@ class DrawLog(Observer):
 
     _open: DrawLog | None = None
 
-    def __init__(self, model: torch.nn.Module | None = None) -> None:
+    def __init__(self, model: torch.nn.Module | None = None, *, step: int = 0) -> None:
         super().__init__(model)
         self.draws: list[Draw] = []
+        self._step = step
         self._lock = threading.RLock()
         self._within = _Within()
         self._last: dict[str, _Seen] = {}
         self._last_place = ""
-        self._may_draw: dict[Any, bool] = {}
         self._replaced: list[tuple[ModuleType, str, Any, Any]] = []
 
     def __enter__(self) -> Self:
-        """Start watching, with an empty list.
-
-        Raises
-        ------
-        BadInput
-            If a log is open already.
-        """
+        """Start watching, with an empty list; refused while another log is open."""
         if DrawLog._open is not None:
             raise BadInput("a DrawLog is open already; close it first, or use that one's draws")
         with ExitStack() as undo:
             super().__enter__()
             undo.callback(super().__exit__, None, None, None)
             self.draws = []
-            self._last, self._last_place = _seen_now(), _source() or "the start of the block"
+            self._last, self._last_place = _seen_now(), source_line() or "the start of the block"
             undo.callback(self._put_back)
-            for module, name, generator, reseeds in _global_functions():
-                self._replace(module, name, generator, reseeds)
+            for module, name, generator in _global_functions():
+                self._replace(module, name, generator)
             undo.pop_all()
         DrawLog._open = self
         return self
@@ -392,16 +157,10 @@ class DrawLog(Observer):
 
     def observe(self, call: Call) -> Any:
         """Carry out one operation and see what it drew."""
-        may_draw = self._may_draw.get(call.func)
-        if may_draw is None:
-            # Of an operation that takes functions nothing is known.
-            known = getattr(call.func, "_schema", None) is not None
-            may_draw = self._may_draw[call.func] = not known or Plan.of(call.func).draws
-        if not may_draw:
+        if not plan_of(call.func).draws:
             return call.run()
         place = call.place
-        caller = _Caller(place.op, place.source, place.module, place.phase)
-        return self._watch(caller, call.run)
+        return self._watch(_Caller(place.op, place.source, place.module, place.phase), call.run)
 
     def _watch(self, caller: _Caller, run: Callable[[], Any], reseeded: str | None = None) -> Any:
         """Carry out a call; what moved before it is not its doing."""
@@ -421,49 +180,34 @@ class DrawLog(Observer):
 
     def _look(self, place: str, caller: _Caller | None = None, reseeded: str | None = None) -> None:
         """Write down every generator that moved since the last look."""
+        between = f"between {self._last_place} and {place}"
+        found = caller or _Caller(_UNSEEN, between, None, None)
         with self._lock:
             now = _seen_now()
             for generator, seen in now.items():
                 last = self._last.get(generator) or seen.as_started()
-                if generator == reseeded:
-                    n = None
-                elif seen.mark == last.mark:
-                    continue
-                else:
-                    n = n_drawn(last.state, seen.state)
-                self._add(generator, n, caller, f"between {self._last_place} and {place}")
+                if generator == reseeded or seen.state != last.state:
+                    n = None if generator == reseeded else seen.moved_since(last)
+                    self.draws.append(Draw(self._step, len(self.draws), generator, n, *found))
             self._last.update(now)
             self._last_place = place
 
-    def _add(self, generator: str, n: int | None, caller: _Caller | None, between: str) -> None:
-        caller = caller or _Caller(_UNSEEN, between, None, None)
-        self.draws.append(
-            Draw(
-                len(self.draws),
-                generator,
-                n,
-                caller.what,
-                caller.source,
-                caller.module,
-                caller.phase,
-            )
-        )
-
     # -- Python's and NumPy's functions ----------------------------------------------------
 
-    def _replace(self, module: ModuleType, name: str, generator: str, reseeds: bool) -> None:
+    def _replace(self, module: ModuleType, name: str, generator: str) -> None:
         original = getattr(module, name)
         # Another's replacement, undone after an earlier log was closed, brought that log's back.
         original = getattr(original, "_cellrepro_original", original)
         what = f"{'np.random' if module is np.random else module.__name__}.{name}"
+        reseeded = generator if name in _SEEDERS else None
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
             if DrawLog._open is not self:  # a copy of it that somebody kept
                 return original(*args, **kwargs)
-            caller = self._python_caller(what)
-            run = functools.partial(original, *args, **kwargs)
-            return self._watch(caller, run, generator if reseeds else None)
+            at_work, phase, _ = self.at_work()
+            caller = _Caller(what, source_line(), at_work, phase)
+            return self._watch(caller, functools.partial(original, *args, **kwargs), reseeded)
 
         watched._cellrepro_original = original  # type: ignore[attr-defined]
         self._replaced.append((module, name, original, watched))
@@ -476,116 +220,94 @@ class DrawLog(Observer):
                 setattr(module, name, original)
         self._replaced = []
 
-    def _python_caller(self, what: str) -> _Caller:
-        here = self._here
-        node = torch._C._current_autograd_node()
-        if node is not None:
-            module, phase = self._of_node(node, here)[0], "backward"
-        else:
-            module, phase = here.stack[-1][1] if here.stack else None, "forward"
-        return _Caller(what, _source(), module, "update" if here.n_updates else phase)
-
 
 _UNSEEN = "unseen"
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """A generator's state, and what of it is compared at every look."""
-
-    mark: Any
-    state: Any
-
-    def as_started(self) -> _Seen:
-        """Where a generator seen for the first time started: CUDA's, at offset 0."""
-        if not isinstance(self.mark, bytes) or len(self.mark) != _PHILOX_STATE.itemsize:
-            return self
-        raw = np.frombuffer(self.mark, _PHILOX_STATE).copy()
-        raw["offset"] = 0
-        state = torch.frombuffer(bytearray(raw.tobytes()), dtype=torch.uint8)
-        return _Seen(raw.tobytes(), state)
-
-
-def _seen_now() -> dict[str, _Seen]:
-    """Every global generator, read from where no replaced function is in the way."""
-    python = random._inst.getstate()
-    numpy = np.random.mtrand._rand.get_state(legacy=False)
-    found = {"python": _Seen(python, python), "numpy": _Seen(_numpy_mark(numpy), numpy)}
-    states = {"torch": torch.default_generator.get_state(), **_cuda_states()}
-    found |= {name: _Seen(_raw_bytes(state), state) for name, state in states.items()}
-    return found
-
-
-def _numpy_mark(state: dict[str, Any]) -> Any:
-    if state["bit_generator"] != "MT19937":
-        return repr(sorted(state.items()))
-    words = state["state"]
-    return words["key"].tobytes(), words["pos"], state["has_gauss"], state["gauss"]
-
-
-def _cuda_states() -> dict[str, torch.Tensor]:
-    # A generator cannot be read while its device records a graph; it is at the next look.
-    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
-        return {}
-    generators = enumerate(torch.cuda.default_generators)
-    return {f"cuda:{index}": generator.get_state() for index, generator in generators}
-
-
 _GETTERS = frozenset({"getstate", "get_state"})
 _SEEDERS = frozenset({"seed", "setstate", "set_state", "set_bit_generator"})
 _NO_METHODS = ("ranf", "sample", "set_bit_generator")
 """Functions of NumPy's global generator that are none of its methods (NumPy 2.4)."""
 
 
-def _global_functions() -> Iterator[tuple[ModuleType, str, str, bool]]:
-    """Module and name of whatever moves a global generator, which one, and whether it seeds.
+def _global_functions() -> Iterator[tuple[ModuleType, str, str]]:
+    """Module and name of whatever moves a global generator, and which one.
 
     By the names of the generator's methods: a function may be replaced by somebody already.
     """
-    for module, methods, generator in (
-        (np.random, np.random.RandomState, "numpy"),
-        (random, random.Random, "python"),
+    for module, methods, generator, more in (
+        (np.random, np.random.RandomState, "numpy", _NO_METHODS),
+        (random, random.Random, "python", ()),
     ):
-        names = [name for name in module.__all__ if hasattr(methods, name)]
-        if module is np.random:
-            names += _NO_METHODS
-        for name in sorted({*names} - _GETTERS):
+        names = {*(name for name in module.__all__ if hasattr(methods, name)), *more} - _GETTERS
+        for name in sorted(names):
             if hasattr(module, name):
-                yield module, name, generator, name in _SEEDERS
+                yield module, name, generator
 
 
-_NUMPY = str(Path(np.__file__).parent) + os.sep
-_RECORD = Path(__file__).parent
-_PLUMBING = {
-    __file__,
-    random.__file__,
-    str(_RECORD.with_name("determinism") / "seeding.py"),  # it seeds for who calls it
-}
+# -- generators ----------------------------------------------------------------------------
 
 
-def _source() -> str | None:
-    """The innermost Python line outside the libraries and what of this package stands between."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not _is_plumbing(code.co_filename):
-            return f"{short_path(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
-        frame = frame.f_back
-    return None
+class _Seen(NamedTuple):
+    """A generator at a look."""
+
+    state: Any
+    """All of it, to be compared."""
+    position: int | None
+    """Numbers given; of the present block where there are blocks. None where that is unknown."""
+    block: int = 0
+    """How many numbers a block has; 0 where there are none."""
+    seed: bytes = b""
+    """With which it says it was seeded; PyTorch's remember."""
+
+    def moved_since(self, last: _Seen) -> int | None:
+        """By how many numbers; none if it was put where it is."""
+        if self.position is None or last.position is None or self.seed != last.seed:
+            return None
+        moved = self.position - last.position
+        if self.block:
+            return moved % self.block
+        return moved if moved >= 0 else None
+
+    def as_started(self) -> _Seen:
+        """Where a generator seen for the first time started: CUDA's, at 0."""
+        return self if self.block else self._replace(position=0, state=(self.seed, 0))
 
 
-@functools.cache
-def _is_plumbing(file: str) -> bool:
-    return file in _PLUMBING or file.startswith(_NUMPY) or observer._is_plumbing(file)
+def _seen_now() -> dict[str, _Seen]:
+    """Every global generator, read from where no replaced function is in the way."""
+    python = random._inst.getstate()
+    found = {"python": _Seen(python, python[1][-1], _BLOCK)}
+    numpy = np.random.mtrand._rand.get_state(legacy=False)
+    if numpy["bit_generator"] == "MT19937":
+        words = numpy["state"]
+        state = words["key"].tobytes(), words["pos"], numpy["has_gauss"], numpy["gauss"]
+        found["numpy"] = _Seen(state, words["pos"], _BLOCK)
+    else:  # somebody put another in its place
+        found["numpy"] = _Seen(repr(sorted(numpy.items())), None, _BLOCK)
+    raw = _raw_bytes(torch.default_generator.get_state())
+    # Seed, then how many numbers of the block are left, and one (5056 bytes; torch 2.6 to 2.15).
+    left = int.from_bytes(raw[8:12], "little")
+    found["torch"] = _Seen(raw, _BLOCK + 1 - left, _BLOCK, raw[:8])
+    # A generator cannot be read while its device records a graph; it is at the next look.
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+        for index, generator in enumerate(torch.cuda.default_generators):
+            found[f"cuda:{index}"] = _philox(_raw_bytes(generator.get_state()))
+    return found
+
+
+def _philox(raw: bytes) -> _Seen:
+    """CUDA's generator, by the 16 bytes of its state: seed, and offset in steps of 4."""
+    offset = int.from_bytes(raw[8:16], "little", signed=True)
+    return _Seen((raw[:8], offset), offset, seed=raw[:8])
+
+
+def _raw_bytes(state: torch.Tensor) -> bytes:
+    """Its bytes, without an operation: none may be seen by who watches operations."""
+    return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 
 # -- comparing -----------------------------------------------------------------------------
 
-_WINDOW = 256  # draws of each side that are aligned at once
-_GAP = 1000  # costs of aligning: a draw that only one side made
-_OTHER_NUMBER = 900  # one that drew another number of numbers
-_OTHER_NUMBER_AGAIN = 200  # one whose line draws now this number, now that, as shuffling does
-_OTHER_SITE = 500  # one that another line of the same function made
+_AHEAD = 64  # draws that are searched for where two runs agree again
 
 
 @dataclass(frozen=True)
@@ -604,61 +326,44 @@ class DrawDifference:
 
     side: str
     draw: Draw
-    other: Draw | None
+    other: Draw | None = None
 
     def sentence(self) -> str:
         """In plain English.
 
         Examples
         --------
-        >>> draw = Draw(3, "numpy", 2, "np.random.rand", "train.py:12 in step", None, "forward")
-        >>> DrawDifference("b", draw, None).sentence()
-        "b drew 2 numbers more from numpy's generator: np.random.rand at train.py:12 in step"
+        >>> at = "train.py:12 in step"
+        >>> draw = Draw(0, 3, "numpy", 2, "np.random.rand", at, None, "forward")
+        >>> DrawDifference("b", draw).sentence()
+        "b drew from numpy's generator once more: np.random.rand at train.py:12 in step"
         """
         draw, other = self.draw, self.other
         owner = f"{draw.generator}'s generator"
         if other is None:
-            if draw.n is None:
-                return f"{self.side} set {owner} once more: {_at(draw)}"
-            if draw.n == 0:
-                return f"{self.side} took a kept normal more from {owner}: {_at(draw)}"
-            return f"{self.side} drew {_numbers(draw.n)} more from {owner}: {_at(draw)}"
-        if _family(draw) != _family(other):
-            return f"a and b drew otherwise: {_drew('a', draw)}; {_drew('b', other)}"
-        where = _at(draw)
-        if other.source != draw.source:
-            where += f" (in b {_place(other)})"
-        if draw.n is None or other.n is None:
-            # One of them cannot be counted: it was set.
-            told = [
-                f"{side} set {owner}" if n is None else f"{side} drew {_numbers(n)} from it"
-                for side, n in (("a", draw.n), ("b", other.n))
-            ]
-            return f"{' and '.join(told)}: {where}"
-        return f"a drew {_numbers(draw.n)} from {owner} and b {other.n}: {where}"
-
-
-def _numbers(n: int) -> str:
-    return "1 number" if n == 1 else f"{n} numbers"
-
-
-def _place(draw: Draw) -> str:
-    if draw.source is None:
-        return f"in {draw.module}" if draw.module else "at no known line"
-    return draw.source if draw.what == _UNSEEN else f"at {draw.source}"
+            did = "set" if draw.n is None else "drew from"
+            return f"{self.side} {did} {owner} once more: {_at(draw)}"
+        if _family(draw) == _family(other):
+            return f"a and b drew other amounts from {owner}: {_at(draw)}"
+        return f"a and b drew otherwise: a {_drew(draw)}; b {_drew(other)}"
 
 
 def _at(draw: Draw) -> str:
-    return f"{draw.what} {_place(draw)}"
+    if draw.source is None:
+        return f"{draw.what} {f'in {draw.module}' if draw.module else 'at no known line'}"
+    return f"{draw.what} {'' if draw.what == _UNSEEN else 'at '}{draw.source}"
 
 
-def _drew(side: str, draw: Draw) -> str:
-    verb = "set" if draw.n is None else f"drew {_numbers(draw.n)} from"
-    return f"{side} {verb} {draw.generator}'s generator ({_at(draw)})"
+def _drew(draw: Draw) -> str:
+    return f"{'set' if draw.n is None else 'drew from'} {draw.generator}'s generator ({_at(draw)})"
 
 
-def first_extra_draw(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifference | None:
-    """The first draw that only one of two runs made, or that drew another number of numbers.
+def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifference | None:
+    """The first draw that only one of two runs made, or that drew another amount.
+
+    Draws of one call in one function of one file can be each other's. Where its lines are others
+    in both runs, the file was edited, and lines say nothing. To which values a seed set a generator
+    is not part of a draw.
 
     Parameters
     ----------
@@ -668,231 +373,59 @@ def first_extra_draw(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifference | N
     Returns
     -------
     DrawDifference or None
-        None if both drew alike. To which values a seed set a generator is not part of a draw.
-
-    Notes
-    -----
-    Draws of one operation in one function of one file can be each other's. Lines only decide
-    which, so an edited file that shifted them all is no difference: the lines of a function
-    that call the same are matched in order, and where one side has more of them, so that counts
-    and lines agree best.
+        None if both drew alike.
     """
-    sites_a, sites_b = _sites(a, b)
-    prices = _prices_of_numbers(a, b)
-    tokens_a = [(site, d.n, prices[site[0]]) for site, d in zip(sites_a, a, strict=True)]
-    tokens_b = [(site, d.n, prices[site[0]]) for site, d in zip(sites_b, b, strict=True)]
-    i = j = 0
-    while True:
-        while i < len(a) and j < len(b) and tokens_a[i] == tokens_b[j]:
-            i, j = i + 1, j + 1
-        if i == len(a) and j == len(b):
-            return None
-        path = _aligned(
-            tokens_a[i : i + _WINDOW],
-            tokens_b[j : j + _WINDOW],
-            a_goes_on=i + _WINDOW < len(a),
-            b_goes_on=j + _WINDOW < len(b),
-        )
-        for paired, steps in groupby(path, key=lambda step: None not in step):
-            stretch = list(steps)
-            if not paired:
-                only_a = [a[i + x] for x, _ in stretch if x is not None]
-                only_b = [b[j + y] for _, y in stretch if y is not None]
-                if only_a and only_b:
-                    return DrawDifference("both", only_a[0], only_b[0])
-                return DrawDifference("a" if only_a else "b", (only_a or only_b)[0], None)
-            for x, y in stretch:
-                if a[i + x].n != b[j + y].n:
-                    return DrawDifference("both", a[i + x], b[j + y])
-        i, j = i + len(path), j + len(path)
-
-
-_Site = tuple[tuple[str, str, str], Any]
-"""Draws of one family at lines that match each other in both runs."""
-
-
-def _family(draw: Draw) -> tuple[str, str, str]:
-    """Generator, operation, and the place without its line."""
-    if draw.what == _UNSEEN:
-        return draw.generator, _UNSEEN, ""  # its place is only an interval
-    return draw.generator, draw.what, _LINE.sub("", draw.source or "", count=1)
+    edited = _edited(a, b)
+    sites_a, sites_b = ([_site(draw, edited) for draw in side] for side in (a, b))
+    at = 0
+    while at < min(len(a), len(b)) and sites_a[at] == sites_b[at]:
+        if _amount(a[at]) != _amount(b[at]):
+            return DrawDifference("both", a[at], b[at])
+        at += 1
+    if at == len(a) == len(b):
+        return None
+    if at == len(a) or at == len(b):
+        return DrawDifference("b", b[at]) if at == len(a) else DrawDifference("a", a[at])
+    for ahead in range(1, _AHEAD):
+        more_in_a = sites_a[at + ahead : at + ahead + 1] == sites_b[at : at + 1]
+        more_in_b = sites_b[at + ahead : at + ahead + 1] == sites_a[at : at + 1]
+        if more_in_a and more_in_b:
+            break
+        if more_in_a or more_in_b:
+            return DrawDifference("a", a[at]) if more_in_a else DrawDifference("b", b[at])
+    return DrawDifference("both", a[at], b[at])
 
 
 _LINE = re.compile(r":(\d+)(?= in |$)")
 
 
-def _line_of(draw: Draw) -> int:
-    found = None if draw.what == _UNSEEN else _LINE.search(draw.source or "")
-    return int(found[1]) if found else 0
+def _family(draw: Draw) -> tuple[str, str, str]:
+    """Generator, operation, and the place without its line; of an unseen one an interval."""
+    source = "" if draw.what == _UNSEEN else _LINE.sub("", draw.source or "", count=1)
+    return draw.generator, draw.what, source
 
 
-def _sites(a: Sequence[Draw], b: Sequence[Draw]) -> tuple[list[_Site], list[_Site]]:
-    """For each draw its family and which line of the family it is, named by a's line."""
-    lines_a, lines_b = _lines(a), _lines(b)
-    names_b: dict[tuple[Any, int], Any] = {}
-    for family, of_b in lines_b.items():
-        matched = _matched_lines(lines_a.get(family, {}), of_b)
-        for line in of_b:
-            names_b[family, line] = matched.get(line, ("only b", line))
-    return (
-        [(_family(draw), _line_of(draw)) for draw in a],
-        [(_family(draw), names_b[_family(draw), _line_of(draw)]) for draw in b],
-    )
+def _edited(a: Sequence[Draw], b: Sequence[Draw]) -> set[tuple[str, str, str]]:
+    """The families whose lines are others in both runs."""
+    lines: list[dict[tuple[str, str, str], set[str | None]]] = [{}, {}]
+    for found, side in zip(lines, (a, b), strict=True):
+        for draw in side:
+            found.setdefault(_family(draw), set()).add(draw.source)
+    both = lines[0].keys() & lines[1].keys()
+    return {
+        name
+        for name in both
+        if not lines[0][name] <= lines[1][name] and not lines[1][name] <= lines[0][name]
+    }
 
 
-def _lines(draws: Sequence[Draw]) -> dict[tuple[str, str, str], dict[int, Counter[int | None]]]:
-    found: dict[tuple[str, str, str], dict[int, Counter[int | None]]] = {}
-    for draw in draws:
-        lines = found.setdefault(_family(draw), {})
-        lines.setdefault(_line_of(draw), Counter())[draw.n] += 1
-    return found
+def _site(draw: Draw, edited: set[tuple[str, str, str]]) -> tuple[Any, ...]:
+    family = _family(draw)
+    return family if family in edited or draw.what == _UNSEEN else (*family, draw.source)
 
 
-def _matched_lines(
-    a: dict[int, Counter[int | None]], b: dict[int, Counter[int | None]]
-) -> dict[int, int]:
-    """For the lines of b those of a, in order, where one family draws in both."""
-    if a.keys() <= b.keys() or b.keys() <= a.keys():
-        return {line: line for line in a.keys() & b.keys()}
-    in_a, in_b = sorted(a), sorted(b)
-
-    def apart(x: int, y: int) -> float:
-        one, two = a[x], b[y]
-        unlike = ((one - two) + (two - one)).total()
-        return abs(one.total() - two.total()) + unlike / 4 + (x != y) / 10
-
-    # Cheapest matching of what follows, filled from the end; a line left alone costs its draws.
-    cost = np.zeros((len(in_a) + 1, len(in_b) + 1))
-    for i in range(len(in_a), -1, -1):
-        for j in range(len(in_b), -1, -1):
-            ways = []
-            if i < len(in_a):
-                ways.append(cost[i + 1, j] + a[in_a[i]].total())
-            if j < len(in_b):
-                ways.append(cost[i, j + 1] + b[in_b[j]].total())
-            if i < len(in_a) and j < len(in_b):
-                ways.append(cost[i + 1, j + 1] + apart(in_a[i], in_b[j]))
-            cost[i, j] = min(ways, default=0.0)
-    matched, i, j = {}, 0, 0
-    while i < len(in_a) and j < len(in_b):
-        if cost[i, j] == cost[i + 1, j + 1] + apart(in_a[i], in_b[j]):
-            matched[in_b[j]] = in_a[i]
-            i, j = i + 1, j + 1
-        elif cost[i, j] == cost[i + 1, j] + a[in_a[i]].total():
-            i += 1
-        else:
-            j += 1
-    return matched
-
-
-_Token = tuple[_Site, int | None, int]
-"""Of a draw: where, how many, and what it costs to take it for one of another number."""
-
-
-def _prices_of_numbers(a: Sequence[Draw], b: Sequence[Draw]) -> dict[Any, int]:
-    """By family: where one line draws various numbers, another number says little."""
-    prices: dict[Any, int] = {}
-    for families in (_lines(a), _lines(b)):
-        for family, lines in families.items():
-            varied = any(len(numbers) > 1 for numbers in lines.values())
-            price = _OTHER_NUMBER_AGAIN if varied else _OTHER_NUMBER
-            prices[family] = min(price, prices.get(family, price))
-    return prices
-
-
-def _aligned(
-    a: list[_Token], b: list[_Token], *, a_goes_on: bool, b_goes_on: bool
-) -> list[tuple[Any, Any]]:
-    """The cheapest alignment: pairs of positions, None for a draw that only one side made.
-
-    Where a side goes on after its window, what the other has left over is its later draws'.
-    """
-    n, m = len(a), len(b)
-    over_a, over_b = 0 if b_goes_on else _GAP, 0 if a_goes_on else _GAP
-    cost = [[0] * (m + 1) for _ in range(n + 1)]
-    for i in range(n - 1, -1, -1):
-        cost[i][m] = (n - i) * over_a
-    for j in range(m - 1, -1, -1):
-        cost[n][j] = (m - j) * over_b
-    for i in range(n - 1, -1, -1):
-        row, below, one = cost[i], cost[i + 1], a[i]
-        for j in range(m - 1, -1, -1):
-            best = min(below[j], row[j + 1]) + _GAP
-            pair = _pairing(one, b[j])
-            if pair is not None:
-                best = min(best, below[j + 1] + pair)
-            row[j] = best
-    path: list[tuple[Any, Any]] = []
-    i = j = 0
-    while i < n and j < m:
-        pair = _pairing(a[i], b[j])
-        if pair is not None and cost[i][j] == cost[i + 1][j + 1] + pair:
-            path.append((i, j))
-            i, j = i + 1, j + 1
-        elif cost[i][j] == cost[i + 1][j] + _GAP:
-            path.append((i, None))
-            i += 1
-        else:
-            path.append((None, j))
-            j += 1
-    if over_a:
-        path += [(x, None) for x in range(i, n)]
-    if over_b:
-        path += [(None, y) for y in range(j, m)]
-    return path
-
-
-def _pairing(one: _Token, two: _Token) -> int | None:
-    """What it costs to take two draws for each other; None if they cannot be."""
-    (site, n, price), (other_site, other_n, _) = one, two
-    if site[0] != other_site[0]:
-        return None
-    return _OTHER_SITE * (site != other_site) + price * (n != other_n)
-
-
-# -- as plain values -----------------------------------------------------------------------
-
-
-def to_rows(draws: Sequence[Draw]) -> list[dict[str, Any]]:
-    """Draws as dictionaries of texts, whole numbers and None, for JSON.
-
-    Examples
-    --------
-    >>> draw = Draw(0, "torch", 7, "aten.rand.default", "train.py:3 in step", None, "forward")
-    >>> from_rows(to_rows([draw])) == [draw]
-    True
-    """
-    return [asdict(draw) for draw in draws]
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "index": (int,),
-    "generator": (str,),
-    "n": (int, type(None)),
-    "what": (str,),
-    "source": (str, type(None)),
-    "module": (str, type(None)),
-    "phase": (str, type(None)),
-}
-
-
-def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[Draw]:
-    """The draws of which `to_rows` made plain values.
-
-    Raises
-    ------
-    BadInput
-        If a row lacks a field, has one more, or one holds a value of another type.
-    """
-    names = {field.name for field in fields(Draw)}
-    draws = []
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping) or set(row) != names:
-            given = sorted(map(str, row)) if isinstance(row, Mapping) else repr(row)
-            raise BadInput(f"row {number} has {given}; expected the fields {sorted(names)}")
-        for name, value in row.items():
-            if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
-                wanted = " or ".join(kind.__name__ for kind in _TYPES[name])
-                raise BadInput(f"row {number} has {name} {value!r}; expected {wanted}")
-        draws.append(Draw(**row))
-    return draws
+def _amount(draw: Draw) -> int | None:
+    """How much it drew; runs of earlier versions counted whole blocks, too."""
+    if draw.n is None or draw.generator.startswith("cuda"):
+        return draw.n
+    return draw.n % _BLOCK

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from cellrepro.determinism import seeding
 from cellrepro.store.checkpoints import Checkpoint
-from cellrepro.trace.random_draws import n_drawn
+
+FARTHEST = 10_000_000
+"""Numbers of 32 bits for which Python's generator is run; a training hardly draws from it."""
 
 
 @dataclass(frozen=True)
@@ -19,98 +22,70 @@ class SeedCheck:
     ----------
     seed : int
         As claimed.
-    n_drawn : dict of str to int
-        32-bit numbers drawn since the seeding, by generator that was checked.
+    follows : tuple of str
+        Generators that do: PyTorch's hold their seed, Python's was reached from it.
     problems : tuple of str
-        What does not follow: generators that hold another seed. Empty where there is none.
-    not_reached : tuple of str
-        Generators not reached within `FARTHEST` numbers: farther on than that, or another's.
+        Generators that hold another seed. Empty where there is none.
     not_checked : tuple of str
-        Generators that say nothing about the seed: NumPy's is seeded anew at every epoch.
+        Generators that say nothing about the seed: NumPy's is seeded anew at every epoch, and
+        Python's may be farther on than it was run.
     """
 
     seed: int
-    n_drawn: dict[str, int]
+    follows: tuple[str, ...]
     problems: tuple[str, ...]
-    not_reached: tuple[str, ...]
     not_checked: tuple[str, ...]
 
     def sentence(self) -> str:
         """The answer, over how much."""
         if self.problems:
             return f"not seed {self.seed}: {'; '.join(self.problems)}"
-        drawn = ", ".join(f"{name} after {n} numbers" for name, n in self.n_drawn.items())
-        text = f"follows from seed {self.seed} ({drawn})" if drawn else "nothing could be checked"
-        far = [f"{name} (not reached within {FARTHEST:,} numbers)" for name in self.not_reached]
-        return f"{text}; not checked: {', '.join([*self.not_checked, *far])}"
-
-
-FARTHEST = 500_000_000
-"""Numbers of 32 bits for which a generator is run; about two seconds where it is not reached."""
+        follows, others = ", ".join(self.follows), ", ".join(self.not_checked)
+        return f"follows from seed {self.seed} ({follows}); not checked: {others}"
 
 
 def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> SeedCheck:
     """Check that the generators of a checkpoint follow from the seed it claims.
 
-    A Mersenne Twister started from the seed is run until it reaches the stored state. PyTorch's
-    generators, on the CPU and on CUDA, hold their seed, too. Not to reach a state proves nothing:
-    every state follows from every seed after numbers enough.
+    PyTorch's generators, on the CPU and on CUDA, hold their seed. Python's is started from it and
+    run until it reaches the stored state; not to reach it proves nothing.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     seed : int, optional
         The claim; by default the seed in the checkpoint's own spec.
-
-    Returns
-    -------
-    SeedCheck
     """
+    import torch
+
     claimed = int(checkpoint.origin.spec["seed"]) if seed is None else seed
-    stored = _states(checkpoint.generators)
-    counted: dict[str, int] = {}
-    problems, not_reached = [], []
-    if _torch_seed(stored["torch"]) != claimed:
-        problems.append(f"torch's generator has seed {_torch_seed(stored['torch'])}")
     generators = seeding.in_todays_format(checkpoint.generators)
+    with seeding.generators_kept():
+        seeding.seed_everything(claimed)
+        start = random.getstate()[1]
+        seeding.restore({**generators, "cuda": None})
+        seeds, python = {"torch": torch.initial_seed()}, random.getstate()[1]
     for index, state in enumerate(generators["cuda"] or ()):
-        found = int.from_bytes(bytes(state[:8]), "little")  # seed, then offset
-        if found != claimed:
-            problems.append(f"cuda:{index}'s generator has seed {found}")
-    # Another seed is not reached, which takes longest, and the answer is known then.
-    for name, start in ({} if problems else _at_start(claimed)).items():
-        n = n_drawn(start, stored[name], most=FARTHEST)
-        if n is None:
-            not_reached.append(name)
-        else:
-            counted[name] = n
-    return SeedCheck(claimed, counted, tuple(problems), tuple(not_reached), ("numpy",))
+        seeds[f"cuda:{index}"] = int.from_bytes(bytes(state[:8]), "little")
+    problems = [f"{name}'s generator has seed {n}" for name, n in seeds.items() if n != claimed]
+    follows = [name for name, found in seeds.items() if found == claimed]
+    reached = _reaches(start, python)
+    return SeedCheck(
+        seed=claimed,
+        follows=(*(["python"] if reached else []), *follows),
+        problems=tuple(problems),
+        not_checked=("numpy",) if reached else ("numpy", "python"),
+    )
 
 
-def _torch_seed(state: Any) -> int:
-    """The seed that a state of PyTorch's generator for the CPU says it was started with."""
-    import torch
-
-    generator = torch.Generator()
-    generator.set_state(state)
-    return generator.initial_seed()
-
-
-def _states(plain: dict[str, Any]) -> dict[str, Any]:
-    """Stored states in the form that each library gives them."""
-    import torch
-
-    with seeding.generators_kept():
-        seeding.restore({**seeding.in_todays_format(plain), "cuda": None})
-        return {
-            "python": random.getstate(),
-            "torch": torch.get_rng_state(),
-        }
-
-
-def _at_start(seed: int) -> dict[str, Any]:
-    import torch
-
-    with seeding.generators_kept():
-        seeding.seed_everything(seed)
-        return {"python": random.getstate(), "torch": torch.get_rng_state()}
+def _reaches(start: tuple[int, ...], state: tuple[int, ...]) -> bool:
+    """Whether Python's generator comes from one state to another, block by block."""
+    wanted = np.array(state[:-1], np.uint32)
+    engine = np.random.MT19937(0)
+    key = np.array(start[:-1], np.uint32)
+    engine.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": start[-1]}}
+    for _ in range(FARTHEST // len(wanted)):
+        if np.array_equal(engine.state["state"]["key"], wanted):
+            return True
+        engine.random_raw(len(wanted), output=False)
+    return False

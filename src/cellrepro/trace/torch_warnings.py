@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.errors import BadInput
 from cellrepro.store.manifest import WarningRecord
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
@@ -32,13 +31,11 @@ class WarningLog:
     ----------
     phase : str
         Of the work, as the caller names it; stored with each warning.
-    observer : Observer or None
-        Knows the operation at work, if there is one.
     """
 
     def __init__(self) -> None:
         self.phase = "start"
-        self.observer: Observer | None = None
+        self._observer: Observer | None = None
         self._records: dict[tuple, WarningRecord] = {}
 
     @contextmanager
@@ -51,44 +48,36 @@ class WarningLog:
 
     @contextmanager
     def observing(self, model: torch.nn.Module | None = None) -> Iterator[None]:
-        """Give each warning of a block the operation that caused it.
-
-        Parameters
-        ----------
-        model : torch.nn.Module, optional
-            Whose modules are named.
-        """
-        from cellrepro.trace.observer import Call, Observer, saying_at_once
+        """Give each warning of a block its operation, named by its module in ``model``."""
+        from cellrepro.trace.observer import Call, Observer
+        from cellrepro.trace.reexecution import saying_at_once
 
         class AtOnce(Observer):
             def observe(self, call: Call) -> Any:
                 return saying_at_once(call.run)
 
-        outer = self.observer
-        with AtOnce(model) as self.observer:
+        outer = self._observer
+        with AtOnce(model) as self._observer:
             try:
                 yield
             finally:
-                self.observer = outer
+                self._observer = outer
 
     def _collect(
         self, message: Any, category: type, filename: str, lineno: int, *args: Any, **kwargs: Any
     ) -> None:
-        text = str(message)
-        place = self.observer.current if self.observer is not None else None
-        key = (text, category.__name__, filename, lineno, self.phase, place)
-        if key in self._records:
-            self._records[key].count += 1
-            return
-        self._records[key] = WarningRecord(
-            message=text,
+        place = self._observer.current if self._observer is not None else None
+        new = WarningRecord(
+            message=str(message),
             category=category.__name__,
             file=filename,
             line=lineno,
             phase=self.phase,
-            count=1,
+            count=0,
             place=place,
         )
+        key = tuple(vars(new).values())
+        self._records.setdefault(key, new).count += 1
 
     def records(self) -> list[WarningRecord]:
         """In the order in which each kind first appeared."""
@@ -108,8 +97,7 @@ def about_determinism(records: list[WarningRecord]) -> tuple[NondeterministicOpe
         alert = alert_in(record.message)
         if alert is None:
             continue
-        known = known_operations.lookup(record.message)
-        place = record.place
+        known, place = known_operations.lookup(record.message), record.place
         substitute = None if place is None else substitutes.for_operation(place.op, place.source)
         found.append(
             NondeterministicOperation(
@@ -146,11 +134,6 @@ def determinism_warnings(
         In the order in which they came; empty is no proof that the step repeats, see
         `cellrepro.audit`.
 
-    Raises
-    ------
-    BadInput
-        If ``step`` cannot be called.
-
     Notes
     -----
     The step's other warnings are not shown.
@@ -163,8 +146,9 @@ def determinism_warnings(
     >>> [(w.alert, w.op, w.phase, w.calls) for w in determinism_warnings(step)]
     [('put_', 'aten.put_.default', 'forward', 1)]
     """
-    if not callable(step):
-        raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
+    from cellrepro.trace.observer import check_step
+
+    check_step(step)
     log = WarningLog()
     # cuBLAS without its workspace setting is one of the things PyTorch warns of: not refused here.
     with mode_in_force("warn", device="cpu"), log.listening(), log.observing(model):

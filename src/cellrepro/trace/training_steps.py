@@ -56,13 +56,7 @@ class Watch:
 
 
 class Watches(Watch):
-    """Several who listen, told in order.
-
-    Attributes
-    ----------
-    watches : tuple of Watch
-        May be changed between steps.
-    """
+    """Several who listen, told in order; ``watches`` may be changed between steps."""
 
     def __init__(self, watches: Iterable[Watch]) -> None:
         self.watches = tuple(watches)
@@ -74,27 +68,24 @@ class Watches(Watch):
                 stack.enter_context(watch.step(step, epoch))
             yield
 
-    def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:  # noqa: D102
+    def _tell(self, name: str, *what: Any) -> None:
         for watch in self.watches:
-            watch.batch(names, crops, images, targets)
+            getattr(watch, name)(*what)
 
-    def forward(self, output: torch.Tensor) -> None:  # noqa: D102
-        for watch in self.watches:
-            watch.forward(output)
+    def batch(self, *what: Any) -> None:  # noqa: D102
+        self._tell("batch", *what)
 
-    def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
-        for watch in self.watches:
-            watch.loss(loss)
+    def forward(self, *what: Any) -> None:  # noqa: D102
+        self._tell("forward", *what)
 
-    def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
-        for watch in self.watches:
-            watch.backward(network)
+    def loss(self, *what: Any) -> None:  # noqa: D102
+        self._tell("loss", *what)
 
-    def updated(  # noqa: D102
-        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
-    ) -> None:
-        for watch in self.watches:
-            watch.updated(network, optimizer)
+    def backward(self, *what: Any) -> None:  # noqa: D102
+        self._tell("backward", *what)
+
+    def updated(self, *what: Any) -> None:  # noqa: D102
+        self._tell("updated", *what)
 
 
 def _unseen(method: Callable[..., None]) -> Callable[..., None]:
@@ -102,23 +93,14 @@ def _unseen(method: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(method)
     def unseen(*arguments: Any) -> None:
-        if torch._C._len_torch_dispatch_stack() == 0:
+        with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext():
             method(*arguments)
-        else:
-            with _disable_current_modes():
-                method(*arguments)
 
     return unseen
 
 
 class StepWatch(Watch):
-    """Digests everything that goes into a step and comes out of it.
-
-    Parameters
-    ----------
-    ledger : Ledger
-        Where it is written down.
-    """
+    """Digests everything that goes into a step and comes out of it, into a ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger

@@ -9,7 +9,7 @@ it. The training goes on with its own memory, which is not touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -19,65 +19,59 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.store.bits import difference, same_bits
 from cellrepro.store.manifest import Place
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
-from cellrepro.trace.reexecution import Layout, Plan, generator_states, is_plain, leaves_of, quiet
+from cellrepro.trace.reexecution import (
+    Arguments,
+    Copy,
+    Plan,
+    bytes_of,
+    generator_states,
+    inputs_of,
+    is_plain,
+    without_warnings,
+)
 
 
 @dataclass(eq=False)
-class Stretch:
-    """Memory that was handed out once without being written.
-
-    Attributes
-    ----------
-    place : Place
-        The operation that handed it out.
-    reader : Place or None
-        The first operation that computed something from it.
-    n_elements : int
-        How many elements of what that gave differ between the two executions.
-    max_abs : float
-        By how much at most; infinite where one of them is NaN.
-    """
+class _Stretch:
+    """Memory that was handed out once without being written."""
 
     place: Place
+    """Of the operation that handed it out."""
     reader: Place | None = None
+    """The first operation that computed something from it."""
     n_elements: int = 0
+    """How many elements of what that gave differ between the two executions."""
     max_abs: float = 0.0
-
-
-_Stretches = frozenset[Stretch]
 
 
 @dataclass(eq=False)
 class _Result:
     """What one operation computed from unwritten memory."""
 
-    stretches: _Stretches
+    stretches: frozenset[_Stretch] = frozenset()
     read: bool = False
     """Whether an operation was given it since: if it matters, what came of that differs too."""
 
 
 class _Memory:
-    """A storage whose content depends on unwritten memory.
+    """A storage whose content depends on unwritten memory: on these stretches, by these results.
 
-    Attributes
-    ----------
-    held : list of Tensor of uint8, shape (bytes,)
-        What it holds in the two executions, and really.
-    stretches : frozenset of Stretch
-    results : frozenset of _Result
-        What was computed in it from them.
+    ``held`` is what it holds in the two executions, and really: tensors of uint8, one axis.
     """
 
     def __init__(
         self,
         storage: Any,
         held: list[torch.Tensor],
-        stretches: _Stretches,
-        results: frozenset[_Result],
+        depends: Iterable[tuple[Iterable[_Stretch], Iterable[_Result]]],
     ) -> None:
         self._alive = StorageWeakRef(storage)  # while it is held no other has its address
-        self.held, self.stretches, self.results = held, stretches, results
+        self.held = held
+        stretches, results = zip(*depends, strict=True)
+        self.stretches: frozenset[_Stretch] = frozenset().union(*stretches)
+        self.results: frozenset[_Result] = frozenset().union(*results)
 
     @property
     def expired(self) -> bool:
@@ -97,27 +91,48 @@ class Unwritten:
         self.n_followed: Counter[Place] = Counter()
         self._memories: dict[int, _Memory] = {}
         self._results: list[_Result] = []
-        self._reached: set[Stretch] = set()
+        self._reached: set[_Stretch] = set()
 
-    def reached(self) -> list[Stretch]:
+    def found(self) -> list[NondeterministicOperation]:
+        """The operations that handed out memory from which a result was computed."""
+        by_place: dict[Place, list[_Stretch]] = {}
+        for stretch in self._all_reached():
+            by_place.setdefault(stretch.place, []).append(stretch)
+        found = []
+        for place, stretches in by_place.items():
+            readers = [stretch.reader for stretch in stretches if stretch.reader is not None]
+            read_by = ", ".join(dict.fromkeys(f"{reader.op}, {reader}" for reader in readers))
+            found.append(
+                NondeterministicOperation(
+                    **vars(place),
+                    flips=len(stretches),
+                    replays=self.n_followed[place],
+                    max_abs=max(stretch.max_abs for stretch in stretches),
+                    n_elements=max(stretch.n_elements for stretch in stretches),
+                    calls=self.n_followed[place],
+                    reason="It hands out memory that nobody has written, and what that holds "
+                    f"changes from run to run; read by {read_by}.",
+                    remedy="Write all of it before it is read: torch.zeros, fill_ or copy_.",
+                    read_by=read_by,
+                )
+            )
+        return found
+
+    def _all_reached(self) -> set[_Stretch]:
         """What reached a result so far.
 
         A result is what left PyTorch as a number, what is still held, and what no operation was
         given since. Where all that it was given to came out the same in both executions, as behind
         a mask, it did not matter.
         """
-        found = set(self._reached)
-        for result in self._results:
-            if not result.read:
-                found |= result.stretches
-        for memory in self._memories.values():
-            if not memory.expired:
-                found.update(*(result.stretches for result in memory.results))
-        return list(found)
+        alive = [memory for memory in self._memories.values() if not memory.expired]
+        held = [result.stretches for memory in alive for result in memory.results]
+        last = [result.stretches for result in self._results if not result.read]
+        return self._reached.union(*held, *last)
 
     def close(self) -> None:
         """Give the memory back; what was found stays."""
-        self._reached = set(self.reached())
+        self._reached = self._all_reached()
         self._memories, self._results = {}, []
 
     def begin(self, call: Call, plan: Plan) -> _Twice | int | None:
@@ -130,15 +145,13 @@ class Unwritten:
         for memory in memories.values():
             for result in memory.results:
                 result.read = True
-        if not memories:
-            return None
-        twice = _Twice(call, plan, memories)
-        return twice if twice.matters else None
+        twice = _Twice(call, plan, memories) if memories else None
+        return twice if twice is not None and twice.matters else None
 
     def end(self, call: Call, plan: Plan, begun: _Twice | int | None, returned: Any) -> None:
         """After an operation has run: follow what it handed out, or what it computed."""
         if plan.allocates:
-            for tensor in plan.outputs(call.args, call.kwargs, returned):
+            for tensor in plan.new_values(returned):
                 self._hand_out(call.place, tensor, 0)
         elif isinstance(begun, int):
             self._hand_out(call.place, call.args[0], begun)
@@ -156,28 +169,28 @@ class Unwritten:
             del self._memories[key]
         self.n_followed[place] += 1
         known = self._memories.get(storage._cdata)
-        real = _bytes_of(storage).clone()
+        real = bytes_of(storage).clone()
         held = [real.clone(), real.clone(), real]
         for which in (0, 1):
             if known is not None:
                 held[which][:start] = known.held[which][:start]
             _fill(held[which][start:], tensor.dtype, which, self.n_followed.total())
-        parts: list[tuple[Any, Any]] = [({Stretch(place)}, ())]
+        depends: list[tuple[Any, Any]] = [({_Stretch(place)}, ())]
         if known is not None:
-            parts.append((known.stretches, known.results))
-        self._follow(storage, held, parts)
+            depends.append((known.stretches, known.results))
+        self._memories[storage._cdata] = _Memory(storage, held, depends)
 
     def _given_to(self, call: Call) -> dict[int, _Memory]:
         """The followed memories that an operation is given, by storage."""
         found = {}
-        for leaf in leaves_of([*call.args, *call.kwargs.values()]):
+        for leaf in inputs_of(call):
             if not is_plain(leaf):
                 continue
             storage = leaf.untyped_storage()
             memory = self._memories.get(storage._cdata)
             if memory is None:
                 continue
-            if torch.equal(memory.held[2], _bytes_of(storage)):
+            if torch.equal(memory.held[2], bytes_of(storage)):
                 found[storage._cdata] = memory
             else:  # written by what PyTorch does not dispatch: NumPy, Triton, another library
                 del self._memories[storage._cdata]
@@ -185,49 +198,41 @@ class Unwritten:
 
     def _compare(self, call: Call, plan: Plan, twice: _Twice, returned: Any) -> None:
         """Carry an operation out in both executions and follow what differs."""
-        a, b = twice.carry_out()
-        if a is None or b is None:
+        runs = twice.carry_out()
+        if runs is None:
             if twice.refused:
                 self._reached |= _read(_all_of(twice.reading), call.place, [(1, float("inf"))])
             return
+        a, b = runs
         news = zip_longest(plan.new_values(returned), a.new, b.new)
-        parted = [(value, x, y) for value, x, y in news if not same_bits(x, y)]
-        moved = {key: int(_moved(a, b, key, n).sum()) for key, n in twice.sizes.items()}
-        result = _Result(frozenset())
-        if parted or any(moved.values()):
-            apart = [difference(x, y) for _, x, y in parted]
-            apart += [(n, float("inf")) for n in moved.values()]
-            result.stretches = _read(twice.stretches(a), call.place, apart)
+        apart = [(value, x, y) for value, x, y in news if not same_bits(x, y)]
+        changed = {key: _changed(a, b, key, size) for key, size in twice.sizes.items()}
+        result = _Result()
+        if apart or any(n for n, _ in changed.values()):
+            sizes = [difference(x, y) for _, x, y in apart]
+            sizes += [(n, float("inf")) for n, _ in changed.values()]
+            result.stretches = _read(twice.stretches(a), call.place, sizes)
             self._results.append(result)
-        for value, x, y in parted:
+        for value, x, y in apart:
             if not (is_plain(value) and _alike(value, x, y)):
                 # A number for Python, or a tensor whose very size depends on it.
                 self._reached |= result.stretches
                 continue
             storage = value.untyped_storage()
             if storage._cdata not in self._memories:
-                held = [_bytes_of(tensor.untyped_storage()) for tensor in (x, y)]
-                held.append(_bytes_of(storage).clone())
-                self._follow(storage, held, [(result.stretches, {result})])
+                held = [bytes_of(tensor.untyped_storage()) for tensor in (x, y)]
+                held.append(bytes_of(storage).clone())
+                depends: list[tuple[Any, Any]] = [(result.stretches, {result})]
+                self._memories[storage._cdata] = _Memory(storage, held, depends)
         for key, storage in twice.written.items():
             before = self._memories.pop(key, None)
-            held = [a.after[key], b.after[key], _bytes_of(storage).clone()]
-            if torch.equal(held[0], held[1]):
-                continue  # what was followed has been overwritten
-            parts: list[tuple[Any, Any]] = []
-            if moved[key]:
-                parts.append((result.stretches, {result}))
-            if before is not None and _left(a, b, key, twice.sizes[key]):
-                parts.append((before.stretches, before.results))
-            self._follow(storage, held, parts)
-
-    def _follow(
-        self, storage: Any, held: list[torch.Tensor], parts: Sequence[tuple[Any, Any]]
-    ) -> None:
-        """Follow a storage, given what its parts depend on and what computed them."""
-        stretches = frozenset().union(*(stretches for stretches, _ in parts))
-        results = frozenset().union(*(results for _, results in parts))
-        self._memories[storage._cdata] = _Memory(storage, held, stretches, results)
+            n_changed, left = changed[key]
+            depends = [(result.stretches, {result})] if n_changed else []
+            if before is not None and left:
+                depends.append((before.stretches, before.results))
+            if depends:  # else what was followed has been overwritten
+                held = [a.after[key], b.after[key], bytes_of(storage).clone()]
+                self._memories[key] = _Memory(storage, held, depends)
 
 
 @dataclass
@@ -258,50 +263,43 @@ class _Twice:
 
     def __init__(self, call: Call, plan: Plan, memories: dict[int, _Memory]) -> None:
         self._call, self._plan, self._memories = call, plan, memories
-        self.reading: dict[int, _Memory] = {}
         self.refused = False
-        tensors = [
-            leaf for leaf in leaves_of([*call.args, *call.kwargs.values()]) if is_plain(leaf)
-        ]
-        # The layouts of now: an operation may make its output larger.
-        self._layouts = {id(t): (t.untyped_storage()._cdata, Layout(t)) for t in tensors}
-        for key, layout in self._layouts.values():
-            if key in memories:
-                views = [layout.on(held.untyped_storage()) for held in memories[key].held[:2]]
-                if not same_bits(*views):
-                    self.reading[key] = memories[key]
+        self._arguments = Arguments(call)
+        self.reading: dict[int, _Memory] = {}
+        for layout in self._arguments.layouts.values():
+            if layout.key in memories:
+                held = memories[layout.key].held
+                if not same_bits(layout.on(_whole(held[0])), layout.on(_whole(held[1]))):
+                    self.reading[layout.key] = memories[layout.key]
         written = [leaf for leaf in plan.overwritten(call.args, call.kwargs) if is_plain(leaf)]
         self.written = {t.untyped_storage()._cdata: t.untyped_storage() for t in written}
         self.sizes = {t.untyped_storage()._cdata: t.element_size() for t in written}
         self.matters = bool(self.reading or self.written.keys() & memories.keys())
         if self.matters:
-            self._kept = {
-                key: _bytes_of(storage).clone()
-                for key, storage in self.written.items()
-                if key not in memories
-            }
+            others = self.written.keys() - memories.keys()
+            self._kept = {key: bytes_of(self.written[key]).clone() for key in others}
             self._states = generator_states(call, guarded=plan.guarded) if plan.draws else []
 
-    def carry_out(self) -> tuple[_Ran, _Ran] | tuple[None, None]:
-        """Run it in both executions; none where it cannot be asked again."""
+    def carry_out(self) -> tuple[_Ran, _Ran] | None:
+        """Run it in both executions; none where it cannot be executed again."""
         after = [state.now() for state in self._states]
         try:
             return self._run(lambda key: 0), self._run(lambda key: 1)
         except (MemoryError, torch.OutOfMemoryError):
-            return None, None
+            return None
         except Exception:
             try:
                 self._run(lambda key: 2)
                 self.refused = True
             except Exception:
                 self.refused = False
-            return None, None
+            return None
         finally:
             for state in after:
                 state.put_back()
 
-    def stretches(self, first: _Ran) -> _Stretches:
-        """Those on which its result depends: where it reads several, each is asked by itself."""
+    def stretches(self, first: _Ran) -> frozenset[_Stretch]:
+        """Those on which its result depends: where it reads several, each is tried by itself."""
         found = self.reading
         if len(found) > 1:
             after = [state.now() for state in self._states]
@@ -316,54 +314,37 @@ class _Twice:
         except Exception:
             return True
         return not all(map(same_bits, first.new, ran.new)) or any(
-            bool(_moved(first, ran, written, size).any()) for written, size in self.sizes.items()
+            _changed(first, ran, written, size)[0] for written, size in self.sizes.items()
         )
 
     def _run(self, which: Callable[[int], int]) -> _Ran:
         """Run it, each memory as it is in the execution named."""
         for state in self._states:
             state.put_back()
-        before = {
-            key: self._memories[key].held[which(key)] if key in self._memories else self._kept[key]
-            for key in {*self.written, *self._memories}
+        before = self._kept | {
+            key: memory.held[which(key)] for key, memory in self._memories.items()
         }
         given = {
-            key: (held.clone() if key in self.written else held).untyped_storage()
+            key: _whole(held.clone() if key in self.written else held)
             for key, held in before.items()
         }
-        args, kwargs = self._on(given, self._call.args), self._on(given, self._call.kwargs)
-        with quiet():
-            returned = self._call.func(*args, **kwargs)
-        after = {key: _bytes_of(given[key]) for key in self.written}
+        args, kwargs = self._arguments.on(given)
+        returned = without_warnings(lambda: self._call.func(*args, **kwargs), anyhow=True)
+        after = {key: bytes_of(given[key].memory.untyped_storage()) for key in self.written}
         return _Ran(self._plan.new_values(returned), before, after)
 
-    def _on(self, given: dict[int, Any], value: Any) -> Any:
-        """The same arguments, on these storages."""
-        if isinstance(value, tuple | list):
-            return type(value)(self._on(given, item) for item in value)
-        if isinstance(value, dict):
-            return {name: self._on(given, item) for name, item in value.items()}
-        key, layout = self._layouts.get(id(value), (None, None))
-        return value if layout is None or key not in given else layout.on(given[key])
+
+def _whole(held: torch.Tensor) -> Copy:
+    return Copy(held, 0, held.nbytes)
 
 
-def _moved(a: _Ran, b: _Ran, key: int, size: int) -> torch.Tensor:
-    """Which elements of a storage differ between two executions and were written: bool."""
-    if _resized(a, b, key):
-        return torch.ones(1, dtype=torch.bool)
+def _changed(a: _Ran, b: _Ran, key: int, size: int) -> tuple[int, bool]:
+    """Elements of a storage that were written and differ now, and whether others differ."""
+    if len({len(held) for held in (a.after[key], b.after[key], a.before[key])}) > 1:
+        return 1, True  # resized
+    differ = _apart(a.after[key], b.after[key], size)
     written = _apart(a.after[key], a.before[key], size) | _apart(b.after[key], b.before[key], size)
-    return _apart(a.after[key], b.after[key], size) & written
-
-
-def _left(a: _Ran, b: _Ran, key: int, size: int) -> bool:
-    """Whether something differs that was not written."""
-    if _resized(a, b, key):
-        return True
-    return bool((_apart(a.after[key], b.after[key], size) & ~_moved(a, b, key, size)).any())
-
-
-def _resized(a: _Ran, b: _Ran, key: int) -> bool:
-    return len({len(held) for held in (a.after[key], b.after[key], a.before[key])}) > 1
+    return int((differ & written).sum()), bool((differ & ~written).any())
 
 
 def _apart(a: torch.Tensor, b: torch.Tensor, size: int) -> torch.Tensor:
@@ -373,13 +354,8 @@ def _apart(a: torch.Tensor, b: torch.Tensor, size: int) -> torch.Tensor:
     return torch.cat([differ[:whole].view(-1, size).any(1), differ[whole:].any()[None]])
 
 
-def _all_of(memories: dict[int, _Memory]) -> _Stretches:
+def _all_of(memories: dict[int, _Memory]) -> frozenset[_Stretch]:
     return frozenset().union(*(memory.stretches for memory in memories.values()))
-
-
-def _bytes_of(storage: Any) -> torch.Tensor:
-    """A storage as a tensor of bytes: uint8, one axis."""
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def _fill(memory: torch.Tensor, dtype: torch.dtype, which: int, number: int) -> None:
@@ -428,7 +404,9 @@ def _alike(*tensors: Any) -> bool:
     return all(other == first for other in others)
 
 
-def _read(stretches: _Stretches, place: Place, apart: Sequence[tuple[int, float]]) -> _Stretches:
+def _read(
+    stretches: frozenset[_Stretch], place: Place, apart: Sequence[tuple[int, float]]
+) -> frozenset[_Stretch]:
     """Note who read them first, and how far its results came apart."""
     for stretch in stretches:
         if stretch.reader is None:

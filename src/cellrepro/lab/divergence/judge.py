@@ -37,7 +37,7 @@ from cellrepro.progress import progress
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.text import amount
-from cellrepro.trace.random_draws import first_extra_draw, from_rows
+from cellrepro.trace.random_draws import Draw, first_draw_difference
 
 Side = tuple[Run, Repeat]
 
@@ -129,7 +129,7 @@ class Look:
     def _drawn_otherwise(self, place: Place) -> tuple[Place, str, Evidence] | None:
         """Who drew other numbers, if both runs wrote their draws down."""
         rows = [stored_rows(side[1], DRAWS, self._step) for side in self._sides]
-        extra = first_extra_draw(*([row.draw() for row in side] for side in rows))
+        extra = first_draw_difference(*rows)
         if extra is None:
             return None
         draw = extra.draw
@@ -140,7 +140,7 @@ class Look:
 
     def _draws_sentence(self) -> str | None:
         rows = [stored_rows(side[1], DRAWS, self._step) for side in self._sides]
-        extra = first_extra_draw(*([row.draw() for row in side] for side in rows))
+        extra = first_draw_difference(*rows)
         return None if extra is None else extra.sentence()
 
     def _held_against(
@@ -237,7 +237,7 @@ class Look:
         )
         parting = first_divergence(seen[0].rows, seen[1].rows, alignment)
         judged = judge_round_off(seen[0].rows, seen[1].rows)
-        draws = first_extra_draw(*(from_rows(side.draws) for side in seen))
+        draws = first_draw_difference(*(side.draws for side in seen))
         evidence = Evidence(
             "two replays",
             alignment=alignment.sentence(),
@@ -390,12 +390,12 @@ class Look:
 
 def stored_rows(repeat: Repeat, name: str, step: int) -> list[Any]:
     """Operations or draws of one step that a run wrote down; none where it did not."""
-    from cellrepro.trace.operation_ledger import DrawRow, OperationRow
+    from cellrepro.trace.operation_ledger import OperationRow
 
     path = repeat.folder / name
     if not path.exists():
         return []
-    kind = OperationRow if name == OPERATIONS else DrawRow
+    kind = OperationRow if name == OPERATIONS else Draw
     return read_rows(path, kind, step=step)
 
 

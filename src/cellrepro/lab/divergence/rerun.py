@@ -20,7 +20,15 @@ from cellrepro.lab.keeping import CHECKPOINTS
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.worker import Request, training_loop
 from cellrepro.store.digests import comparable
-from cellrepro.store.ledger import LEDGER, Entry, Ledger, by_place, read_rows, write_rows
+from cellrepro.store.ledger import (
+    LEDGER,
+    Entry,
+    Ledger,
+    by_place,
+    plain_rows,
+    read_rows,
+    write_rows,
+)
 from cellrepro.store.store import Repeat, Run
 
 _ROWS, _KEPT = "operations.parquet", "kept.safetensors"
@@ -74,8 +82,7 @@ class Replay:
         Operations that gave other bits when asked again, as `NondeterministicOperation`.
     n_replays : int
         Replays of single operations made by the audit.
-    draws : list of dict
-        Rows of `cellrepro.trace.random_draws`.
+    draws : list of Draw
     kept : dict
         ``INDEX/inputs/0``, ``INDEX/outputs/0``, …: tensors of the operations that were asked for.
     """
@@ -88,7 +95,7 @@ class Replay:
     n_repetitions: int
     audited: list[dict[str, Any]]
     n_replays: int
-    draws: list[dict[str, Any]]
+    draws: list[Any]
     kept: dict[str, Any]
 
 
@@ -128,6 +135,7 @@ def replay(
     Replay
     """
     from cellrepro.trace.operation_ledger import OperationRow
+    from cellrepro.trace.random_draws import Draw
 
     scratch.mkdir(parents=True, exist_ok=True)
     order = {
@@ -172,7 +180,7 @@ def replay(
         n_repetitions=answer["n_repetitions"],
         audited=answer["audited"],
         n_replays=answer["n_replays"],
-        draws=answer["draws"],
+        draws=[Draw(**row) for row in answer["draws"]],
         kept=kept,
     )
 
@@ -330,7 +338,6 @@ def _seen(stepper: Stepper, order: dict[str, Any], child: Child) -> dict[str, An
 
     from cellrepro.trace.flips import Auditor
     from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, names_of
-    from cellrepro.trace.random_draws import to_rows
 
     scratch, step = order["scratch"], order["step"]
     before = stepper.snapshot()
@@ -368,14 +375,14 @@ def _seen(stepper: Stepper, order: dict[str, Any], child: Child) -> dict[str, An
         stepper.go_back(before)
         with Auditor(suspects=order["suspects"], model=stepper.network) as auditor:
             stepper.loop.step()
-        found = auditor.result(n_steps=1, seconds=0.0)
+        found = auditor.result(n_steps=1)
         audited = [asdict(op) for op in found.ops]
         n_replays = found.n_replays
     return {
         "n_repetitions": n_repetitions,
         "audited": audited,
         "n_replays": n_replays,
-        "draws": to_rows(first.draws),
+        "draws": plain_rows(first.draws),
     }
 
 
