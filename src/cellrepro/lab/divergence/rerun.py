@@ -382,7 +382,7 @@ def _seen(stepper: Stepper, order: dict[str, Any], child: Child) -> dict[str, An
         "n_repetitions": n_repetitions,
         "audited": audited,
         "n_replays": n_replays,
-        "draws": plain_rows(first.draws),
+        "draws": [asdict(draw) for draw in first.draws],
     }
 
 
