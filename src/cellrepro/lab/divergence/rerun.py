@@ -25,7 +25,6 @@ from cellrepro.store.ledger import (
     Entry,
     Ledger,
     by_place,
-    plain_rows,
     read_rows,
     write_rows,
 )
