@@ -350,7 +350,8 @@ def _lanes(torch: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(_array_bytes(value).copy())
     _address(value)  # refuses one without memory
-    content = _integers_in_order(value).view(-1).view(torch.uint8)
+    integers = _integers_in_order(value)  # contiguous, yet a single one may have any stride
+    content = integers.as_strided((integers.numel(),), (1,)).view(torch.uint8)
     sums = torch.zeros(3, dtype=torch.int64, device=content.device)
     for start in range(0, len(content), 8 * _PIECE):
         piece = content[start : start + 8 * _PIECE]
