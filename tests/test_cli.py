@@ -525,7 +525,7 @@ def test_a_full_disk(given, invoke, no_worker, monkeypatch, verb):
     def full(*_, **__):
         raise OSError(28, "No space left on device", str(given.tmp))
 
-    monkeypatch.setattr("cellrepro.store.store.tempfile.mkdtemp", full)
+    monkeypatch.setattr("cellrepro.store.disk.FileLock.acquire", full)
     answer = invoke(verb, given.data, "--store", given.tmp / "outputs")
     assert (answer.code, answer.out) == (3, "")
     assert "cellrepro: no space left for the store" in answer.err

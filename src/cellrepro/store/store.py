@@ -18,10 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import shutil
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,13 +31,17 @@ from pydantic import ValidationError
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import platform
 from cellrepro.store.digests import array_digest, file_digest
+from cellrepro.store.disk import (
+    inside,
+    locked,
+    moved,
+    private_folder,
+    remove_empty,
+    replace_by_link,
+    write_whole,
+)
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import KEY_LENGTH, Spec
-
-try:
-    import fcntl
-except ImportError:  # Windows: staging folders are then swept by age only by their owner
-    fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
@@ -49,12 +50,6 @@ STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
 _SUMS = "SHA256SUMS"
 _UNFINISHED = "unfinished"
-_LOCK = ".lock"
-_UNLOCKED = "new-"
-_MAKING_SECONDS = 600
-_TRIES = 100
-
-
 _RESTORE = "copy the store again, or remove that repeat's folder and run it again"
 
 
@@ -94,16 +89,13 @@ class Repeat:
     @property
     def weights(self) -> Path | None:
         """The trained weights, or none for a run that only segmented."""
-        path = _inside(self.folder, WEIGHTS)
+        path = inside(self.folder, WEIGHTS)
         return path if path.exists() else None
 
     def masks(self, image: str) -> np.ndarray:
         """The labels of one image: uint16 or uint32, shape (Y, X), 0 is background.
 
-        Raises
-        ------
-        BadInput
-            If the stored file is gone or damaged, or holds others than the manifest says.
+        Refused if the stored file is gone or damaged, or holds others than the manifest says.
         """
         masks, digest = self.masks_on_disk(image)
         record = self.manifest.masks[image]
@@ -115,19 +107,13 @@ class Repeat:
         return masks
 
     def masks_on_disk(self, image: str) -> tuple[np.ndarray, str]:
-        """The labels of one image as they lie there now, and their digest.
-
-        Raises
-        ------
-        BadInput
-            If the stored file is gone or cannot be read.
-        """
+        """The labels of one image as they lie there now, and their digest."""
         import tifffile
 
-        path = _inside(self.folder, self.manifest.masks[image].file)
+        path = inside(self.folder, self.manifest.masks[image].file)
         try:
             masks = tifffile.imread(path)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # of a damaged file nearly any, struct.error among them
             raise BadInput(f"the masks {path} cannot be read ({error}); {_RESTORE}") from error
         return masks, array_digest(masks.astype(np.uint32, copy=False))
 
@@ -151,6 +137,12 @@ class Run:
     def key(self) -> str:
         """The spec's key."""
         return self.spec.key
+
+    def listed(self) -> str:
+        """The repeats of each machine: ``laptop-0a1b2c3d/0, 1; a100-9f8e7d6c/0``."""
+        return "; ".join(
+            f"{name}/{', '.join(map(str, repeats))}" for name, repeats in self.machines.items()
+        )
 
 
 class Store:
@@ -201,22 +193,17 @@ class Store:
 
     def runs(self) -> list[Run]:
         """Every run with at least one repeat, in order of keys."""
-        folder = self.root / "runs"
-        keys = sorted(item.name for item in folder.iterdir()) if folder.is_dir() else []
-        found = (self.run(key) for key in keys)
+        found = map(self.run, self._keys())
         return [run for run in found if run is not None and run.repeats]
 
-    def find_run(self, key: str) -> Run:
-        """The run that a key, or its first digits, means.
-
-        Raises
-        ------
-        BadInput
-            If none or several match; the message lists what the store holds.
-        """
+    def _keys(self) -> list[str]:
         folder = self.root / "runs"
         found = folder.iterdir() if folder.is_dir() else ()
-        keys = sorted(item.name for item in found if item.is_dir())  # no .DS_Store
+        return sorted(item.name for item in found if item.is_dir())  # no .DS_Store
+
+    def find_run(self, key: str) -> Run:
+        """The run that a key, or its first digits, means."""
+        keys = self._keys()
         matching = [name for name in keys if key and name.startswith(key)]
         if len(matching) != 1:
             listed = ", ".join(keys[:8]) + (" …" if len(keys) > 8 else "")
@@ -239,33 +226,20 @@ class Store:
             ``KEY``, which means repeat 0, ``KEY/REPEAT``, ``KEY/MACHINE`` or
             ``KEY/MACHINE/REPEAT``; of keys and machines the first letters are enough, as long as
             only one begins with them. Without a machine it is the only one that has the repeat,
-            else this one.
-
-        Raises
-        ------
-        BadInput
-            If none or several match; the message lists what there is.
+            else this one. Where none or several match, the refusal lists what there is.
         """
         run, machine, index = self._parsed(reference)
         index = index or 0
-        return run, run.machines[self._machine(run, machine, (index,))][index]
+        return run, _of_machine(run, machine, (index,))[index]
 
     def find_two(self, a: str, b: str) -> tuple[tuple[Run, Repeat], tuple[Run, Repeat]]:
-        """The two repeats that two references mean.
+        """The two repeats that two references mean, as of `find`.
 
-        Parameters
-        ----------
-        a, b : str
-            As of `find`. The same key twice, without repeats, means repeats 0 and 1 of one machine.
-
-        Raises
-        ------
-        BadInput
-            If one of them is not found, or the one run named twice has a single repeat.
+        The same key twice, without repeats, means repeats 0 and 1 of one machine.
         """
         (run_a, machine_a, index_a), (run_b, machine_b, index_b) = map(self._parsed, (a, b))
         if run_a.key == run_b.key and machine_a == machine_b and index_a is index_b is None:
-            repeats = run_a.machines[self._machine(run_a, machine_a, (0, 1))]
+            repeats = _of_machine(run_a, machine_a, (0, 1))
             return (run_a, repeats[0]), (run_b, repeats[1])
         return self.find(a), self.find(b)
 
@@ -277,30 +251,9 @@ class Store:
         if len(rest) > 1 or (index is not None and not index.isdecimal()):
             raise BadInput(
                 f"{reference!r} names no repeat of {run.key}; expected KEY, KEY/REPEAT or "
-                f"KEY/MACHINE/REPEAT of {_listed(run)}"
+                f"KEY/MACHINE/REPEAT of {run.listed()}"
             )
         return run, "".join(rest), None if index is None else int(index)
-
-    def _machine(self, run: Run, begins: str, indices: Sequence[int]) -> str:
-        """The only machine, else this one, that has some repeats of a run."""
-        having = [
-            name
-            for name, repeats in run.machines.items()
-            if name.startswith(begins) and repeats.keys() >= {*indices}
-        ]
-        if len(having) > 1:
-            records = {name: run.machines[name][indices[0]].manifest.machine for name in having}
-            having = [name for name in having if platform.is_here(records[name])] or having
-        if len(having) == 1:
-            return having[0]
-        wanted = " and ".join(str(index) for index in indices)
-        who, have = ("several machines", "have") if having else ("no machine", "has")
-        named = f" whose name begins with {begins!r}" if begins else ""
-        second = "" if having or len(indices) < 2 else "; --repeats 2 trains a second one"
-        raise BadInput(
-            f"{who}{named} {have} repeat {wanted} of {run.key}; expected KEY/MACHINE/REPEAT, one "
-            f"of {_listed(run)}{second}"
-        )
 
     def image(self, data_digest: str, name: str) -> np.ndarray | None:
         """A segmented image, shape (Y, X) or (Y, X, C), or none if it was not kept."""
@@ -312,7 +265,7 @@ class Store:
 
     def kept(self, data_digest: str, file: str) -> Path:
         """Where a file of a data set would lie; never outside the store, links followed."""
-        return _inside(self.root / "data", f"{data_digest[:KEY_LENGTH]}/{file}")
+        return inside(self.root / "data", f"{data_digest[:KEY_LENGTH]}/{file}")
 
     def _kept(self, data_digest: str, file: str) -> np.ndarray | None:
         import tifffile
@@ -320,13 +273,14 @@ class Store:
         path = self.kept(data_digest, file)
         sums = path.with_name(_SUMS)
         try:
-            sealed = dict(line.split("  ", 1)[::-1] for line in _lines(sums))
+            lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
+            sealed = dict(line.split("  ", 1)[::-1] for line in lines)
             if file not in sealed and not path.exists():
                 return None
             if file_digest(path) != sealed[file]:
                 raise ValueError("its digest is not the one it was stored with")
             return tifffile.imread(path)
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:
             raise BadInput(
                 f"{path} is not as it was stored, by {_SUMS} beside it ({error}); copy the "
                 f"store again, or remove {path.parent} and run one of its runs into another store"
@@ -339,6 +293,14 @@ class Store:
             for path in sorted(self.root.glob("failed/*/*/*/failure.json"))
         ]
 
+    def unfinished_specs(self) -> dict[str, dict]:
+        """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
+        area = self.root / _UNFINISHED
+        return {
+            path.parent.relative_to(area).as_posix(): json.loads(path.read_bytes())
+            for path in sorted(area.glob("*/*/*/spec.json"))
+        }
+
     # -- writing ---------------------------------------------------------------------------
 
     @contextmanager
@@ -346,27 +308,10 @@ class Store:
         """A private folder on the store's file system; gone after the block.
 
         What killed processes left behind is removed first.
-
-        Raises
-        ------
-        BadInput
-            If the store cannot be written.
-        NotPossibleHere
-            If the disk is full.
         """
-        area = self.root / ".staging"
-        with contextlib.ExitStack() as undo:
+        with contextlib.ExitStack() as stack:
             with self._writing():
-                missing = [path for path in (self.root, *self.root.parents) if not path.exists()]
-                undo.callback(_remove_empty, [area, *missing])  # no trace of a refused run
-                unlocked = _private_folder(area)
-                lock = _lock(unlocked)
-                if lock is not None:
-                    undo.callback(os.close, lock)
-                # Under its own name only once it is locked: a sweep passes over the others.
-                folder = unlocked.rename(area / unlocked.name.removeprefix(_UNLOCKED))
-                undo.callback(shutil.rmtree, folder, ignore_errors=True)
-                _sweep(area)
+                folder = stack.enter_context(private_folder(self.root / ".staging"))
             yield folder
 
     def commit(self, staged: Path, spec: Spec) -> Repeat:
@@ -386,26 +331,23 @@ class Store:
             The stored repeat; if another process stored the same one first, that one.
         """
         manifest = Repeat(staged).manifest
+        run = self.root / "runs" / spec.key
+        target = run / manifest.machine.name / str(manifest.repeat)
         with self._writing():
             self._keep_data(staged / STAGED_DATA, spec.data_digest)
             self._seal(staged, manifest)
-            run = self.root / "runs" / spec.key
-            target = run / manifest.machine.name / str(manifest.repeat)
-            if not run.exists():
+            if not run.exists():  # then it appears with its spec and its first repeat
                 whole = staged.with_name(f"{staged.name}-{spec.key}")
                 first = whole / target.relative_to(run)
                 first.parent.mkdir(parents=True)
-                try:
-                    _write_spec(whole / "spec.json", spec)
-                    staged.rename(first)
-                    run.parent.mkdir(parents=True, exist_ok=True)
-                    if _move(whole, run):
-                        return Repeat(target)
-                    first.rename(staged)
-                finally:
-                    shutil.rmtree(whole, ignore_errors=True)
+                write_whole(whole / "spec.json", spec.model_dump_json(indent=1), read_only=True)
+                staged.rename(first)
+                run.parent.mkdir(parents=True, exist_ok=True)
+                if moved(whole, run):
+                    return Repeat(target)
+                staged = first
             target.parent.mkdir(exist_ok=True)
-            _move(staged, target)
+            moved(staged, target)
         return Repeat(target)
 
     def keep_failure(
@@ -425,61 +367,40 @@ class Store:
             target.mkdir(parents=True)
             if (staged / NOTEBOOK).exists():
                 shutil.copy(staged / NOTEBOOK, target / NOTEBOOK)
-            _write_whole(target / "failure.json", json.dumps(record, indent=1))
+            write_whole(target / "failure.json", json.dumps(record, indent=1))
         return target
 
     def forget_failure(self, key: str, machine: str, repeat: int) -> None:
         """Remove the trace of a failure once the repeat succeeded."""
         folder = self.root / "failed" / key / machine / str(repeat)
         shutil.rmtree(folder, ignore_errors=True)
-        _remove_empty(list(folder.parents)[:3])
+        remove_empty(*list(folder.parents)[:3])
 
     @contextmanager
     def unfinished(self, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
         """Where a repeat leaves what is needed to go on with it after a kill.
 
         What lies there stays if the block is left by an error or a kill, and is removed after a
-        block that ends well.
-
-        Yields
-        ------
-        Path or None
-            None if another process is at this very repeat.
-
-        Raises
-        ------
-        BadInput
-            If the store cannot be written.
-        NotPossibleHere
-            If the disk is full.
+        block that ends well. None if another process is at this very repeat.
         """
         folder = self.root / _UNFINISHED / spec.key / machine / str(repeat)
-        with self._writing():
-            missing = [path for path in (self.root, *self.root.parents) if not path.exists()]
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = _try_lock(folder)
-            if lock is not None:
-                _write_whole(folder / "spec.json", json.dumps(spec.model_dump(mode="json")))
-        if lock is None:
-            yield None
-            return
-        done = False
-        try:
-            yield folder
-            done = True
-        finally:
-            if done or not any(item.is_dir() for item in folder.iterdir()):
-                shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
-            _remove_empty([*list(folder.parents)[:3], *missing])
-
-    def unfinished_specs(self) -> dict[str, dict]:
-        """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
-        area = self.root / _UNFINISHED
-        return {
-            path.parent.relative_to(area).as_posix(): json.loads(path.read_bytes())
-            for path in sorted(area.glob("*/*/*/spec.json"))
-        }
+        with contextlib.ExitStack() as stack:
+            with self._writing():
+                stack.callback(remove_empty, *list(folder.parents)[1:3])
+                mine = stack.enter_context(locked(folder))
+                if mine:
+                    folder.mkdir(exist_ok=True)
+                    write_whole(folder / "spec.json", spec.model_dump_json())
+            if not mine:
+                yield None
+                return
+            done = False
+            try:
+                yield folder
+                done = True
+            finally:
+                if done or not any(item.is_dir() for item in folder.iterdir()):
+                    shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -504,22 +425,24 @@ class Store:
             for path in staged.iterdir():
                 path.chmod(0o444)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists() or not _move(staged, target):
+            if target.exists() or not moved(staged, target):
                 shutil.rmtree(staged)
 
     def _seal(self, staged: Path, manifest: Manifest) -> None:
-        paths = sorted(
-            path for path in staged.rglob("*") if path.is_file() and path.name != MANIFEST
-        )
-        manifest.files = {path.relative_to(staged).as_posix(): file_digest(path) for path in paths}
-        known = self._files_by_digest(set(manifest.files.values()))
-        for path in paths:
-            twin = known.get(manifest.files[path.relative_to(staged).as_posix()])
-            if twin is not None:
-                _replace_by_link(path, twin)
-            path.chmod(0o444)  # a change in place would reach every repeat that shares the file
-        _write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1))
-        (staged / MANIFEST).chmod(0o444)
+        files = {
+            path.relative_to(staged).as_posix(): file_digest(path)
+            for path in sorted(staged.rglob("*"))
+            if path.is_file() and path.name != MANIFEST
+        }
+        twins = self._files_by_digest(set(files.values()))
+        for name, digest in files.items():
+            if digest in twins:
+                replace_by_link(staged / name, twins[digest])
+            (staged / name).chmod(
+                0o444
+            )  # a change in place would reach every repeat that shares it
+        manifest.files = files
+        write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
 
     def _files_by_digest(self, wanted: set[str]) -> dict[str, Path]:
         found: dict[str, Path] = {}
@@ -536,130 +459,23 @@ class Store:
         return found
 
 
-def _listed(run: Run) -> str:
-    """The repeats of each machine: ``laptop-0a1b2c3d/0, 1; a100-9f8e7d6c/0``."""
-    return "; ".join(
-        f"{name}/{', '.join(map(str, repeats))}" for name, repeats in run.machines.items()
+def _of_machine(run: Run, begins: str, indices: Sequence[int]) -> dict[int, Repeat]:
+    """The repeats of the only machine, else of this one, that has some repeats of a run."""
+    having = [
+        name
+        for name, repeats in run.machines.items()
+        if name.startswith(begins) and repeats.keys() >= {*indices}
+    ]
+    if len(having) > 1:
+        records = {name: run.machines[name][indices[0]].manifest.machine for name in having}
+        having = [name for name in having if platform.is_here(records[name])] or having
+    if len(having) == 1:
+        return run.machines[having[0]]
+    wanted = " and ".join(str(index) for index in indices)
+    who, have = ("several machines", "have") if having else ("no machine", "has")
+    named = f" whose name begins with {begins!r}" if begins else ""
+    second = "" if having or len(indices) < 2 else "; --repeats 2 trains a second one"
+    raise BadInput(
+        f"{who}{named} {have} repeat {wanted} of {run.key}; expected KEY/MACHINE/REPEAT, one "
+        f"of {run.listed()}{second}"
     )
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """A file of the store; a link out of it would pull another file into a report.
-
-    Raises
-    ------
-    BadInput
-        If the file lies outside the folder once links are followed.
-    """
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise BadInput(
-            f"{path} leads out of {folder}, to {path.resolve()}; the lab writes no such links, so "
-            "this store was changed: put the file itself there, or remove the run"
-        )
-    return path
-
-
-def _write_spec(path: Path, spec: Spec) -> None:
-    path.write_text(json.dumps(spec.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
-    path.chmod(0o444)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    scratch = path.with_name(f".{path.name}.part")
-    scratch.write_text(text + "\n", encoding="utf-8")
-    scratch.replace(path)
-
-
-def _move(source: Path, target: Path) -> bool:
-    """Rename a folder into place; false if another process was first."""
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            return False
-        raise
-    return True
-
-
-def _replace_by_link(path: Path, twin: Path) -> None:
-    scratch = path.with_name(f".{path.name}.link")
-    try:
-        scratch.hardlink_to(twin)
-    except OSError:  # no hard links on this file system, or the twin has just gone: keep the copy
-        return
-    if file_digest(scratch) != file_digest(path):
-        scratch.unlink()  # the stored file was changed behind our back; never spread it
-        return
-    scratch.replace(path)
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders, the innermost first, as far as they are empty."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
-def _private_folder(area: Path) -> Path:
-    for _ in range(_TRIES):
-        # Another process may remove the empty area, or the store around it, at any moment.
-        try:
-            area.mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=area))
-        except FileNotFoundError:
-            pass
-        except FileExistsError as error:  # it was there for mkdir, and then no longer
-            if Path(error.filename).is_file():
-                raise
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(area))
-
-
-def _lock(folder: Path) -> int | None:
-    """Hold a lock that the system releases when this process ends, however it ends."""
-    if fcntl is None:
-        return None
-    descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
-
-
-def _try_lock(folder: Path) -> int | None:
-    """Hold a folder's lock as `_lock` does, or none if another process holds it."""
-    descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
-    if fcntl is not None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            return None
-    return descriptor
-
-
-def _sweep(area: Path) -> None:
-    """Remove staging folders whose process is gone."""
-    if fcntl is None:
-        return
-    for folder in area.iterdir():
-        if folder.name.startswith(_UNLOCKED) or not (folder / _LOCK).exists():
-            # Being made or being removed, unless its process was killed at that.
-            with contextlib.suppress(OSError):
-                if time.time() - folder.stat().st_mtime > _MAKING_SECONDS:
-                    shutil.rmtree(folder, ignore_errors=True)
-            continue
-        try:
-            descriptor = os.open(folder / _LOCK, os.O_RDWR)
-        except OSError:
-            continue  # just removed by its owner
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue  # its owner is alive
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(descriptor)

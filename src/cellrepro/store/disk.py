@@ -1,0 +1,132 @@
+"""Files and folders that appear whole or not at all, and locks that end with their process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from cellrepro.errors import BadInput
+from cellrepro.store.digests import file_digest
+
+_TRIES = 100
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A file of a folder; a link out of it would pull another file into a report."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise BadInput(
+            f"{path} leads out of {folder}, to {path.resolve()}; the lab writes no such links, so "
+            "this store was changed: put the file itself there, or remove the run"
+        )
+    return path
+
+
+def write_whole(path: Path, text: str, *, read_only: bool = False) -> None:
+    """Write a text file, which appears with all of its content."""
+    scratch = path.with_name(f".{path.name}.part")
+    scratch.write_text(text + "\n", encoding="utf-8")
+    if read_only:
+        scratch.chmod(0o444)
+    scratch.replace(path)
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def moved(source: Path, target: Path) -> bool:
+    """Rename a folder into place; false if another process was first."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            return False
+        raise
+    return True
+
+
+def replace_by_link(path: Path, twin: Path) -> None:
+    """Let a file share the disk with another one of equal content, where that is possible."""
+    scratch = path.with_name(f".{path.name}.link")
+    try:
+        scratch.hardlink_to(twin)
+    except OSError:  # no hard links on this file system, or the twin has just gone: keep the copy
+        return
+    if file_digest(scratch) != file_digest(path):
+        scratch.unlink()  # the stored file was changed behind our back; never spread it
+        return
+    scratch.replace(path)
+
+
+# -- locks ---------------------------------------------------------------------------------
+#
+# The lock of a folder lies beside it, so who holds it may remove the folder, then the lock. No
+# other process takes a removed one for its own meanwhile: filelock looks whether it still lies
+# there once it holds it.
+
+
+@contextmanager
+def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold a folder's lock for the block; false, and no lock, if another process has it.
+
+    Folders above it are made if need be; those made, and left empty, are removed.
+    """
+    made = [path for path in (folder.parent, *folder.parent.parents) if not path.exists()]
+    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+    try:
+        for attempt in range(_TRIES):
+            try:
+                lock.acquire(blocking=wait)  # makes the folders above it
+                break
+            except Timeout:
+                yield False
+                return
+            except (FileNotFoundError, FileExistsError):
+                # Another process may remove the empty folders above it at any moment.
+                if attempt == _TRIES - 1:
+                    raise
+        try:
+            yield True
+        finally:
+            with contextlib.suppress(OSError):  # Windows removes no open file
+                Path(lock.lock_file).unlink()
+            lock.release()
+    finally:
+        remove_empty(folder.parent, *made)
+
+
+@contextmanager
+def private_folder(area: Path) -> Iterator[Path]:
+    """A new folder in an area, gone after the block; what killed processes left goes before."""
+    folder = area / secrets.token_hex(8)
+    with locked(folder, wait=True):  # a sweep may hold it for a moment
+        for name in {item.name.removesuffix(".lock") for item in area.iterdir()} - {folder.name}:
+            with contextlib.suppress(OSError), locked(area / name) as dead:
+                if dead:
+                    shutil.rmtree(area / name, ignore_errors=True)
+        try:
+            folder.mkdir()
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_empty(*folders: Path) -> None:
+    """Remove folders, the innermost first, as far as they are empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
