@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from cellrepro.errors import BadInput
@@ -68,13 +67,7 @@ MOVED_BY_CELLPOSE = (
 
 
 def check_mode(mode: str) -> str:
-    """Return ``mode`` if there is such a mode.
-
-    Raises
-    ------
-    BadInput
-        If there is none; the message lists the modes.
-    """
+    """Return ``mode`` if there is such a mode."""
     if mode not in MODES:
         raise BadInput(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
     return mode
@@ -104,16 +97,12 @@ def switches() -> dict[str, Any]:
         inheritance followed. ``substitutes`` are the names of those in place.
     """
     import torch
-    import torch.utils.deterministic as memory
 
     from cellrepro.determinism import substitutes
 
     precisions = _precisions()
     return {
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
-        "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
-        **{name: _flag(name) for name in _FLAGS},
+        **_flags(),
         "cuda_matmul_allow_tf32": _old(lambda: torch.backends.cuda.matmul.allow_tf32),
         "cudnn_allow_tf32": _old(lambda: torch.backends.cudnn.allow_tf32),
         "float32_matmul_precision": _old(torch.get_float32_matmul_precision),
@@ -159,12 +148,10 @@ def mode_in_force(
     Raises
     ------
     BadInput
-        If there is no such mode, no substitute for an operation in ``loose``, or if cuBLAS was
-        not told to repeat itself when this process started.
+        If there is no such mode or substitute, or if cuBLAS was not told to repeat itself when this
+        process started.
     NotPossibleHere
         If a substitute does not fit the installed package.
-    RuntimeError
-        If a switch does not read back as it was set.
 
     Notes
     -----
@@ -172,32 +159,42 @@ def mode_in_force(
     substitutes of a ``strict`` block stay in place in ``fast`` and ``warn`` blocks inside it.
     Enter and leave from one thread while no other computes, since the switches are the process's.
     """
+    import torch
+
     check_mode(mode)
     _check_workspace(mode, device)
-    before = _State.read()
+    before = _read()
     fixed = mode != "fast"
     wanted: dict[str, Any] = {
         "deterministic_algorithms": fixed,
         "deterministic_warn_only": mode == "warn",
         # Most of the price of determinism, and only reads of memory that nobody wrote need it.
-        "fill_uninitialized_memory": not fixed and before.flags["fill_uninitialized_memory"],
+        "fill_uninitialized_memory": not fixed and before["fill_uninitialized_memory"],
         "cudnn_deterministic": fixed,
         "cudnn_benchmark": False,
         "onednn_deterministic": fixed,
     }
     with ExitStack() as stack:
-        names = []
         if mode == "strict":
             from cellrepro.determinism import substitutes
 
             placed = stack.enter_context(substitutes.applied(without=loose))
             names = [substitute.name for substitute in placed]
-            wanted["substitutes"] = names
-        stack.callback(before.restore)
-        _State(wanted, *_PLAIN_PRECISION).restore()
-        _allow_tf32(tf32)
+        stack.callback(_write, before)
+        _write({**wanted, **_FULL_PRECISION})
+        if tf32:
+            with _no_warnings():
+                torch.backends.cuda.matmul.allow_tf32 = True
+                torch.backends.cudnn.allow_tf32 = True
         in_force = switches()
-        _check_in_force(mode, in_force, wanted | _precision_in_force(tf32))
+        wanted |= _precision_in_force(tf32) | ({"substitutes": names} if mode == "strict" else {})
+        wrong = {
+            name: in_force[name]
+            for name, value in wanted.items()
+            if in_force[name] != value and in_force[name] is not None
+        }
+        if wrong:
+            raise RuntimeError(f"mode {mode!r} did not take hold: PyTorch reads back {wrong}")
         yield in_force
 
 
@@ -205,26 +202,14 @@ def _check_workspace(mode: str, device: str | None) -> None:
     import torch
 
     found = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    if mode == "fast" or found in WORKSPACES:
-        return
     on_cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
-    if on_cuda:
+    if mode != "fast" and found not in WORKSPACES and on_cuda:
         raise BadInput(
             f"mode {mode!r} needs CUBLAS_WORKSPACE_CONFIG to be {' or '.join(WORKSPACES)}, but it "
             f"is {found!r}; it is read once, when a process first uses cuBLAS, so set it before "
             f"the process starts (CUBLAS_WORKSPACE_CONFIG={WORKSPACES[0]} in front of the "
             "command), or use `cellrepro train`, which starts processes of its own"
         )
-
-
-def _check_in_force(mode: str, in_force: dict[str, Any], wanted: dict[str, Any]) -> None:
-    wrong = {
-        name: in_force[name]
-        for name, value in wanted.items()
-        if in_force[name] != value and in_force[name] is not None
-    }
-    if wrong:
-        raise RuntimeError(f"mode {mode!r} did not take hold: PyTorch reads back {wrong}")
 
 
 def left_loose(op: str) -> Any:
@@ -281,15 +266,11 @@ def left_loose(op: str) -> Any:
     return Loose()
 
 
-# -- one switch ----------------------------------------------------------------------------
-
-
-def _flag(name: str) -> Any:
-    """A switch in ``torch.backends``; none where this PyTorch does not have it."""
-    return getattr(*_place(name), None)
+# -- the switches --------------------------------------------------------------------------
 
 
 def _place(name: str) -> tuple[Any, str]:
+    """Where a switch in ``torch.backends`` is."""
     import torch
 
     path, attribute = (_FLAGS | _RECORDED)[name]
@@ -299,10 +280,35 @@ def _place(name: str) -> tuple[Any, str]:
     return owner, attribute
 
 
+def _flag(name: str) -> Any:
+    """A switch in ``torch.backends``; none where this PyTorch does not have it."""
+    return getattr(*_place(name), None)
+
+
+def _flags() -> dict[str, Any]:
+    """Every switch of a mode but those of precision."""
+    import torch
+    import torch.utils.deterministic as memory
+
+    return {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
+        **{name: _flag(name) for name in _FLAGS},
+    }
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """PyTorch 2.9 calls its older interface to precision deprecated, once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _old(read: Callable[[], Any]) -> Any:
     """A reading through PyTorch's older interface; `MIXED` where it refuses."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 calls the older interface deprecated, once
+    with _no_warnings():
         try:
             return read()
         except RuntimeError:
@@ -322,12 +328,8 @@ def _precisions() -> tuple[Callable[..., str], Callable[..., Any]] | None:
     return None if reader is None or setter is None else (reader, setter)
 
 
-# -- all of them ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _State:
-    """Everything that a mode sets, as PyTorch holds it.
+def _read() -> dict[str, Any]:
+    """Everything that a mode sets, as PyTorch holds it, also where it would refuse to read it.
 
     PyTorch keeps the precision of float32 products twice: ``matmul`` and ``cudnn_tf32`` behind
     the older interface, ``precisions`` behind the newer one, of which the older sets a part. The
@@ -336,91 +338,63 @@ class _State:
     One thing cannot be put back: that cuDNN's two precisions were never set (torch 2.15). They
     read ``tf32`` as before, but a parent set after the first mode no longer reaches them.
     """
-
-    flags: dict[str, Any]
-    matmul: str
-    cudnn_tf32: bool
-    precisions: dict[str, str] | None
-
-    @classmethod
-    def read(cls) -> _State:
-        """What is set now, also where PyTorch would refuse to read it."""
-        import torch
-        import torch.utils.deterministic as memory
-
-        flags = {
-            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-            "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
-            "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
-            **{name: _flag(name) for name in _FLAGS},
-        }
-        interface = _precisions()
-        if interface is None:
-            return cls(
-                flags, torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, None
-            )
-        reader, setter = interface
-        found: dict[str, str] = {}
-        try:
-            # Once its parents say none, a setting reads as what was set and not as inherited.
-            for name, place in _PRECISIONS.items():
-                found[name] = reader(*place)
-                setter(*place, "none")
-            matmul = _old(torch.get_float32_matmul_precision)  # nothing is left to disagree with
-            for name in ("cudnn_conv", "cudnn_rnn"):
-                setter(*_PRECISIONS[name], "tf32")
-            cudnn_tf32 = _old(lambda: torch.backends.cudnn.allow_tf32) is True  # or they disagree
-        finally:
-            for name, value in found.items():
-                setter(*_PRECISIONS[name], value)
-        return cls(flags, matmul, cudnn_tf32, found)
-
-    def restore(self) -> None:
-        """Set everything as it was read."""
-        import torch
-        import torch.utils.deterministic as memory
-
-        algorithms = self.flags["deterministic_algorithms"], self.flags["deterministic_warn_only"]
-        if algorithms != (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ):  # the call imports the compiler, which takes seconds (torch 2.15)
-            torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
-        memory.fill_uninitialized_memory = self.flags["fill_uninitialized_memory"]  # type: ignore[attr-defined]
-        for name in _FLAGS:
-            if _flag(name) is not None:
-                setattr(*_place(name), self.flags[name])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # see _old
-            torch.set_float32_matmul_precision(self.matmul)
-            torch.backends.cudnn.allow_tf32 = self.cudnn_tf32
-        interface = _precisions()
-        if interface is not None and self.precisions is not None:
-            for name, value in self.precisions.items():  # last, since the older ones move these
-                interface[1](*_PRECISIONS[name], value)
-
-
-_PLAIN_PRECISION: tuple[str, bool, dict[str, str]] = (
-    "highest",
-    False,
-    {name: "ieee" if name.endswith("matmul") else "none" for name in _PRECISIONS},
-)
-"""Full float32 everywhere, as PyTorch's older interface leaves both."""
-
-
-def _allow_tf32(tf32: bool) -> None:
     import torch
 
-    if tf32:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # see _old
-            torch.backends.cuda.matmul.allow_tf32 = True
-            torch.backends.cudnn.allow_tf32 = True
+    interface = _precisions()
+    if interface is None:
+        matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        return {**_flags(), "matmul": matmul, "cudnn_tf32": cudnn, "precisions": None}
+    reader, setter = interface
+    found: dict[str, str] = {}
+    try:
+        # Once its parents say none, a setting reads as what was set and not as inherited.
+        for name, place in _PRECISIONS.items():
+            found[name] = reader(*place)
+            setter(*place, "none")
+        matmul = _old(torch.get_float32_matmul_precision)  # nothing is left to disagree with
+        for name in ("cudnn_conv", "cudnn_rnn"):
+            setter(*_PRECISIONS[name], "tf32")
+        cudnn = _old(lambda: torch.backends.cudnn.allow_tf32) is True  # or they disagree
+    finally:
+        for name, value in found.items():
+            setter(*_PRECISIONS[name], value)
+    return {**_flags(), "matmul": matmul, "cudnn_tf32": cudnn, "precisions": found}
+
+
+def _write(state: dict[str, Any]) -> None:
+    """Set everything as `_read` found it."""
+    import torch
+    import torch.utils.deterministic as memory
+
+    now = _flags()
+    algorithms = ("deterministic_algorithms", "deterministic_warn_only")
+    if any(state[name] != now[name] for name in algorithms):
+        # not called without need: it imports the compiler, which takes seconds (torch 2.15)
+        torch.use_deterministic_algorithms(state[algorithms[0]], warn_only=state[algorithms[1]])
+    memory.fill_uninitialized_memory = state["fill_uninitialized_memory"]  # type: ignore[attr-defined]
+    for name in _FLAGS:
+        if now[name] is not None:
+            setattr(*_place(name), state[name])
+    with _no_warnings():
+        torch.set_float32_matmul_precision(state["matmul"])
+        torch.backends.cudnn.allow_tf32 = state["cudnn_tf32"]
+    interface = _precisions()
+    if interface is not None and state["precisions"] is not None:
+        for name, value in state["precisions"].items():  # last, since the older ones change these
+            interface[1](*_PRECISIONS[name], value)
+
+
+_FULL_PRECISION: dict[str, Any] = {
+    "matmul": "highest",
+    "cudnn_tf32": False,
+    "precisions": {name: "ieee" if name.endswith("matmul") else "none" for name in _PRECISIONS},
+}
+"""Full float32 everywhere, as PyTorch's older interface leaves both."""
 
 
 def _precision_in_force(tf32: bool) -> dict[str, Any]:
     """What `switches` must read for the precision."""
-    precisions = dict(_PLAIN_PRECISION[2])
+    precisions = dict(_FULL_PRECISION["precisions"])
     if tf32:
         precisions |= dict.fromkeys(("cuda_matmul", "cudnn_conv", "cudnn_rnn"), "tf32")
     return {
@@ -428,9 +402,5 @@ def _precision_in_force(tf32: bool) -> dict[str, Any]:
         "cudnn_allow_tf32": tf32,
         # One value in PyTorch with the first of these: TF32 is what "high" means on CUDA.
         "float32_matmul_precision": "high" if tf32 else "highest",
-        **{
-            f"fp32_precision_{name}": value
-            for name, value in precisions.items()
-            if name not in _PARENTS
-        },
+        **{f"fp32_precision_{n}": value for n, value in precisions.items() if n not in _PARENTS},
     }

@@ -1,7 +1,8 @@
-"""Profiles: the numeric surroundings of a process, as small YAML files a user can add to.
+"""Profiles: the numeric environment of a process, as small YAML files a user can add to.
 
 Libraries read these settings once, when a process starts; a profile therefore is applied to a
-child process (`Profile.environment`) and checked inside it (`Profile.enter`).
+child process (`Profile.child_environment`) and checked inside it (`Profile.enter`). Setting a
+variable later changes ``os.environ`` and nothing else, so `require_at_startup` refuses it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,6 @@ from cellrepro.determinism.seeding import check_seed
 from cellrepro.errors import BadInput, NotPossibleHere
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-_CPUINFO = Path("/proc/cpuinfo")
 
 _ALWAYS = {
     "PYTHONHASHSEED": "0",
@@ -72,18 +71,15 @@ _FIRST_FIELDS = frozenset(
 _ONEDNN_LIMITS = r"DEFAULT|SSE41|AVX|AVX2(_VNNI(_2)?)?|AVX512_CORE\w*|AVX10_\w+"
 """What oneDNN 3 understands, in either case; any other value it takes for no limit, silently."""
 
+_DEVICE = re.compile(r"(cpu|mps|cuda)|cuda:\d+|GPU-[0-9A-Fa-f-]{36}")
+
 
 def cpu_capability() -> str:
-    """The instruction set PyTorch computes with; the lowest is ``DEFAULT``, which torch 2.6 calls
-    ``NO AVX``.
-    """
+    """The instruction set PyTorch computes with; ``DEFAULT``, the lowest, is ``NO AVX`` in 2.6."""
     import torch
 
     found = torch.backends.cpu.get_cpu_capability()
     return "DEFAULT" if found == "NO AVX" else found
-
-
-_DEVICE = re.compile(r"(cpu|mps|cuda)|cuda:\d+|GPU-[0-9A-Fa-f-]{36}")
 
 
 def device_kind(device: str) -> str:
@@ -107,7 +103,7 @@ def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
 
 
 class Profile(BaseModel):
-    """The numeric surroundings of one process."""
+    """The numeric environment of one process."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -186,10 +182,6 @@ class Profile(BaseModel):
     def enter(self) -> Any:
         """Check that this process is what the profile says, and return its ``torch.device``.
 
-        Returns
-        -------
-        torch.device
-
         Raises
         ------
         NotPossibleHere
@@ -201,7 +193,9 @@ class Profile(BaseModel):
         import torch
 
         require_at_startup(self.variables(), what=f"profile {self.name!r}")
-        self.check_device()
+        device = self.check_device()
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # what names no device takes this one, too
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         actual = cpu_capability()
@@ -219,12 +213,10 @@ class Profile(BaseModel):
                 f"{torch.__version__} reads back {onednn.enabled}; choose another "
                 f"profile: {', '.join(names())}"
             )
-        return self._place()
+        return device
 
     def warnings(self) -> list[str]:
-        """What this profile asks for and would not get on this machine, in sentences.
-
-        Libraries ignore such settings in silence, so nothing else would tell.
+        """What this profile asks for and libraries would ignore in silence on this machine.
 
         Examples
         --------
@@ -247,29 +239,22 @@ class Profile(BaseModel):
                 f"({vendor or 'of unknown make'}), as it is not Intel's; COMPATIBLE gives equal "
                 "bits on every x86-64 processor"
             )
-        if not self.onednn and "ONEDNN_MAX_CPU_ISA" in self.environment:
+        if not self.onednn and limit is not None:
             found.append("ONEDNN_MAX_CPU_ISA limits nothing, since the profile turns oneDNN off")
         return found
 
-    def check_device(self) -> None:
-        """Raise `NotPossibleHere` if this machine lacks the profile's device."""
-        self._place()
-
-    def _place(self) -> Any:
-        """The ``torch.device``; a GPU becomes the current one."""
+    def check_device(self) -> Any:
+        """The ``torch.device``; raises `NotPossibleHere` if this machine lacks it."""
         import torch
 
-        if self.kind == "cpu":
-            return torch.device("cpu")
-        if self.kind == "mps" and torch.backends.mps.is_available():
-            return torch.device("mps")
+        if self.kind == "cpu" or (self.kind == "mps" and torch.backends.mps.is_available()):
+            return torch.device(self.kind)
         uuids = gpu_uuids() if self.kind == "cuda" else []
         wanted = self.device.partition(":")[2] or "0"
         if self.device.startswith("GPU-"):
             uuid = self.device.removeprefix("GPU-").lower()
             wanted = str(uuids.index(uuid)) if uuid in uuids else ""
         if wanted and int(wanted) < len(uuids):
-            torch.cuda.set_device(int(wanted))  # what names no device takes this one, too
             return torch.device("cuda", int(wanted))
         there = f"{len(uuids)} GPUs" if uuids else "none"
         on_cpu = [name for name in names() if load(name).device == "cpu"]
@@ -292,18 +277,20 @@ def gpu_uuids() -> list[str]:
 
 def _processor_vendor() -> str:
     """The maker, as x86-64 processors spell it; empty where Linux does not list it."""
-    if _CPUINFO.exists():
-        for line in _CPUINFO.read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "vendor_id":
-                return value.strip()
-    return ""
+    file = Path("/proc/cpuinfo")
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    found = re.search(r"^vendor_id\s*:\s*(\S+)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+# -- the files -----------------------------------------------------------------------------
+
+_FOLDER = resources.files("cellrepro.determinism") / "profiles"
 
 
 def names() -> list[str]:
     """The profiles that come with the package, sorted."""
-    folder = resources.files("cellrepro.determinism") / "profiles"
-    return sorted(Path(item.name).stem for item in folder.iterdir() if item.name.endswith(".yaml"))
+    return sorted(Path(f.name).stem for f in _FOLDER.iterdir() if f.name.endswith(".yaml"))
 
 
 def load(name: str | Path) -> Profile:
@@ -314,51 +301,34 @@ def load(name: str | Path) -> Profile:
     name : str or Path
         A name from `names`, or the path of a ``.yaml`` file; the file's stem is its name.
 
-    Raises
-    ------
-    BadInput
-        If there is no such profile, or the file is not one.
-
     Examples
     --------
     >>> load("cpu-1thread").threads
     1
     """
-    if not isinstance(name, str | Path):
-        raise BadInput(f"profile is {name!r}; expected one of {', '.join(names())}, or a file")
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise BadInput(f"no profile file {path}; expected a YAML file or one of {names()}")
-        try:
-            text, label = path.read_text(encoding="utf-8"), path.stem
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(
-                f"{name} is not a profile: it cannot be read as text: {error}"
-            ) from error
-    elif str(name) in names():
-        text = (resources.files("cellrepro.determinism") / "profiles" / f"{name}.yaml").read_text(
-            encoding="utf-8"
-        )
-        label = str(name)
-    else:
+    path = Path(str(name))
+    if path.suffix not in (".yaml", ".yml") and str(name) not in names():
         raise BadInput(
             f"unknown profile {str(name)!r}; expected one of {', '.join(names())}, "
             "or the path of a .yaml file with the same fields"
         )
     try:
-        settings = yaml.safe_load(text) or {}
-        return Profile(name=label, **settings)
-    except (yaml.YAMLError, TypeError, ValidationError) as error:
-        problems = (
-            "; ".join(_explain(problem) for problem in error.errors())
-            if isinstance(error, ValidationError)
-            else str(error)
-        )
+        own = path.suffix in (".yaml", ".yml")
+        file = path if own else _FOLDER / f"{name}.yaml"
+        settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        return Profile(name=path.stem if own else str(name), **settings)
+    except FileNotFoundError as error:
         raise BadInput(
-            f"{name} is not a profile: {problems}; expected the fields "
-            f"{', '.join(field for field in Profile.model_fields if field != 'name')}"
+            f"no profile file {path}; expected a YAML file or one of {', '.join(names())}"
         ) from error
+    except ValidationError as error:
+        problems = "; ".join(_explain(problem) for problem in error.errors())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError) as error:
+        problems = str(error)
+    raise BadInput(
+        f"{name} is not a profile: {problems}; expected the fields "
+        f"{', '.join(field for field in Profile.model_fields if field != 'name')}"
+    )
 
 
 def _explain(problem: Any) -> str:
@@ -372,14 +342,12 @@ def _explain(problem: Any) -> str:
     return text
 
 
-# -- what must be set before a process starts ---------------------------------------------
+# -- what must be set before a process starts ----------------------------------------------
 
 _INITIAL = Path("/proc/self/environ")
 
 
-def startup_variables(
-    seed: int, *, mode: str = "fast", threads: int | None = None
-) -> dict[str, str]:
+def startup_variables(seed: int, *, mode: str = "fast") -> dict[str, str]:
     """The variables to start a process with, beside seeding inside it.
 
     Parameters
@@ -388,14 +356,7 @@ def startup_variables(
         In [0, 2**32); becomes ``TCNN_SEED``. ``PYTHONHASHSEED`` is always "0", so that sets and
         hashes of text come in one order whatever the seed.
     mode : str
-        ``warn`` and ``strict`` add ``CUBLAS_WORKSPACE_CONFIG``; see `determinism.environment`.
-    threads : int, optional
-        At least 1; by default the machine decides, and results differ between machines.
-
-    Raises
-    ------
-    BadInput
-        If the seed is out of range, there is no such mode, or the threads are no count.
+        ``warn`` and ``strict`` add ``CUBLAS_WORKSPACE_CONFIG``.
 
     Examples
     --------
@@ -404,13 +365,8 @@ def startup_variables(
     >>> startup_variables(3, mode="strict")["CUBLAS_WORKSPACE_CONFIG"]
     ':4096:8'
     """
-    variables = {"PYTHONHASHSEED": "0", "TCNN_SEED": str(check_seed(seed))}
-    variables |= modes.environment(mode)
-    if threads is not None:
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise BadInput(f"threads is {threads!r}; expected a whole number from 1, or None")
-        variables |= dict.fromkeys(_THREADS, str(threads))
-    return variables
+    seeds = {"PYTHONHASHSEED": "0", "TCNN_SEED": str(check_seed(seed))}
+    return seeds | modes.environment(mode)
 
 
 def variables_at_start() -> dict[str, str]:
@@ -421,8 +377,14 @@ def variables_at_start() -> dict[str, str]:
     ``PYTHONHASHSEED`` really is follows from ``sys.flags`` everywhere: ``python -I`` and ``-E``
     ignore the variable. A forked process answers as the one that was started.
     """
-    variables = _initial()
-    if variables is None:
+    try:
+        entries = [entry for entry in _INITIAL.read_bytes().split(b"\0") if entry]
+    except OSError:
+        entries = []
+    if entries and all(b"=" in entry for entry in entries):
+        pairs = (os.fsdecode(entry).split("=", 1) for entry in reversed(entries))
+        variables = dict(pairs)  # of two the first counts in C
+    else:
         variables = dict(os.environ)
     if not sys.flags.hash_randomization:
         variables["PYTHONHASHSEED"] = "0"
@@ -445,7 +407,7 @@ def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> N
     ------
     BadInput
         If one was different at the start, set too late, or changed since; the message says which
-        and how to start the process. Also if the variables are no mapping of text to text.
+        and how to start the process.
 
     Examples
     --------
@@ -455,16 +417,18 @@ def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> N
     ...
     cellrepro.errors.BadInput: the example needs ... NEVER_SET is not set, expected '1'; ...
     """
-    if not isinstance(variables, Mapping) or not all(
-        isinstance(text, str) for item in variables.items() for text in item
-    ):
-        raise BadInput(f"variables is {variables!r}; expected names with values, both text")
     started = variables_at_start()
-    problems = [
-        problem
-        for name, expected in variables.items()
-        if (problem := _problem(name, expected, started.get(name), os.environ.get(name)))
-    ]
+    problems = []
+    for name, expected in variables.items():
+        then, now = started.get(name), os.environ.get(name)
+        was = "not set" if then is None else repr(then)
+        if then == expected != now:
+            since = "removed" if now is None else f"changed to {now!r}"
+            problems.append(f"{name} was {was} at the start and has since been {since}")
+        elif now == expected != then:
+            problems.append(f"{name} was {was} at the start and took {now!r} too late")
+        elif now != expected:
+            problems.append(f"{name} is {was}, expected {expected!r}")
     if problems:
         command = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
         raise BadInput(
@@ -474,31 +438,3 @@ def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> N
             "`cellrepro grid` or a notebook's call of cellrepro.train, which start a process of "
             "their own with their profile's variables"
         )
-
-
-def _problem(name: str, expected: str, started: str | None, now: str | None) -> str | None:
-    """What is wrong with one variable, or none."""
-    if started == expected == now:
-        return None
-    if started == expected:
-        then = "removed" if now is None else f"changed to {now!r}"
-        return f"{name} was {expected!r} at the start and has since been {then}"
-    was = "not set" if started is None else repr(started)
-    if now == expected:
-        return f"{name} was {was} at the start and took {expected!r} too late, or was ignored"
-    return f"{name} is {was}, expected {expected!r}"
-
-
-def _initial() -> dict[str, str] | None:
-    """The environment as the kernel keeps it; none where it keeps none, or it is overwritten."""
-    try:
-        entries = [entry for entry in _INITIAL.read_bytes().split(b"\0") if entry]
-    except OSError:
-        return None
-    if not entries or not all(b"=" in entry for entry in entries):
-        return None
-    variables: dict[str, str] = {}
-    for entry in entries:
-        name, _, value = entry.partition(b"=")
-        variables.setdefault(os.fsdecode(name), os.fsdecode(value))  # the first one counts in C
-    return variables

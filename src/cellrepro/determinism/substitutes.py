@@ -57,13 +57,6 @@ def toeplitz_gather(rel: torch.Tensor, k: int) -> torch.Tensor:
     Returns
     -------
     Tensor, shape (k, k, C)
-
-    Examples
-    --------
-    >>> import torch
-    >>> toeplitz_gather(torch.tensor([[-1], [0], [1]]), 2)[:, :, 0]
-    tensor([[ 0, -1],
-            [ 1,  0]])
     """
     if rel.shape[0] != 2 * k - 1:
         raise BadInput(
@@ -79,23 +72,20 @@ def interpolate_linear(x: torch.Tensor, length: int) -> torch.Tensor:
     A product with a fixed matrix that holds PyTorch's own float32 coefficients. On CPU and CUDA
     it is taken in float64, so that TF32 and autocast do not touch it, and rounded once: every
     float32 product is exact there, and each row sums at most two, so no order of summation, no
-    number of threads and no instruction set can change the result.
+    number of threads and no instruction set can change the result. MPS has no float64.
+
+    A row that is not finite makes its whole column NaN; ``F.interpolate`` spreads it to the
+    rows beside it only. Negative zero may come out as zero.
 
     Parameters
     ----------
     x : Tensor of a floating dtype, shape (N, C)
-        On MPS, which has no float64, the product is taken in float32.
     length : int
         Rows wanted.
 
     Returns
     -------
     Tensor of the dtype of ``x``, shape (length, C)
-
-    Notes
-    -----
-    A row that is not finite makes its whole column NaN; ``F.interpolate`` spreads it to the
-    rows beside it only. Negative zero may come out as zero.
 
     Examples
     --------
@@ -105,24 +95,12 @@ def interpolate_linear(x: torch.Tensor, length: int) -> torch.Tensor:
     """
     import torch
 
-    n_rows = x.shape[0]
-    if x.ndim != 2 or n_rows == 0 or length < 1 or not x.is_floating_point():
-        raise BadInput(
-            f"interpolate_linear was given {x.dtype} of shape {tuple(x.shape)} and length "
-            f"{length}; expected floating numbers of shape (N, C), N and length at least 1"
-        )
-    dtype = _product_dtype(x.device)
-    matrix = _matrix(n_rows, length, x.dtype == torch.float64, dtype, x.device)
+    dtype = torch.float32 if x.device.type == "mps" else torch.float64
+    matrix = _matrix(x.shape[0], length, x.dtype == torch.float64, dtype, x.device)
     # autocast would round a float32 product to half precision; it passes float64 over
     full = nullcontext() if dtype == torch.float64 else torch.autocast(x.device.type, enabled=False)
     with full:
         return (matrix @ x.to(dtype)).to(x.dtype)
-
-
-def _product_dtype(device: torch.device) -> torch.dtype:
-    import torch
-
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 @functools.lru_cache(maxsize=64)  # CPSAM needs two per image size; 63 x 127 numbers are 64 kB
@@ -135,29 +113,15 @@ def _matrix(
     held = coefficients(n_rows, length, np.float64 if double else np.float32)
     # made in inference mode, a cached tensor could never be trained with again
     with torch.inference_mode(False):
-        matrix = torch.from_numpy(held.astype(np.float64 if dtype == torch.float64 else np.float32))
-        return matrix.to(device)
+        return torch.from_numpy(held).to(device, dtype)
 
 
 def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarray:
-    """What each row contributes to each resampled row.
+    """What each row contributes to each resampled row: shape (length, n_rows), rows sum to 1.
 
-    Parameters
-    ----------
-    n_rows, length : int
-    dtype : numpy dtype
-        In which positions and coefficients are computed: PyTorch takes float64 for float64
-        tensors and float32 for all others.
-
-    Returns
-    -------
-    ndarray of ``dtype``, shape (length, n_rows)
-        Rows sum to 1; at most two entries of a row differ from 0.
-
-    References
-    ----------
-    PyTorch 2.15, ``ATen/native/UpSample.h``: ``area_pixel_compute_source_index`` and
-    ``compute_source_index_and_lambda``, for ``align_corners=False``.
+    Positions and coefficients are computed in ``dtype``: PyTorch takes float64 for float64 tensors
+    and float32 for all others (2.15, ``ATen/native/UpSample.h``,
+    ``area_pixel_compute_source_index`` and ``compute_source_index_and_lambda``).
 
     Examples
     --------
@@ -185,36 +149,25 @@ def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarra
 
 @dataclass(frozen=True)
 class Substitute:
-    """A drop-in for one operation of one installed function.
-
-    Attributes
-    ----------
-    name : str
-        As recorded with a run.
-    replaces : tuple of str
-        The operations that no longer run, as PyTorch names them, without namespace and overload.
-    reason : str
-        Why the operation is not reproducible.
-    module, attribute : str
-        The function that is replaced.
-    source_digest : str
-        SHA-256 of that function's dedented source, as tested.
-    distribution, version : str
-        The package that holds it, as tested.
-    wrap : callable
-        Takes the function and returns one that does without the operation. Wraps of one target
-        go around each other in the order of `SUBSTITUTES`.
-    """
+    """A drop-in for one operation of one installed function."""
 
     name: str
+    """As recorded with a run."""
     replaces: tuple[str, ...]
+    """The operations that no longer run, in the form of `known_operations.base_name`."""
     reason: str
+    """Why the operation is not reproducible."""
     module: str
     attribute: str
+    """With the module the function that is replaced."""
     source_digest: str
+    """SHA-256 of that function's dedented source, as tested."""
     distribution: str
     version: str
+    """The package that holds it, as tested."""
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+    """Takes the function and returns one that does without the operation. Wraps of one target go
+    around each other in the order of `SUBSTITUTES`."""
 
 
 def _without_gather(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -282,30 +235,21 @@ _ours: dict[int, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]]:
     """Put the substitutes in place for one block; yields those in force.
 
+    None are where the package they replace code of is not installed. Of nested blocks the innermost
+    holds, with its own ``without``. A module's function belongs to the whole process: enter and
+    leave blocks from one thread, and let no other thread run the network meanwhile that should
+    run it unchanged. Child processes start without substitutes unless they are forked inside.
+
     Parameters
     ----------
     without : collection of str
         Operations left as they are, for example ``{"index_put"}``.
 
-    Yields
-    ------
-    tuple of Substitute
-        Empty where the package they replace code of is not installed.
-
     Raises
     ------
-    BadInput
-        If there is no substitute for an operation in ``without``.
     NotPossibleHere
         If a function to replace is not the one they were tested against, or if something else
         has replaced it already. Nothing is changed then.
-
-    Notes
-    -----
-    Of nested blocks the innermost holds, with its own ``without``. A module's function belongs to
-    the whole process: enter and leave blocks from one thread, and let no other thread run the
-    network meanwhile that should run it unchanged. Child processes start without substitutes
-    unless they are forked inside the block.
 
     Examples
     --------
@@ -359,8 +303,7 @@ def for_operation(op: str, source: str | None) -> Substitute | None:
     Parameters
     ----------
     op : str
-        With or without namespace, overload, device, or the underscores of a variant:
-        ``aten.index_put.default``, ``_index_put_impl_``, ``upsample_linear1d_backward_out_cuda``.
+        In any form that `base_name` takes.
     source : str or None
         ``FILE:LINE in FUNCTION``.
 
@@ -369,8 +312,6 @@ def for_operation(op: str, source: str | None) -> Substitute | None:
     >>> place = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
     >>> for_operation("aten.index_put.default", place).name
     'rel-pos-gather'
-    >>> for_operation("aten.index_put.default", "somewhere/else.py:7 in forward") is None
-    True
     """
     file, function = _file_and_function(source)
     for item in SUBSTITUTES:
@@ -435,27 +376,33 @@ def _stands_for(function: Any) -> Any:
 def _original(item: Substitute) -> Callable[..., Any]:
     """The installed function, if it is the one that the substitute was tested against."""
     try:
+        installed = f"{item.distribution} {importlib.metadata.version(item.distribution)}"
+    except importlib.metadata.PackageNotFoundError:
+        installed = f"{item.distribution} (no version found)"
+    replaces = f"substitute {item.name!r} replaces {item.module}.{item.attribute} of {installed}"
+    remedy = (
+        f"install {item.distribution} {item.version}, or run in mode fast or warn or without "
+        "substitutes, and report it to cellrepro"
+    )
+    try:
         module = importlib.import_module(item.module)
         function = _stands_for(getattr(module, item.attribute))
     except (ImportError, AttributeError) as error:
-        raise NotPossibleHere(
-            f"substitute {item.name!r} replaces {item.module}.{item.attribute}, which the "
-            f"installed {_version(item)} does not have ({error}); {_remedy(item)}"
-        ) from error
+        raise NotPossibleHere(f"{replaces}, which is not there ({error}); {remedy}") from error
     if not _belongs(function, module):
+        other = (
+            f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', function)}"
+        )
         raise NotPossibleHere(
-            f"substitute {item.name!r} replaces {item.module}.{item.attribute} in "
-            f"{module.__file__} of {_version(item)}, but something else has replaced it already, "
-            f"by {_described(function)}; undo that, or run in mode fast or warn or without "
-            "substitutes"
+            f"{replaces}, but something else has replaced it already, by {other}; undo that, or "
+            "run in mode fast or warn or without substitutes"
         )
     digest = _digest(function)
     if digest != item.source_digest:
         raise NotPossibleHere(
-            f"substitute {item.name!r} replaces {item.module}.{item.attribute} in "
-            f"{module.__file__} of {_version(item)}, but that is not the code it was tested "
-            f"against: expected source digest {item.source_digest[:12]}, found "
-            f"{digest[:12] if digest else 'no source to read'}; {_remedy(item)}"
+            f"{replaces} in {module.__file__}, but that is not the code it was tested against: "
+            f"expected source digest {item.source_digest[:12]}, found "
+            f"{digest[:12] if digest else 'no source to read'}; {remedy}"
         )
     return function
 
@@ -475,23 +422,4 @@ def _belongs(function: Any, module: ModuleType) -> bool:
         isinstance(function, FunctionType)
         and function.__globals__ is vars(module)
         and not hasattr(function, "__wrapped__")
-    )
-
-
-def _described(function: Any) -> str:
-    name = getattr(function, "__qualname__", None) or repr(function)
-    return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
-
-
-def _version(item: Substitute) -> str:
-    try:
-        return f"{item.distribution} {importlib.metadata.version(item.distribution)}"
-    except importlib.metadata.PackageNotFoundError:
-        return f"{item.distribution} (no version found)"
-
-
-def _remedy(item: Substitute) -> str:
-    return (
-        f"install {item.distribution} {item.version}, or run in mode fast or warn or without "
-        "substitutes, and report it to cellrepro"
     )
