@@ -426,7 +426,7 @@ def test_killed_and_resumed(small_store, tmp_path, command, wholeness):
     assert refused.code == 2
     assert "computes other bits" in refused.err
     assert probe in refused.err
-    assert checkpoints.read(plain.parent).epoch > 0, "a refused checkpoint is kept"
+    assert checkpoints.read_plain(plain.parent).epoch > 0, "a refused checkpoint is kept"
 
     plain.write_text(written)
     answer = command(*resume, *options(**SMALL, repeats=1, store=store))

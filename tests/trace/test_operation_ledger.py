@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_checkpoints import IMAGES, begun, bits, outcome, walked
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +26,7 @@ from cellrepro.trace import operation_ledger
 from cellrepro.trace.observer import Observer
 from cellrepro.trace.operation_ledger import OperationLedger, OperationWatch, names_of
 from cellrepro.trace.training_steps import StepWatch, Watch, Watches, layer_group
+from small_training import IMAGES, begun, bits, outcome, walked
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 

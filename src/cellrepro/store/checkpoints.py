@@ -8,7 +8,6 @@ something else than what it is asked to continue.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,14 +17,16 @@ from typing import Any
 from cellrepro.determinism import seeding
 from cellrepro.errors import BadInput
 from cellrepro.store.digests import file_digest
+from cellrepro.store.disk import to_disk
 from cellrepro.store.platform import differing_probes
 
-FORMAT = 1
+_FORMAT = 1
 STATE, PLAIN = "state.safetensors", "state.json"
-_PREFIX = "epoch-"
-_NETWORK, _OPTIMIZER = "network", "optimizer"
-NETWORK = f"{_NETWORK}/"
-"""How the names of the network's tensors begin in `STATE`."""
+NETWORK = "network/"
+"""How the names of the network's tensors begin in `STATE`; the optimizer's: ``optimizer/0/``."""
+_OPTIMIZER = "optimizer/"
+_FOLDER = "epoch-"
+START_ANEW = "remove that folder and train without --resume"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Checkpoint:
         Epochs and steps done.
     loop : dict
         The loop's own position, plain values.
+    groups : list of dict
+        The optimizer's settings.
     generators : dict
         As `cellrepro.determinism.seeding.capture` gives them.
     n_rows : dict of str to int
@@ -80,13 +83,7 @@ class Checkpoint:
     state: str
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The network's state dict and the optimizer's, on the processor.
-
-        Raises
-        ------
-        BadInput
-            If the file is damaged.
-        """
+        """The network's state dict and the optimizer's, on the processor."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -99,20 +96,16 @@ class Checkpoint:
         network: dict[str, Any] = {}
         states: dict[int, dict[str, Any]] = {}
         for name, tensor in held.items():
-            kind, _, rest = name.partition("/")
-            if kind == _NETWORK:
-                network[rest] = tensor
+            if name.startswith(NETWORK):
+                network[name.removeprefix(NETWORK)] = tensor
             else:
-                index, _, key = rest.partition("/")
+                index, _, key = name.removeprefix(_OPTIMIZER).partition("/")
                 states.setdefault(int(index), {})[key] = tensor
         groups = [
             {key: tuple(value) if key == "betas" else value for key, value in group.items()}
             for group in self.groups
         ]
         return network, {"state": states, "param_groups": groups}
-
-
-START_ANEW = "remove that folder and train without --resume"
 
 
 def save(
@@ -123,7 +116,7 @@ def save(
     loop_state: Mapping[str, Any],
     n_rows: Mapping[str, int],
 ) -> Path:
-    """Write a checkpoint below a folder and return its own, ``epoch-0003``.
+    """Write a checkpoint below a folder and return its own, ``epoch-00003``.
 
     Parameters
     ----------
@@ -139,12 +132,11 @@ def save(
     from safetensors.torch import save_file
 
     loop, optimizer = loop_state["loop"], loop_state["optimizer"]
-    tensors = {f"{_NETWORK}/{name}": tensor for name, tensor in network.state_dict().items()}
+    tensors = {f"{NETWORK}{name}": tensor for name, tensor in network.state_dict().items()}
     for index, state in optimizer["state"].items():
-        for key, value in state.items():
-            tensors[f"{_OPTIMIZER}/{index}/{key}"] = value
+        tensors |= {f"{_OPTIMIZER}{index}/{key}": value for key, value in state.items()}
     epoch = len(loop["epochs"])
-    folder = parent / f"{_PREFIX}{epoch:05d}"
+    folder = parent / f"{_FOLDER}{epoch:05d}"
     scratch = parent / f".{folder.name}.part"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -153,13 +145,14 @@ def save(
         scratch / STATE,
     )
     plain = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "origin": vars(origin),
         "epoch": epoch,
         "step": loop["n_steps"],
         "loop": loop,
+        # NumPy's numbers become Python's, which have the same bits.
         "groups": [
-            {key: _plain(value) for key, value in group.items()}
+            {key: value.item() if hasattr(value, "item") else value for key, value in group.items()}
             for group in optimizer["param_groups"]
         ],
         "generators": seeding.capture(),
@@ -168,77 +161,28 @@ def save(
     }
     (scratch / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
     for name in (STATE, PLAIN):
-        _to_disk(scratch / name)
+        to_disk(scratch / name)
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)
     return folder
 
 
-def _plain(value: Any) -> Any:
-    """A setting as JSON carries it; NumPy's numbers become Python's, which have the same bits."""
-    return value.item() if hasattr(value, "item") else value
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def read(folder: Path) -> Checkpoint:
-    """Read a checkpoint and check that its tensors are those it was written with.
-
-    Raises
-    ------
-    BadInput
-        If it is missing, damaged, or of another format.
-    """
-    found = read_plain(folder)
-    refuse_changed(found)
-    return found
-
-
 def read_plain(folder: Path) -> Checkpoint:
-    """Read a checkpoint's plain part alone: which step it is of is known before gigabytes are read.
-
-    Raises
-    ------
-    BadInput
-        If it is missing, damaged, or of another format.
-    """
+    """Read a checkpoint's plain part: which step it is of is known before gigabytes are read."""
     path = Path(folder) / PLAIN
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-        if plain["format"] != FORMAT:
-            raise BadInput(
-                f"{path} has the format {plain['format']!r}; this version reads {FORMAT}; "
-                f"{START_ANEW}"
-            )
-        return Checkpoint(
-            folder=Path(folder),
-            origin=Origin(**plain["origin"]),
-            epoch=plain["epoch"],
-            step=plain["step"],
-            loop=plain["loop"],
-            groups=plain["groups"],
-            generators=plain["generators"],
-            n_rows=plain["n_rows"],
-            state=plain["state"],
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = plain.pop("format")
+        if found == _FORMAT:
+            origin = Origin(**plain.pop("origin"))
+            return Checkpoint(folder=Path(folder), origin=origin, **plain)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{folder} is no whole checkpoint ({error}); {START_ANEW}") from error
+    raise BadInput(f"{path} has the format {found!r}; this version reads {_FORMAT}; {START_ANEW}")
 
 
 def refuse_changed(found: Checkpoint) -> None:
-    """Raise unless a checkpoint's tensors are those it was written with.
-
-    Raises
-    ------
-    BadInput
-        If their file is missing, or holds other bytes.
-    """
+    """Raise unless a checkpoint's tensors are those it was written with."""
     path = found.folder / STATE
     try:
         digest = file_digest(path)
@@ -253,9 +197,7 @@ def refuse_changed(found: Checkpoint) -> None:
 
 def folders(parent: Path) -> list[Path]:
     """The checkpoints below a folder, the earliest first."""
-    if not parent.is_dir():
-        return []
-    return sorted(item for item in parent.iterdir() if item.name.startswith(_PREFIX))
+    return sorted(parent.glob(f"{_FOLDER}*"))
 
 
 def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None, tuple[str, ...]]:
@@ -290,25 +232,8 @@ def keep_last(parent: Path) -> None:
 
 
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
-    """Raise unless a checkpoint belongs to what is wanted.
-
-    Raises
-    ------
-    BadInput
-        With every field in which they differ: of the spec, the data set, the model, the repeat,
-        the initial weights, or the machine's numeric class.
-    """
-    problems = differences(checkpoint.origin, wanted)
-    if problems:
-        raise BadInput(
-            f"the checkpoint {checkpoint.folder} belongs to another training: "
-            f"{'; '.join(problems)}; train without --resume to start anew, or ask for what it "
-            "belongs to"
-        )
-
-
-def differences(held: Origin, wanted: Origin) -> list[str]:
-    """In what two origins differ, in words; empty where they are the same."""
+    """Raise unless a checkpoint belongs to what is wanted, with every field that differs."""
+    held = checkpoint.origin
     problems = [
         f"{name} is {held.spec.get(name)!r} there and {wanted.spec.get(name)!r} here"
         for name in {**held.spec, **wanted.spec}
@@ -327,4 +252,9 @@ def differences(held: Origin, wanted: Origin) -> list[str]:
             f"this machine computes other bits (numeric class {wanted.numeric_class['name']}, "
             f"there {held.numeric_class['name']}; {', '.join(probes[:6])})"
         )
-    return problems
+    if problems:
+        raise BadInput(
+            f"the checkpoint {checkpoint.folder} belongs to another training: "
+            f"{'; '.join(problems)}; train without --resume to start anew, or ask for what it "
+            "belongs to"
+        )

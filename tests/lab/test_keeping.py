@@ -1,0 +1,271 @@
+"""A killed training goes on to the same bits and the same ledgers, or says why it cannot."""
+
+import copy
+import json
+import re
+import shutil
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from cellrepro.determinism import seeding
+from cellrepro.determinism.seeding import generators_kept, seed_everything
+from cellrepro.errors import BadInput
+from cellrepro.lab.keeping import CHECKPOINTS, Keeper, Keeping
+from cellrepro.store import checkpoints
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, read_rows
+from cellrepro.trace.operation_ledger import OperationRow
+from cellrepro.trace.random_draws import Draw
+from small_training import IMAGES, ORIGIN, begun, change_byte, change_plain, outcome, walked
+
+pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """How the real training ends, and the checkpoints of all its epochs."""
+    kept = tmp_path_factory.mktemp("kept")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with generators_kept():
+
+        def save(epoch):
+            checkpoints.save(
+                kept, origin=ORIGIN, network=network, loop_state=loop.state(), n_rows={}
+            )
+
+        network, loop = begun(on_epoch=save, test=IMAGES)
+        found = walked(network, loop)
+    torch.set_num_threads(threads)
+    return found, kept
+
+
+@pytest.mark.parametrize("n_epochs", [1, 3])
+def test_the_real_loop_goes_on_to_the_same_bits(uninterrupted, n_epochs):
+    expected, kept = uninterrupted
+    checkpoint = checkpoints.read_plain(kept / f"epoch-{n_epochs:05d}")
+    network, loop = begun(seed=77, test=IMAGES)
+    weights, optimizer = checkpoint.tensors()
+    network.load_state_dict(weights)
+    loop.restore({"loop": checkpoint.loop, "optimizer": optimizer})
+    seeding.restore(checkpoint.generators)
+    assert loop.at_epoch_start
+    assert loop.training.n_steps == 2 * n_epochs
+    assert loop.finished is (n_epochs == 3)
+    assert walked(network, loop) == expected
+
+
+OPTIONS = [{"n_epochs": 2}, {"images_per_epoch": 3, "batch_size": 2, "data_seed": 9, "n_epochs": 2}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["every image once", "drawn, in batches"])
+def test_back_to_the_middle_of_an_epoch(options):
+    network, loop = begun(**options)
+    walked(network, loop, to=3)
+    assert not loop.at_epoch_start
+    weights = copy.deepcopy(network.state_dict())
+    state, generators = copy.deepcopy(loop.state()), seeding.capture()
+    expected = walked(network, loop)
+
+    def back(network, loop):
+        network.load_state_dict(weights)
+        loop.restore(copy.deepcopy(state))
+        seeding.restore(generators)
+        assert not loop.at_epoch_start
+        return walked(network, loop)
+
+    assert back(network, loop) == expected
+    assert back(*begun(seed=78, **options)) == expected
+    assert json.loads(json.dumps(state["loop"])) == state["loop"]
+
+
+def test_a_restored_network_is_in_training():
+    """A layer would otherwise never be dropped again: the network is only told at an epoch."""
+    network, loop = begun()
+    walked(network, loop, to=1)
+    state = loop.state()
+    other, again = begun()
+    other.eval()
+    again.restore(state)
+    assert all(module.training for module in other.modules())
+
+
+# -- the keeper ----------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    pass
+
+
+def kept_training(place, *, name, die=None, level="ops", origin=ORIGIN, seed=3, **keeping):
+    """A training as the worker does it; it dies after as many steps as ``die`` says."""
+    staged = place / name
+    staged.mkdir()
+    options = {"unfinished": str(place / "unfinished"), "checkpoint_every": 1, **keeping}
+    keeper = Keeper(Keeping(**options), staged, level=level, seed=seed)
+
+    def ended(epoch):
+        keeper.epoch_ended(network, loop)
+
+    network, loop = begun(seed=seed, on_epoch=ended, watch=keeper.watch)
+    if level != "off":
+        keeper.ledger.add("spec", "seed", "aa", detail=seed)
+    keeper.begin(origin, network, loop)
+    while not loop.finished:
+        if loop.training.n_steps == die:
+            raise Killed
+        loop.step()
+    if level != "off":
+        keeper.ledger.step = loop.training.n_steps
+        keeper.ledger.add("masks", "a labels", "bb")
+    keeper.finish()
+    return outcome(network, loop), keeper.resumed, keeper.notes
+
+
+def rows(staged):
+    """The ledgers that a repeat was left with."""
+    return (
+        Ledger.read(staged / LEDGER).entries,
+        read_rows(staged / OPERATIONS, OperationRow),
+        read_rows(staged / DRAWS, Draw),
+    )
+
+
+def files(staged):
+    return {path.name: path.read_bytes() for path in staged.iterdir()}
+
+
+NAMES = {"off": [], "steps": [LEDGER], "ops": [LEDGER, OPERATIONS, DRAWS]}
+
+
+@dataclass
+class WholeRun:
+    """How an unkilled training ends, what it wrote down, and the files it left."""
+
+    outcome: dict
+    entries: list
+    operations: list
+    draws: list
+    files: dict
+
+    def of(self, level):
+        return {name: self.files[name] for name in NAMES[level]}
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    place = tmp_path_factory.mktemp("whole")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with generators_kept():
+        found, resumed, _ = kept_training(place, name="staged")
+    torch.set_num_threads(threads)
+    assert resumed == []
+    return WholeRun(found, *rows(place / "staged"), files(place / "staged"))
+
+
+@pytest.mark.parametrize(
+    ("deaths", "every", "level", "resumed"),
+    [
+        ([5], 2, "steps", [2]),
+        ([2, 5], 1, "ops", [1, 2]),
+        ([6], 1, "steps", [3]),
+    ],
+    ids=["checkpoints every 2", "twice", "after the last step"],
+)
+def test_a_killed_training_leaves_what_an_unkilled_one_does(
+    tmp_path, whole_run, deaths, every, level, resumed
+):
+    for n, die in enumerate(deaths):
+        options = {"level": level, "resume": n > 0, "checkpoint_every": every}
+        if die == 6:  # all is done, but not yet in the store
+            kept_training(tmp_path, name=f"staged {n}", **options)
+        else:
+            with pytest.raises(Killed):
+                kept_training(tmp_path, name=f"staged {n}", die=die, **options)
+    found, told, _ = kept_training(tmp_path, name="staged", **{**options, "resume": True})
+    assert found == whole_run.outcome
+    assert told == resumed
+    assert files(tmp_path / "staged") == whole_run.of(level)
+
+
+def test_without_resume_it_starts_anew(tmp_path, whole_run):
+    with pytest.raises(Killed):
+        kept_training(tmp_path, name="first", die=3, level="steps")
+    assert checkpoints.folders(tmp_path / "unfinished")
+    with pytest.raises(Killed):
+        kept_training(tmp_path, name="second", die=1, level="steps")
+    assert checkpoints.folders(tmp_path / "unfinished") == []
+    options = {"name": "third", "resume": True, "level": "steps"}
+    assert kept_training(tmp_path, **options) == (whole_run.outcome, [], [])
+    assert files(tmp_path / "third") == whole_run.of("steps")
+
+
+def test_only_the_last_checkpoint_is_kept_or_all_of_them(tmp_path):
+    kept_training(tmp_path, name="one", level="off")
+    assert [folder.name for folder in checkpoints.folders(tmp_path / "unfinished")] == [
+        "epoch-00003"
+    ]
+    assert list((tmp_path / "one").iterdir()) == []
+    kept_training(tmp_path, name="all", level="off", keep_checkpoints=True)
+    found = checkpoints.folders(tmp_path / "all" / CHECKPOINTS)
+    assert [checkpoints.read_plain(folder).epoch for folder in found] == [1, 2, 3]
+
+
+def test_operations_of_chosen_steps(tmp_path, whole_run):
+    kept_training(tmp_path, name="staged", operation_steps=(0, 3))
+    entries, operations, draws = rows(tmp_path / "staged")
+    assert entries == whole_run.entries
+    assert operations == [row for row in whole_run.operations if row.step in (0, 3)]
+    assert draws == [row for row in whole_run.draws if row.step in (0, 3)]
+
+
+def test_nothing_of_another_training_is_taken_up(tmp_path):
+    with pytest.raises(Killed):
+        kept_training(tmp_path, name="first", die=3, level="steps")
+    with pytest.raises(BadInput, match=r"epochs is 3 there and 4 here"):
+        kept_training(
+            tmp_path,
+            name="second",
+            level="steps",
+            resume=True,
+            origin=replace(ORIGIN, spec={**ORIGIN.spec, "epochs": 4}),
+        )
+    assert checkpoints.nearest(tmp_path / "unfinished")[0].epoch == 1  # still there
+
+
+def test_an_older_checkpoint_is_taken_and_told(tmp_path, whole_run):
+    """The result is the same; that the nearer one was passed over is no secret."""
+    with pytest.raises(Killed):
+        kept_training(tmp_path, name="first", die=5, keep_checkpoints=True)
+    change_byte(tmp_path / "unfinished" / "epoch-00002")
+    found, resumed, notes = kept_training(tmp_path, name="second", resume=True)
+    assert (found, resumed) == (whole_run.outcome, [1])
+    assert len(notes) == 1
+    assert re.search(
+        r"epoch-00002/state.safetensors changed since it was written: .*; the training goes on "
+        r"from an older checkpoint, after epoch 1$",
+        notes[0],
+    )
+
+
+def test_generators_that_do_not_follow_from_the_seed_are_refused(tmp_path):
+    with pytest.raises(Killed):
+        kept_training(tmp_path, name="first", die=3, level="steps")
+    folder = tmp_path / "unfinished" / "epoch-00001"
+    with generators_kept():
+        seed_everything(4)
+        change_plain(generators=seeding.capture())(folder)
+    with pytest.raises(
+        BadInput, match=r"does not follow from seed 3: torch's generator has seed 4"
+    ):
+        kept_training(tmp_path, name="second", level="steps", resume=True)
+
+
+def test_lost_rows_of_the_ledger_are_missed(tmp_path):
+    with pytest.raises(Killed):
+        kept_training(tmp_path, name="first", die=3, level="steps")
+    shutil.rmtree(tmp_path / "unfinished" / "rows")
+    with pytest.raises(BadInput, match=r"holds 0 rows of the ledger, the checkpoint says \d+"):
+        kept_training(tmp_path, name="second", level="steps", resume=True)

@@ -1,0 +1,161 @@
+"""Small trainings, of plain PyTorch and of `tiny`, their checkpoints, and ways to damage one."""
+
+import json
+import random
+from dataclasses import asdict
+
+import numpy as np
+import torch
+from torch import nn
+
+from cellrepro.determinism import seeding
+from cellrepro.determinism.seeding import seed_everything
+from cellrepro.images.folder import LabelledImage
+from cellrepro.model.network import ModelSource, build
+from cellrepro.model.training import Loop
+from cellrepro.store import checkpoints
+from cellrepro.store.checkpoints import Origin
+from cellrepro.store.digests import generator_digests
+
+ORIGIN = Origin(
+    spec={"seed": 3, "data_digest": "d" * 64, "model": "tiny", "epochs": 3},
+    repeat=0,
+    numeric_class={"name": "0123456789ab", "probes": {"sum/float32": "aa", "conv/float32": "bb"}},
+    initial_weights="e" * 64,
+)
+
+
+def bits(tensors):
+    """Dtype, shape and bytes of every tensor."""
+
+    def content(tensor):
+        return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+    return {name: (one.dtype, tuple(one.shape), content(one)) for name, one in tensors.items()}
+
+
+def moments(optimizer_state):
+    return {
+        f"{index}/{key}": value
+        for index, state in optimizer_state["state"].items()
+        for key, value in state.items()
+    }
+
+
+class Small:
+    """A network with dropout and running statistics, whose data come from every generator."""
+
+    def __init__(self, seed=3):
+        seed_everything(seed)
+        self.network = nn.Sequential(
+            nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(0.3), nn.Linear(5, 2)
+        )
+        decayed = [p for p in self.network.parameters() if p.dim() > 1]
+        others = [p for p in self.network.parameters() if p.dim() < 2]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed}, {"params": others, "weight_decay": 0.0, "betas": (0.8, 0.99)}],
+            lr=0.01,
+        )
+        self.losses, self.n_steps = [], 0
+
+    def epoch(self):
+        for group in self.optimizer.param_groups:
+            group["lr"] = np.float64(0.01) / (3 + len(self.losses))
+        for _ in range(2):
+            x = torch.from_numpy(np.random.rand(4, 3).astype("float32")) * random.random()
+            loss = self.network(x).square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.n_steps += 1
+        self.losses.append(loss.item())
+
+    def save(self, parent, **changes):
+        loop = {"epochs": self.losses, "n_steps": self.n_steps}
+        return checkpoints.save(
+            parent,
+            **{
+                "origin": ORIGIN,
+                "network": self.network,
+                "loop_state": {"loop": loop, "optimizer": self.optimizer.state_dict()},
+                "n_rows": {"ledger.parquet": 7},
+                **changes,
+            },
+        )
+
+    def go_on(self, checkpoint):
+        weights, optimizer = checkpoint.tensors()
+        self.network.load_state_dict(weights)
+        self.optimizer.load_state_dict(optimizer)
+        self.losses, self.n_steps = list(checkpoint.loop["epochs"]), checkpoint.loop["n_steps"]
+        seeding.restore(checkpoint.generators)
+
+    def outcome(self):
+        groups = [
+            {key: float(value) if key == "lr" else value for key, value in group.items()}
+            for group in self.optimizer.state_dict()["param_groups"]
+        ]
+        return (
+            *(bits(self.network.state_dict()), bits(moments(self.optimizer.state_dict()))),
+            *(groups, generator_digests(), self.losses, self.n_steps),
+        )
+
+
+def change_byte(folder):
+    path = folder / checkpoints.STATE
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def change_plain(**changes):
+    def change(folder):
+        path = folder / checkpoints.PLAIN
+        plain = {**json.loads(path.read_text()), **changes}
+        path.write_text(json.dumps({k: v for k, v in plain.items() if v != "gone"}))
+
+    return change
+
+
+# -- the real loop -------------------------------------------------------------------------
+
+
+def image(name, seed):
+    """64 x 64 pixels with nine cells."""
+    masks = np.zeros((64, 64), np.int32)
+    for index in range(9):
+        y, x = 8 + 20 * (index // 3), 8 + 20 * (index % 3)
+        masks[y - 5 : y + 5 + index % 2, x - 5 : x + 5] = index + 1
+    noise = np.random.default_rng(seed).integers(0, 50, masks.shape)
+    return LabelledImage(name, ((masks > 0) * 100 + noise).astype(np.uint8), masks, name, None)
+
+
+IMAGES = [image("a", 0), image("b", 1)]
+
+
+def begun(*, seed=3, **options):
+    """A network and its loop, seeded, about to begin."""
+    network = build(
+        ModelSource("tiny", "tiny"), seed=1, device=torch.device("cpu"), dtype="float32"
+    )
+    seed_everything(seed)
+    options = {"n_epochs": 3, "learning_rate": 0.01, **options}
+    watch = options.pop("watch", lambda network: None)
+    return network, Loop(network, IMAGES, options.pop("test", ()), watch=watch(network), **options)
+
+
+def walked(network, loop, *, to=None):
+    while not loop.finished and loop.training.n_steps != to:
+        loop.step()
+    return outcome(network, loop)
+
+
+def outcome(network, loop):
+    optimizer = loop.optimizer.state_dict()
+    return {
+        "weights": bits(network.state_dict()),
+        "moments": bits(moments(optimizer)),
+        "rates": [float(group["lr"]).hex() for group in optimizer["param_groups"]],
+        "generators": generator_digests(),
+        "training": asdict(loop.training),
+    }
