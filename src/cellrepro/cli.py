@@ -439,14 +439,14 @@ def data(
     as_json: JsonOption = False,
 ) -> int:
     """Make the synthetic images, or fetch a named public set, under data/."""
-    from cellrepro.images import datasets
+    from cellrepro.images import public_sets
 
     if not name:
-        known = datasets.describe_all()
+        known = public_sets.describe_all()
         document = {"sets": known}
         _answer(as_json, document, lambda: [f"{key}: {text}" for key, text in known.items()])
         return 0
-    path = datasets.provide(name, data_dir=Path(folder), mirror=mirror)
+    path = public_sets.provide(name, data_dir=Path(folder), mirror=mirror)
     _answer(as_json, {"folder": str(path)}, lambda: [str(path)])
     return 0
 

@@ -1,10 +1,11 @@
-"""Named public image sets, downloaded once and turned into Cellpose's convention.
+"""Image sets by name: the synthetic one, which is made, and public ones, which are fetched.
 
-The publishers give no digests. Those in ``datasets.json`` are what independent projects recorded
-of the same addresses: dsb2018 constantinpape/torch-em and two others; BBBC039 OpenHCS and four
-others, in 2026. Where there is none, the first download is trusted: size and SHA-256 of every
-archive and of every converted file are recorded in ``DATA/NAME.download.json`` and checked at
-every later use, without network. A set is there whole or not at all.
+A public set is downloaded once and turned into Cellpose's convention. The publishers give no
+digests. Those in ``datasets.json`` are what independent projects recorded of the same addresses:
+dsb2018 constantinpape/torch-em and two others; BBBC039 OpenHCS and four others, in 2026. Where
+there is none, the first download is trusted: SHA-256 of every archive and of every converted file
+are recorded in ``DATA/NAME.download.json`` and checked at every later use, without network. A set
+is there whole or not at all.
 """
 
 import contextlib
@@ -12,14 +13,11 @@ import errno
 import hashlib
 import json
 import os
-import re
-import stat
 import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -30,84 +28,50 @@ import tifffile
 from scipy import ndimage
 
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.images import synthetic
 from cellrepro.images.folder import folder_digest
 from cellrepro.images.reading import read_image, read_masks
 
-__all__ = ["DataSet", "describe", "fetch", "names"]
+SYNTHETIC = "synthetic"
 
-_REGISTRY = Path(__file__).with_name("datasets.json")
 _TIMEOUT = (10.0, 60.0)  # seconds to connect and between two pieces of data
-_CHUNK = 2**16  # bytes
 # Bytes once unpacked; the largest image of the known sets takes 5 MB, the largest set 1 GB
-_LARGEST_MEMBER = 2**28
-_LARGEST_ARCHIVE = 2**33
+LARGEST_MEMBER = 2**28
+LARGEST_ARCHIVE = 2**33
+
+_OTHER = "nothing was kept, try again or use another mirror (--mirror URL)"
+
+Pair = tuple[str, str, np.ndarray, np.ndarray]
+"""Split, name, image and masks."""
 
 
-@dataclass(frozen=True)
-class Archive:
-    """One file to download; `sha256` is None where nobody has published or measured it."""
-
-    file: str
-    url: str
-    sha256: str | None
+def describe_all() -> dict[str, str]:
+    """What each name means, in a line."""
+    made = {SYNTHETIC: "synthetic nuclei with exact masks, the same bytes on every machine"}
+    return made | {name: entry["description"] for name, entry in sorted(registry().items())}
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """What the registry knows about an image set."""
-
-    name: str
-    description: str
-    source: str
-    licence: str
-    cite: str
-    layout: str
-    archives: tuple[Archive, ...]
+@cache
+def registry() -> dict[str, dict[str, Any]]:
+    """What is known of each public set: source, licence, how to cite it, layout, archives."""
+    return json.loads(Path(__file__).with_name("datasets.json").read_text(encoding="utf-8"))
 
 
-def names() -> list[str]:
-    """List the image sets that `fetch` knows.
-
-    Examples
-    --------
-    >>> names()
-    ['bbbc038', 'bbbc039', 'dsb2018']
-    """
-    return sorted(_registry())
-
-
-def describe(name: str) -> DataSet:
-    """Return what is known about an image set: source, licence, how to cite it.
-
-    Raises
-    ------
-    BadInput
-        No set has this name.
-    """
-    try:
-        return _registry()[name]
-    except KeyError:
-        raise BadInput(
-            f"no image set is called {name!r}; known are {', '.join(names())}. "
-            f"For images of your own give the path of their folder"
-        ) from None
-
-
-def fetch(
+def provide(
     name: str,
     *,
     data_dir: str | os.PathLike[str] = "data",
     mirror: str | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> Path:
-    """Return the folder of a public image set, downloading it at the first use.
+    """Make or fetch an image set under ``data_dir``, or check the one that is there.
 
     Parameters
     ----------
     name : str
-        One of `names`.
+        One of `describe_all`.
     data_dir : path-like
-        Where sets are kept; the folder is ``data_dir/name``.
+        Where sets are kept, made if need be; the folder is ``data_dir/name``.
     mirror : str, optional
         A mirror that holds the archives under their own file names, instead of the publisher.
         The registry's digests and the record of the first download hold for every mirror.
@@ -128,35 +92,40 @@ def fetch(
         The server cannot be reached or does not have the file, or the disk is full. Nothing is
         written.
     """
-    dataset = describe(name)
-    data_path = Path(data_dir)
-    target = data_path / name
-    record_path = data_path / f"{name}.download.json"
-    if data_path.exists() and not data_path.is_dir():
-        raise BadInput(f"{data_path}: a file, but a data folder was expected; give another one")
+    data = Path(data_dir)
+    target, record_path = data / name, data / f"{name}.download.json"
+    if name == SYNTHETIC:
+        if mirror is not None:
+            raise BadInput(
+                f"--mirror is {mirror!r}, but {SYNTHETIC} images are made here; leave it out"
+            )
+        synthetic.write_folder(target)
+        return target
+    if name not in registry():
+        raise BadInput(
+            f"no image set is called {name!r}; known are {', '.join(describe_all())}. "
+            f"For images of your own give the path of their folder"
+        )
+    if data.exists() and not data.is_dir():
+        raise BadInput(f"{data}: a file, but a data folder was expected; give another one")
     record = _read_record(record_path)
     if target.exists():
         _verify(target, record, record_path)
         return target
     with (
-        _made_if_needed(data_path),
-        tempfile.TemporaryDirectory(dir=data_path, prefix=f".{name}-") as scratch,
+        _made_if_needed(data),
+        tempfile.TemporaryDirectory(dir=data, prefix=f".{name}-") as scratch,
     ):
-        downloads, staged = Path(scratch, "archives"), Path(scratch, name)
-        archives = _download(dataset, downloads, mirror, progress)
-        _check_archives(dataset, archives, record, record_path)
-        unknown = [archive.file for archive in dataset.archives if archive.sha256 is None]
-        if unknown and record is None and progress:
-            print(
-                f"note: nobody has published a digest of {', '.join(unknown)}, so this first "
-                f"download is trusted; its SHA-256 is kept in {record_path}, and every later "
-                "download and use is held to it",
-                file=sys.stderr,
-            )
-        _convert(dataset, downloads, staged)
+        staged = Path(scratch, name)
+        archives = _download(name, Path(scratch), mirror, progress, record, record_path)
+        _convert(name, Path(scratch), staged)
         # The record first: a crash in between leaves a record that the next download is held to,
         # never a folder that nothing vouches for
-        _write_record(record_path, dataset, archives, folder_digest(staged).files)
+        about = {key: registry()[name][key] for key in ("source", "licence", "cite")}
+        found = {"name": name, **about, "archives": archives, "files": folder_digest(staged).files}
+        written = Path(scratch, "record.json")
+        written.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        written.replace(record_path)
         try:
             staged.rename(target)  # same file system, so whole or absent
         except OSError as error:
@@ -167,19 +136,6 @@ def fetch(
     return target
 
 
-@cache
-def _registry() -> Mapping[str, DataSet]:
-    entries = json.loads(_REGISTRY.read_text(encoding="utf-8"))
-    return {
-        name: DataSet(
-            name=name,
-            archives=tuple(Archive(**archive) for archive in entry.pop("archives")),
-            **entry,
-        )
-        for name, entry in entries.items()
-    }
-
-
 @contextlib.contextmanager
 def _made_if_needed(folder: Path) -> Iterator[None]:
     """Make a folder for one block; say what the disk refused, and leave no empty folder behind."""
@@ -188,16 +144,13 @@ def _made_if_needed(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NotPossibleHere(
-                f"{folder}: no space left on the disk; free some or give another data folder"
-            ) from error
         if isinstance(error, FileExistsError | NotADirectoryError | PermissionError):
             raise BadInput(
                 f"{folder}: cannot be written to ({error.strerror}); give another data folder"
             ) from error
         raise NotPossibleHere(
-            f"{folder}: the disk refuses ({error.strerror or error}); give another data folder"
+            f"{folder}: the disk refuses ({error.strerror or error}); free some space or give "
+            "another data folder"
         ) from error
     finally:
         if not existed:
@@ -212,52 +165,16 @@ def _read_record(path: Path) -> dict[str, Any] | None:
     """Return what was recorded at the first download, or None before it."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(record[key], dict) for key in ("archives", "files")):
+            raise ValueError("expected 'archives' and 'files'")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise BadInput(
             f"{path}: the record of the first download cannot be read ({error}); restore it, or "
             f"delete it together with {path.name.removesuffix('.download.json')}/ to download again"
         ) from error
-    if not (
-        isinstance(record, dict)
-        and isinstance(record.get("archives"), dict)
-        and isinstance(record.get("files"), dict)
-    ):
-        raise BadInput(
-            f"{path}: no record of a download, expected 'archives' and 'files'; restore it, or "
-            f"delete it together with {path.name.removesuffix('.download.json')}/ to download again"
-        )
     return record
-
-
-def _write_record(
-    path: Path,
-    dataset: DataSet,
-    archives: Mapping[str, Mapping[str, Any]],
-    files: Mapping[str, str],
-) -> None:
-    """Write the record beside the folder, whole or not at all."""
-    record = {
-        "name": dataset.name,
-        "source": dataset.source,
-        "licence": dataset.licence,
-        "cite": dataset.cite,
-        "archives": archives,
-        "files": files,
-    }
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=f".{path.name}-", encoding="utf-8", delete=False
-    ) as scratch:
-        try:
-            json.dump(record, scratch, indent=2)
-            scratch.write("\n")
-            scratch.close()
-            Path(scratch.name).chmod(0o644)  # temporary files are private
-            Path(scratch.name).replace(path)
-        except BaseException:
-            Path(scratch.name).unlink(missing_ok=True)
-            raise
 
 
 def _verify(target: Path, record: Mapping[str, Any] | None, record_path: Path) -> None:
@@ -288,234 +205,164 @@ def _verify(target: Path, record: Mapping[str, Any] | None, record_path: Path) -
         )
 
 
-# --- downloading ----------------------------------------------------------------------------------
-
-
-def _download(
-    dataset: DataSet, downloads: Path, mirror: str | None, progress: bool
-) -> dict[str, dict[str, Any]]:
-    """Download the archives of a set; return url, size (bytes), digest and time of each."""
-    import pooch
-
-    urls = {
-        archive.file: archive.url if mirror is None else f"{mirror.rstrip('/')}/{archive.file}"
-        for archive in dataset.archives
-    }
-    # Digests are checked here rather than by pooch, whose message does not say what to do
-    fetcher = pooch.create(
-        path=downloads, base_url="", registry=dict.fromkeys(urls), urls=urls, retry_if_failed=0
-    )
-    downloader = pooch.HTTPDownloader(timeout=_TIMEOUT, chunk_size=_CHUNK, progressbar=progress)
-    archives = {}
-    for file, url in urls.items():
-        with _network_errors(dataset, url):
-            stored = Path(fetcher.fetch(file, downloader=downloader))
-        archives[file] = {
-            "url": url,
-            "size": stored.stat().st_size,
-            "sha256": _sha256(stored),
-            "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-    return archives
-
-
-@contextlib.contextmanager
-def _network_errors(dataset: DataSet, url: str) -> Iterator[None]:
-    """Turn what requests raises into an answer for the user."""
-    import requests
-
-    by_hand = (
-        f"or download it where there is a network from {dataset.source}, turn it into train/ and "
-        f"test/ with NAME.tif and NAME_masks.tif, and give that folder"
-    )
-    try:
-        yield
-    except requests.exceptions.HTTPError as error:
-        answer = error.response
-        status = "an error"
-        if answer is not None:
-            status = f"{answer.status_code} {answer.reason}"
-            answer.close()  # pooch 1.9.0 leaves the connection open
-        raise NotPossibleHere(
-            f"{url}: the server answers {status}; look at {dataset.source} for the new address "
-            f"and name the folder that holds the file with --mirror URL, {by_hand}"
-        ) from error
-    except requests.exceptions.Timeout as error:
-        raise NotPossibleHere(
-            f"{url}: no answer within {_TIMEOUT[0]:g} s, or a pause of more than "
-            f"{_TIMEOUT[1]:g} s; try again later, {by_hand}"
-        ) from error
-    except requests.exceptions.ChunkedEncodingError as error:
-        raise NotPossibleHere(
-            f"{url}: the download broke off before its end, nothing was kept; try again, {by_hand}"
-        ) from error
-    except (
-        requests.exceptions.MissingSchema,
-        requests.exceptions.InvalidSchema,
-        requests.exceptions.InvalidURL,
-    ) as error:
-        raise BadInput(
-            f"{url}: not an address; --mirror URL starts with http:// or https://"
-        ) from error
-    except requests.exceptions.RequestException as error:
-        raise NotPossibleHere(
-            f"{url}: cannot be reached ({type(error).__name__}); check the network and the proxy "
-            f"settings, {by_hand}"
-        ) from error
-
-
-def _check_archives(
-    dataset: DataSet,
-    archives: Mapping[str, Mapping[str, Any]],
-    record: Mapping[str, Any] | None,
-    record_path: Path,
-) -> None:
-    """Hold a download to the registry's digests, and to those of the first download."""
-    recorded = {} if record is None else record["archives"]
-    for archive in dataset.archives:
-        actual = archives[archive.file]
-        first = recorded.get(archive.file, {})
-        expectations = [
-            (archive.sha256, None, "the registry", "try again, or another mirror (--mirror URL)"),
-            (
-                first.get("sha256"),
-                first.get("size"),
-                f"the first download ({first.get('when')})",
-                f"try again, or another mirror (--mirror URL); if the publisher really changed the "
-                f"set, delete {record_path} to accept the new one",
-            ),
-        ]
-        for sha256, size, where, remedy in expectations:
-            if sha256 is not None and sha256 != actual["sha256"]:
-                expected_size = "" if size is None else f" ({size} bytes)"
-                raise BadInput(
-                    f"{actual['url']}: not the file of {where}, expected SHA-256 "
-                    f"{sha256}{expected_size}, found {actual['sha256']} ({actual['size']} bytes); "
-                    f"{remedy}"
-                )
-
-
 def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+# --- downloading ----------------------------------------------------------------------------------
+
+
+def _download(
+    name: str,
+    folder: Path,
+    mirror: str | None,
+    progress: bool,
+    record: Mapping[str, Any] | None,
+    record_path: Path,
+) -> dict[str, dict[str, Any]]:
+    """Download and unpack the archives of a set; return url, size (bytes), digest, time of each."""
+    import pooch
+
+    downloader = pooch.HTTPDownloader(timeout=_TIMEOUT, progressbar=progress)
+    recorded = {} if record is None else record["archives"]
+    archives = {}
+    for archive in registry()[name]["archives"]:
+        file = archive["file"]
+        url = archive["url"] if mirror is None else f"{mirror.rstrip('/')}/{file}"
+        known = archive["sha256"] or recorded.get(file, {}).get("sha256")
+        with _explained(name, url, record_path):
+            pooch.retrieve(
+                url,
+                known_hash=known,
+                fname=file,
+                path=folder,
+                downloader=downloader,
+                processor=_unpack,
+            )
+        archives[file] = {
+            "url": url,
+            "size": (folder / file).stat().st_size,
+            "sha256": _sha256(folder / file),
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        if known is None and progress:
+            print(
+                f"note: nobody has published a digest of {file}, so this first download is "
+                f"trusted; its SHA-256 is kept in {record_path}, and every later download and use "
+                "is held to it",
+                file=sys.stderr,
+            )
+    return archives
+
+
+def _unpack(file: str, action: str, fetcher: Any) -> Any:
+    """Unpack an archive that stays within bounds: a small one may declare terabytes.
+
+    What unpacks to more than it declares is cut there by `zipfile`, and fails its checksum.
+    """
+    import pooch
+
+    with zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+    sizes = [info.file_size for info in infos]
+    if max(sizes, default=0) > LARGEST_MEMBER or sum(sizes) > LARGEST_ARCHIVE:
+        raise BadInput(
+            f"{Path(file).name}: unpacks to {sum(sizes)} bytes, the largest file to "
+            f"{max(sizes)}, expected at most {LARGEST_ARCHIVE} and {LARGEST_MEMBER}; {_OTHER}"
+        )
+    for info in infos:
+        # Python unpacks a whole piece of bzip2 or LZMA at once, however large that becomes.
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise NotImplementedError(f"compression method {info.compress_type}")
+        parts = info.filename.replace("\\", "/").split("/")
+        if parts[0] == "" or ".." in parts or ":" in parts[0]:
+            raise BadInput(
+                f"{Path(file).name}: holds {info.filename!r}, which leads out of the archive, so "
+                f"it is not what the publisher would give; {_OTHER}"
+            )
+    return pooch.Unzip()(file, action, fetcher)
+
+
+@contextlib.contextmanager
+def _explained(name: str, url: str, record_path: Path) -> Iterator[None]:
+    """Turn what pooch, requests (whose errors are OSErrors without a number) and zipfile raise
+    into an answer for the user.
+    """
+    source = registry()[name]["source"]
+    by_hand = (
+        f"or download it where there is a network from {source}, turn it into train/ and "
+        f"test/ with NAME.tif and NAME_masks.tif, and give that folder"
+    )
+    try:
+        yield
+    except (BadInput, NotPossibleHere):
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise BadInput(
+            f"{url}: the archive is damaged or is no zip file ({error}); {_OTHER}"
+        ) from error
+    except RuntimeError as error:
+        raise BadInput(
+            f"{url}: the archive is encrypted or packed in an unknown way ({error}); {_OTHER}"
+        ) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # the disk's
+        if isinstance(error, ValueError):
+            raise BadInput(
+                f"{url}: not an address; --mirror URL starts with http:// or https://"
+            ) from error
+        answer = getattr(error, "response", None)
+        if answer is None:
+            raise NotPossibleHere(
+                f"{url}: cannot be reached, or the download broke off ({type(error).__name__}); "
+                f"check the network and the proxy settings, try again later, {by_hand}"
+            ) from error
+        answer.close()  # pooch 1.9.0 leaves the connection open
+        raise NotPossibleHere(
+            f"{url}: the server answers {answer.status_code} {answer.reason}; look at {source} "
+            f"for the new address and name the folder that holds the file with --mirror URL, "
+            f"{by_hand}"
+        ) from error
+    except ValueError as error:
+        raise BadInput(
+            f"{url}: not the file that the registry or the first download recorded ({error}); try "
+            "again, or another mirror (--mirror URL); if the publisher really changed the set, "
+            f"delete {record_path} to accept the new one"
+        ) from error
+
+
 # --- converting -----------------------------------------------------------------------------------
 
 
-class _Members:
-    """The files of one zip archive, read by name and never unpacked.
-
-    Nothing is written under a name from the archive, so a name with ``..`` could do no harm; an
-    archive that has one is refused all the same, as somebody put it there.
-    """
-
-    def __init__(self, path: Path, scratch: Path):
-        self.path = path
-        self._scratch = scratch
-        self._zip = zipfile.ZipFile(path)
-        self.names = []
-        self._refuse_bomb()
-        for info in self._zip.infolist():
-            member = PurePosixPath(info.filename.replace("\\", "/"))
-            outside = (
-                member.is_absolute() or ".." in member.parts or re.match(r"[A-Za-z]:", str(member))
-            )
-            if outside or stat.S_ISLNK(info.external_attr >> 16):
-                raise BadInput(
-                    f"{path.name}: holds {info.filename!r}, which leads out of the archive, so it "
-                    f"is not what the publisher would give; nothing was kept, use another mirror "
-                    f"(--mirror URL)"
-                )
-            # macOS leaves a hidden twin of each file
-            hidden = any(part.startswith(".") or part == "__MACOSX" for part in member.parts)
-            if not info.is_dir() and not hidden:
-                self.names.append(info.filename)
-
-    def _refuse_bomb(self) -> None:
-        """Refuse an archive that says of itself that it unpacks to what no image set needs."""
-        sizes = [info.file_size for info in self._zip.infolist()]
-        if max(sizes, default=0) > _LARGEST_MEMBER or sum(sizes) > _LARGEST_ARCHIVE:
-            raise BadInput(
-                f"{self.path.name}: unpacks to {sum(sizes)} bytes, the largest file to "
-                f"{max(sizes)}, expected at most {_LARGEST_ARCHIVE} and {_LARGEST_MEMBER}; nothing "
-                f"was kept, use another mirror (--mirror URL)"
-            )
-
-    def close(self) -> None:
-        self._zip.close()
-
-    def match(self, pattern: str) -> dict[str, re.Match[str]]:
-        """Return the members whose whole name matches, sorted."""
-        found = {name: re.fullmatch(pattern, name) for name in sorted(self.names)}
-        return {name: match for name, match in found.items() if match}
-
-    def text(self, name: str) -> str:
-        return self._content(name).decode("utf-8")
-
-    def _content(self, name: str) -> bytes:
-        """A member's bytes; what unpacks to more than it declares fails before it fills memory.
-
-        ``ZipFile.read`` unpacks all of it first (Python 3.13), a bounded read stops at the bound.
-        """
-        info = self._zip.getinfo(name)
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise NotImplementedError(f"compression method {info.compress_type}")
-        with self._zip.open(info) as stream:
-            return stream.read(info.file_size + 1)
-
-    def image(self, name: str) -> np.ndarray:
-        return self._read(name, read_image)
-
-    def masks(self, name: str) -> np.ndarray:
-        return self._read(name, read_masks)
-
-    def _read(self, name: str, read: Callable[[Path], np.ndarray]) -> np.ndarray:
-        scratch = self._scratch / f"member{PurePosixPath(name).suffix.lower()}"
-        scratch.write_bytes(self._content(name))
-        try:
-            return read(scratch)
-        except BadInput as error:
-            raise BadInput(str(error).replace(str(scratch), f"{self.path.name}:{name}")) from error
-
-
-def _convert(dataset: DataSet, downloads: Path, staged: Path) -> None:
-    """Turn the archives of a set into `staged`, a folder in Cellpose's convention."""
+def _convert(name: str, folder: Path, staged: Path) -> None:
+    """Turn the unpacked archives of a set into ``staged``, a folder in Cellpose's convention."""
+    entry = registry()[name]
+    unpacked = [folder / f"{archive['file']}.unzip" for archive in entry["archives"]]
     staged.mkdir()
-    with contextlib.ExitStack() as stack:
-        try:
-            archives = []
-            for archive in dataset.archives:
-                members = _Members(downloads / archive.file, downloads)
-                stack.callback(members.close)
-                archives.append(members)
-            n_images = _LAYOUTS[dataset.layout](archives, staged)
-        except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
-            raise BadInput(
-                f"{dataset.name}: an archive is damaged or is no zip file ({error}); nothing was "
-                f"kept, try again or use another mirror (--mirror URL)"
-            ) from error
-        except (RuntimeError, NotImplementedError) as error:
-            if isinstance(error, NotPossibleHere):
-                raise
-            raise BadInput(
-                f"{dataset.name}: an archive is encrypted or packed in an unknown way ({error}); "
-                f"nothing was kept, use another mirror (--mirror URL)"
-            ) from error
+    n_images = 0
+    try:
+        for split, stem, image, masks in _LAYOUTS[entry["layout"]](*unpacked):
+            if image.shape[:2] != masks.shape:
+                raise BadInput(
+                    f"{stem}: the image has (Y, X) = {image.shape[:2]}, its mask {masks.shape}, so "
+                    f"the archives do not belong together; {_OTHER}"
+                )
+            _save_pair(staged / split, stem, image, masks)
+            n_images += 1
+    except BadInput as error:
+        raise BadInput(str(error).replace(f"{folder}{os.sep}", "").replace(".unzip", "")) from error
     if not n_images:
         raise BadInput(
-            f"{dataset.name}: the archives hold no images where they were expected (layout "
-            f"{dataset.layout!r}), so the publisher may have rearranged them; see {dataset.source}"
+            f"{name}: the archives hold no images where they were expected (layout "
+            f"{entry['layout']!r}), so the publisher may have rearranged them; see "
+            f"{entry['source']}"
         )
 
 
 def _save_pair(folder: Path, name: str, image: np.ndarray, masks: np.ndarray) -> None:
     """Write one image and its labels, losslessly."""
-    if image.shape[:2] != masks.shape:
-        raise BadInput(
-            f"{name}: the image has (Y, X) = {image.shape[:2]}, its mask {masks.shape}, so the "
-            f"archives do not belong together; nothing was kept, use another mirror (--mirror URL)"
-        )
     folder.mkdir(exist_ok=True)
     labels = masks.astype(np.uint16 if masks.max() < 2**16 else np.int32)
     photometric = "rgb" if image.ndim == 3 else "minisblack"
@@ -525,98 +372,77 @@ def _save_pair(folder: Path, name: str, image: np.ndarray, masks: np.ndarray) ->
     )
 
 
-def _require(member: str, archive: _Members) -> str:
-    if member not in archive.names:
-        raise BadInput(
-            f"{archive.path.name}: {member} is missing, so the publisher may have rearranged the "
-            f"set; nothing was kept"
-        )
-    return member
+def _visible(folder: Path, pattern: str) -> list[Path]:
+    """The files of an archive that match, but the hidden twins that macOS leaves."""
+    found = sorted(folder.rglob(pattern))
+    return [f for f in found if not f.name.startswith(".") and "__MACOSX" not in f.parts]
 
 
-def _convert_images_and_masks(archives: list[_Members], staged: Path) -> int:
+def _first_channel(file: Path) -> np.ndarray:
+    pixels = read_image(file)
+    return pixels if pixels.ndim == 2 else pixels[..., 0]
+
+
+def _images_and_masks(folder: Path) -> Iterator[Pair]:
     """``SET/train/images/NAME.tif`` with ``SET/train/masks/NAME.tif``; likewise ``test``."""
-    (archive,) = archives
-    images = archive.match(
-        r"(?P<root>(?:[^/]+/)?)(?P<split>train|test)/images/(?P<name>[^/]+)\.tiff?"
-    )
-    for member, match in images.items():
-        masks = _require(member.replace("/images/", "/masks/"), archive)
-        _save_pair(
-            staged / match["split"], match["name"], archive.image(member), archive.masks(masks)
-        )
-    return len(images)
+    for file in _visible(folder, "images/*.tif*"):
+        split = file.parents[1].name
+        if split in ("train", "test"):
+            masks = read_masks(file.parents[1] / "masks" / file.name)
+            yield split, file.stem, read_image(file), masks
 
 
-def _convert_bbbc039(archives: list[_Members], staged: Path) -> int:
+def _bbbc039(images: Path, masks: Path, metadata: Path) -> Iterator[Pair]:
     """``images/NAME.tif``, ``masks/NAME.png`` and lists of names in ``metadata/``.
 
     Masks are colour images; an object is a connected region of one value in the first channel
     (https://gist.github.com/jccaicedo/15e811722fca51e3ae90e8b43057f075, where skimage's ``label``
     joins equal values at edges and corners).
     """
-    images, masks, metadata = archives
-    n_images = 0
     for split, file in {"train": "metadata/training.txt", "test": "metadata/test.txt"}.items():
-        for line in metadata.text(_require(file, metadata)).split():
-            name = PurePosixPath(line).stem
-            image = images.image(_require(f"images/{name}.tif", images))
-            colours = masks.image(_require(f"masks/{name}.png", masks))
-            first = colours if colours.ndim == 2 else colours[..., 0]
-            _save_pair(staged / split, name, image, label_by_value(first))
-            n_images += 1
-    return n_images
+        try:
+            names = (metadata / file).read_text(encoding="utf-8").split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{metadata / file}: cannot be read ({error}); {_OTHER}") from error
+        for name in (PurePosixPath(line).stem for line in names):
+            image = read_image(images / "images" / f"{name}.tif")
+            colours = _first_channel(masks / "masks" / f"{name}.png")
+            yield split, name, image, label_by_value(colours)
 
 
-def _convert_one_mask_per_object(archives: list[_Members], staged: Path) -> int:
+def _one_mask_per_object(folder: Path) -> Iterator[Pair]:
     """``ID/images/ID.png`` with one black and white ``ID/masks/OBJECT.png`` for every object.
 
     Objects are numbered in the order of their file names; a pixel claimed twice stays with the
     first. A grey image stored as three equal channels becomes one.
     """
-    (archive,) = archives
-    images = archive.match(r"(?P<root>(?:[^/]+/)?)(?P<id>[^/]+)/images/(?P=id)\.png")
-    objects: dict[str, list[str]] = {}
-    for member in archive.match(r"(?:[^/]+/)?[^/]+/masks/[^/]+\.png"):
-        objects.setdefault(member.rsplit("/masks/", 1)[0], []).append(member)
-    for member, match in images.items():
-        image = archive.image(member)
+    for file in _visible(folder, "images/*.png"):
+        image = read_image(file)
         if image.ndim == 3 and (image == image[..., :1]).all():
             image = image[..., 0]
         masks = np.zeros(image.shape[:2], np.int32)
-        for number, file in enumerate(objects.get(f"{match['root']}{match['id']}", []), start=1):
-            covered = archive.image(file)
-            covered = covered if covered.ndim == 2 else covered[..., 0]
+        for number, part in enumerate(_visible(file.parents[1], "masks/*.png"), start=1):
+            covered = _first_channel(part)
             if covered.shape != masks.shape:
                 raise BadInput(
-                    f"{archive.path.name}:{file}: (Y, X) = {covered.shape}, expected {masks.shape} "
-                    f"as in {member}; nothing was kept, use another mirror (--mirror URL)"
+                    f"{part}: (Y, X) = {covered.shape}, expected {masks.shape} as in {file}; "
+                    f"{_OTHER}"
                 )
             masks[(covered > 0) & (masks == 0)] = number
-        _save_pair(staged / "train", match["id"], image, masks)
-    return len(images)
+        yield "train", file.stem, image, masks
 
 
-_LAYOUTS: dict[str, Callable[[list[_Members], Path], int]] = {
-    "images-and-masks": _convert_images_and_masks,
-    "bbbc039": _convert_bbbc039,
-    "one-mask-per-object": _convert_one_mask_per_object,
+_LAYOUTS: dict[str, Any] = {
+    "images-and-masks": _images_and_masks,
+    "bbbc039": _bbbc039,
+    "one-mask-per-object": _one_mask_per_object,
 }
 
 
 def label_by_value(values: np.ndarray) -> np.ndarray:
-    """Number the connected regions of equal value.
+    """Number the connected regions of equal value, 0 being background.
 
-    Parameters
-    ----------
-    values : ndarray of int, shape (Y, X)
-        0 is background.
-
-    Returns
-    -------
-    ndarray of int32, shape (Y, X)
-        0 is background; regions touching at an edge or corner (8-connectivity) share a label
-        where their values are equal.
+    Regions of one value that touch at an edge or corner share a label.
 
     Examples
     --------
