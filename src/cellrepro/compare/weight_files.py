@@ -1,18 +1,16 @@
 """Weights read from files in pieces, so that memory does not grow with a tensor.
 
-Files are safetensors, or what PyTorch saved of a network, as Cellpose's own are.
-
-The format is eight bytes of header length, a JSON header, then the tensors' bytes
-(https://huggingface.co/docs/safetensors). The library's own NumPy reader has no bfloat16 and
-hands out whole tensors only. PyTorch maps its files into memory instead of reading them.
+Files are safetensors, or what PyTorch saved of a network, as Cellpose's own are. The library's
+own NumPy reader of safetensors has no bfloat16 and hands out whole tensors only; the format is
+eight bytes of header length, a JSON header, then the tensors' bytes.
 """
 
-import difflib
+from __future__ import annotations
+
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,35 +21,19 @@ from numpy.typing import NDArray
 from cellrepro.errors import BadInput
 
 # Type codes of the safetensors format (little-endian) as NumPy reads them. NumPy has no bfloat16:
-# its 16 bits are the upper half of a float32, see `numbers`.
+# its 16 bits are the upper half of a float32, see `values`.
 _NUMPY_TYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "u1",
-    "BOOL": "u1",
+    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"},
+    **{"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"},
+    **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "u1"},
 }
 _TORCH_TYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
+    **{"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"},
+    **{"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"},
 }
 _PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"
+"""How files begin that PyTorch saves, since version 1.6 and before; no length of a header."""
 
 Bits = NDArray[np.unsignedinteger]
 """Parameters as unsigned integers of their width, flat."""
@@ -59,16 +41,7 @@ Bits = NDArray[np.unsignedinteger]
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor lies in its file.
-
-    Attributes
-    ----------
-    dtype : str
-        As safetensors spells it.
-    shape : tuple of int
-    offset : int
-        Bytes from the start of the file.
-    """
+    """Where a tensor lies in its file; the dtype as safetensors spells it, the offset in bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -92,48 +65,19 @@ class WeightsFile:
     path: Path
     tensors: dict[str, Tensor]
 
-    def bits(
-        self,
-        name: str,
-        start: int = 0,
-        stop: int | None = None,
-        memory: NDArray[np.uint8] | None = None,
-    ) -> Bits:
-        """Parameters start to stop of one tensor.
-
-        Parameters
-        ----------
-        name : str
-        start, stop : int
-            Of the flat tensor; to its end by default.
-        memory : ndarray of uint8, optional
-            To read into instead of new memory; as many bytes as asked for, or more.
-
-        Raises
-        ------
-        BadInput
-            If the file became shorter since its header was read.
-        """
+    def bits(self, name: str, start: int, stop: int) -> Bits:
+        """Parameters start to stop of one tensor, flat; fewer at its end."""
         tensor = self.tensors[name]
-        n = (tensor.n if stop is None else min(stop, tensor.n)) - start
-        n_bytes = n * tensor.width
-        content = np.empty(n_bytes, np.uint8) if memory is None else memory[:n_bytes]
-        with self.path.open("rb", buffering=0) as stream:
-            stream.seek(tensor.offset + start * tensor.width)
-            n_read = 0
-            while n_read < n_bytes:
-                n_more = stream.readinto(content[n_read:].data)
-                if not n_more:
-                    raise BadInput(
-                        f"{self.path} became shorter while it was read; let its writer finish"
-                    )
-                n_read += n_more
-        return content.view(f"<u{tensor.width}")
+        n, width = min(stop, tensor.n) - start, tensor.width
+        offset = tensor.offset + start * width
+        found = np.fromfile(self.path, f"<u{width}", count=n, offset=offset)
+        if len(found) < n:
+            raise BadInput(f"{self.path} became shorter while it was read; let its writer finish")
+        return found
 
-    def pieces(self, name: str, n_values: int) -> Iterator[tuple[int, Bits]]:
-        """Start and content of each piece of a tensor; one empty piece if it holds nothing."""
-        for start in range(0, max(self.tensors[name].n, 1), n_values):
-            yield start, self.bits(name, start, start + n_values)
+    def layout(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every tensor by name: equal for files of one network, whatever the dtypes."""
+        return {name: tensor.shape for name, tensor in self.tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -142,32 +86,41 @@ class _TorchFile(WeightsFile):
 
     held: dict[str, Any]
 
-    def bits(
-        self,
-        name: str,
-        start: int = 0,
-        stop: int | None = None,
-        memory: NDArray[np.uint8] | None = None,
-    ) -> Bits:
+    def bits(self, name: str, start: int, stop: int) -> Bits:
         import torch
 
-        whole = self.held[name].reshape(-1)
         width = self.tensors[name].width
-        plain = whole.view(getattr(torch, f"int{8 * width}"))[start:stop].numpy()
-        return plain.view(f"<u{width}")
+        plain = self.held[name].reshape(-1).view(getattr(torch, f"int{8 * width}"))
+        return plain[start:stop].numpy().view(f"<u{width}")
+
+
+def pieces(
+    files: Sequence[WeightsFile], name: str, n_values: int
+) -> Iterator[tuple[int, list[Bits]]]:
+    """Start and content of each piece of a tensor that all files hold in one shape.
+
+    One empty piece if it holds nothing.
+    """
+    for start in range(0, max(files[0].tensors[name].n, 1), n_values):
+        yield start, [file.bits(name, start, start + n_values) for file in files]
+
+
+def values(bits: Bits, dtype: str) -> NDArray[np.float64]:
+    """What the bits stand for; 64-bit integers are rounded beyond 2**53."""
+    if dtype == "BF16":
+        bits, dtype = bits.astype("<u4") << np.uint32(16), "F32"
+    with np.errstate(invalid="ignore"):  # raised by casting a signalling NaN
+        return bits.view(_NUMPY_TYPES[dtype]).astype(np.float64)
+
+
+# -- opening ---------------------------------------------------------------------------------
 
 
 def open_weights(path: str | Path) -> WeightsFile:
     """Read the header of a safetensors file, or map what PyTorch saved of a network.
 
     PyTorch's files are known by how they begin, whatever they are called: those that Cellpose
-    trains have no ending.
-
-    Raises
-    ------
-    BadInput
-        If the file is missing, incomplete, neither of the two, or holds a dtype without a value
-        in float64 (complex, 8 bits and less).
+    trains have no ending. A dtype without a value in float64 (complex, 8 bits and less) is refused.
     """
     path = Path(path)
     try:
@@ -184,10 +137,6 @@ def open_weights(path: str | Path) -> WeightsFile:
     return _open_safetensors(path)
 
 
-_ZIP, _PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"
-"""How files begin that PyTorch saves, since version 1.6 and before; no length of a header."""
-
-
 def _open_torch(path: Path, *, mapped: bool) -> WeightsFile:
     import torch
 
@@ -197,30 +146,17 @@ def _open_torch(path: Path, *, mapped: bool) -> WeightsFile:
     except Exception as error:  # of a file that is something else PyTorch raises anything
         held, problem = None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     tensors = held.items() if isinstance(held, dict) else ()
-    if not tensors or not all(
-        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in tensors
-    ):
-        raise BadInput(
-            f"{path} is no weights file that can be read ({problem}); expected .safetensors, or a "
-            "network's state_dict as torch.save and Cellpose write it"
-        )
+    if not tensors or not all(isinstance(tensor, torch.Tensor) for _, tensor in tensors):
+        raise _unreadable(path, problem)
     # As Cellpose's own loading does (4.2.1.1), for networks that were trained on several GPUs.
-    held = {name.removeprefix("module."): tensor.detach() for name, tensor in tensors}
-    codes = {getattr(torch, name): code for name, code in _TORCH_TYPES.items()}
+    held = {str(name).removeprefix("module."): tensor.detach() for name, tensor in tensors}
+    layout = {}
     for name, tensor in held.items():
-        if tensor.dtype not in codes or tensor.layout != torch.strided:
-            raise _no_numbers(path, name, str(tensor.dtype).removeprefix("torch."))
-    layout = {
-        name: Tensor(codes[tensor.dtype], tuple(tensor.shape), 0) for name, tensor in held.items()
-    }
+        code = _TORCH_TYPES.get(str(tensor.dtype).removeprefix("torch."))
+        if code is None or tensor.layout != torch.strided:
+            raise _no_numbers(path, name, str(tensor.dtype))
+        layout[name] = Tensor(code, tuple(tensor.shape), 0)
     return _TorchFile(path, layout, held)
-
-
-def _no_numbers(path: Path, name: str, dtype: str) -> BadInput:
-    return BadInput(
-        f"{path} holds {name} as {dtype}, and {', '.join(_NUMPY_TYPES)} can be compared; store it "
-        "as one of these"
-    )
 
 
 def _open_safetensors(path: Path) -> WeightsFile:
@@ -233,165 +169,58 @@ def _open_safetensors(path: Path) -> WeightsFile:
             n_header = int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(n_header))
     except (SafetensorError, OSError) as error:
-        raise BadInput(
-            f"{path} is no weights file that can be read ({error}); expected .safetensors, or a "
-            "network's state_dict as torch.save and Cellpose write it; if it was copied or "
-            "downloaded, do that again"
-        ) from error
+        raise _unreadable(path, str(error)) from error
     header.pop("__metadata__", None)
+    tensors = {}
     for name, entry in header.items():
         if entry["dtype"] not in _NUMPY_TYPES:
             raise _no_numbers(path, name, entry["dtype"])
-    return WeightsFile(
-        path,
-        {
-            name: Tensor(
-                entry["dtype"], tuple(entry["shape"]), 8 + n_header + entry["data_offsets"][0]
-            )
-            for name, entry in header.items()
-        },
+        offset = 8 + n_header + entry["data_offsets"][0]
+        tensors[name] = Tensor(entry["dtype"], tuple(entry["shape"]), offset)
+    return WeightsFile(path, tensors)
+
+
+def _unreadable(path: Path, problem: str) -> BadInput:
+    return BadInput(
+        f"{path} is no weights file that can be read ({problem}); expected .safetensors, or a "
+        "network's state_dict as torch.save and Cellpose write it; if it was copied or "
+        "downloaded, do that again"
     )
 
 
-def in_step(files: Sequence[WeightsFile], n_values: int) -> Iterator[tuple[str, list[Bits]]]:
-    """Go through files of one layout together: the same piece of each, all pieces in turn.
-
-    Parameters
-    ----------
-    files : sequence of WeightsFile
-        With equal names and shapes.
-    n_values : int
-        Of a piece, over all files.
-
-    Yields
-    ------
-    name, bits : str, list of ndarray
-        A piece of one tensor from each file; a tensor without parameters is an empty piece. The
-        arrays are written over two pieces later: while one piece is worked on, a thread reads
-        the next.
-    """
-    step = max(1, n_values // len(files))
-    places = [
-        (name, start)
-        for name, tensor in sorted(files[0].tensors.items(), key=lambda item: item[1].offset)
-        for start in range(0, max(tensor.n, 1), step)
-    ]
-    largest = max((t.n * t.width for f in files for t in f.tensors.values()), default=0)
-    widest = max((t.width for f in files for t in f.tensors.values()), default=1)
-    memory = np.empty((2, len(files), min(step * widest, largest)), np.uint8)
-
-    def read(i: int) -> list[Bits]:
-        name, start = places[i]
-        return [
-            file.bits(name, start, start + step, row)
-            for file, row in zip(files, memory[i % 2], strict=True)
-        ]
-
-    with ThreadPoolExecutor(1) as reader:
-        ahead = reader.submit(read, 0) if places else None
-        for i, (name, _) in enumerate(places):
-            assert ahead is not None
-            bits = ahead.result()
-            ahead = reader.submit(read, i + 1) if i + 1 < len(places) else None
-            yield name, bits
+def _no_numbers(path: Path, name: str, dtype: str) -> BadInput:
+    return BadInput(
+        f"{path} holds {name} as {dtype}, and {', '.join(_NUMPY_TYPES)} can be compared; store it "
+        "as one of these"
+    )
 
 
-def numbers(bits: Bits, dtype: str) -> NDArray[np.generic]:
-    """What the bits stand for, in the narrowest dtype of NumPy that holds every value."""
-    if dtype == "BF16":
-        upper_half = bits.astype("<u4") << np.uint32(16)
-        return upper_half.view("<f4")
-    return bits.view(_NUMPY_TYPES[dtype])
-
-
-def values(bits: Bits, dtype: str) -> NDArray[np.float64]:
-    """What the bits stand for; 64-bit integers are rounded beyond 2**53."""
-    with np.errstate(invalid="ignore"):  # raised by casting a signalling NaN
-        return numbers(bits, dtype).astype(np.float64)
-
-
-def slots_of_equal_content(
-    files: Sequence[WeightsFile], digests: Sequence[str | None] | None
-) -> list[int]:
-    """For each file the number of its content, from 0 in order of appearance.
-
-    Raises
-    ------
-    BadInput
-        If there are not as many digests as files.
-    """
-    if digests is not None and len(digests) != len(files):
-        raise BadInput(
-            f"{len(digests)} digests were given for {len(files)} weights files; give one per "
-            "file, in the same order, None where unknown"
-        )
-    slot_of: dict[object, int] = {}
-    slots: list[int] = []
-    for file, digest in zip(files, digests or [None] * len(files), strict=True):
-        status = file.path.stat()
-        keys: list[object] = [(status.st_dev, status.st_ino)]
-        if digest is not None:
-            keys.append(digest)
-        known = [slot_of[key] for key in keys if key in slot_of]
-        slots.append(known[0] if known else len(set(slots)))
-        slot_of.update(dict.fromkeys(keys, slots[-1]))
-    return slots
-
-
-def layout(file: WeightsFile) -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor by name: equal for files of one network, whatever the dtypes."""
-    return {name: tensor.shape for name, tensor in file.tensors.items()}
-
-
-def known_names(file: WeightsFile, names: Iterable[str]) -> list[str]:
-    """The names, each once, if the file holds them all; else BadInput."""
-    chosen = list(names)
-    for name in chosen:
-        if name not in file.tensors:
-            close = difflib.get_close_matches(name, file.tensors) or sorted(file.tensors)[:3]
-            raise BadInput(f"{file.path} holds no tensor {name!r}; it holds for example {close}")
-    return list(dict.fromkeys(chosen))
+# -- names -----------------------------------------------------------------------------------
 
 
 def natural_order(names: Iterable[str]) -> tuple[str, ...]:
     """Sorted with numbers as numbers: blocks.2 before blocks.10."""
-    return tuple(sorted(names, key=_natural_key))
 
+    def key(name: str) -> tuple[list[tuple[int, str]], str]:
+        # [0-9], not \d, which takes digits that int() refuses; the name itself settles 1 and 01.
+        parts = re.split(r"([0-9]+)", name)
+        return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)], name
 
-def _natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
-    # [0-9], not \d, which takes digits that int() refuses; the name itself settles "1" and "01".
-    parts = re.split(r"([0-9]+)", name)
-    return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)], name
+    return tuple(sorted(names, key=key))
 
 
 def layer_group(name: str) -> str:
-    """Get the part of the network that a tensor belongs to, from its name.
+    """The part of the network that a tensor belongs to, from its name.
 
     That is the first two dotted components, three where the second is ``blocks``, without the
     kind of parameter at the end.
 
-    Parameters
-    ----------
-    name : str
-        As in a PyTorch ``state_dict``.
-
-    Returns
-    -------
-    str
-        The group.
-
     Examples
     --------
-    >>> layer_group("encoder.blocks.0.attn.qkv.weight")
-    'encoder.blocks.0'
-    >>> layer_group("encoder.neck.2.bias")
-    'encoder.neck'
-    >>> layer_group("encoder.pos_embed")
-    'encoder.pos_embed'
-    >>> layer_group("out.weight")
-    'out'
-    >>> layer_group("W2")
-    'W2'
+    >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("encoder.neck.2.bias")
+    ('encoder.blocks.0', 'encoder.neck')
+    >>> layer_group("encoder.pos_embed"), layer_group("out.weight"), layer_group("W2")
+    ('encoder.pos_embed', 'out', 'W2')
     """
     parts = name.split(".")
     if len(parts) > 1 and parts[-1] in _PARAMETER_KINDS:

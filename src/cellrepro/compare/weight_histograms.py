@@ -1,90 +1,71 @@
-"""Histograms of weights and of their differences, by layer, from safetensors files."""
+"""Histograms of weights and of their differences, by layer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.compare.weight_distances import differences
 from cellrepro.compare.weight_files import (
     WeightsFile,
-    in_step,
-    known_names,
     layer_group,
     layer_groups,
-    layout,
     natural_order,
     open_weights,
-    slots_of_equal_content,
+    pieces,
     values,
 )
+from cellrepro.compare.weights import differences
 from cellrepro.errors import BadInput
 
-_PIECE = 2**16  # parameters in memory at a time
-_IN_STEP = 2**21  # the same over all files that are read together
+_PIECE = 2**16  # parameters of each file in memory at a time
 # float64 in bits: sign, 11 of exponent (0 for zero and numbers below 2**-1022), 52 of mantissa.
 _MANTISSA, _FIELDS, _BIAS = 52, 2**12, 1023
 _NO_NUMBER = 2**11 - 1
 
 
+def magnitudes(path: str | Path) -> dict[str, float]:
+    """Get the largest magnitude among the finite weights of each layer, in natural order."""
+    file = open_weights(path)
+    largest: dict[str, float] = {}
+    for name in natural_order(file.tensors):
+        group = layer_group(name)
+        for piece in _finite_values(file, name):
+            largest[group] = max(largest.get(group, 0.0), float(np.max(np.abs(piece), initial=0)))
+    return largest
+
+
 def distribution(
-    path: str | Path,
-    *,
-    bins: int = 101,
-    names: Iterable[str] | None = None,
-    limits: Mapping[str, float] | None = None,
+    path: str | Path, limits: Mapping[str, float], *, bins: int = 61
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Get a histogram of the weights of each layer group.
+    """Get a histogram of the weights of each layer.
 
     Parameters
     ----------
     path : str or Path
-        A safetensors file. It is read twice, in pieces; once with ``limits``.
+        A file as `compare_weights` takes it. It is read once, in pieces.
+    limits : mapping of str to float
+        Magnitude at which the histogram of each layer ends: the largest of `magnitudes` over all
+        files that are to be compared. Weights beyond are in no bin.
     bins : int
-        Per histogram, at least 1. An odd number gives 0 a bin in the middle.
-    names : iterable of str, optional
-        The tensors to count; all by default.
-    limits : mapping of str to float, optional
-        Magnitude at which the histogram of a group ends, instead of its own largest one, so
-        that files can be compared over common intervals; see `magnitudes`. It must name every
-        group, and weights beyond are in no bin.
+        Per histogram. An odd number gives 0 a bin in the middle.
 
     Returns
     -------
     dict of str to (counts, edges)
-        Per `layer_group`, in natural order. ``counts``: ndarray of int64, shape (bins,);
-        ``edges``: ndarray of float64, shape (bins + 1,), from minus to plus the largest magnitude
-        of the group (-1 to 1 if that is 0). Infinities and NaNs are in no bin, so that ``counts``
-        sums to the number of finite weights.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read, as in `compare_weights`, does not hold one of the names,
-        ``bins`` is below 1, or ``limits`` lacks a group.
+        By layer, in natural order. ``counts``: ndarray of int64, shape (bins,); ``edges``: ndarray
+        of float64, shape (bins + 1,), from minus to plus the limit (-1 to 1 if that is 0).
+        Infinities and NaNs are in no bin.
     """
-    if bins < 1:
-        raise BadInput(f"{bins} bins were asked for, and a histogram has at least 1; try 101")
     file = open_weights(path)
-    chosen = natural_order(file.tensors if names is None else known_names(file, names))
-    largest = _magnitudes(file, chosen) if limits is None else limits
-    groups = list(layer_groups(chosen))
-    missing = [group for group in groups if group not in largest]
-    if missing:
-        raise BadInput(
-            f"limits names {sorted(largest)}, but {path} also holds {', '.join(missing)}; give "
-            "the largest of `magnitudes` over all files"
-        )
-    result = {
-        group: (
-            np.zeros(bins, np.int64),
-            np.linspace(-largest[group] or -1.0, largest[group] or 1.0, bins + 1),
-        )
-        for group in groups
-    }
-    for name in chosen:
+    result = {}
+    for group in layer_groups(file.tensors):
+        edges = np.linspace(-limits[group] or -1.0, limits[group] or 1.0, bins + 1)
+        result[group] = (np.zeros(bins, np.int64), edges)
+    for name in file.tensors:
         counts, edges = result[layer_group(name)]
         for piece in _finite_values(file, name):
             # Intervals given by number and ends are found six times faster than by their edges.
@@ -92,45 +73,10 @@ def distribution(
     return result
 
 
-def magnitudes(path: str | Path) -> dict[str, float]:
-    """Get the largest magnitude among the finite weights of each layer group.
-
-    Parameters
-    ----------
-    path : str or Path
-        A safetensors file. It is read once, in pieces.
-
-    Returns
-    -------
-    dict of str to float
-        Per `layer_group`, in natural order; 0 for a group without finite weights.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read, as in `compare_weights`.
-    """
-    file = open_weights(path)
-    return _magnitudes(file, natural_order(file.tensors))
-
-
-def _magnitudes(file: WeightsFile, names: Iterable[str]) -> dict[str, float]:
-    largest: dict[str, float] = {}
-    for name in names:
-        group = layer_group(name)
-        for piece in _finite_values(file, name):
-            magnitude = float(np.max(np.abs(piece), initial=0))
-            largest[group] = max(largest.get(group, 0.0), magnitude)
-    return largest
-
-
-def _finite_values(file: WeightsFile, name: str) -> Iterable[NDArray[np.float64]]:
-    for _, bits in file.pieces(name, _PIECE):
+def _finite_values(file: WeightsFile, name: str) -> Iterator[NDArray[np.float64]]:
+    for _, (bits,) in pieces([file], name, _PIECE):
         piece = values(bits, file.tensors[name].dtype)
         yield piece[np.isfinite(piece)]
-
-
-# Differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +90,7 @@ class DifferenceDistributions:
     pairs : tuple of (int, int)
         The P pairs of them: differences are the second's parameter minus the first's.
     layers : tuple of str
-        The L layer groups, in natural order.
+        The L layers, in natural order.
     edges : ndarray of float64, shape (B + 1,)
         Powers of two, mirrored: from the largest difference below zero to that above it, with one
         interval in the middle for what is smaller than the least power, and for 0.
@@ -165,13 +111,8 @@ class DifferenceDistributions:
     n_undefined: NDArray[np.int64]
 
 
-def difference_distributions(
-    paths: Sequence[str | Path],
-    *,
-    pairs: Iterable[tuple[int, int]] | None = None,
-    digests: Sequence[str | None] | None = None,
-) -> DifferenceDistributions:
-    """Get a histogram of the differences between networks, by layer, over common intervals.
+def difference_distributions(paths: Sequence[str | Path]) -> DifferenceDistributions:
+    """Get histograms of the differences of networks from the first, by layer.
 
     Differences reach over many powers of ten, so the intervals are powers of two on both sides of
     zero. Their number comes from the exponent of the float64 difference, so that one reading is
@@ -180,62 +121,39 @@ def difference_distributions(
     Parameters
     ----------
     paths : sequence of str or Path
-        Safetensors files of one network. Each is read once, in pieces.
-    pairs : iterable of (int, int), optional
-        Which to compare, by their numbers in ``paths``; the first with every other by default.
-    digests : sequence of str or None, optional
-        As in `similarity`.
+        Two or more files of one network. Each is read once, in pieces.
 
     Returns
     -------
     DifferenceDistributions
-
-    Raises
-    ------
-    BadInput
-        If there are fewer than two files, a pair names another, names or shapes differ, or a file
-        cannot be read, as in `compare_weights`.
     """
     if len(paths) < 2:
-        raise BadInput(
-            f"{len(paths)} weights files were given, and differences need two or more; give "
-            "another path"
-        )
+        raise BadInput(f"{len(paths)} weights files were given, and differences need two or more")
     files = [open_weights(path) for path in paths]
-    chosen = [(0, j) for j in range(1, len(files))] if pairs is None else list(pairs)
-    for pair in chosen:
-        if not all(0 <= i < len(files) for i in pair):
-            raise BadInput(
-                f"the pair {pair} was asked for, and there are files 0 to {len(files) - 1}"
-            )
     for file in files[1:]:
-        if layout(file) != layout(files[0]):
+        if file.layout() != files[0].layout():
             raise BadInput(
                 f"{file.path} holds other tensors than {files[0].path}, by name or shape; see "
                 "compare_weights for which, and give files of one network"
             )
-    slots = slots_of_equal_content(files, digests)
-    by_slot = {slot: files[slots.index(slot)] for slot in sorted(set(slots))}
     layers = layer_groups(files[0].tensors)
-    fields = np.zeros((len(chosen), len(layers), _FIELDS), np.int64)
-    n_zero = np.zeros((len(chosen), len(layers)), np.int64)
-    for name, bits in in_step(list(by_slot.values()), _IN_STEP):
+    fields = np.zeros((len(files) - 1, len(layers), _FIELDS), np.int64)
+    n_zero = np.zeros((len(files) - 1, len(layers)), np.int64)
+    for name in files[0].tensors:
         layer = layers.index(layer_group(name))
-        dtypes = [file.tensors[name].dtype for file in by_slot.values()]
-        numbers = [values(*both) for both in zip(bits, dtypes, strict=True)]
-        for p, (i, j) in enumerate(chosen):
-            a, b = slots[i], slots[j]
-            same_bits = np.full(len(bits[a]), a == b)
-            if dtypes[a] == dtypes[b]:
-                same_bits = bits[a] == bits[b]
-            apart = differences(numbers[a], numbers[b], same_bits)
-            n_zero[p, layer] += len(apart) - np.count_nonzero(apart)
-            found = (apart.view(np.int64) >> _MANTISSA) & (_FIELDS - 1)
-            fields[p, layer] += np.bincount(found, minlength=_FIELDS)
+        dtypes = [file.tensors[name].dtype for file in files]
+        for _, bits in pieces(files, name, _PIECE):
+            first = values(bits[0], dtypes[0])
+            for p in range(len(files) - 1):
+                same = bits[0] == bits[p + 1] if dtypes[0] == dtypes[p + 1] else False
+                apart = differences(first, values(bits[p + 1], dtypes[p + 1]), same)
+                n_zero[p, layer] += len(apart) - np.count_nonzero(apart)
+                found = (apart.view(np.int64) >> _MANTISSA) & (_FIELDS - 1)
+                fields[p, layer] += np.bincount(found, minlength=_FIELDS)
     edges, counts, n_undefined = _without_empty_ends(fields, n_zero)
     return DifferenceDistributions(
         paths=tuple(file.path for file in files),
-        pairs=tuple(chosen),
+        pairs=tuple((0, p) for p in range(1, len(files))),
         layers=layers,
         edges=edges,
         counts=counts,
@@ -250,15 +168,11 @@ def _without_empty_ends(
     """Edges, counts and what is no number, from counts by sign and exponent."""
     positive, negative = fields[..., : _FIELDS // 2].copy(), fields[..., _FIELDS // 2 :].copy()
     n_undefined = positive[..., _NO_NUMBER] + negative[..., _NO_NUMBER]
-    # Exponent 0 is left with what is smaller than 2**-1022 and not 0.
-    positive[..., 0] += negative[..., 0] - n_zero
-    negative[..., 0] = 0
-    both = (positive + negative)[..., :_NO_NUMBER].sum((0, 1))
-    used = np.flatnonzero(both[1:]) + 1
+    middle = positive[..., 0] + negative[..., 0]  # 0, and what is smaller than 2**-1022
+    used = np.flatnonzero((positive + negative)[..., 1:_NO_NUMBER].sum((0, 1))) + 1
     low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (_BIAS, _BIAS)
     with np.errstate(over="ignore"):  # above the largest float64 there is only infinity
         steps = np.ldexp(1.0, np.arange(low, high + 1) - _BIAS)
-    middle = positive[..., 0] + n_zero
     counts = np.concatenate(
         [negative[..., low:high][..., ::-1], middle[..., None], positive[..., low:high]], axis=-1
     )

@@ -1,4 +1,4 @@
-"""Two networks side by side, parameter by parameter, from safetensors files.
+"""Two networks side by side, parameter by parameter, from safetensors files or Cellpose's own.
 
 Equality is decided by the bits of every parameter, never by a hash or a norm that swapped or
 negated values leave unchanged (``torch.hash_tensor`` and the L1 norm do, PyTorch 2.15.0), and
@@ -7,70 +7,93 @@ count. Distances are computed in float64, from one piece of a tensor at a time, 
 does not grow with the files.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.compare.weight_distances import Sums, Ulps, all_ulps, differences, sums_of, ulps_of
 from cellrepro.compare.weight_files import (
-    Tensor,
+    Bits,
     WeightsFile,
     layer_group,
     layer_groups,
     natural_order,
     open_weights,
+    pieces,
     values,
 )
 
 _PIECE = 2**15  # parameters of each file in memory at a time, with some ten float64 values each
+_FLOATS = {"F64": (64, 52), "F32": (32, 23), "F16": (16, 10), "BF16": (16, 7)}  # bits, mantissa
+_CLASSES = 65  # of a distance in ulp: 0, 1, 2 to 3, 4 to 7 ... 2**63 to 2**64 - 1
 
 
-@dataclass(frozen=True)
-class TensorComparison:
-    """One tensor of a that b holds under the same name.
+@dataclass(frozen=True, kw_only=True)
+class Distance:
+    """How far the second of two vectors of parameters is from the first.
 
     Attributes
     ----------
-    name : str
-        As in the files.
-    shape, dtype : tuple of int, str
-        Of a; the dtype as safetensors spells it, such as ``F32`` or ``BF16``.
-    shape_b, dtype_b : tuple of int, str
-        Of b.
-    n : int
-        Parameters; where the shapes differ, of the larger one.
     n_differing : int
-        Parameters with other bits; all of them where shape or dtype differ.
+        Parameters with other bits, in another shape or dtype, or in one file only.
     l2 : float
-        Euclidean length of b - a; NaN where the shapes differ. Where bits are equal the difference
-        is 0, also between two NaNs or two infinities.
+        Euclidean length of b - a; NaN if a name or a shape differs, since a distance over what the
+        two share would understate it. Where bits are equal the difference is 0, also between two
+        NaNs or two infinities.
     relative_l2 : float
         ``l2`` over the length of a; 0 if ``l2`` is 0, infinite if only a is all zero.
     cosine : float
         Of the angle between a and b; 1 if ``l2`` is 0 (so also for two zero vectors), NaN if
         exactly one is all zero, because that has no direction.
     max_abs : float
-        Largest difference of one parameter; 0 for a tensor without parameters.
-    mean_a, std_a, mean_b, std_b : float
-        Mean and population standard deviation of each; NaN for a tensor without parameters.
-    max_abs_index : tuple of int or None
-        Where in the tensor the largest difference is, the first of equal ones, NaN counting as
-        the largest; None if ``max_abs`` is 0 or the shapes differ.
+        Largest difference of one parameter; 0 without parameters.
+    max_abs_name, max_abs_index : str or None, tuple of int or None
+        Tensor and place of the largest difference, the first of equal ones, NaN counting as the
+        largest; None if there is no difference or no distance.
     max_ulp : int or None
         Largest distance in units in the last place: how many steps from float to next float of
         this dtype lead from a to b, where -0 and 0 are the same and infinity follows the largest
-        number. None for integers, for other shapes or dtypes, for a tensor without parameters,
-        and where one of the two is NaN and the bits differ.
+        number. None without floats, for other shapes or dtypes, and where one of the two is NaN
+        and the bits differ.
     median_ulp : int or None
         Median of these distances, rounded down to 0, 1, 2, 4, 8 ...; None where ``max_ulp`` is.
     ulp_counts : tuple of int
         Parameters at distance 0, 1, 2 to 3, 4 to 7, and so on by powers of two; those without a
         distance are not counted.
+    """
+
+    n_differing: int
+    l2: float
+    relative_l2: float
+    cosine: float
+    max_abs: float
+    max_abs_name: str | None
+    max_abs_index: tuple[int, ...] | None
+    max_ulp: int | None
+    median_ulp: int | None
+    ulp_counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorComparison(Distance):
+    """One tensor that both hold under the same name.
+
+    Attributes
+    ----------
+    name : str
+    shape, dtype, shape_b, dtype_b : tuple of int, str, tuple of int, str
+        Of a and of b; the dtype as safetensors spells it, such as ``F32`` or ``BF16``.
+    n : int
+        Parameters; where the shapes differ, of the larger one.
+    mean_a, std_a, mean_b, std_b : float
+        Mean and population standard deviation of each; NaN for a tensor without parameters.
     """
 
     name: str
@@ -79,59 +102,23 @@ class TensorComparison:
     shape_b: tuple[int, ...]
     dtype_b: str
     n: int
-    n_differing: int
-    l2: float
-    relative_l2: float
-    cosine: float
-    max_abs: float
     mean_a: float
     std_a: float
     mean_b: float
     std_b: float
-    max_abs_index: tuple[int, ...] | None
-    max_ulp: int | None
-    median_ulp: int | None
-    ulp_counts: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class LayerComparison:
-    """One part of the network, see `layer_group`.
-
-    Attributes
-    ----------
-    name : str
-        As from `layer_group`.
-    n_tensors, n, n_differing : int
-        Tensors and parameters in either file, and parameters with other bits, in another shape or
-        dtype, or in one file only.
-    l2, relative_l2, cosine, max_abs : float
-        As in `TensorComparison`, over all parameters of the layer as one vector; NaN if a name or
-        a shape differs.
-    max_abs_name, max_abs_index : str or None, tuple of int or None
-        Tensor and place of the largest difference, NaN counting as the largest; None if there is
-        no difference or the layer has no distance.
-    max_ulp, median_ulp, ulp_counts : int or None, int or None, tuple of int
-        As in `TensorComparison`, over all floats of the layer.
-    """
+@dataclass(frozen=True, kw_only=True)
+class LayerComparison(Distance):
+    """One part of the network, `layer_group`, with its tensors and parameters in either file."""
 
     name: str
     n_tensors: int
     n: int
-    n_differing: int
-    l2: float
-    relative_l2: float
-    cosine: float
-    max_abs: float
-    max_abs_name: str | None
-    max_abs_index: tuple[int, ...] | None
-    max_ulp: int | None
-    median_ulp: int | None
-    ulp_counts: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class WeightsComparison:
+@dataclass(frozen=True, kw_only=True)
+class WeightsComparison(Distance):
     """How two files of weights differ.
 
     Attributes
@@ -140,23 +127,10 @@ class WeightsComparison:
         Whether both hold the same names, shapes and dtypes, and the same bits in every parameter.
     n_tensors, n_parameters : int
         In either file: a name both hold counts once, with the larger shape.
-    n_differing : int
-        Parameters with other bits, in another shape or dtype, or in one file only.
     only_a, only_b : tuple of str
-        Tensors in one file only, in natural order.
-    l2, relative_l2, cosine, max_abs : float
-        As in `TensorComparison`, over all parameters as one vector. NaN if the two are not the
-        same network (a name or shape differs): a distance over what they share would understate
-        it. Two files without parameters have distance 0; see ``verdict``.
-    max_abs_name : str or None
-        The tensor with the largest difference of one parameter, NaN counting as the largest; None
-        if ``max_abs`` is 0 or the two are not the same network.
+        Tensors in one file only, in natural order (block 2 before block 10).
     per_tensor : tuple of TensorComparison
-        Every name both hold, in natural order (block 2 before block 10).
-    max_abs_index : tuple of int or None
-        Where in that tensor.
-    max_ulp, median_ulp, ulp_counts : int or None, int or None, tuple of int
-        As in `TensorComparison`, over all floats; None if the two are not the same network.
+        Every name both hold, in natural order.
     per_layer : tuple of LayerComparison
         Every layer of either file, in the order of its tensors.
     """
@@ -164,19 +138,9 @@ class WeightsComparison:
     equal: bool
     n_tensors: int
     n_parameters: int
-    n_differing: int
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    l2: float
-    relative_l2: float
-    cosine: float
-    max_abs: float
-    max_abs_name: str | None
     per_tensor: tuple[TensorComparison, ...]
-    max_abs_index: tuple[int, ...] | None
-    max_ulp: int | None
-    median_ulp: int | None
-    ulp_counts: tuple[int, ...]
     per_layer: tuple[LayerComparison, ...]
 
     @property
@@ -187,126 +151,220 @@ class WeightsComparison:
         return Verdict.IDENTICAL if self.n_parameters else Verdict.VACUOUS
 
 
-def compare_weights(path_a: str | Path, path_b: str | Path) -> WeightsComparison:
+def compare_weights(
+    path_a: str | Path, path_b: str | Path, *, prefix: str = ""
+) -> WeightsComparison:
     """Get whether two networks are equal to the last bit, and where and how far they are not.
 
     Parameters
     ----------
     path_a, path_b : str or Path
-        Safetensors files. They are read in pieces.
+        Safetensors files, or networks as Cellpose and PyTorch save them. They are read in pieces.
+    prefix : str
+        With which the names begin of the tensors that count.
 
     Returns
     -------
     WeightsComparison
         Also where names, shapes or dtypes differ; that is a finding, not an error. Equal shapes
         with different dtypes (float32 and bfloat16) have a distance, and all bits count as other.
-
-    Raises
-    ------
-    BadInput
-        If a file is missing, incomplete, no safetensors file, or holds a dtype without a value
-        in float64 (complex, 8 bits and less).
     """
     a, b = open_weights(path_a), open_weights(path_b)
-    shared = natural_order(name for name in a.tensors if name in b.tensors)
-    compared = [_compare_tensor(a, b, name) for name in shared]
-    alone = {name: file.tensors[name].n for file in (a, b) for name in file.tensors}
-    alone = {name: n for name, n in alone.items() if name not in shared}
-    whole = _together("", compared, alone)
-    rows = tuple(part.row for part in compared)
-    same_layout = not alone and all((r.shape, r.dtype) == (r.shape_b, r.dtype_b) for r in rows)
+    names_a, names_b = ({n for n in file.tensors if n.startswith(prefix)} for file in (a, b))
+    tensors = [_compare_tensor(a, b, name) for name in natural_order(names_a & names_b)]
+    alone = {name: a.tensors[name].n for name in names_a - names_b}
+    alone |= {name: b.tensors[name].n for name in names_b - names_a}
+    rows = tuple(row for row, _ in tensors)
+    layers = []
+    for layer in layer_groups(names_a | names_b):
+        members = [(row, sums) for row, sums in tensors if layer_group(row.name) == layer]
+        others = {name: n for name, n in alone.items() if layer_group(name) == layer}
+        n = sum(row.n for row, _ in members) + sum(others.values())
+        n_tensors = len(members) + len(others)
+        together = _together(members, others)
+        layers.append(LayerComparison(name=layer, n_tensors=n_tensors, n=n, **together))
+    whole = _together(tensors, alone)
+    alike = not alone and all((r.shape, r.dtype) == (r.shape_b, r.dtype_b) for r in rows)
     return WeightsComparison(
-        equal=same_layout and whole.n_differing == 0,
-        n_tensors=whole.n_tensors,
-        n_parameters=whole.n,
-        n_differing=whole.n_differing,
-        only_a=natural_order(set(a.tensors) - set(b.tensors)),
-        only_b=natural_order(set(b.tensors) - set(a.tensors)),
-        l2=whole.l2,
-        relative_l2=whole.relative_l2,
-        cosine=whole.cosine,
-        max_abs=whole.max_abs,
-        max_abs_name=whole.max_abs_name,
+        **whole,
+        equal=alike and whole["n_differing"] == 0,
+        n_tensors=len(rows) + len(alone),
+        n_parameters=sum(row.n for row in rows) + sum(alone.values()),
+        only_a=natural_order(names_a - names_b),
+        only_b=natural_order(names_b - names_a),
         per_tensor=rows,
-        max_abs_index=whole.max_abs_index,
-        max_ulp=whole.max_ulp,
-        median_ulp=whole.median_ulp,
-        ulp_counts=whole.ulp_counts,
-        per_layer=_per_layer(compared, alone),
+        per_layer=tuple(layers),
     )
 
 
-# One tensor
-
-
-@dataclass(frozen=True)
-class _Compared:
-    row: TensorComparison
-    sums: Sums
-    ulps: Ulps
-
-
-def _compare_tensor(a: WeightsFile, b: WeightsFile, name: str) -> _Compared:
-    tensor_a, tensor_b = a.tensors[name], b.tensors[name]
-    moments_a, moments_b = _Moments(), _Moments()
-    if tensor_a.shape == tensor_b.shape:
-        sums, ulps, n_differing, place = _in_pieces(a, b, name, moments_a, moments_b)
+def _compare_tensor(a: WeightsFile, b: WeightsFile, name: str) -> tuple[TensorComparison, Sums]:
+    one, other = a.tensors[name], b.tensors[name]
+    sums, moments = Sums(), (_Moments(), _Moments())
+    if one.shape == other.shape:
+        for start, bits in pieces([a, b], name, _PIECE):
+            numbers = values(bits[0], one.dtype), values(bits[1], other.dtype)
+            dtype = one.dtype if one.dtype == other.dtype else None
+            sums.add((name, one.shape, start), bits, numbers, dtype)
+            for moment, piece in zip(moments, numbers, strict=True):
+                moment.add(piece)
     else:
-        sums, ulps, place = Sums.undefined(), Ulps(defined=False), None
-        n_differing = max(tensor_a.n, tensor_b.n)
-        for file, tensor, moments in ((a, tensor_a, moments_a), (b, tensor_b, moments_b)):
-            for _, bits in file.pieces(name, _PIECE):
-                moments.add(values(bits, tensor.dtype))
+        sums = Sums.undefined(max(one.n, other.n))
+        for file, tensor, moment in ((a, one, moments[0]), (b, other, moments[1])):
+            for _, (bits_,) in pieces([file], name, _PIECE):
+                moment.add(values(bits_, tensor.dtype))
     row = TensorComparison(
+        **sums.distance(),
         name=name,
-        shape=tensor_a.shape,
-        dtype=tensor_a.dtype,
-        shape_b=tensor_b.shape,
-        dtype_b=tensor_b.dtype,
-        n=max(tensor_a.n, tensor_b.n),
-        n_differing=n_differing,
-        l2=sums.l2,
-        relative_l2=sums.relative_l2,
-        cosine=sums.cosine,
-        max_abs=sums.max_abs,
-        mean_a=moments_a.mean,
-        std_a=moments_a.std,
-        mean_b=moments_b.mean,
-        std_b=moments_b.std,
-        max_abs_index=None if place is None else _index(place, tensor_a),
-        max_ulp=ulps.largest,
-        median_ulp=ulps.median,
-        ulp_counts=ulps.counts,
+        shape=one.shape,
+        dtype=one.dtype,
+        shape_b=other.shape,
+        dtype_b=other.dtype,
+        n=max(one.n, other.n),
+        mean_a=moments[0].mean,
+        std_a=moments[0].std,
+        mean_b=moments[1].mean,
+        std_b=moments[1].std,
     )
-    return _Compared(row, sums, ulps)
+    return row, sums
 
 
-def _in_pieces(
-    a: WeightsFile, b: WeightsFile, name: str, moments_a: "_Moments", moments_b: "_Moments"
-) -> tuple[Sums, Ulps, int, int | None]:
-    """Sums, distances in ulp, differing parameters, and where the largest difference is."""
-    dtype_a, dtype_b = a.tensors[name].dtype, b.tensors[name].dtype
-    sums, ulps, n_differing = Sums(), [], 0
-    place: int | None = None
-    for (start, bits_a), (_, bits_b) in zip(
-        a.pieces(name, _PIECE), b.pieces(name, _PIECE), strict=True
-    ):
-        values_a, values_b = values(bits_a, dtype_a), values(bits_b, dtype_b)
-        same_bits = np.zeros(len(bits_a), bool)
-        if dtype_a == dtype_b:
-            same_bits = bits_a == bits_b
-            ulps.append(ulps_of(bits_a, bits_b, dtype_a))
-        else:
-            ulps.append(Ulps(defined=False))
-        n_differing += len(same_bits) - int(np.count_nonzero(same_bits))
-        apart = differences(values_a, values_b, same_bits)
-        piece = sums_of(values_a, values_b, apart)
-        if piece.max_abs > sums.max_abs or math.isnan(piece.max_abs) > math.isnan(sums.max_abs):
-            place = start + int(np.argmax(np.abs(apart)))  # the first NaN, if there is one
-        sums += piece
-        moments_a.add(values_a)
-        moments_b.add(values_b)
-    return sums, all_ulps(ulps), n_differing, place
+def _together(
+    tensors: Sequence[tuple[TensorComparison, Sums]], alone: dict[str, int]
+) -> dict[str, Any]:
+    """Distance of several tensors as one vector; ``alone``: the sizes of those in one file only."""
+    total = Sums()
+    for _, sums in tensors:
+        total.merge(sums)
+    if alone or any(row.shape != row.shape_b for row, _ in tensors):
+        total = Sums.undefined(total.n_differing + sum(alone.values()))
+    return total.distance()
+
+
+# -- sums ------------------------------------------------------------------------------------
+
+
+def differences(a: NDArray[np.float64], b: NDArray[np.float64], same_bits: Any) -> NDArray:
+    """b - a, and 0 where bits or values are equal, also between two NaNs or two infinities."""
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
+        difference = b - a
+        difference[same_bits | (a == b)] = 0
+    return difference
+
+
+@dataclass
+class Sums:
+    """What distances between two vectors are made of; those of two pieces add up."""
+
+    n_differing: int = 0
+    difference: float = 0.0  # squares of b - a
+    squares_a: float = 0.0
+    squares_b: float = 0.0
+    product: float = 0.0
+    max_abs: float = 0.0
+    place: tuple[str, tuple[int, ...]] | None = None  # of the largest difference
+    ulp_counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_CLASSES, np.int64))
+    max_ulp: int | None = None  # None before the first float
+    all_ulps_known: bool = True
+
+    @classmethod
+    def undefined(cls, n_differing: int) -> Sums:
+        """Of vectors that have no distance."""
+        nan = math.nan
+        return cls(n_differing, nan, nan, nan, nan, nan, all_ulps_known=False)
+
+    def add(
+        self,
+        at: tuple[str, tuple[int, ...], int],
+        bits: Sequence[Bits],
+        numbers: tuple[NDArray[np.float64], NDArray[np.float64]],
+        dtype: str | None,
+    ) -> None:
+        """Count a piece in, given its tensor, shape and start; of one dtype, or none in common."""
+        a, b = numbers
+        same_bits = bits[0] == bits[1] if dtype else np.zeros(len(a), bool)
+        difference = differences(a, b, same_bits)
+        # Sums, not dot products: BLAS adds in an order that depends on its number of threads.
+        with np.errstate(over="ignore", invalid="ignore"):
+            piece = Sums(
+                n_differing=len(a) - int(np.count_nonzero(same_bits)),
+                difference=float(np.square(difference).sum()),
+                squares_a=float(np.square(a).sum()),
+                squares_b=float(np.square(b).sum()),
+                product=float((a * b).sum()),
+                max_abs=float(np.abs(difference).max(initial=0)),
+                all_ulps_known=dtype is not None,
+            )
+        name, shape, start = at
+        if piece.max_abs != 0:  # also NaN
+            first = start + int(np.argmax(np.abs(difference)))  # the first NaN, if there is one
+            index = np.unravel_index(first, shape) if shape else ()
+            piece.place = name, tuple(int(i) for i in index)
+        if dtype and dtype in _FLOATS and len(a):
+            piece._count_ulps(bits[0], bits[1], *_FLOATS[dtype])
+        self.merge(piece)
+
+    def _count_ulps(self, bits_a: Bits, bits_b: Bits, n_bits: int, n_mantissa: int) -> None:
+        # Floats of one dtype in order of size are consecutive integers once the sign is taken off
+        # their bits, so the distance is how many steps to the next float lead from one to the
+        # other. Infinity is one step beyond the largest number, and -0 and 0 are the same.
+        where = np.flatnonzero(bits_a != bits_b)
+        a, b = bits_a[where].astype(np.uint64), bits_b[where].astype(np.uint64)
+        sign = np.uint64(1 << (n_bits - 1))
+        size_a, size_b = a & (sign - np.uint64(1)), b & (sign - np.uint64(1))
+        infinity = np.uint64((1 << (n_bits - 1)) - (1 << n_mantissa))
+        known = (size_a <= infinity) & (size_b <= infinity)
+        larger, smaller = np.maximum(size_a, size_b), np.minimum(size_a, size_b)
+        apart = np.where((a ^ b) & sign, size_a + size_b, larger - smaller)[known]
+        # Classes by the number of bits; by halves, each of which float64 holds exactly.
+        upper, lower = apart >> np.uint64(32), apart & np.uint64(0xFFFFFFFF)
+        length = np.frexp(np.where(upper, upper, lower).astype(np.float64))[1] + 32 * (upper > 0)
+        self.ulp_counts += np.bincount(length, minlength=_CLASSES)
+        self.ulp_counts[0] += len(bits_a) - len(where)
+        self.max_ulp = int(apart.max(initial=0))
+        self.all_ulps_known = bool(known.all())
+
+    def merge(self, other: Sums) -> None:
+        """Count another piece, tensor or layer in."""
+        self.n_differing += other.n_differing
+        self.difference += other.difference
+        self.squares_a += other.squares_a
+        self.squares_b += other.squares_b
+        self.product += other.product
+        if other.max_abs > self.max_abs or math.isnan(other.max_abs) > math.isnan(self.max_abs):
+            self.max_abs, self.place = other.max_abs, other.place
+        self.ulp_counts += other.ulp_counts
+        known = [each for each in (self.max_ulp, other.max_ulp) if each is not None]
+        self.max_ulp = max(known, default=None)
+        self.all_ulps_known &= other.all_ulps_known
+
+    def distance(self) -> dict[str, Any]:
+        """The fields of `Distance`."""
+        length = math.sqrt(self.difference)
+        # Squares of float64 numbers below 1e-162 are lost, and a distance of 0 means equal values.
+        l2 = length if math.isnan(length) else max(length, self.max_abs)
+        lengths = math.sqrt(self.squares_a), math.sqrt(self.squares_b)
+        relative_l2, cosine = 0.0, 1.0
+        if l2 != 0:
+            relative_l2 = l2 / lengths[0] if lengths[0] else math.inf
+            cosine = math.nan
+            if lengths[0] and lengths[1]:  # rounding can exceed 1
+                cosine = float(np.clip(self.product / (lengths[0] * lengths[1]), -1, 1))
+        max_ulp = self.max_ulp if self.all_ulps_known else None
+        half = (int(self.ulp_counts.sum()) + 1) // 2
+        middle = int(np.searchsorted(np.cumsum(self.ulp_counts), half))
+        n_classes = max((i + 1 for i in np.flatnonzero(self.ulp_counts).tolist()), default=0)
+        return {
+            "n_differing": self.n_differing,
+            "l2": l2,
+            "relative_l2": relative_l2,
+            "cosine": cosine,
+            "max_abs": self.max_abs,
+            "max_abs_name": self.place[0] if self.place else None,
+            "max_abs_index": self.place[1] if self.place else None,
+            "max_ulp": max_ulp,
+            "median_ulp": None if max_ulp is None else (1 << middle) >> 1,
+            "ulp_counts": tuple(self.ulp_counts[:n_classes].tolist()),
+        }
 
 
 class _Moments:
@@ -335,54 +393,3 @@ class _Moments:
     @property
     def std(self) -> float:
         return math.sqrt(self._squares / self._n) if self._n else math.nan
-
-
-def _index(place: int, tensor: Tensor) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.unravel_index(place, tensor.shape)) if tensor.shape else ()
-
-
-# Several tensors
-
-
-def _per_layer(compared: Iterable[_Compared], alone: dict[str, int]) -> tuple[LayerComparison, ...]:
-    parts: dict[str, list[_Compared]] = {}
-    for part in compared:
-        parts.setdefault(layer_group(part.row.name), []).append(part)
-    names = layer_groups([*(p.row.name for part in parts.values() for p in part), *alone])
-    return tuple(
-        _together(
-            name,
-            parts.get(name, []),
-            {tensor: n for tensor, n in alone.items() if layer_group(tensor) == name},
-        )
-        for name in names
-    )
-
-
-def _together(name: str, compared: Sequence[_Compared], alone: dict[str, int]) -> LayerComparison:
-    """Tensors as one vector; ``alone`` has the sizes of those in one file only."""
-    rows = [part.row for part in compared]
-    same_network = not alone and all(row.shape == row.shape_b for row in rows)
-    sums = sum((part.sums for part in compared), Sums()) if same_network else Sums.undefined()
-    ulps = all_ulps([part.ulps for part in compared]) if same_network else Ulps(defined=False)
-    largest = _largest(rows) if same_network else None
-    return LayerComparison(
-        name=name,
-        n_tensors=len(rows) + len(alone),
-        n=sum(row.n for row in rows) + sum(alone.values()),
-        n_differing=sum(row.n_differing for row in rows) + sum(alone.values()),
-        l2=sums.l2,
-        relative_l2=sums.relative_l2,
-        cosine=sums.cosine,
-        max_abs=sums.max_abs,
-        max_abs_name=None if largest is None else largest.name,
-        max_abs_index=None if largest is None else largest.max_abs_index,
-        max_ulp=ulps.largest,
-        median_ulp=ulps.median,
-        ulp_counts=ulps.counts,
-    )
-
-
-def _largest(rows: Sequence[TensorComparison]) -> TensorComparison | None:
-    differing = [row for row in rows if row.max_abs != 0]  # NaN != 0
-    return max(differing, key=lambda row: (math.isnan(row.max_abs), row.max_abs), default=None)

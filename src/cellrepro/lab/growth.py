@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cellrepro.compare.metrics import average_precision, compare_masks
-from cellrepro.compare.weight_distances import Sums, all_ulps, differences, sums_of, ulps_of
+from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.lab.keeping import CHECKPOINTS
 from cellrepro.lab.process import Child, Setup, call
@@ -160,31 +160,15 @@ def _spread(epochs: Sequence[int], n: int) -> list[int]:
 
 
 def _moment(a: checkpoints.Checkpoint, b: checkpoints.Checkpoint, masks: Any) -> Moment:
-    from safetensors import safe_open
-
-    n_differing = n_parameters = 0
-    sums, ulps = Sums(), []
     paths = [side.folder / checkpoints.STATE for side in (a, b)]
-    with safe_open(paths[0], "pt") as file_a, safe_open(paths[1], "pt") as file_b:
-        for name in _network_names(file_a):
-            both = file_a.get_tensor(name), file_b.get_tensor(name)
-            if not both[0].is_floating_point():
-                continue
-            x, y = (one.float().numpy().ravel() for one in both)
-            bits = x.view(np.uint32), y.view(np.uint32)
-            same = bits[0] == bits[1]
-            n_parameters += len(x)
-            n_differing += len(x) - int(np.count_nonzero(same))
-            x, y = x.astype(np.float64), y.astype(np.float64)
-            sums += sums_of(x, y, differences(x, y, same))
-            ulps.append(ulps_of(*bits, "F32"))
+    found = compare_weights(*paths, prefix=checkpoints.NETWORK)
     return Moment(
         epoch=a.epoch,
         step=a.step,
-        n_differing=n_differing,
-        n_parameters=n_parameters,
-        relative_l2=sums.relative_l2,
-        max_ulp=all_ulps(ulps).largest,
+        n_differing=found.n_differing,
+        n_parameters=found.n_parameters,
+        relative_l2=found.relative_l2,
+        max_ulp=found.max_ulp,
         **(masks or {}),
     )
 

@@ -64,7 +64,7 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
     for path in paths.values():
         for group, magnitude in magnitudes(path).items():
             largest[group] = max(largest.get(group, 0.0), magnitude)
-    counted = {label: distribution(path, bins=61, limits=largest) for label, path in paths.items()}
+    counted = {label: distribution(path, largest) for label, path in paths.items()}
     sizes = {
         group: max(int(found[group][0].sum()) for found in counted.values() if group in found)
         for group in largest

@@ -74,7 +74,7 @@ def weights_view(chapter: Chapter, same: Results) -> dict[str, Any] | None:
     }
     overlaid = list(range(min(len(chosen), _MOST_OVERLAID)))
     if len(chosen) > 1:
-        table = similarity([_weights(repeat) for repeat in first], digests=chosen)
+        table = similarity([_weights(repeat) for repeat in first])
         view["matrices"] = _matrices(
             chapter, table, [names[d] for d in chosen], [numbers[d] for d in chosen]
         )
@@ -365,7 +365,7 @@ def _histogram_rows(shown: Mapping[str, Path]) -> list[dict[str, Any]]:
             "weights": int(counts[place]),
         }
         for label, path in shown.items()
-        for part, (counts, edges) in distribution(path, bins=_BINS, limits=largest).items()
+        for part, (counts, edges) in distribution(path, largest, bins=_BINS).items()
         for place in np.flatnonzero(counts).tolist()
     ]
 
