@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -62,19 +63,29 @@ class LedgerComparison:
     ----------
     differences : tuple of Difference
         In the order in which the runs passed them.
-    n_compared : int
-        Entries that both have in digests of one kind.
-    n_not_comparable : int
-        Entries that both have in digests of two kinds, of a processor and of a GPU: nothing can
-        be said about them.
+    compared : Counter of str
+        How many entries of each stage both have in digests of one kind.
+    not_comparable : Counter of str
+        How many both have in digests of two kinds, of a processor and of a GPU: nothing can be
+        said about them.
     n_steps : tuple of int
         Steps of a and of b.
     """
 
     differences: tuple[Difference, ...]
-    n_compared: int
-    n_not_comparable: int
+    compared: Counter[str]
+    not_comparable: Counter[str]
     n_steps: tuple[int, int]
+
+    @property
+    def n_compared(self) -> int:
+        """Entries of all stages that could be compared."""
+        return self.compared.total()
+
+    @property
+    def n_not_comparable(self) -> int:
+        """Entries of all stages about which nothing can be said."""
+        return self.not_comparable.total()
 
     @property
     def first(self) -> Difference | None:
@@ -113,7 +124,9 @@ def compare_ledgers(
     n_steps = _n_steps(a), _n_steps(b)
     both_steps = min(n_steps)
     held_a, held_b = _held(a, n_steps[0], ignored), _held(b, n_steps[1], ignored)
-    differences, n_compared, n_other = [], 0, 0
+    differences = []
+    compared: Counter[str] = Counter()
+    not_comparable: Counter[str] = Counter()
     for place in _in_order(held_a, held_b):
         position, stage, name = place
         one, other = held_a.get(place), held_b.get(place)
@@ -122,17 +135,17 @@ def compare_ledgers(
             if in_step and position >= both_steps:
                 continue  # the spec says that one made more steps
         elif not comparable(one.digest, other.digest):
-            n_other += 1
+            not_comparable[stage] += 1
             continue
         else:
-            n_compared += 1
+            compared[stage] += 1
             if one.digest == other.digest:
                 continue
         some = one or other
         assert some is not None
         step, epoch = (some.step, some.epoch) if in_step else (None, None)
         differences.append(Difference(step, epoch, stage, name, one, other))
-    return LedgerComparison(tuple(differences), n_compared, n_other, n_steps)
+    return LedgerComparison(tuple(differences), compared, not_comparable, n_steps)
 
 
 _Place = tuple[float, str, str]

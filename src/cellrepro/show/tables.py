@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.compare.names import Names, place_of
@@ -13,14 +13,14 @@ from cellrepro.compare.object_changes import ObjectChange, ObjectKind
 from cellrepro.compare.seed_spread import Spread
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.determinism import modes, profiles
-from cellrepro.determinism.known_operations import alert_in
-from cellrepro.errors import NotPossibleHere
+from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import platform
 from cellrepro.store.digests import value_digest
 from cellrepro.store.store import Repeat, Run
 from cellrepro.text import amount, grouped, ppm_text, share_text
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from IPython.display import Markdown
     from pandas.io.formats.style import Styler
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cellrepro.compare.metrics import MaskComparison
     from cellrepro.compare.weights import WeightsComparison
     from cellrepro.show.report.protocol import Step
-    from cellrepro.store.manifest import Place
 
 _MOST_TELLING = (
     ObjectKind.SPLIT,
@@ -74,7 +73,7 @@ def host_table() -> pd.DataFrame:
         "system": machine["system"],
         **platform.versions(),
     }
-    return _frame([{"what": name, "here": value} for name, value in rows.items()], "what")
+    return frame([{"what": name, "here": value} for name, value in rows.items()], "what")
 
 
 def profile_table() -> pd.DataFrame:
@@ -92,7 +91,7 @@ def profile_table() -> pd.DataFrame:
                 "runs here": _runs_here(profile),
             }
         )
-    return _frame(rows, "profile")
+    return frame(rows, "profile")
 
 
 def _runs_here(profile: profiles.Profile) -> str:
@@ -109,20 +108,16 @@ def switch_table() -> pd.DataFrame:
     for mode in modes.MODES:
         with modes.mode_in_force(mode, device="cpu") as switches:
             in_force[mode] = switches | modes.environment(mode)
-    names = [name for name in in_force["strict"] if name != "CUBLAS_WORKSPACE_CONFIG"]
+    before = "CUBLAS_WORKSPACE_CONFIG"
+    names = sorted(in_force["strict"], key=lambda name: name == before)
     rows = [
-        {"switch": name, **{mode: str(in_force[mode][name]) for mode in in_force}} for name in names
-    ]
-    rows.append(
         {
-            "switch": "CUBLAS_WORKSPACE_CONFIG (set before the process starts)",
-            **{
-                mode: modes.environment(mode).get("CUBLAS_WORKSPACE_CONFIG", "-")
-                for mode in in_force
-            },
+            "switch": f"{name} (set before the process starts)" if name == before else name,
+            **{mode: str(found.get(name, "-")) for mode, found in in_force.items()},
         }
-    )
-    return _frame(rows, "switch")
+        for name in names
+    ]
+    return frame(rows, "switch")
 
 
 def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
@@ -144,7 +139,7 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
                 "vacuous": "; ".join(manifest.vacuous) or "no",
             }
         )
-    return _frame(rows, "repeat")
+    return frame(rows, "repeat")
 
 
 def result_table(runs: Sequence[Run]) -> pd.DataFrame:
@@ -166,76 +161,31 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         for repeat in run.repeats:
             trained = repeat.manifest.weights
-            digests = trained.digest if trained else "", repeat.manifest.masks_digest
-            groups[digests].append(repeat)
-    ordered = sorted(groups.items(), key=lambda group: _last_if_start(names, group[1]))
-    networks = _numbered(weights for (weights, _), _ in ordered if weights)
-    segmentations = _numbered(masks for (_, masks), _ in ordered)
+            groups[trained.digest if trained else "", repeat.manifest.masks_digest].append(repeat)
+
+    def order(members: list[Repeat]) -> tuple[bool, int]:
+        return all(names.is_start(place_of(repeat)) for repeat in members), -len(members)
+
+    ordered = sorted(groups.items(), key=lambda group: order(group[1]))
+    numbers: list[dict[str, str]] = [{"": "–"}, {}]
     rows = []
-    for (weights, masks), members in ordered:
-        manifest = members[0].manifest
+    for digests, members in ordered:
+        for known, digest in zip(numbers, digests, strict=True):
+            known.setdefault(digest, f"#{len(known.keys() - {''}) + 1}")
         counts = Counter(names.short(place_of(repeat)) for repeat in members)
         rows.append(
             {
-                "weights": networks.get(weights, "–"),
-                "masks": segmentations[masks],
+                "weights": numbers[0][digests[0]],
+                "masks": numbers[1][digests[1]],
                 "repeats": len(members),
-                "asked for": "; ".join(
+                "settings": "; ".join(
                     f"{name} ({n}×)" if n > 1 else name for name, n in counts.items()
                 ),
-                "cells": manifest.n_objects,
-                "AP@0.5": _rounded(manifest.ap50),
+                "cells": members[0].manifest.n_objects,
+                "AP@0.5": _rounded(members[0].manifest.ap50),
             }
         )
-    return _frame(rows, "weights")
-
-
-def _last_if_start(names: Names, members: Sequence[Repeat]) -> tuple[bool, int]:
-    """The largest group first; a network that others were trained from last."""
-    return all(names.is_start(place_of(repeat)) for repeat in members), -len(members)
-
-
-def _numbered(digests: Iterable[str]) -> dict[str, str]:
-    """A number for each different digest, in the order in which they come."""
-    return {digest: f"#{i}" for i, digest in enumerate(dict.fromkeys(digests), 1)}
-
-
-def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
-    """Every kind of warning of some repeats: what, where, when, how often.
-
-    Operation, pass, module and line are known of repeats in mode ``warn``, which watches every
-    operation; elsewhere they are dashes.
-    """
-    rows = [
-        {
-            "run": repeat.name,
-            "phase": record.phase,
-            "times": record.count,
-            "about determinism": "no" if alert_in(record.message) is None else "yes",
-            **_place(record.place),
-            "message": record.message.split(". ")[0],
-            "raised at": f"{'/'.join(record.file.split('/')[-2:])}:{record.line}",
-        }
-        for repeat in repeats
-        for record in repeat.manifest.warnings
-    ]
-    columns = (
-        *("run", "phase", "times", "about determinism", *_place(None)),
-        *("message", "raised at"),
-    )
-    return _frame(rows, "run", columns=columns)
-
-
-def _place(place: Place | None) -> dict[str, str]:
-    """The columns that say which operation warned."""
-    if place is None:
-        return dict.fromkeys(("operation", "pass", "module", "source line"), "-")
-    return {
-        "operation": place.op,
-        "pass": place.phase,
-        "module": place.module or "-",
-        "source line": place.source or "-",
-    }
+    return frame(rows, "weights")
 
 
 def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
@@ -332,7 +282,7 @@ def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
         counted = [name for name in rows[0] if name not in ("image", "ppm")]
         summed = {name: sum(row[name] for row in rows) for name in counted}
         rows.append({"image": "all", **summed, "ppm": _ppm(1e6 * n_differing / n_pixels)})
-    return _frame(rows, "image")
+    return frame(rows, "image")
 
 
 def _ppm(value: float) -> str:
@@ -372,7 +322,7 @@ def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.Data
         for name, change in found[:n]
     ]
     columns = ("image", "what", "position", "IoU", "went (px)", "area A (px)", "area B (px)")
-    return _frame(rows, "image", columns=(*columns, "label A", "label B"))
+    return frame(rows, "image", columns=(*columns, "label A", "label B"))
 
 
 def _position(position: Sequence[float]) -> str:
@@ -420,7 +370,7 @@ def score_table(
         scores = {of: _score(field, results) for of, results in comparisons.items()}
         rows.append({"score": name, **scores, "what it says": meaning})
     columns = ("score", *comparisons, "what it says")
-    return _frame(rows, "score", columns=columns, dtype=object)  # counts stay whole numbers
+    return frame(rows, "score", columns=columns, dtype=object)  # counts stay whole numbers
 
 
 def _score(field: str, results: Sequence[MaskComparison]) -> float:
@@ -459,7 +409,7 @@ def stability_table(agreement: Agreement, *, n: int = 10) -> pd.DataFrame:
         for item in unstable[:n]
     ]
     columns = ("position", "in", "mean IoU", "area (px)", "in the consensus")
-    return _frame(rows, "position", columns=columns)
+    return frame(rows, "position", columns=columns)
 
 
 def decision_table(spread: Spread) -> pd.DataFrame:
@@ -482,7 +432,7 @@ def decision_table(spread: Spread) -> pd.DataFrame:
             }
         )
     columns = ("changed", "pairs", "cells changed", "within spread", "why")
-    return _frame(rows, "changed", columns=columns)
+    return frame(rows, "changed", columns=columns)
 
 
 def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
@@ -497,7 +447,7 @@ def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
         }
         for step in steps
     ]
-    return _frame(rows, "step")
+    return frame(rows, "step")
 
 
 def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
@@ -508,61 +458,97 @@ def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
     comparisons : dict
         By what the pair is called.
     """
-    measured = {name: _measures(weights) for name, weights in comparisons.items()}
     rows = [
         {
             "measure": measure,
-            **{name: of[measure] for name, of in measured.items()},
-            "what it says": says,
+            **{name: told(of) for name, of in comparisons.items()},
+            "meaning": says,
         }
-        for measure, says in _DISTANCES.items()
+        for measure, (says, told) in _DISTANCES.items()
     ]
-    return _frame(rows, "measure")
+    return frame(rows, "measure")
 
 
-_DISTANCES = {
-    "parameters that differ": "in at least one bit",
-    "L2 distance": "length of the difference of all parameters",
-    "relative L2": "the same as a share of the first network's length",
-    "cosine": "1 where both point the same way",
-    "largest difference": "of one parameter",
-    "in": "where that is",
-    "median ulp": "steps between neighbouring floating-point numbers, of one parameter",
-    "largest ulp": "most steps of any parameter; many where a sign changed",
+_DISTANCES: dict[str, tuple[str, Callable[[WeightsComparison], str]]] = {
+    "parameters that differ": (
+        "in at least one bit",
+        lambda of: share_text(of.n_differing / max(1, of.n_parameters)),
+    ),
+    "L2 distance": ("length of the difference of all parameters", lambda of: f"{of.l2:.3g}"),
+    "relative L2": (
+        "the same as a share of the first network's length",
+        lambda of: f"{of.relative_l2:.3g}",
+    ),
+    "cosine": ("1 where both point the same way", lambda of: f"{of.cosine:.9f}"),
+    "largest difference": ("of one parameter", lambda of: f"{of.max_abs:.3g}"),
+    "in": ("where that is", lambda of: of.max_abs_name or "–"),
+    "median ulp": (
+        "steps between neighbouring floating-point numbers, of one parameter",
+        lambda of: "–" if of.median_ulp is None else grouped(of.median_ulp),
+    ),
+    "largest ulp": (
+        "most steps of any parameter; many where a sign changed",
+        lambda of: "–" if of.max_ulp is None else grouped(of.max_ulp),
+    ),
 }
 
 
-def _measures(weights: WeightsComparison) -> dict[str, str]:
-    share = weights.n_differing / weights.n_parameters if weights.n_parameters else 0.0
-    return {
-        "parameters that differ": share_text(share),
-        "L2 distance": f"{weights.l2:.3g}",
-        "relative L2": f"{weights.relative_l2:.3g}",
-        "cosine": f"{weights.cosine:.9f}",
-        "largest difference": f"{weights.max_abs:.3g}",
-        "in": weights.max_abs_name or "–",
-        "median ulp": "–" if weights.median_ulp is None else grouped(weights.median_ulp),
-        "largest ulp": "–" if weights.max_ulp is None else grouped(weights.max_ulp),
-    }
+def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
+    """How far N networks lie apart from each other, dark where they are near.
+
+    Parameters
+    ----------
+    matrix : ndarray of float, shape (N, N)
+        A field of `cellrepro.compare.Similarity`, such as ``relative_l2``.
+    names : sequence of str
+        What the networks are called.
+
+    Returns
+    -------
+    Styler
+        Shaded by powers of ten; zeros and what is not defined stay white.
+    """
+    import numpy as np
+    import pandas as pd
+
+    if np.shape(matrix) != (len(names), len(names)):
+        raise BadInput(
+            f"the matrix has shape {np.shape(matrix)}, and there are {len(names)} names; expected "
+            f"{(len(names), len(names))}"
+        )
+    numbers = [f"#{i}" for i in range(1, len(names) + 1)]
+    labels = [f"{number} {name}" for number, name in zip(numbers, names, strict=True)]
+    table = pd.DataFrame(matrix, index=pd.Index(labels, name="network"), columns=numbers)
+    shown = np.where(np.isfinite(matrix) & (matrix > 0), matrix, np.nan)
+    least = np.nanmin(shown) if np.isfinite(shown).any() else 1.0
+    return (
+        readable(table)
+        .format("{:.2g}", na_rep="–", subset=numbers)
+        .background_gradient(
+            "cividis", axis=None, subset=numbers, gmap=np.log10(np.fmax(shown, least))
+        )
+        .map(lambda x: "" if 0 < x < np.inf else "background: white; color: black", subset=numbers)
+    )
 
 
 def difference_table(fields: Mapping[str, tuple[Any, Any]], a: str, b: str) -> pd.DataFrame:
     """Fields in which two runs differ, side by side."""
     rows = [{"field": name, a: str(x), b: str(y)} for name, (x, y) in fields.items()]
-    return _frame(rows, "field", columns=("field", a, b))
+    return frame(rows, "field", columns=("field", a, b))
 
 
 def _rounded(score: float | None) -> float | None:
     return None if score is None else round(score, 3)
 
 
-def _frame(
-    rows: list[dict[str, Any]],
+def frame(
+    rows: Sequence[Mapping[str, Any]],
     index: str,
     *,
     columns: Sequence[str] | None = None,
     dtype: type | None = None,
 ) -> pd.DataFrame:
+    """Rows as a table, one column of which names them."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=columns, dtype=dtype).set_index(index)

@@ -1,0 +1,211 @@
+"""How the difference of two runs grows over the epochs: weights, pixels, cells, scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cellrepro.errors import BadInput
+from cellrepro.show.figures.style import (
+    PALE,
+    SERIES,
+    Picture,
+    heading,
+    label_axes,
+    title,
+    with_zero,
+)
+from cellrepro.text import amount, ppm_text, share_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cellrepro.lab.growth import Moment
+
+_MOST_NUMBERS = 12  # points that get their number written beside them
+_BAR: dict[str, Any] = {"edgecolor": "#555555", "linewidth": 0.6}
+
+
+def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None) -> Picture:
+    """How the difference of two runs grows over the epochs: weights, pixels, cells.
+
+    Parameters
+    ----------
+    moments : sequence of Moment
+        From `cellrepro.growth`, in the order of their epochs.
+    at_operation : float, optional
+        Largest difference at the operation where the two diverged, in the units of its outputs.
+
+    Returns
+    -------
+    Picture
+        A panel for the weights, two more where masks were made, and one where these could be
+        scored. Zero has a place of its own under the logarithmic axes.
+    """
+    if not moments:
+        raise BadInput("no moment was given to draw; give what `cellrepro.growth` returns")
+    if at_operation is not None and not 0 <= at_operation < math.inf:
+        raise BadInput(f"at_operation is {at_operation!r}; expected a number, 0 or more")
+    masked = [moment for moment in moments if moment.ppm is not None]
+    counted = [moment for moment in masked if moment.lost is not None]
+    scored = [moment for moment in masked if moment.ap50 is not None]
+    drawn: list[tuple[float, Callable[[Axes, Sequence[Moment]], None], Sequence[Moment]]] = [
+        (1.5, _weights_panel, moments),
+        (1.1, _pixels_panel, masked),
+        (0.9, _cells_panel, counted),
+        (0.9, _scores_panel, scored),
+    ]
+    drawn = [one for one in drawn if one[2]]
+    ratios = [ratio for ratio, _, _ in drawn]
+    figure = Picture(height=1.2 + 1.6 * sum(ratios))
+    grid = figure.subplots(len(drawn), 1, sharex=True, height_ratios=ratios, squeeze=False)
+    for panel, (_, draw, chosen) in zip(grid[:, 0], drawn, strict=True):
+        draw(panel, chosen)
+    grid[-1, 0].set_xlabel("epochs trained", fontsize=9)
+    grid[-1, 0].locator_params(axis="x", integer=True)
+    start, end = (_small(moment.relative_l2) for moment in (moments[0], moments[-1]))
+    pixels = f"; {ppm_text(masked[-1].ppm or 0.0)} of the pixels" if masked else ""
+    text = f"The weights drift apart: {start} to {end}{pixels}"
+    if not any(moment.n_differing for moment in moments):
+        text = f"The weights stay equal, bit for bit, in {amount(len(moments), 'checkpoint')}"
+    heading(figure, text)
+    return figure.described(
+        _caption(moments, masked, at_operation),
+        f"Curves over {amount(len(moments), 'checkpoint')}: "
+        f"{'; '.join(_after(moment) for moment in dict.fromkeys((moments[0], moments[-1])))}.",
+    )
+
+
+def _weights_panel(panel: Axes, moments: Sequence[Moment]) -> None:
+    epochs = [moment.epoch for moment in moments]
+    shares = [100 * one.n_differing / max(1, one.n_parameters) for one in moments]
+    beside = panel.twinx()
+    beside.bar(epochs, shares, width=_width(epochs), color=PALE, hatch="..", **_BAR)
+    beside.set_ylim(0, 104)
+    label_axes(beside, y="weights that differ (%)")
+    beside.spines["right"].set_visible(True)
+    panel.set_zorder(beside.get_zorder() + 1)
+    panel.patch.set_visible(False)
+    _curve(panel, epochs, [moment.relative_l2 for moment in moments], "o", SERIES[0])
+    label_axes(panel, y="distance of the weights,\nrelative to their length")
+    title(panel, "weights: line and points, left; bars, right", size=9)
+
+
+def _pixels_panel(panel: Axes, masked: Sequence[Moment]) -> None:
+    values = [moment.ppm or 0.0 for moment in masked]
+    epochs = [moment.epoch for moment in masked]
+    _curve(panel, epochs, values, "s", SERIES[1])
+    if len(masked) <= _MOST_NUMBERS:
+        for epoch, value in zip(epochs, values, strict=True):
+            panel.annotate(
+                ppm_text(value).removesuffix(" ppm"), (epoch, value), (0, 7), ha="center",
+                textcoords="offset points", fontsize=8,
+            )  # fmt: skip
+    label_axes(panel, y="differing pixels\nper million (ppm)")
+    title(panel, "masks: pixels that differ", size=9)
+
+
+def _cells_panel(panel: Axes, counted: Sequence[Moment]) -> None:
+    epochs = [moment.epoch for moment in counted]
+    bars = (
+        ("gained", [moment.gained or 0 for moment in counted], SERIES[3], "", 1),
+        ("lost", [moment.lost or 0 for moment in counted], SERIES[2], "\\\\\\", -1),
+    )
+    for name, values, colour, hatch, sign in bars:
+        drawn = panel.bar(
+            epochs, [sign * value for value in values], width=_width(epochs), color=colour,
+            hatch=hatch, label=name, **_BAR,
+        )  # fmt: skip
+        if len(counted) <= _MOST_NUMBERS:
+            texts = [str(value) if value or sign > 0 else "" for value in values]
+            panel.bar_label(drawn, texts, padding=2, fontsize=8)
+    panel.axhline(0, color="black", lw=0.9)
+    most = max(1, *(value for _, values, *_ in bars for value in values))
+    panel.set_ylim(-1.45 * most, 1.45 * most)
+    panel.set_yticks([0.75 * most, -0.75 * most], ["gained ↑\nonly B has", "lost ↓\nonly A has"])
+    label_axes(panel, y="cells")
+    panel.tick_params(axis="y", length=0)
+    title(panel, "masks: cells without a counterpart", size=9)
+
+
+def _scores_panel(panel: Axes, scored: Sequence[Moment]) -> None:
+    epochs = [moment.epoch for moment in scored]
+    for side, style in enumerate(("o-", "s--")):
+        values = [moment.ap50[side] for moment in scored if moment.ap50 is not None]
+        panel.plot(epochs, values, style, color=SERIES[side], ms=5, lw=1.4, label="AB"[side])
+    panel.set_ylim(-0.04, 1.04)
+    panel.legend(loc="best", fontsize=8, frameon=False, ncols=2)
+    label_axes(panel, y="AP@0.5")
+    title(panel, "against the ground truth", size=9)
+
+
+def _curve(
+    panel: Axes, epochs: Sequence[int], values: Sequence[float], marker: str, colour: str
+) -> None:
+    """A line with filled points, hollow ones at 0, and crosses for what is not finite."""
+    with_zero(panel, "y", values)
+    finite = [value if math.isfinite(value) else math.nan for value in values]
+    panel.plot(epochs, finite, color=colour, lw=1.8, marker=marker, ms=7, mec="black", mew=0.8)
+    zeros = [epoch for epoch, value in zip(epochs, values, strict=True) if value == 0]
+    hollow: dict[str, Any] = {
+        "mfc": "white",
+        "mec": "black",
+        "mew": 0.8,
+        "ms": 7,
+        "linestyle": "none",
+    }
+    panel.plot(zeros, [0] * len(zeros), marker, gid="zero", zorder=3, **hollow)
+    lost = [epoch for epoch, value in zip(epochs, values, strict=True) if not math.isfinite(value)]
+    for epoch in lost:
+        panel.text(
+            epoch, 0.97, "not\nfinite", transform=panel.get_xaxis_transform(), ha="center", va="top"
+        )
+    panel.axhline(0, color="#999999", lw=0.8, ls=(0, (3, 3)), zorder=1)
+
+
+def _width(epochs: Sequence[int]) -> float:
+    return 0.6 * float(np.diff(sorted(set(epochs))).min(initial=10))
+
+
+def _caption(
+    moments: Sequence[Moment], masked: Sequence[Moment], at_operation: float | None
+) -> str:
+    parts = []
+    if at_operation is not None:
+        reached = f"{_small(moments[-1].relative_l2)} of the length of the weights"
+        if masked:
+            reached = f"{ppm_text(masked[-1].ppm or 0.0)} of the pixels"
+        parts.append(f"From {_small(at_operation)} at one operation to {reached}.")
+    parts.append(
+        f"Two runs after the same epochs, {amount(len(moments), 'checkpoint')}. Axes of lines are "
+        "logarithmic; 0 has a place of its own at the foot, with hollow points."
+    )
+    if not masked:
+        return " ".join([*parts, "No masks were made along the way."])
+    parts.append(
+        "Masks are those that each run would have given had training ended there, made at "
+        f"{amount(len(masked), 'epoch')}; lost cells are those of A without a match in B, gained "
+        "those of B without one in A."
+    )
+    if any(moment.ap50 is not None for moment in masked):
+        parts.append("AP@0.5 is the mean over the images that have a ground truth.")
+    return " ".join(parts)
+
+
+def _after(one: Moment) -> str:
+    """Two runs after one epoch, in words."""
+    parts = [
+        f"after epoch {one.epoch} {share_text(one.n_differing / max(1, one.n_parameters))} of the "
+        f"weights differ, distance {_small(one.relative_l2)}",
+        "" if one.ppm is None else f"{ppm_text(one.ppm)} of the pixels",
+        "" if one.lost is None else f"{amount(one.lost, 'cell')} lost, {one.gained} gained",
+        "" if one.ap50 is None else f"AP@0.5 {one.ap50[0]:.3f} and {one.ap50[1]:.3f}",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _small(value: float) -> str:
+    return "not finite" if not math.isfinite(value) else f"{value:.1e}" if value else "0"

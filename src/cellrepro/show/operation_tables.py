@@ -1,0 +1,224 @@
+"""Tables of operations: those of which PyTorch warns, those that flip, and where runs diverge."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cellrepro.determinism.known_operations import alert_in, base_name
+from cellrepro.show.tables import frame, readable
+from cellrepro.text import grouped, ppm_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandas.io.formats.style import Styler
+
+    from cellrepro.lab.audit_training import Effect, TrainingAudit
+    from cellrepro.lab.cost_of_determinism import Cost
+    from cellrepro.lab.divergence.result import Divergence, Place
+    from cellrepro.store.store import Repeat
+    from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+
+_LOOKED = {
+    "stored operations": "the operations that both runs wrote down",
+    "stored draws": "the random numbers that both runs wrote down",
+    "repetition": "the step was repeated in one process until it gave other bits",
+    "audit": "operations known to race were repeated on equal inputs",
+    "two replays": "the step was replayed, once in the environment of each run",
+}
+_ENDED = {
+    "a": "in the bits of A",
+    "b": "in the bits of B",
+    "both": "in bits that both runs have",
+    "neither": "in bits that neither run has",
+}
+_INPUTS = {
+    "agree": "equal inputs, other outputs",
+    "differ": "its inputs differ already",
+    "unknown": "its inputs cannot be compared",
+}
+
+
+def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
+    """Every kind of warning of some repeats: what, where, when, how often.
+
+    Operation, pass, module and line are known of repeats in mode ``warn``, which watches every
+    operation; elsewhere they are dashes.
+    """
+    rows = [
+        {
+            "run": repeat.name,
+            "phase": record.phase,
+            "times": record.count,
+            "about determinism": "no" if alert_in(record.message) is None else "yes",
+            "operation": record.place.op if record.place else "-",
+            "pass": record.place.phase if record.place else "-",
+            "module": (record.place and record.place.module) or "-",
+            "source line": (record.place and record.place.source) or "-",
+            "message": record.message.split(". ")[0],
+            "raised at": f"{'/'.join(record.file.split('/')[-2:])}:{record.line}",
+        }
+        for repeat in repeats
+        for record in repeat.manifest.warnings
+    ]
+    columns = ("run", "phase", "times", "about determinism", "operation", "pass", "module")
+    return frame(rows, "run", columns=(*columns, "source line", "message", "raised at"))
+
+
+# -- what an audit found -------------------------------------------------------------------
+
+
+def operation_table(audit: TrainingAudit, *, cost: Cost | None = None) -> Styler:
+    """A row for each operation and line of code: flips, warning, effect, what holds it.
+
+    Parameters
+    ----------
+    audit : TrainingAudit
+        From `cellrepro.audit_training`.
+    cost : Cost, optional
+        From `cellrepro.measure_cost`: adds the price of mode ``strict`` as a whole.
+
+    Returns
+    -------
+    Styler
+        Bars: share of the replays that gave other bits, and of the weights that differ between
+        repeats in which this operation alone was left loose. ppm: pixels per million.
+    """
+    groups: dict[tuple[str, str | None, str | None], list[NondeterministicOperation]] = defaultdict(
+        list
+    )
+    for one in (*audit.ops, *audit.warnings, *audit.suspects):
+        groups[one.op, one.source, one.phase].append(one)
+    rows = [_operation_row(members, audit) for members in groups.values()]
+    rows.sort(key=lambda row: -row["other bits, %"])
+    price = None if cost is None else next((r for r in cost.rows if r.name == "strict"), None)
+    if price is not None:
+        spread = f"({price.lowest:.2f} to {price.highest:.2f})"
+        held = f"; strict takes {price.ratio:.2f} times {spread} as long"
+        rows = [
+            row | {"what holds it": row["what holds it"] + (held if row["substitute"] else "")}
+            for row in rows
+        ]
+    bars = ["other bits, %", "weights that differ, %"]
+    columns = ["operation", "where", bars[0], "replays", "PyTorch warns", bars[1], "pixels"]
+    columns += ["cells unmatched", "what holds it", "so it is"]
+    table = frame(rows, "operation", columns=columns)
+    return readable(table, decimals=1).bar(
+        subset=bars, color=["#B3DDF5"], vmin=0, vmax=100, width=90, height=60
+    )
+
+
+def _operation_row(
+    members: Sequence[NondeterministicOperation], audit: TrainingAudit
+) -> dict[str, object]:
+    one = members[0]
+    modules = list(dict.fromkeys(row.module for row in members if row.module))
+    more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
+    module = f" of {modules[0]}{more}" if modules else ""
+    flips, replays = (sum(getattr(row, name) for row in members) for name in ("flips", "replays"))
+    if not replays:  # what did not flip is counted by kind
+        name = base_name(one.op)
+        replays = sum(n for op, n in audit.replays.items() if base_name(op) == name)
+    effect = next((row.effect for row in members if row.effect is not None), None)
+    why = next((row.no_effect_because for row in members if row.no_effect_because), None)
+    known = effect is not None and effect.fixed_identical
+    cells = known and not (effect.n_masks == 1 and any("no object" in v for v in effect.vacuous))
+    return {
+        "operation": base_name(one.op),
+        "where": f"{one.phase or 'not observed'}{module}; {one.source or 'no line of Python'}",
+        "other bits, %": 100 * flips / replays if replays else 0.0,
+        "replays": f"{grouped(flips)} of {grouped(replays)}" if replays else "not replayed",
+        "PyTorch warns": "yes" if any(row.warned for row in members) else "no",
+        "weights that differ, %": 100 * effect.weights_differing if known else None,
+        "pixels": ppm_text(effect.ppm) if cells else "no cell found" if known else "-",
+        "cells unmatched": str(effect.n_objects) if cells else "-",
+        "substitute": one.substitute,
+        "what holds it": one.substitute or one.remedy or "nothing known",
+        "so it is": _verdict(any(row.warned for row in members), flips, effect, why),
+    }
+
+
+def _verdict(warned: bool, flips: int, effect: Effect | None, why: str | None) -> str:
+    """Warning and effect beside each other, in a few words."""
+    warning = "a warning" if warned else "no warning"
+    if effect is None:
+        return f"? {warning}, effect {why or 'not measured'}"
+    if not effect.fixed_identical:
+        return f"? {warning}, and an effect that cannot be known: something else differs, too"
+    if effect.n_weights > 1 or effect.n_masks > 1:
+        return "≠ a warning with an effect" if warned else "≠ an effect without a warning"
+    if effect.vacuous:
+        return f"? {warning}, and an effect that cannot be known: {'; '.join(effect.vacuous)}"
+    if warned:
+        return "= a warning without an effect"
+    return "= flips without an effect" if flips else "= no flip, no warning, no effect"
+
+
+# -- where two runs diverge ----------------------------------------------------------------
+
+
+def evidence_table(divergence: Divergence) -> pd.DataFrame:
+    """What is known of the place where two runs diverge, and how it became known.
+
+    Parameters
+    ----------
+    divergence : Divergence
+        From `cellrepro.diverge`.
+
+    Returns
+    -------
+    DataFrame
+        One column; a row for each question, always the same ones. ``-`` where there is no answer.
+    """
+    from cellrepro.lab.divergence.result import JUDGEMENTS, Evidence
+    from cellrepro.show.figures.divergence import differs
+
+    first, computed = divergence.first, divergence.computed
+    seen = divergence.evidence or Evidence(how="")
+    named = next((place for place in (computed, first) if place is not None and place.op), None)
+    judged = JUDGEMENTS.get(divergence.judgement or "", divergence.judgement)
+    if judged and seen.elimination:
+        judged += f"; a fault cannot be excluded, {seen.elimination}"
+    flips = None
+    if seen.flips is not None and (seen.n_asked or seen.n_replays):
+        other = f"{grouped(seen.flips)}, it was not among those repeated"
+        flips = f"{grouped(seen.flips)} of {grouped(seen.n_asked)}" if seen.n_asked else other
+    answers = {
+        "runs": f"A: {divergence.a}, B: {divergence.b}",
+        "entries compared": grouped(divergence.n_compared),
+        "they diverge at": first and _at_step(first) + differs(first),
+        "judgement": judged,
+        "it first shows in": None
+        if computed in (None, first)
+        else _at_step(computed) + differs(computed),
+        "operation": named and named.op,
+        "line": named and named.source,
+        "module": named and named.module,
+        "pass": named and named.phase,
+        "its inputs": named and _INPUTS.get(named.inputs or ""),
+        "largest difference": named and _largest(named),
+        "numbers that differ": named and named.n_elements and grouped(named.n_elements),
+        "how it was looked at": _LOOKED.get(seen.how, seen.how),
+        "repetitions of the step": seen.n_repetitions and grouped(seen.n_repetitions),
+        "operations repeated": seen.n_replays and grouped(seen.n_replays),
+        "replays of it that gave other bits": flips,
+        "state before the step": "; ".join(seen.arrival),
+        "the repeated step ended": _ENDED.get(seen.ends_as or "", seen.ends_as),
+        "operations that correspond": "; ".join(filter(None, (seen.alignment, seen.substituted))),
+        "where operations diverge": seen.parting,
+        "round-off": seen.round_off,
+        "random numbers": seen.draws,
+        "not looked at": "; ".join(divergence.notes),
+    }
+    rows = [{"question": name, "what was found": answer or "-"} for name, answer in answers.items()]
+    return frame(rows, "question")
+
+
+def _at_step(place: Place) -> str:
+    return "" if place.step is None else f"step {grouped(place.step)}, "
+
+
+def _largest(place: Place) -> str:
+    number = None if place.max_abs is None else f"{place.max_abs:.2g}"
+    return " ".join(filter(None, (number, place.apart)))
