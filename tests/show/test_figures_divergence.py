@@ -228,7 +228,7 @@ def test_growth_has_a_panel_for_everything_that_was_measured():
     assert [bar.get_height() for bar in shares.patches] == [0, 4, 100]
     bars = {found.get_label(): [bar.get_height() for bar in found] for found in cells.containers}
     assert bars == {"gained": [0, 3], "lost": [0, -4]}
-    assert [line.get_ydata() for line in scores.lines] == [[0.1, 0.7], [0.1, 0.6]]
+    assert [line.get_ydata().tolist() for line in scores.lines] == [[0.1, 0.7], [0.1, 0.6]]
 
 
 def test_growth_without_masks_and_with_what_is_not_finite():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.show.tables import frame, readable
@@ -14,9 +16,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.formats.style import Styler
 
-    from cellrepro.lab.audit_training import Effect, TrainingAudit
+    from cellrepro.lab.audit_training import TrainingAudit
     from cellrepro.lab.cost_of_determinism import Cost
     from cellrepro.lab.divergence.result import Divergence, Place
+    from cellrepro.lab.effects import Effect
     from cellrepro.store.store import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
@@ -88,30 +91,25 @@ def operation_table(audit: TrainingAudit, *, cost: Cost | None = None) -> Styler
     groups: dict[tuple[str, str | None, str | None], list[NondeterministicOperation]] = defaultdict(
         list
     )
-    for one in (*audit.ops, *audit.warnings, *audit.suspects):
+    for one in (*audit.ops, *audit.warnings):
         groups[one.op, one.source, one.phase].append(one)
     rows = [_operation_row(members, audit) for members in groups.values()]
-    rows.sort(key=lambda row: -row["other bits, %"])
-    price = None if cost is None else next((r for r in cost.rows if r.name == "strict"), None)
-    if price is not None:
-        spread = f"({price.lowest:.2f} to {price.highest:.2f})"
-        held = f"; strict takes {price.ratio:.2f} times {spread} as long"
-        rows = [
-            row | {"what holds it": row["what holds it"] + (held if row["substitute"] else "")}
-            for row in rows
-        ]
-    bars = ["other bits, %", "weights that differ, %"]
+    rows.sort(key=lambda row: float(row["other bits, %"]), reverse=True)
+    strict = [] if cost is None else [row for row in cost.rows if row.name == "strict"]
+    for row, price in product(rows, strict):
+        if row.pop("substitute"):
+            spread = f"({price.lowest:.2f} to {price.highest:.2f})"
+            row["what holds it"] += f"; strict takes {price.ratio:.2f} times {spread} as long"
+    bars = ["other bits, %", "weights differ, %"]
     columns = ["operation", "where", bars[0], "replays", "PyTorch warns", bars[1], "pixels"]
     columns += ["cells unmatched", "what holds it", "so it is"]
-    table = frame(rows, "operation", columns=columns)
-    return readable(table, decimals=1).bar(
-        subset=bars, color=["#B3DDF5"], vmin=0, vmax=100, width=90, height=60
-    )
+    table = readable(frame(rows, "operation", columns=columns), decimals=1)
+    return table.bar(subset=bars, color="#F6D896", vmin=0, vmax=100, width=90, height=60)
 
 
 def _operation_row(
     members: Sequence[NondeterministicOperation], audit: TrainingAudit
-) -> dict[str, object]:
+) -> dict[str, Any]:
     one = members[0]
     modules = list(dict.fromkeys(row.module for row in members if row.module))
     more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
@@ -120,23 +118,28 @@ def _operation_row(
     if not replays:  # what did not flip is counted by kind
         name = base_name(one.op)
         replays = sum(n for op, n in audit.replays.items() if base_name(op) == name)
-    effect = next((row.effect for row in members if row.effect is not None), None)
+    effect: Effect | None = next((row.effect for row in members if row.effect is not None), None)
     why = next((row.no_effect_because for row in members if row.no_effect_because), None)
-    known = effect is not None and effect.fixed_identical
-    cells = known and not (effect.n_masks == 1 and any("no object" in v for v in effect.vacuous))
-    return {
+    warned = any(row.warned for row in members)
+    row = {
         "operation": base_name(one.op),
         "where": f"{one.phase or 'not observed'}{module}; {one.source or 'no line of Python'}",
         "other bits, %": 100 * flips / replays if replays else 0.0,
         "replays": f"{grouped(flips)} of {grouped(replays)}" if replays else "not replayed",
-        "PyTorch warns": "yes" if any(row.warned for row in members) else "no",
-        "weights that differ, %": 100 * effect.weights_differing if known else None,
-        "pixels": ppm_text(effect.ppm) if cells else "no cell found" if known else "-",
-        "cells unmatched": str(effect.n_objects) if cells else "-",
+        "PyTorch warns": "yes" if warned else "no",
+        "weights differ, %": math.nan,
+        "pixels": "-",
+        "cells unmatched": "-",
         "substitute": one.substitute,
         "what holds it": one.substitute or one.remedy or "nothing known",
-        "so it is": _verdict(any(row.warned for row in members), flips, effect, why),
+        "so it is": _verdict(warned, flips, effect, why),
     }
+    if effect is not None and effect.fixed_identical:
+        row["weights differ, %"] = 100 * effect.weights_differing
+        no_cell = effect.n_masks == 1 and any("no object" in why for why in effect.vacuous)
+        row["pixels"] = "no cell found" if no_cell else ppm_text(effect.ppm)
+        row["cells unmatched"] = "-" if no_cell else str(effect.n_objects)
+    return row
 
 
 def _verdict(warned: bool, flips: int, effect: Effect | None, why: str | None) -> str:
