@@ -66,7 +66,7 @@ def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b:
         renumbered = any(result.verdict == Verdict.SAME_OBJECTS for result in masks.values())
         also = ", some under other numbers" if renumbered else ""
         return f"{both} have the same {amount(n_a, 'cell')}{also}, pixel for pixel, on {over}."
-    counts = {kind: sum(_n_of(result, kind) for result in masks.values()) for kind in ObjectKind}
+    counts = {kind: sum(result.kinds[kind] for result in masks.values()) for kind in ObjectKind}
     said = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
     n_unmatched = sum(result.n_unmatched for result in masks.values())
     n_pixels = sum(result.n_pixels for result in masks.values())
@@ -85,7 +85,7 @@ def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
             "image": name,
             "cells A": result.n_objects_a,
             "cells B": result.n_objects_b,
-            **{str(kind): _n_of(result, kind) for kind in ObjectKind},
+            **{str(kind): result.kinds[kind] for kind in ObjectKind},
             "renumbered": result.n_renumbered,
             "ppm": _ppm(result.ppm),
         }
@@ -155,10 +155,6 @@ def _position(position: Sequence[float]) -> str:
     """
     axes = "zyx"[-len(position) :]
     return ", ".join(f"{axis} {place:.0f}" for axis, place in zip(axes, position, strict=True))
-
-
-def _n_of(result: MaskComparison, kind: ObjectKind) -> int:
-    return int(getattr(result, f"n_{kind}"))
 
 
 def score_table(
