@@ -245,9 +245,6 @@ def train(
     operation_steps: Annotated[
         str | None, typer.Option(help="steps of --ledger ops: 0,17 or 0-9; default all")
     ] = None,
-    certify: Annotated[
-        bool, typer.Option("--certify", help="train again unwatched and store whether bits agree")
-    ] = False,
     store: StoreOption = "outputs",
     as_json: JsonOption = False,
 ) -> int:
@@ -272,7 +269,6 @@ def train(
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
         operation_steps=_steps(operation_steps),
-        certify=certify,
         store=store,
     )
     return _report_outcome(outcome, as_json)

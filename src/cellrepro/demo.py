@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import CellreproError
-from cellrepro.lab.grid import Grid, GridRun, find_notebook, read_grid, run_grid
-from cellrepro.lab.notebook_process import Job, brought, execute_in_child
+from cellrepro.lab.grid import Grid, GridRun, read_grid, run_grid
+from cellrepro.lab.notebook_process import brought, find_notebook
+from cellrepro.lab.process import call
 from cellrepro.lab.run import Outcome, segment, train
 from cellrepro.lab.select_runs import elsewhere
 from cellrepro.model.network import CELLPOSE_NAMES, TINY
@@ -79,7 +79,7 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs", model: str = TI
         f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile, "
         f"{grid.repeats} repeats each"
     )
-    if base.plan.model.architecture != TINY:
+    if base.plan.request.model.architecture != TINY:
         _say(f"     {_time_of_a_large_network(grid)}")
     runs = run_grid(grid, store=store, workers=_WORKERS)
     failed = [run for run in runs if run.status == "failed"]
@@ -187,9 +187,15 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
 
 def _execute_one(name: str, parameters: dict[str, Any], folder: Path) -> Path:
     output = folder / f"{name}.ipynb"
-    job = Job(str(find_notebook(name)), str(output.resolve()), parameters)
-    reason = execute_in_child(job, os.environ)
-    if reason is not None:
+    reason = call(
+        "cellrepro.lab.notebook_process:execute",
+        None,
+        label=f"the notebook {name}",
+        notebook=find_notebook(name),
+        output=output.resolve(),
+        parameters=parameters,
+    )
+    if reason:
         raise CellreproError(f"the notebook {name} failed: {reason}; see {output}")
     _say(f"     {output}")
     return output

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import planted
-from cellrepro.lab.keeping import Keeping
+from cellrepro.lab.checkpointing import Keeping
 from cellrepro.store import platform
 from cellrepro.store.digests import value_digest
 from cellrepro.trace.training_steps import Watches, layer_group
@@ -449,7 +449,7 @@ def test_draw_before_the_seeds_are_set(bench, generator):
         planted.DRAWS[generator]()
         return original(*arguments)
 
-    changed = bench.run(wrapped(worker, "_read_data", data), **STEPS)
+    changed = bench.run(wrapped(worker, "read_data", data), **STEPS)
     assert bench.diverge(bench.clean(**STEPS), changed).first is None
 
 
@@ -951,10 +951,10 @@ def resumed(bench, step, **asked):
     """A training that was killed at a step and went on."""
     unfinished = bench.root / f"unfinished {step} {len(asked)}"
     unfinished.mkdir()
-    keeping = Keeping(unfinished=str(unfinished), checkpoint_every=1)
+    keeping = Keeping(unfinished=unfinished, checkpoint_every=1)
     with pytest.raises(_KilledError):
         bench.run(killed(step), keeping=keeping, **asked)
-    keeping = Keeping(unfinished=str(unfinished), checkpoint_every=1, resume=True)
+    keeping = Keeping(unfinished=unfinished, checkpoint_every=1, resume=True)
     done = bench.run(keeping=keeping, **asked)
     assert done.manifest.training.resumed_at == [step // 2]
     return done

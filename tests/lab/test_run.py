@@ -21,7 +21,7 @@ from cellrepro.determinism.profiles import Profile, load
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab import process as child
 from cellrepro.lab import run
-from cellrepro.lab.keeping import Keeping
+from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.machine import machine_here
 from cellrepro.lab.run import carry_out, plan_segmentation, plan_training
 from cellrepro.model.network import find_model

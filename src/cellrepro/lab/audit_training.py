@@ -146,7 +146,7 @@ def audit_training(
         mode=mode,
         store=store,
     )
-    answer = _audited(plan, {**numbers, "data": str(plan.data.resolve())}, quiet=quiet)
+    answer = _audited(plan, {**numbers, "data": str(plan.request.data)}, quiet=quiet)
     found = TrainingAudit(
         spec=plan.spec,
         ops=tuple(NondeterministicOperation(**row) for row in answer.pop("ops")),

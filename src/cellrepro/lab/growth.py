@@ -17,7 +17,7 @@ import numpy as np
 from cellrepro.compare.metrics import average_precision, compare_masks
 from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
-from cellrepro.lab.keeping import CHECKPOINTS
+from cellrepro.lab.checkpointing import CHECKPOINTS
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import checkpoints

@@ -1,45 +1,23 @@
-"""One notebook executed without a person: ``python -m cellrepro.lab.notebook_process JOB.json``.
+"""Notebooks: where those of the package are, what they take, and executing one without a person.
 
-The grid starts it with the profile's environment, because papermill ignores ``env=`` (2.7.0). The
-exit code and the last line of standard output say how it ended; the notebook's own metadata does
-not, it says "completed" after a killed kernel (papermill 2.7.0).
+The kernel runs in a child with the profile's environment, because papermill ignores ``env=``
+(2.7.0). How it ended is returned; the notebook's own metadata says "completed" after a killed
+kernel (papermill 2.7.0).
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
+import ast
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import cellrepro
 from cellrepro.errors import BadInput
-from cellrepro.lab.process import end_with_caller
-
-_TAIL_LINES = 12
-
-
-@dataclass(frozen=True)
-class Job:
-    """A notebook, where the executed copy goes, and its parameters (plain literals)."""
-
-    notebook: str
-    output: str
-    parameters: dict[str, Any]
-
-    def to_json(self) -> str:
-        """As `from_json` reads it."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Job:
-        """Read what `to_json` wrote."""
-        return cls(**json.loads(text))
+from cellrepro.images.folder import is_litter
+from cellrepro.lab.process import Child
 
 
 def brought(folder: str) -> Path:
@@ -60,15 +38,9 @@ def copy_brought(target: Path) -> list[Path]:
     Returns
     -------
     list of Path
-        The copies. Those that were there already are left alone.
-
-    Raises
-    ------
-    BadInput
-        If there is anything else in the folder; nothing is written then.
+        The copies. Those that were there already are left alone; if there is anything else in
+        the folder, nothing is written.
     """
-    from cellrepro.images.folder import is_litter
-
     copies = {
         Path(target, name, file.name): file.read_bytes()
         for name in ("notebooks", "grids")
@@ -91,80 +63,86 @@ def copy_brought(target: Path) -> list[Path]:
     return list(copies)
 
 
-def execute(job: Job) -> None:
-    """Execute a notebook with papermill; what it wrote so far is kept if it fails.
-
-    Its kernel is killed once the last cell has run.
-
-    Raises
-    ------
-    papermill.exceptions.PapermillExecutionError
-        If a cell raises.
-    nbclient.exceptions.DeadKernelError
-        If the kernel is killed.
-    """
-    import papermill
-
-    papermill.execute_notebook(
-        job.notebook,
-        job.output,
-        parameters=job.parameters,
-        cwd=str(Path(job.notebook).parent),
-        progress_bar=False,
-        log_output=True,
-        stdout_file=sys.stderr,
-        stderr_file=sys.stderr,
-        store_widget_state=False,  # an explorer would put its images into the file again
-        # nbclient's own way waits 2.5 s for PyTorch to be taken apart, and ends the kernel then
-        shutdown_kernel="immediate",
-    )
-
-
-def execute_in_child(
-    job: Job,
-    environment: Mapping[str, str],
-    *,
-    start: Callable[..., subprocess.Popen[str]] = subprocess.Popen,
-    ended: Callable[[subprocess.Popen[str]], None] = lambda child: None,
-) -> str | None:
-    """Execute a notebook in a process of its own; why it failed, or none.
+def find_notebook(name: str, *, near: Path = Path()) -> Path:
+    """The file a notebook's name or path means.
 
     Parameters
     ----------
-    job : Job
-    environment : mapping of str to str
-        All of the child's variables.
-    start, ended : callable
-        Start the process like `subprocess.Popen`, and hear of its end.
+    name : str
+        A path, or a name with or without ``.ipynb`` under ``notebooks/`` of the current folder,
+        of ``near`` or of the package.
+    near : Path
+        Another folder to look from.
     """
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as log:
-        path = Path(scratch, "job.json")
-        path.write_text(job.to_json(), encoding="utf-8")
-        child = start(
-            [sys.executable, "-P", "-m", "cellrepro.lab.notebook_process", str(path)],
-            env=environment,
-            stdin=subprocess.PIPE,  # held open: the child ends when this process does
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
+    file = name if name.endswith(".ipynb") else f"{name}.ipynb"
+    folders = [root / "notebooks" for root in (Path(), near, near.parent)] + [brought("notebooks")]
+    for candidate in [Path(file), near / file, *(folder / file for folder in folders)]:
+        if candidate.is_file():
+            return candidate.resolve()
+    present = sorted({path.stem for folder in folders for path in folder.glob("*.ipynb")})
+    raise BadInput(
+        f"no notebook {name!r}; expected a path, or one of {', '.join(present) or 'notebooks/*'}"
+    )
+
+
+def notebook_parameters(notebook: Path) -> dict[str, Any]:
+    """The names and defaults of a notebook's ``parameters`` cell."""
+    with without_slow_imports():
+        import nbformat
+        import papermill
+
+    wrong = (nbformat.ValidationError, OSError, ValueError, KeyError, AttributeError, TypeError)
+    try:
+        nbformat.read(notebook, as_version=4)
+        known = papermill.inspect_notebook(str(notebook))
+    except wrong as error:
+        raise BadInput(
+            f"{notebook} cannot be read as a notebook: {error}; open it in JupyterLab and save it"
+        ) from error
+    if not known:
+        raise BadInput(f"{notebook} takes no parameters; tag one of its cells `parameters`")
+    return {name: _literal(notebook, entry) for name, entry in known.items()}
+
+
+def _literal(notebook: Path, entry: dict[str, Any]) -> Any:
+    try:
+        return ast.literal_eval(entry["default"])
+    except (ValueError, SyntaxError) as error:
+        raise BadInput(
+            f"{notebook}: parameter {entry['name']} is {entry['default']!r}; expected a plain "
+            "literal on a line of its own, so that the grid can name the spec"
+        ) from error
+
+
+def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str, Any]) -> str:
+    """Execute a notebook with papermill; why it failed, or nothing.
+
+    What it wrote so far is kept if it fails. Its kernel is killed once the last cell has run.
+    """
+    with without_slow_imports():
+        import papermill
+        from nbclient.exceptions import DeadKernelError
+        from papermill.exceptions import PapermillExecutionError
+
+    try:
+        papermill.execute_notebook(
+            str(notebook),
+            str(output),
+            parameters=parameters,
+            cwd=str(notebook.parent),
+            progress_bar=False,
+            log_output=True,
+            stdout_file=sys.stderr,
+            stderr_file=sys.stderr,
+            store_widget_state=False,  # an explorer would put its images into the file again
+            # nbclient's own way waits 2.5 s for PyTorch to be taken apart, and ends the kernel then
+            shutdown_kernel="immediate",
         )
-        # Not `communicate`, which would close the child's standard input and so end it.
-        with child:
-            said = child.stdout.read() if child.stdout is not None else ""
-            child.wait()
-        ended(child)
-        if child.returncode == 0:
-            return None
-        log.seek(0)
-        tail = "".join(log.readlines()[-_TAIL_LINES:])
-    lines = [line for line in said.splitlines() if line.startswith("{")]
-    said = f"the notebook's process ended with code {child.returncode}"
-    if lines:
-        try:
-            return json.loads(lines[-1])["reason"]
-        except ValueError:
-            said += f"; its answer was cut off ({lines[-1][-40:]!r})"
-    return f"{said}; its last words:\n{tail}"
+    except PapermillExecutionError as error:
+        return f"{error.ename}: {error.evalue}"
+    except DeadKernelError as error:
+        return f"the kernel was killed ({error}), perhaps memory ran out"
+    return ""
 
 
 @contextmanager
@@ -180,26 +158,3 @@ def without_slow_imports() -> Iterator[None]:
     finally:
         for name in skipped:
             del sys.modules[name]
-
-
-def main() -> int:
-    """Execute the job named on the command line; the exit code of the process."""
-    with without_slow_imports():
-        from nbclient.exceptions import DeadKernelError
-        from papermill.exceptions import PapermillExecutionError
-
-    end_with_caller()
-    job = Job.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    try:
-        execute(job)
-    except PapermillExecutionError as error:
-        print(json.dumps({"reason": f"{error.ename}: {error.evalue}", "cell": error.exec_count}))
-        return 1
-    except DeadKernelError as error:
-        print(json.dumps({"reason": f"the kernel was killed ({error}), perhaps memory ran out"}))
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

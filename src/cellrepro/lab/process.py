@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +131,8 @@ def call(
     *,
     label: str,
     on_event: Callable[[Event], None] = lambda event: None,
+    started: Callable[[subprocess.Popen[str]], None] = lambda process: None,
+    variables: Mapping[str, str] | None = None,
     here: bool = False,
     **given: Any,
 ) -> Any:
@@ -146,6 +148,10 @@ def call(
         Names the work in messages.
     on_event : callable
         Called with every event that the child tells.
+    started : callable
+        Called with the process, for whoever may have to kill it.
+    variables : mapping of str to str, optional
+        More of them.
     here : bool
         Call it in this process, which was started with the variables, for this work alone.
     given
@@ -166,12 +172,13 @@ def call(
         process = subprocess.Popen(
             # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
             [sys.executable, "-P", "-m", "cellrepro.lab.process", work, scratch],
-            env=dict(os.environ) if setup is None else setup.environment(),
+            env={**(os.environ if setup is None else setup.environment()), **(variables or {})},
             stdin=subprocess.PIPE,  # held open: the child ends when this process does
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
         )
+        started(process)
         with _ended(process):
             last = _follow(process, on_event)
         log.seek(0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
 from cellrepro.compare.operation_alignment import first_divergence
 from cellrepro.errors import BadInput
-from cellrepro.lab.chain import flattened
+from cellrepro.lab.worker import flattened
 from cellrepro.lab.compare_results import compare_repeats
 from cellrepro.lab.divergence.judge import (
     CannotLook,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput
-from cellrepro.lab.keeping import CHECKPOINTS
+from cellrepro.lab.checkpointing import CHECKPOINTS
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.worker import Request, training_loop
 from cellrepro.store.digests import comparable

@@ -1,7 +1,7 @@
-"""What a training writes down and keeps as it goes: ledger, operations, checkpoints.
+"""What a training writes down and keeps as it goes: its ledgers, and checkpoints to go on from.
 
-`worker` tells a `Keeper` of every epoch; the keeper saves what is needed to go on after a kill,
-and hands everything over to the finished repeat.
+`cellrepro.lab.worker` tells a `Keeper` of every epoch; the keeper saves what is needed to go on
+after a kill, and hands everything over to the finished repeat.
 """
 
 from __future__ import annotations
@@ -20,65 +20,40 @@ from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, Ledger, Pieces
 
 CHECKPOINTS = "checkpoints"
+"""The folder of a stored repeat that holds those that were kept."""
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """What to keep of a training beside its result; none of it changes the result.
+    """What to keep of a training beside its result; none of it changes the result."""
 
-    Attributes
-    ----------
-    unfinished : str or None
-        Folder in which the training leaves what is needed to go on after a kill; none for no
-        checkpoints.
-    resume : bool
-        Go on from what lies there.
-    checkpoint_every : int
-        Epochs between checkpoints; 0 for none.
-    keep_checkpoints : bool
-        Store all of them with the finished repeat, not only the last until it is finished.
-    operation_steps : tuple of int or None
-        Steps whose operations are written down with ``ledger="ops"``; none for all. Where
-        nothing is trained, images take the place of steps.
-    certify : bool
-        Train once more for each way of watching and store that all end in the same bits.
-    """
-
-    unfinished: str | None = None
+    unfinished: Path | None = None
+    """Where the training leaves what is needed to go on after a kill; none for no checkpoints."""
     resume: bool = False
     checkpoint_every: int = 0
+    """Epochs; 0 for no checkpoints."""
     keep_checkpoints: bool = False
+    """Store all of them with the finished repeat, not only the last until it is finished."""
     operation_steps: tuple[int, ...] | None = None
-    certify: bool = False
+    """Of ``ledger="ops"``; none for all. Where nothing is trained, images take their place."""
 
 
 class Keeper:
     """Keeps what a training leaves as it goes.
-
-    Parameters
-    ----------
-    keeping : Keeping
-    staged : Path
-        The folder of the repeat that is being made.
-    level : str
-        ``off``, ``steps`` or ``ops``.
-    seed : int
-        Of the training; a checkpoint's generators must follow from it.
 
     Attributes
     ----------
     ledger : Ledger
         Entries not yet written.
     resumed : list of int
-        Epochs that were done when this process took over; empty where it began itself.
+        Epochs that were done when a process took over from one that was killed.
     notes : list of str
         What the user is to be told of the checkpoint that was taken.
     """
 
     def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int) -> None:
         self._keeping, self._staged, self._level, self._seed = keeping, staged, level, seed
-        self._unfinished = None if keeping.unfinished is None else Path(keeping.unfinished)
-        place = (self._unfinished or staged / ".unfinished") / "rows"
+        place = (keeping.unfinished or staged / ".unfinished") / "rows"
         self.ledger = Ledger()
         self._pieces = {LEDGER: Pieces(place / "steps", Entry)}
         self._operations: Any = None
@@ -90,7 +65,7 @@ class Keeper:
             self._pieces[DRAWS] = Pieces(place / "draws", Draw)
         self.resumed: list[int] = []
         self.notes: list[str] = []
-        self._trains = False
+        self._origin: Origin | None = None  # of a training, once it has begun
 
     def watch(self, network: Any) -> Any:
         """Who listens to the training, or none."""
@@ -102,62 +77,64 @@ class Keeper:
         if self._level == "ops":
             from cellrepro.trace.operation_ledger import OperationWatch
 
-            steps = self._keeping.operation_steps
-            self._operations = OperationWatch(network, steps=steps)
+            self._operations = OperationWatch(network, steps=self._keeping.operation_steps)
             listeners.append(self._operations)
         return Watches(listeners)
 
     def watching_image(self, network: Any, index: int) -> AbstractContextManager[Any]:
         """Write down the operations of segmenting one image, where nothing was trained."""
-        if self._level != "ops" or self._trains:
+        if self._level != "ops" or self._origin is not None:
             return nullcontext()
         if self._operations is None:
             self.watch(network)
         return self._operations.step(index, 0)
 
     def begin(self, origin: Origin, network: Any, loop: Loop) -> None:
-        """Take up an unfinished training if there is one and it is asked for.
+        """Take up an unfinished training, if there is one and it is asked for.
 
-        Raises
-        ------
-        BadInput
-            If what lies there belongs to another training, or its generators do not follow from
-            the seed; the message says what differs.
+        One that belongs to another training, or whose generators do not follow from the seed, is
+        refused.
         """
-        self._origin, self._trains = origin, True
+        self._origin = origin
         found = self._last() if self._keeping.resume else None
-        if found is None:
-            for pieces in self._pieces.values():
-                pieces.go_back(0)
-            self._forget_checkpoints()
+        if found is not None:
+            self._go_on(found, network, loop)
             return
+        for pieces in self._pieces.values():
+            pieces.go_back(0)
+        for folder in self._checkpoints():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _checkpoints(self) -> list[Path]:
+        unfinished = self._keeping.unfinished
+        return [] if unfinished is None else checkpoints.folders(unfinished)
+
+    def _last(self) -> Checkpoint | None:
+        """The last checkpoint that can be used, and notes of those that cannot."""
+        if self._keeping.unfinished is None:
+            return None
+        found, passed_over = checkpoints.nearest(self._keeping.unfinished)
+        if found is None:
+            if passed_over:
+                raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
+            return None
+        self.notes += [
+            f"{problem}; the training goes on from an older checkpoint, after epoch {found.epoch}"
+            for problem in passed_over
+        ]
+        return found
+
+    def _go_on(self, found: Checkpoint, network: Any, loop: Loop) -> None:
         from cellrepro.trace.seed_check import seed_check
 
-        checkpoints.refuse_other(found, origin)
+        assert self._origin is not None
+        checkpoints.refuse_other(found, self._origin)
         checked = seed_check(found, seed=self._seed)
         if checked.problems:
             raise BadInput(
                 f"the checkpoint {found.folder} does not follow from seed {self._seed}: "
                 f"{'; '.join(checked.problems)}; train without --resume to start anew"
             )
-        self._go_on(found, network, loop)
-
-    def _last(self) -> Checkpoint | None:
-        """The last checkpoint that can be used, and a note of those that cannot."""
-        if self._unfinished is None:
-            return None
-        found, passed_over = checkpoints.nearest(self._unfinished)
-        if found is None and passed_over:
-            raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
-        if found is not None:
-            self.notes += [
-                f"{problem}; the training goes on from an older checkpoint, after epoch "
-                f"{found.epoch}"
-                for problem in passed_over
-            ]
-        return found
-
-    def _go_on(self, found: Checkpoint, network: Any, loop: Loop) -> None:
         weights, optimizer = found.tensors()
         network.load_state_dict(weights)
         loop.restore({"loop": found.loop, "optimizer": optimizer})
@@ -170,47 +147,45 @@ class Keeper:
 
     def epoch_ended(self, network: Any, loop: Loop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
-        every = self._keeping.checkpoint_every
-        if self._unfinished is None or not every:
+        keeping = self._keeping
+        if keeping.unfinished is None or not keeping.checkpoint_every:
             self._flush()
             return
-        if len(loop.training.epochs) % every:
+        if len(loop.training.epochs) % keeping.checkpoint_every:
             return
         self._flush()
         state = loop.state()
         state["loop"]["resumed"] = self.resumed
+        assert self._origin is not None
         checkpoints.save(
-            self._unfinished,
+            keeping.unfinished,
             origin=self._origin,
             network=network,
             loop_state=state,
             n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},
         )
-        if not self._keeping.keep_checkpoints:
-            checkpoints.keep_last(self._unfinished)
+        if not keeping.keep_checkpoints:
+            checkpoints.keep_last(keeping.unfinished)
 
     def finish(self) -> None:
-        """Hand ledger and checkpoints over to the repeat."""
+        """Hand ledgers and checkpoints over to the repeat."""
         self._flush()
-        for name, pieces in self._pieces.items():
-            if self._level != "off":
+        if self._level != "off":
+            for name, pieces in self._pieces.items():
                 pieces.finish(self._staged / name)
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
-        if self._keeping.keep_checkpoints and self._unfinished is not None:
+        if self._keeping.keep_checkpoints and self._keeping.unfinished is not None:
             (self._staged / CHECKPOINTS).mkdir()
-            for folder in checkpoints.folders(self._unfinished):
+            for folder in self._checkpoints():
                 shutil.copytree(folder, self._staged / CHECKPOINTS / folder.name)
 
     def _flush(self) -> None:
         self._pieces[LEDGER].append(self.ledger.entries)
         self.ledger.entries.clear()
         if self._operations is not None:
-            self._pieces[OPERATIONS].append(self._operations.rows)
-            self._operations.rows.clear()
-            self._pieces[DRAWS].append(self._operations.draws)
-            self._operations.draws.clear()
-
-    def _forget_checkpoints(self) -> None:
-        if self._unfinished is not None:
-            for folder in checkpoints.folders(self._unfinished):
-                shutil.rmtree(folder, ignore_errors=True)
+            for name, rows in (
+                (OPERATIONS, self._operations.rows),
+                (DRAWS, self._operations.draws),
+            ):
+                self._pieces[name].append(rows)
+                rows.clear()

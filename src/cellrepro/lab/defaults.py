@@ -1,0 +1,17 @@
+"""What is taken where nobody says: by functions, commands and the notebooks alike."""
+
+MODEL = "tiny"
+SEED = 0
+DATA_SEED = "cellpose"
+EPOCHS = 12
+BATCH_SIZE = 1
+PROFILE = "cpu"
+MODE = "strict"
+LEDGER = "steps"
+TRAININGS = 2
+"""Repeats of a training; fewer give no verdict."""
+SEGMENTATIONS = 3
+"""Repeats of a segmentation."""
+STORE = "outputs"
+CHECKPOINT_EVERY = {"tiny": 1, "cellpose": 10}
+"""Epochs, by architecture."""
