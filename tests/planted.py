@@ -23,9 +23,9 @@ import tifffile
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeding import generators_kept
 from cellrepro.images.synthetic import write_folder
+from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.divergence.find import diverge
 from cellrepro.lab.divergence.result import Divergence
-from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.process import Child
 from cellrepro.lab.run import plan_training
 from cellrepro.lab.worker import carry_out

@@ -447,21 +447,6 @@ def checkpoint_epoch(folders):
     return max(int(folder.name.rpartition("-")[2]) for folder in folders)
 
 
-def test_certificate(small_data, tmp_path, command):
-    """All ways of watching end in the bits of the run itself."""
-    answer = command(
-        "train", small_data, "--certify", "--json", *options(**BRIEF, repeats=1, store=tmp_path)
-    )
-    assert answer.code == 0, answer.err
-    folder = tmp_path / "runs" / answer.json["key"] / answer.json["repeats"][0]["machine"] / "0"
-    certificate = json.loads((folder / "certificate.json").read_text())
-    assert certificate["verdict"] == "identical"
-    assert set(certificate["levels"]) == {"off", "steps", "ops", "masks", "audit"}
-    assert len(set(certificate["levels"].values())) == 1
-    assert certificate["n_steps"] == 6
-    assert certificate["n_changed"] > 0
-
-
 @pytest.mark.parametrize(
     ("phase", "stage", "expected"),
     [

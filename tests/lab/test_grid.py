@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from types import SimpleNamespace
 
 import nbformat
@@ -12,12 +13,13 @@ import yaml
 from cellrepro.determinism import profiles
 from cellrepro.determinism.profiles import load
 from cellrepro.errors import BadInput
-from cellrepro.lab import grid as module
-from cellrepro.lab import run
-from cellrepro.lab.grid import find_notebook, planned, read_grid, run_grid
+from cellrepro.lab import process, run
+from cellrepro.lab.grid import planned, read_grid, run_grid
 from cellrepro.lab.machine import HOLD_VARIABLE, machine_here
+from cellrepro.lab.notebook_process import find_notebook
 from cellrepro.store.digests import file_digest
 from cellrepro.store.store import Store
+from conftest import run_command
 
 
 @pytest.fixture
@@ -26,11 +28,8 @@ def write(tmp_path, notebook, small_data):
 
     def to_file(*, fixed=(), **fields):
         path = tmp_path / "grid.yaml"
-        content = {
-            "notebook": str(notebook),
-            "fixed": {"data": str(small_data), **dict(fixed)},
-            **fields,
-        }
+        fixed = {"data": str(small_data), **dict(fixed)}
+        content = {"notebook": str(notebook), "fixed": fixed, **fields}
         path.write_text(yaml.safe_dump(content, sort_keys=False))
         return path
 
@@ -50,29 +49,23 @@ def no_child(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr(module.subprocess, "Popen", refuse)
+    monkeypatch.setattr(process.subprocess, "Popen", refuse)
 
 
 # -- read ----------------------------------------------------------------------------------
 
 
-def test_every_combination_is_a_spec(write, store):
-    grid = read_grid(
-        write(vary={"seed": [0, 1], "mode": ["fast", "warn", "strict"]}, repeats=2), store=store
-    )
+def test_every_combination_is_a_spec_and_the_notebooks_defaults_count(write, store):
+    path = write(vary={"seed": [0, 1], "mode": ["fast", "strict"]}, repeats=2)
+    grid = read_grid(path, store=store)
     assert [tuple(point.varied.values()) for point in grid.points] == [
-        (seed, mode) for seed in (0, 1) for mode in ("fast", "warn", "strict")
+        (seed, mode) for seed in (0, 1) for mode in ("fast", "strict")
     ]
-    assert len({point.plan.spec.key for point in grid.points}) == 6
+    assert len({point.key for point in grid.points}) == 4
     assert grid.repeats == 2
-    assert not store.exists()
-
-
-def test_the_notebooks_defaults_count(write, store):
-    (point,) = read_grid(write(), store=store).points
-    spec = point.plan.spec
+    spec = grid.points[0].plan.spec
     assert (spec.epochs, spec.images_per_epoch, spec.learning_rate) == (2, 1, 0.01)
-    assert point.label == "the one spec"
+    assert not store.exists()
 
 
 def test_excluded_combinations_are_left_out(write, store):
@@ -84,35 +77,19 @@ def test_excluded_combinations_are_left_out(write, store):
     assert varied == [(0, "cpu", "fast"), (0, "cpu", "strict"), (0, "cpu-1thread", "strict")]
 
 
-def test_set_replaces_what_the_file_says(write, store):
-    path = write(fixed={"epochs": 3}, vary={"seed": [0, 1]})
-    grid = read_grid(path, store=store, overrides={"epochs": 4, "seed": 7})
-    (point,) = grid.points
-    assert (point.plan.spec.epochs, point.plan.spec.seed) == (4, 7)
-
-
-def test_set_with_a_list_replaces_an_axis(write, store):
+def test_set_replaces_a_value_or_an_axis(write, store):
     path = write(
         fixed={"epochs": 3},
         vary={"seed": [0, 1, 2], "mode": ["fast", "strict"]},
         exclude=[{"seed": 0, "mode": "fast"}],
     )
-    overrides = {"seed": [0], "epochs": [4, 5], "mode": "strict"}
+    overrides = {"seed": [0], "epochs": [4, 5], "mode": "strict", "batch_size": 2}
+    with pytest.raises(BadInput, match="not batch_size"):
+        read_grid(path, store=store, overrides=overrides)
+    del overrides["batch_size"]
     grid = read_grid(path, store=store, overrides=overrides)
     found = [(p.plan.spec.seed, p.plan.spec.mode, p.plan.spec.epochs) for p in grid.points]
     assert found == [(0, "strict", 4), (0, "strict", 5)]
-
-
-def test_no_device_waits_for_another(write, store):
-    """A queue each: a GPU begins at once although the processor's points come first."""
-    grid = read_grid(write(vary={"seed": [0, 1], "profile": ["cpu", "cuda"]}), store=store)
-    points = sorted(grid.points, key=lambda point: point.varied["profile"])
-    queues = module._Queues(points, None)
-    assert (queues.n_threads, queues.take(), queues.take(), queues.take()) == (2, 0, 2, None)
-    queues.done(2)
-    assert (queues.take(), queues.take()) == (3, None)
-    queues = module._Queues(points, 3)
-    assert [queues.take() for _ in range(4)] == [0, 2, 1, 3]
 
 
 def test_relative_paths_mean_what_they_meant_here(write, store, small_data, monkeypatch):
@@ -126,26 +103,19 @@ def test_relative_paths_mean_what_they_meant_here(write, store, small_data, monk
     ("fields", "expected"),
     [
         ({"fixed": {"epoch": 3}}, r"minimal.ipynb takes .*epochs.*, not epoch$"),
-        ({"vary": {"sead": [0, 1]}}, r"takes .*seed.*, not sead$"),
-        ({"fixed": {"a": 1}, "vary": {"b": [1]}}, r"not a, b$"),
         ({"fixed": {"seed": 1}, "vary": {"seed": [0]}}, "seed is both fixed and varied"),
         ({"fixed": {"repeats": 2}}, "repeats is set by the grid itself"),
-        ({"fixed": {"store": "there"}}, "store is set by the grid itself"),
         ({"exclude": [{"seed": 1}]}, "`exclude` names seed, which does not vary"),
         ({"vary": {"seed": []}}, "`vary` has no value for seed"),
         ({"vary": {"seed": [1]}, "exclude": [{"seed": 1}]}, "leaves no spec to run"),
-        ({"vary": {"seed": [1, 1]}}, "seed 1 and seed 1 are the same spec"),
         ({"vary": {"behave": ["well", "raise"]}}, "behave well and behave raise are the same spec"),
         ({"vary": {"seed": 3}}, r"vary.seed is 3"),
         ({"repeats": 0}, "repeats is 0"),
         ({"repeat": 2}, "repeat is 2"),
         ({"fixed": {"data": "/absent"}}, "/absent"),
         ({"vary": {"profile": ["cpu", "gpu9"]}}, "unknown profile 'gpu9'"),
-        ({"vary": {"mode": ["strict", "loose"]}}, "'loose'"),
         ({"vary": {"seed": [0, -1]}}, "seed is -1"),
-        ({"vary": {"model": ["tiny", None]}}, "model is None"),
         ({"vary": {"model": ["tiny", 7]}}, "model is 7"),
-        ({"fixed": {"epochs": "many"}}, "epochs is 'many'"),
         ({"fixed": {"epochs": 0}}, "epochs is 0"),
         ({"notebook": "/absent.ipynb"}, "no notebook '/absent.ipynb'"),
     ],
@@ -170,35 +140,17 @@ def test_what_this_machine_cannot_carry_out(write, store, capsys):
     assert (run.status, run.machine) == ("failed", "")
     said = capsys.readouterr().err
     assert f"{run.key}/0 profile mps: failed" in said
-    for index in (1, 2):
-        assert f"{run.key}/{index} profile mps: not run" in said
+    assert f"{run.key}/2 profile mps: not run" in said
     (failure,) = Store(store).failures()
     assert (failure["folder"], failure["repeat"]) == (str(run.folder), 0)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("", "cannot be read as a notebook"),
-        ("{}", "cannot be read as a notebook"),
-        ("no JSON", "cannot be read as a notebook"),
-        ('{"cells": []', "cannot be read as a notebook"),
-        ("[]", "cannot be read as a notebook"),
-    ],
-    ids=["empty", "no cells", "text", "cut short", "list"],
-)
+@pytest.mark.parametrize("content", ["", "no JSON", "[]"], ids=["empty", "text", "list"])
 @pytest.mark.filterwarnings("ignore::UserWarning:papermill")
-def test_a_file_that_is_no_notebook(write, store, tmp_path, content, expected):
+def test_a_file_that_is_no_notebook(write, store, tmp_path, content):
     (tmp_path / "odd.ipynb").write_text(content)
-    with pytest.raises(BadInput, match=rf"odd.ipynb {expected}"):
+    with pytest.raises(BadInput, match=r"odd.ipynb cannot be read as a notebook"):
         read_grid(write(notebook=str(tmp_path / "odd.ipynb")), store=store)
-
-
-def test_a_notebook_without_parameters(write, store, tmp_path):
-    path = tmp_path / "plain.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 + 1")]), path)
-    with pytest.raises(BadInput, match=r"plain.ipynb (takes no parameters|cannot be read)"):
-        read_grid(write(notebook=str(path)), store=store)
 
 
 def test_a_default_that_is_no_literal(write, store, tmp_path, write_notebook):
@@ -210,18 +162,10 @@ def test_a_default_that_is_no_literal(write, store, tmp_path, write_notebook):
 def test_notebooks_are_found_by_name(tmp_path, write_notebook, monkeypatch):
     path = write_notebook(tmp_path / "notebooks" / "mine.ipynb")
     monkeypatch.chdir(tmp_path)
-    assert find_notebook("mine") == find_notebook("mine.ipynb") == path
-    assert find_notebook("notebooks/mine.ipynb") == path
+    assert find_notebook("mine") == find_notebook("notebooks/mine.ipynb") == path
     assert find_notebook("mine", near=tmp_path / "grids") == path
     with pytest.raises(BadInput, match=r"no notebook 'other'; .* mine"):
         find_notebook("other")
-
-
-@pytest.mark.parametrize("workers", [0, -1])
-def test_refuses_workers(write, store, no_child, workers):
-    with pytest.raises(BadInput, match=rf"workers is {workers}; expected 1 or more"):
-        run_grid(read_grid(write(), store=store), store=store, workers=workers)
-    assert not store.exists()
 
 
 def test_a_dry_run_does_nothing(write, store, no_child, invoke):
@@ -233,6 +177,8 @@ def test_a_dry_run_does_nothing(write, store, no_child, invoke):
     assert [run["status"] for run in answer.json["runs"]] == ["planned", "planned"]
     assert answer.json["runs"][0]["key"] != runs[0].key
     assert answer.json["runs"][0]["folder"].startswith(str(store))
+    with pytest.raises(BadInput, match="workers"):
+        run_grid(read_grid(path, store=store), store=store, workers=0)
     assert not store.exists()
 
 
@@ -240,11 +186,8 @@ def test_a_dry_run_does_nothing(write, store, no_child, invoke):
     ("pair", "expected"),
     [
         ("seed", "expected NAME=VALUE"),
-        ("=3", "expected NAME=VALUE"),
         ("seed={a", "is not YAML"),
-        ("sead=3", "not sead"),
         ("seed=[0, {}]", "seed is "),
-        ("seed=[]", "no value for seed"),
         ("data=/absent", "/absent"),
     ],
 )
@@ -263,123 +206,65 @@ BEHAVIOURS = ["raise", "kill", "nothing", "other seed", "well"]
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory, notebook, small_data):
     """One notebook in five behaviours, each with a seed of its own, two at a time."""
-    from conftest import run_command
-
     folder = tmp_path_factory.mktemp("carried_out")
     store = folder / "outputs"
-    pairs = [{"seed": seed, "behave": behave} for seed, behave in enumerate(BEHAVIOURS)]
     path = folder / "grid.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "notebook": str(notebook),
-                "fixed": {"data": str(small_data)},
-                "vary": {"seed": list(range(5)), "behave": BEHAVIOURS},
-                "exclude": [
-                    {"seed": seed, "behave": behave}
-                    for seed in range(5)
-                    for behave in BEHAVIOURS
-                    if {"seed": seed, "behave": behave} not in pairs
-                ],
-            }
-        )
-    )
-    answer = run_command(
-        "grid", path, "--workers", 2, "--store", store, "--json", cwd=notebook.parent
-    )
-    return SimpleNamespace(store=store, path=path, answer=answer, folder=folder)
-
-
-@pytest.fixture
-def runs(carried_out):
-    """By behaviour, what the command answered."""
-    return {run["varied"]["behave"]: run for run in carried_out.answer.json["runs"]}
-
-
-@pytest.mark.slow
-def test_a_failing_notebook_does_not_stop_the_others(carried_out, runs):
-    assert carried_out.answer.code == 1
-    assert {name: run["status"] for name, run in runs.items()} == {
-        "raise": "failed",
-        "kill": "failed",
-        "nothing": "failed",
-        "other seed": "failed",
-        "well": "done",
+    unwanted = [
+        {"seed": seed, "behave": behave}
+        for seed in range(5)
+        for index, behave in enumerate(BEHAVIOURS)
+        if seed != index
+    ]
+    content = {
+        "notebook": str(notebook),
+        "fixed": {"data": str(small_data)},
+        "vary": {"seed": list(range(5)), "behave": BEHAVIOURS},
+        "exclude": unwanted,
     }
-    assert [run.key for run in Store(carried_out.store).runs()] == [runs["well"]["key"]]
-    assert not (carried_out.store / ".staging").exists()
+    path.write_text(yaml.safe_dump(content))
+    place = {"cwd": notebook.parent}
+    answer = run_command("grid", path, "--workers", 2, "--store", store, "--json", **place)
+    assert answer.code == 1, answer.err
+    runs = {run["varied"]["behave"]: run for run in answer.json["runs"]}
+    return SimpleNamespace(store=store, path=path, answer=answer, runs=runs)
 
 
-@pytest.mark.slow
-def test_failures_say_why(runs):
+def test_a_failing_notebook_is_kept_and_does_not_stop_the_others(carried_out):
+    runs = carried_out.runs
+    assert [run["status"] for run in runs.values()] == ["failed"] * 4 + ["done"]
     assert runs["raise"]["reason"] == "ValueError: seed 0 is not for me"
     assert "the kernel was killed" in runs["kill"]["reason"]
     assert "never called cellrepro.train" in runs["nothing"]["reason"]
     key = runs["other seed"]["key"]
     assert f"instead of {key}/0" in runs["other seed"]["reason"]
+    for behave in BEHAVIOURS[:4]:
+        run = runs[behave]
+        folder = carried_out.store / "failed" / run["key"] / run["machine"] / "0"
+        assert run["folder"] == str(folder)
+        record = json.loads((folder / "failure.json").read_text())
+        assert (record["key"], record["repeat"]) == (run["key"], 0)
+        assert record["reason"] == run["reason"]
+        kept = nbformat.read(folder / "notebook.ipynb", 4)
+        assert any("injected-parameters" in cell.metadata.get("tags", []) for cell in kept.cells)
+    assert [run.key for run in Store(carried_out.store).runs()] == [runs["well"]["key"]]
+    assert not (carried_out.store / ".staging").exists()
+    assert "grid: 5/5" in carried_out.answer.err
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("behave", BEHAVIOURS[:4])
-def test_what_a_failure_left_is_kept(carried_out, runs, behave):
-    run = runs[behave]
-    folder = carried_out.store / "failed" / run["key"] / run["machine"] / "0"
-    assert run["folder"] == str(folder)
-    record = json.loads((folder / "failure.json").read_text())
-    assert (record["key"], record["repeat"]) == (run["key"], 0)
-    assert record["reason"] == run["reason"]
-    assert record["spec"]["seed"] == run["varied"]["seed"]
-    kept = nbformat.read(folder / "notebook.ipynb", 4)
-    assert any("injected-parameters" in cell.metadata.get("tags", []) for cell in kept.cells)
-
-
-@pytest.mark.slow
-def test_a_killed_kernel_is_a_failure_although_its_notebook_says_completed(carried_out, runs):
-    """Papermill 2.7.0 writes ``exception: null`` and ``completed``; if that changes, be glad."""
-    path = (
-        carried_out.store
-        / "failed"
-        / runs["kill"]["key"]
-        / runs["kill"]["machine"]
-        / "0"
-        / "notebook.ipynb"
-    )
-    metadata = nbformat.read(path, 4).metadata.papermill
-    assert not metadata.exception
-    assert runs["kill"]["status"] == "failed"
-
-
-@pytest.mark.slow
-def test_the_store_keeps_the_executed_notebook(carried_out, runs, wholeness):
-    key = runs["well"]["key"]
+def test_the_store_keeps_the_executed_notebook(carried_out, notebook, wholeness):
+    key = carried_out.runs["well"]["key"]
     assert wholeness(carried_out.store) == [f"{key}/0"]
     _, repeat = Store(carried_out.store).find(f"{key}/0")
-    path = repeat.folder / "notebook.ipynb"
-    assert repeat.manifest.files["notebook.ipynb"] == file_digest(path)
-    executed = nbformat.read(path, 4)
+    executed = nbformat.read(repeat.folder / "notebook.ipynb", 4)
     (injected,) = [
         cell for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])
     ]
     assert "seed = 4" in injected.source
-    assert f"trained {key}" in str(executed.cells[-1].outputs)
-    assert runs["well"]["folder"] == str(carried_out.store / "runs" / key)
-
-
-@pytest.mark.slow
-def test_the_source_notebook_and_its_folder_are_left_alone(carried_out, notebook):
+    said = [output for cell in executed.cells for output in cell.outputs]
+    assert {output.name for output in said} == {"stdout"}  # nothing of what libraries print
+    assert said[-1].text.endswith(f"trained {key} here\n")
     assert [item.name for item in notebook.parent.iterdir()] == [notebook.name]
     assert all(cell.outputs == [] for cell in nbformat.read(notebook, 4).cells)
-    assert {item.name for item in carried_out.folder.iterdir()} == {"grid.yaml", "outputs"}
-
-
-@pytest.mark.slow
-def test_progress_and_failures_go_to_standard_error(carried_out):
-    assert carried_out.answer.out.startswith("{")
-    assert "grid: 5/5" in carried_out.answer.err
-    assert (
-        carried_out.answer.err.count("\nfailed   ") + carried_out.answer.err.startswith("failed   ")
-        == 4
-    )
 
 
 @pytest.fixture
@@ -393,8 +278,7 @@ def again(carried_out, tmp_path):
     return tmp_path / "again.yaml", tmp_path / "outputs"
 
 
-@pytest.mark.slow
-def test_present_ones_are_not_run_again(again, no_child, invoke, listing):
+def test_present_ones_are_not_run_again(again, no_child, invoke, listing, small_data):
     path, store = again
     before = listing(store)
     for extra in ([], ["--dry-run"]):
@@ -402,36 +286,22 @@ def test_present_ones_are_not_run_again(again, no_child, invoke, listing):
         assert answer.code == 0
         assert [run["status"] for run in answer.json["runs"]] == ["present"]
         assert listing(store) == before
-    words = invoke("grid", path, "--store", store)
-    assert words.out.startswith("present  ")
-
-
-@pytest.mark.slow
-def test_the_train_command_sees_what_the_grid_stored(again, invoke, no_child, small_data):
-    """One store, one key, whoever filled it."""
-    _, store = again
-    answer = invoke(
+    of_train = invoke(  # one store, one key, whoever filled it
         *("train", small_data, "--seed", 4, "--epochs", 2, "--images-per-epoch", 1),
         *("--learning-rate", 0.01, "--repeats", 1, "--store", store, "--json"),
     )
-    assert answer.code == 0
-    assert [repeat["index"] for repeat in answer.json["repeats"]] == [0]
+    assert (of_train.code, len(of_train.json["repeats"])) == (0, 1)
 
 
 @pytest.mark.slow
-def test_a_repeat_of_the_grid_is_one_of_the_train_command(
-    carried_out, runs, command, small_data, tmp_path
-):
+def test_a_repeat_of_the_grid_is_one_of_the_train_command(carried_out, small_data, tmp_path):
     """The grid's notebook trains in its own kernel; all that is digested is the worker's."""
-    key = runs["well"]["key"]
-    answer = command(
+    key = carried_out.runs["well"]["key"]
+    answer = run_command(
         *("train", small_data, "--seed", 4, "--epochs", 2, "--images-per-epoch", 1),
         *("--learning-rate", 0.01, "--repeats", 1, "--store", tmp_path / "outputs", "--json"),
     )
-    assert (answer.json["key"], answer.json["repeats"][0]["machine"]) == (
-        key,
-        runs["well"]["machine"],
-    )
+    assert answer.json["key"] == key
     sides = []
     for store in (carried_out.store, tmp_path / "outputs"):
         (repeat,) = Store(store).run(key).repeats
@@ -442,33 +312,20 @@ def test_a_repeat_of_the_grid_is_one_of_the_train_command(
         assert ledger
         sides.append((plain, ledger))
     assert sides[0] == sides[1]
-    notebook = nbformat.read(repeat_notebook(carried_out.store, key), as_version=4)
-    said = [output for cell in notebook.cells for output in cell.outputs]
-    assert {output.name for output in said} == {"stdout"}  # nothing of what libraries print
-    assert said[-1].text.endswith(f"trained {key} here\n")
-
-
-def repeat_notebook(store, key):
-    """The executed notebook of a run's only repeat."""
-    (repeat,) = Store(store).run(key).repeats
-    return repeat.folder / "notebook.ipynb"
 
 
 def test_what_has_computed_before_gives_its_work_to_a_worker(write, store, monkeypatch):
-    """Settings of the notebook's own would be in force; so would another environment."""
+    """Switches of the notebook's own would be in force; so would another environment."""
     (point, *_) = read_grid(write(), store=store).points
-    assert not run._started_for(point.plan)  # no grid started this process
+    assert not run.computes_here(point.plan)  # no grid started this process
     monkeypatch.setenv(HOLD_VARIABLE, "held")
-    monkeypatch.setattr(profiles, "require_at_profiles", lambda variables: None)
-    monkeypatch.setattr(run, "sys", SimpleNamespace(modules={}))
-    assert run._started_for(point.plan)
+    monkeypatch.setattr(run, "sys", SimpleNamespace(modules={}, stderr=sys.stderr))
+    assert not run.computes_here(point.plan)  # started without the profile's variables
+    monkeypatch.setattr(profiles, "require_at_startup", lambda variables: None)
+    assert run.computes_here(point.plan)
     for name in ("torch", "cellpose"):
-        monkeypatch.setattr(run, "sys", SimpleNamespace(modules={name: None}))
-        assert not run._started_for(point.plan)
-    monkeypatch.undo()
-    monkeypatch.setenv(HOLD_VARIABLE, "held")
-    monkeypatch.setattr(run, "sys", SimpleNamespace(modules={}))
-    assert not run._started_for(point.plan)  # started without the profile's variables
+        monkeypatch.setattr(run.sys, "modules", {name: None})
+        assert not run.computes_here(point.plan)
 
 
 @pytest.mark.slow
@@ -477,12 +334,10 @@ def test_only_the_missing_repeat_is_run_and_a_failure_forgotten(again, wholeness
     content = yaml.safe_load(path.read_text()) | {"repeats": 2}
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     grid = read_grid(path, store=store)
-    spec = grid.points[0].plan.spec
-    machine = grid.points[0].plan.machine
+    spec, machine = grid.points[0].plan.spec, grid.points[0].plan.machine
     with Store(store).staging() as area:
-        Store(store).keep_failure(
-            area, spec, machine=machine, repeat=1, reason="the power went out"
-        )
+        reason = "the power went out"
+        Store(store).keep_failure(area, spec, machine=machine, repeat=1, reason=reason)
     before = (store / "runs" / spec.key / machine / "0").stat().st_mtime_ns
     (run,) = run_grid(grid, store=store, quiet=True)
     assert run.status == "done"

@@ -14,7 +14,6 @@ from pathlib import Path
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
 from cellrepro.compare.operation_alignment import first_divergence
 from cellrepro.errors import BadInput
-from cellrepro.lab.worker import flattened
 from cellrepro.lab.compare_results import compare_repeats
 from cellrepro.lab.divergence.judge import (
     CannotLook,
@@ -26,6 +25,7 @@ from cellrepro.lab.divergence.judge import (
     stored_rows,
 )
 from cellrepro.lab.divergence.result import Divergence, Evidence, Place
+from cellrepro.lab.worker import flattened
 from cellrepro.store.digests import array_digest, file_digest, value_digest
 from cellrepro.store.ledger import LEDGER, OPERATIONS, STAGES, Entry, Ledger
 from cellrepro.store.store import Repeat, Run, Store
