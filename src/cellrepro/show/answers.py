@@ -1,0 +1,320 @@
+"""What the commands answer: of every result the JSON document, and the same in lines of words."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.compare.verdicts import judge
+from cellrepro.text import amount, ppm_text
+
+if TYPE_CHECKING:
+    from cellrepro.compare.metrics import MaskComparison
+    from cellrepro.compare.weights import WeightsComparison
+    from cellrepro.lab.audit_training import TrainingAudit
+    from cellrepro.lab.compare_results import Comparison
+    from cellrepro.lab.divergence.result import Divergence
+    from cellrepro.lab.doctor import Diagnosis
+    from cellrepro.lab.grid import GridRun
+    from cellrepro.lab.run import Outcome
+    from cellrepro.store.store import Repeat, Run
+
+Answer = tuple[dict[str, Any], Iterable[str]]
+"""A document, and lines."""
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """The document as JSON; NaN and infinities, which JSON lacks, become null."""
+    return json.dumps(_plain(document), indent=1, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Enum():
+            return value.value
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple() | set():
+            return [_plain(item) for item in value]
+        case Path():
+            return str(value)
+        case float():
+            return value if math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    return _plain(value.tolist()) if hasattr(value, "tolist") else value
+
+
+_MOST_CHANGES = 12
+"""Objects that are named; the JSON document names them all."""
+_MOST_NAMES = 4
+
+
+def _some(names: tuple[str, ...] | list[str], most: int = _MOST_NAMES) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def diagnosis(found: Diagnosis) -> Answer:
+    """Of `cellrepro.diagnose`."""
+    document = asdict(found)
+    del document["exit_code"]
+    return document, _diagnosis(found)
+
+
+def _diagnosis(found: Diagnosis) -> Iterator[str]:
+    for finding in found.findings:
+        yield f"{finding.level:8} {finding.what}\n         -> {finding.remedy}"
+    yield found.sentence()
+
+
+def audit(found: TrainingAudit) -> Answer:
+    """Of `cellrepro.audit_training`."""
+    document = {name: value for name, value in vars(found).items() if name != "spec"}
+    document["mode"], document["profile"] = found.spec.mode, found.spec.profile
+    for name, rows in (("ops", found.ops), ("warnings", found.warnings)):
+        document[name] = [
+            {**asdict(row), "effect_sentence": row.effect.sentence() if row.effect else None}
+            for row in rows
+        ]
+    return document, _audit(found)
+
+
+def _audit(found: TrainingAudit) -> Iterator[str]:
+    for row in found.ops:
+        yield f"{row.op}, {row.phase} of {row.module or 'no module'}"
+        yield f"    {row.source or 'no line of Python'}"
+        warns = "warns of it" if row.warned else "does not warn of it"
+        yield f"    {row.seen}, in up to {amount(row.n_elements, 'element')}; PyTorch {warns}"
+        yield from (f"    {text}" for text in (row.reason, row.remedy) if text)
+        if row.substitute:
+            yield f"    mode strict uses the substitute {row.substitute}"
+    flipping = {(row.op, row.module) for row in found.ops}
+    for row in found.warnings:
+        moved = "and flips" if (row.op, row.module) in flipping else "but none of its bits flipped"
+        yield f"PyTorch warns of {row.op}, {row.phase} of {row.module or 'no module'}, {moved}"
+    yield found.sentence
+
+
+def effects(found: TrainingAudit) -> list[str]:
+    """What each operation that flips does to the cells."""
+    told = [
+        f"effect: {row.effect.sentence()}"
+        if row.effect
+        else f"effect of {row.op}: not known, {row.no_effect_because or 'not measured'}"
+        for row in found.ops
+    ]
+    return list(dict.fromkeys(told)) or ["effect: nothing flips, so there is none to measure"]
+
+
+def outcome(found: Outcome) -> Answer:
+    """Of `cellrepro.train` and `cellrepro.segment`."""
+    judgement, training = found.judgement, found.repeats[0].manifest.training
+    document = {
+        "key": found.key,
+        "folder": found.folder,
+        "repeats": [_repeat(repeat) for repeat in found.repeats],
+        "agreement": judgement.agreement,
+        "verdict": judgement.overall,
+        "verdicts": {"weights": judgement.weights, "masks": judgement.masks},
+        "reasons": judgement.reasons,
+        "compared": {"repeats": judgement.n_repeats, "images": judgement.n_images},
+        "notices": found.plan.notices,
+        "learning_rates": None if training is None else training.learning_rates,
+    }
+    return document, _outcome(found)
+
+
+def _repeat(repeat: Repeat) -> dict[str, Any]:
+    manifest = repeat.manifest
+    return {
+        "index": manifest.repeat,
+        "machine": repeat.machine,
+        "weights": manifest.weights.digest if manifest.weights else None,
+        "masks": {name: record.digest for name, record in manifest.masks.items()},
+        "objects": {name: record.n_objects for name, record in manifest.masks.items()},
+        "ap50": manifest.ap50,
+        "seconds": round(sum(manifest.seconds.values()), 3),
+    }
+
+
+def _outcome(found: Outcome) -> Iterator[str]:
+    yield f"run {found.key} in {found.folder}"
+    yield f"machine {found.plan.machine}"
+    training = found.repeats[0].manifest.training
+    if training is not None:
+        rates = training.learning_rates
+        yield f"learning rate {rates[0]:.2g} to {max(rates):.2g} over {len(rates)} epochs"
+    for repeat in found.repeats:
+        manifest = repeat.manifest
+        score = "no ground truth" if manifest.ap50 is None else f"AP@0.5 {manifest.ap50:.3f}"
+        weights = f"weights {manifest.weights.digest[:12]}, " if manifest.weights else ""
+        yield (
+            f"  repeat {manifest.repeat}: {weights}{manifest.n_objects} objects in "
+            f"{len(manifest.masks)} images, {score}, {sum(manifest.seconds.values()):.1f} s"
+        )
+    yield found.judgement.sentence()
+
+
+def comparison(found: Comparison) -> Answer:
+    """Of `cellrepro.lab.compare_results.compare`."""
+    weights = None
+    if found.weights is not None:
+        weights = asdict(found.weights)
+        weights["per_tensor"] = [row for row in weights["per_tensor"] if row["n_differing"]]
+    changes = [
+        {"image": name, **change._asdict(), "renumbered": change.renumbered}
+        for name, masks in found.masks.items()
+        for change in masks.objects
+    ]
+    document = {
+        "verdict": found.verdict,
+        "differs": found.differs,
+        "weights": weights,
+        "masks": {name: masks.figures() for name, masks in found.masks.items()},
+        "objects": {**found.n_objects, "changes": changes},
+        "ppm": found.ppm,
+        "environment": dict(found.environment),
+        "spec": dict(found.spec),
+        "ap50": found.ap50,
+        "notes": found.notes,
+    }
+    return document, _comparison(found)
+
+
+def _comparison(found: Comparison) -> Iterator[str]:
+    yield f"{found.verdict}" + (f": {', '.join(found.differs)}" if found.differs else "")
+    if found.weights is not None:
+        yield from _weights(found.weights)
+    if found.masks:
+        n = found.n_objects
+        yield (
+            f"  masks of {amount(len(found.masks), 'image')}: {ppm_text(found.ppm)} of the "
+            f"pixels differ; objects {n['a']} and {n['b']}, {n['matched']} matched at IoU 0.5"
+        )
+        yield from _objects(found.masks)
+    if found.ap50 is not None and None not in found.ap50:
+        yield f"  ground truth: AP@0.5 {found.ap50[0]:.3f} and {found.ap50[1]:.3f}"
+    for title, differing in (("spec", found.spec), ("environment", found.environment)):
+        yield from (f"  {title} {name}: {a!r} and {b!r}" for name, (a, b) in differing.items())
+    yield from (f"  note: {note}" for note in found.notes)
+
+
+def _weights(found: WeightsComparison) -> Iterator[str]:
+    """Distances, or in what the two are not one network."""
+    head = f"  weights: {found.n_differing} of {found.n_parameters} parameters differ, "
+    if math.isnan(found.l2):
+        yield f"{head}no distance over all of them"
+    else:
+        where = f" in {found.max_abs_name}" if found.max_abs_name else ""
+        yield (
+            f"{head}L2 {found.l2:.3g} (relative {found.relative_l2:.3g}), cosine "
+            f"{found.cosine:.6f}, largest {found.max_abs:.3g}{where}"
+        )
+    for side, names in (("A", found.only_a), ("B", found.only_b)):
+        if names:
+            yield f"    only in {side}: {_some(names)}"
+    for what, of_a, of_b in (("shapes", "shape", "shape_b"), ("types", "dtype", "dtype_b")):
+        sides = [(row.name, getattr(row, of_a), getattr(row, of_b)) for row in found.per_tensor]
+        others = [f"{name} ({a} and {b})" for name, a, b in sides if a != b]
+        if others:
+            yield f"    other {what}: {_some(others)}"
+
+
+def _objects(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
+    """How many objects of each kind there are, and those that are not where they were."""
+    every = [(name, change) for name, result in masks.items() for change in result.objects]
+    counts = Counter(change.kind.value for _, change in every)
+    n_renumbered = sum(change.renumbered for _, change in every)
+    kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common()) or "none"
+    renumbered = f"; {n_renumbered} under another number" if n_renumbered else ""
+    yield f"  objects: {kinds}{renumbered}"
+    changed = [(name, change) for name, change in every if change.kind != "kept"]
+    for name, change in changed[:_MOST_CHANGES]:
+        sides = [", ".join(map(str, labels)) for labels in (change.labels_a, change.labels_b)]
+        axes = ("z", "y", "x")[-len(change.position) :]
+        place = ", ".join(f"{a} {at:.0f}" for a, at in zip(axes, change.position, strict=True))
+        yield (
+            f"    {change.kind.value:6} {' -> '.join(side or 'nothing' for side in sides)} in "
+            f"{name} at {place}, {change.area_a} -> {change.area_b} pixels"
+            + (f", IoU {change.iou:.2f}" if change.iou else "")
+        )
+    if len(changed) > _MOST_CHANGES:
+        yield f"    and {len(changed) - _MOST_CHANGES} more; --json names them all"
+
+
+def divergence(found: Divergence) -> Answer:
+    """Of `cellrepro.diverge`."""
+    names = ("a", "b", "first", "computed", "stages", "judgement", "verdict", "evidence", "notes")
+    document = {
+        **{name: getattr(found, name) for name in names},
+        "compared": found.n_compared,
+        "objects": found.comparison.n_objects,
+        "ppm": found.comparison.ppm,
+        "sentence": found.sentence(),
+    }
+    return document, _divergence(found)
+
+
+def _divergence(found: Divergence) -> Iterator[str]:
+    yield found.sentence()
+    for stage, names in found.stages.items():
+        yield f"  {stage:12} {_some(list(names))}"
+    seen = found.evidence
+    if seen is not None:
+        flips = None if seen.flips is None else f"{seen.flips} of {seen.n_asked} replays"
+        told = {
+            "how": seen.how,
+            "repeated": f"{seen.n_repetitions} times the step, "
+            f"{seen.n_replays} times single operations",
+            "flips": flips,
+            "ends as": seen.ends_as,
+            "parting": seen.parting,
+            "aligned": seen.alignment,
+            "round-off": seen.round_off,
+            "draws": seen.draws,
+            "substitutes": seen.substituted,
+            "no verdict": seen.elimination,
+        }
+        yield from (f"  {name:12} {text}" for name, text in told.items() if text)
+        yield from (f"  {'state':12} {text}" for text in seen.arrival)
+    yield from (f"  note: {note}" for note in found.notes)
+
+
+def grid_run(run: GridRun) -> str:
+    """How one spec of a grid ended."""
+    varied = ", ".join(f"{name} {value}" for name, value in run.varied.items())
+    on = f" on {run.machine}" if run.machine else ""
+    reason = f"  ({run.reason})" if run.reason else ""
+    return f"{run.status:8} {run.key}{on}  {varied}{reason}"
+
+
+def stored(runs: Iterable[Run]) -> Answer:
+    """What a store holds, a run on each machine by itself."""
+    rows, lines = [], []
+    for run in runs:
+        for machine, repeats in run.machines.items():
+            judgement = judge([repeat.manifest for repeat in repeats.values()])
+            row = {
+                "key": run.key,
+                "label": run.spec.label,
+                "machine": machine,
+                "spec": run.spec.model_dump(mode="json"),
+                "repeats": list(repeats),
+                "verdict": judgement.overall,
+                "agreement": judgement.agreement,
+                "detail": judgement.detail(),
+            }
+            rows.append(row)
+            detail = f" ({row['detail']})" if judgement.overall == "different" else ""
+            lines.append(
+                f"{run.key}  {run.spec.label}: {amount(len(repeats), 'repeat')} on {machine}, "
+                f"{judgement.overall or 'no verdict'}{detail}"
+            )
+    return {"runs": rows}, lines or ["no runs yet"]
