@@ -12,7 +12,7 @@ import torch
 from cellrepro.determinism import seeding
 from cellrepro.determinism.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput
-from cellrepro.lab.keeping import CHECKPOINTS, Keeper, Keeping
+from cellrepro.lab.checkpointing import CHECKPOINTS, Keeper, Keeping
 from cellrepro.store import checkpoints
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, read_rows
 from cellrepro.trace.operation_ledger import OperationRow
@@ -102,7 +102,7 @@ def kept_training(place, *, name, die=None, level="ops", origin=ORIGIN, seed=3, 
     """A training as the worker does it; it dies after as many steps as ``die`` says."""
     staged = place / name
     staged.mkdir()
-    options = {"unfinished": str(place / "unfinished"), "checkpoint_every": 1, **keeping}
+    options = {"unfinished": place / "unfinished", "checkpoint_every": 1, **keeping}
     keeper = Keeper(Keeping(**options), staged, level=level, seed=seed)
 
     def ended(epoch):
