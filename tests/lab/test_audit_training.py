@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 import cellrepro
-from cellrepro.cli import _audit_document, _audit_lines, _effect_lines
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.lab import audit_training as auditing
 from cellrepro.lab import process
 from cellrepro.lab.audit_training import TrainingAudit, audit_training, with_effects
 from cellrepro.lab.effects import Effect, between
+from cellrepro.show import answers
 from cellrepro.store.store import Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
@@ -196,32 +196,32 @@ def audit_of(*rows, warnings=()):
 
 def test_an_audit_in_words():
     found = audit_of(NondeterministicOperation(**ROW, effect=Effect(**EFFECT)))
-    text = "\n".join(_audit_lines(found))
+    text = "\n".join(answers.audit(found)[1])
     assert "aten.index_put.default, backward of encoder.blocks.0.attn" in text
     assert f"{PLACE}:322 in get_rel_pos" in text
     assert "3 of 24 replays gave other bits" in text
     assert "PyTorch does not warn of it" in text
     assert "substitute rel-pos-gather" in text
     assert text.endswith("index_put flips")
-    assert _effect_lines(found)[0].startswith("effect: index_put: 3 different weights")
+    assert answers.effects(found)[0].startswith("effect: index_put: 3 different weights")
 
 
 def test_a_warning_without_a_flip_is_said_to_be_one():
     warned = NondeterministicOperation(**{**ROW, "flips": 0, "replays": 0, "warned": True})
-    text = "\n".join(_audit_lines(audit_of(warnings=(warned,))))
+    text = "\n".join(answers.audit(audit_of(warnings=(warned,)))[1])
     assert "PyTorch warns of aten.index_put.default" in text
     assert "but none of its bits flipped" in text
-    both = "\n".join(_audit_lines(audit_of(NondeterministicOperation(**ROW), warnings=(warned,))))
+    flips = NondeterministicOperation(**ROW)
+    both = "\n".join(answers.audit(audit_of(flips, warnings=(warned,)))[1])
     assert "and flips" in both
 
 
 def test_the_document_carries_the_effect():
-    document = _audit_document(
-        audit_of(
-            NondeterministicOperation(**ROW, effect=Effect(**EFFECT)),
-            NondeterministicOperation(**ROW),
-        )
+    rows = (
+        NondeterministicOperation(**ROW, effect=Effect(**EFFECT)),
+        NondeterministicOperation(**ROW),
     )
+    document, _ = answers.audit(audit_of(*rows))
     first, second = document["ops"]
     assert first["effect"]["n_masks"] == 2
     assert first["effect_sentence"].startswith("index_put: 3 different weights")
@@ -262,7 +262,7 @@ def test_a_failed_effect_costs_neither_the_audit_nor_the_others(monkeypatch, err
     assert second.effect.n_masks == 2
     assert third.no_effect_because.startswith("memory that nobody has written cannot be held")
     assert [replace(row, effect=None, no_effect_because=None) for row in found.ops] == [*before.ops]
-    assert f"effect of aten.index_put.default: not known, {reason}" in _effect_lines(found)
+    assert f"effect of aten.index_put.default: not known, {reason}" in answers.effects(found)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["in words", "JSON"])
