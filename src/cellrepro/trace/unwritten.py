@@ -1,15 +1,15 @@
 """Memory that nobody has written, followed from where it is handed out to what reads it.
 
 What such memory holds is left over from whoever had it before, so that a result computed from it
-changes from run to run though every operation repeats. It is followed in two executions that fill
-it with different patterns: what touches it is run in both, and what then differs was computed from
-it. The training goes on with its own memory, which is not touched.
+changes from run to run though every operation repeats. It is followed beside the training in a
+second execution, in which it holds a pattern: what touches it is run there, too, and what then
+differs from the training was computed from it. The training itself is not touched.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -50,7 +50,7 @@ class _Stretch:
 class _Result:
     """What one operation computed from unwritten memory."""
 
-    stretches: frozenset[_Stretch] = frozenset()
+    stretches: frozenset[_Stretch]
     read: bool = False
     """Whether an operation was given it since: if it matters, what came of that differs too."""
 
@@ -58,17 +58,18 @@ class _Result:
 class _Memory:
     """A storage whose content depends on unwritten memory: on these stretches, by these results.
 
-    ``held`` is what it holds in the two executions, and really: tensors of uint8, one axis.
+    ``real`` and ``shadow`` are what it holds in the training and in the second execution: tensors
+    of uint8, one axis.
     """
 
     def __init__(
         self,
         storage: Any,
-        held: list[torch.Tensor],
+        shadow: torch.Tensor,
         depends: Iterable[tuple[Iterable[_Stretch], Iterable[_Result]]],
     ) -> None:
         self._alive = StorageWeakRef(storage)  # while it is held no other has its address
-        self.held = held
+        self.real, self.shadow = bytes_of(storage).clone(), shadow
         stretches, results = zip(*depends, strict=True)
         self.stretches: frozenset[_Stretch] = frozenset().union(*stretches)
         self.results: frozenset[_Result] = frozenset().union(*results)
@@ -135,7 +136,7 @@ class Unwritten:
         self._reached = self._all_reached()
         self._memories, self._results = {}, []
 
-    def begin(self, call: Call, plan: Plan) -> _Twice | int | None:
+    def begin(self, call: Call, plan: Plan) -> _Second | int | None:
         """Before an operation runs: what `end` has to know of now."""
         if plan.resizes:
             return call.args[0].untyped_storage().nbytes() if is_plain(call.args[0]) else None
@@ -145,10 +146,10 @@ class Unwritten:
         for memory in memories.values():
             for result in memory.results:
                 result.read = True
-        twice = _Twice(call, plan, memories) if memories else None
-        return twice if twice is not None and twice.matters else None
+        second = _Second(call, plan, memories) if memories else None
+        return second if second is not None and second.matters else None
 
-    def end(self, call: Call, plan: Plan, begun: _Twice | int | None, returned: Any) -> None:
+    def end(self, call: Call, plan: Plan, begun: _Second | int | None, returned: Any) -> None:
         """After an operation has run: follow what it handed out, or what it computed."""
         if plan.allocates:
             for tensor in plan.new_values(returned):
@@ -169,16 +170,14 @@ class Unwritten:
             del self._memories[key]
         self.n_followed[place] += 1
         known = self._memories.get(storage._cdata)
-        real = bytes_of(storage).clone()
-        held = [real.clone(), real.clone(), real]
-        for which in (0, 1):
-            if known is not None:
-                held[which][:start] = known.held[which][:start]
-            _fill(held[which][start:], tensor.dtype, which, self.n_followed.total())
+        shadow = bytes_of(storage).clone()
+        if known is not None:
+            shadow[:start] = known.shadow[:start]
+        _fill(shadow[start:], tensor.dtype, self.n_followed.total())
         depends: list[tuple[Any, Any]] = [({_Stretch(place)}, ())]
         if known is not None:
             depends.append((known.stretches, known.results))
-        self._memories[storage._cdata] = _Memory(storage, held, depends)
+        self._memories[storage._cdata] = _Memory(storage, shadow, depends)
 
     def _given_to(self, call: Call) -> dict[int, _Memory]:
         """The followed memories that an operation is given, by storage."""
@@ -190,49 +189,48 @@ class Unwritten:
             memory = self._memories.get(storage._cdata)
             if memory is None:
                 continue
-            if torch.equal(memory.held[2], bytes_of(storage)):
+            if torch.equal(memory.real, bytes_of(storage)):
                 found[storage._cdata] = memory
             else:  # written by what PyTorch does not dispatch: NumPy, Triton, another library
                 del self._memories[storage._cdata]
         return found
 
-    def _compare(self, call: Call, plan: Plan, twice: _Twice, returned: Any) -> None:
-        """Carry an operation out in both executions and follow what differs."""
-        runs = twice.carry_out()
-        if runs is None:
-            if twice.refused:
-                self._reached |= _read(_all_of(twice.reading), call.place, [(1, float("inf"))])
+    def _compare(self, call: Call, plan: Plan, second: _Second, returned: Any) -> None:
+        """Carry an operation out in the second execution and follow what differs."""
+        try:
+            real, ran = second.real(returned), second.run(second.memories)
+        except (MemoryError, torch.OutOfMemoryError):
             return
-        a, b = runs
-        news = zip_longest(plan.new_values(returned), a.new, b.new)
-        apart = [(value, x, y) for value, x, y in news if not same_bits(x, y)]
-        changed = {key: _changed(a, b, key, size) for key, size in twice.sizes.items()}
-        result = _Result()
+        except Exception:  # it cannot take the pattern, though it took what was really there
+            reached = _all_of(second.reading.values())
+            self._reached |= _read(reached, call.place, 1, float("inf"))
+            return
+        apart = [(x, y) for x, y in zip_longest(real.new, ran.new) if not same_bits(x, y)]
+        changed = {key: _changed(real, ran, key, size) for key, size in second.sizes.items()}
         if apart or any(n for n, _ in changed.values()):
-            sizes = [difference(x, y) for _, x, y in apart]
+            sizes = [difference(x, y) for x, y in apart]
             sizes += [(n, float("inf")) for n, _ in changed.values()]
-            result.stretches = _read(twice.stretches(a), call.place, sizes)
+            n_elements, max_abs = (max(column) for column in zip(*sizes, strict=True))
+            result = _Result(_read(second.depends_on(real), call.place, n_elements, max_abs))
             self._results.append(result)
-        for value, x, y in apart:
-            if not (is_plain(value) and _alike(value, x, y)):
+        for x, y in apart:
+            if not (is_plain(x) and _alike(x, y)):
                 # A number for Python, or a tensor whose very size depends on it.
                 self._reached |= result.stretches
                 continue
-            storage = value.untyped_storage()
+            storage = x.untyped_storage()
             if storage._cdata not in self._memories:
-                held = [bytes_of(tensor.untyped_storage()) for tensor in (x, y)]
-                held.append(bytes_of(storage).clone())
-                depends: list[tuple[Any, Any]] = [(result.stretches, {result})]
-                self._memories[storage._cdata] = _Memory(storage, held, depends)
-        for key, storage in twice.written.items():
+                shadow = bytes_of(y.untyped_storage())
+                memory = _Memory(storage, shadow, [(result.stretches, {result})])
+                self._memories[storage._cdata] = memory
+        for key, storage in second.written.items():
             before = self._memories.pop(key, None)
             n_changed, left = changed[key]
-            depends = [(result.stretches, {result})] if n_changed else []
+            depends: list[tuple[Any, Any]] = [(result.stretches, {result})] if n_changed else []
             if before is not None and left:
                 depends.append((before.stretches, before.results))
             if depends:  # else what was followed has been overwritten
-                held = [a.after[key], b.after[key], bytes_of(storage).clone()]
-                self._memories[key] = _Memory(storage, held, depends)
+                self._memories[key] = _Memory(storage, ran.after[key], depends)
 
 
 @dataclass
@@ -244,33 +242,33 @@ class _Ran:
     after: dict[int, torch.Tensor]
 
 
-class _Twice:
-    """One operation that is given followed memory, to be run in both executions.
+class _Second:
+    """One operation that is given followed memory, to be run in the second execution.
 
     Attributes
     ----------
+    memories : dict of int to _Memory
+        By storage, those that it is given.
     reading : dict of int to _Memory
-        By storage, the memories of which it is given something that differs.
+        Those of which it is given something that differs.
     written : dict of int to storage
         What it writes into.
     sizes : dict of int to int
         Bytes of one element of it.
     matters : bool
         Whether the executions may come apart by it, or together.
-    refused : bool
-        Whether it cannot take what the memory holds, though it took what was really there.
     """
 
     def __init__(self, call: Call, plan: Plan, memories: dict[int, _Memory]) -> None:
-        self._call, self._plan, self._memories = call, plan, memories
-        self.refused = False
+        self._call, self._plan, self.memories = call, plan, memories
         self._arguments = Arguments(call)
         self.reading: dict[int, _Memory] = {}
         for layout in self._arguments.layouts.values():
-            if layout.key in memories:
-                held = memories[layout.key].held
-                if not same_bits(layout.on(_whole(held[0])), layout.on(_whole(held[1]))):
-                    self.reading[layout.key] = memories[layout.key]
+            memory = memories.get(layout.key)
+            if memory is not None and not same_bits(
+                layout.on(_whole(memory.real)), layout.on(_whole(memory.shadow))
+            ):
+                self.reading[layout.key] = memory
         written = [leaf for leaf in plan.overwritten(call.args, call.kwargs) if is_plain(leaf)]
         self.written = {t.untyped_storage()._cdata: t.untyped_storage() for t in written}
         self.sizes = {t.untyped_storage()._cdata: t.element_size() for t in written}
@@ -280,58 +278,49 @@ class _Twice:
             self._kept = {key: bytes_of(self.written[key]).clone() for key in others}
             self._states = generator_states(call, guarded=plan.guarded) if plan.draws else []
 
-    def carry_out(self) -> tuple[_Ran, _Ran] | None:
-        """Run it in both executions; none where it cannot be executed again."""
-        after = [state.now() for state in self._states]
-        try:
-            return self._run(lambda key: 0), self._run(lambda key: 1)
-        except (MemoryError, torch.OutOfMemoryError):
-            return None
-        except Exception:
-            try:
-                self._run(lambda key: 2)
-                self.refused = True
-            except Exception:
-                self.refused = False
-            return None
-        finally:
-            for state in after:
-                state.put_back()
+    def real(self, returned: Any) -> _Ran:
+        """What the training had and has of it."""
+        before = self._kept | {key: memory.real for key, memory in self.memories.items()}
+        after = {key: bytes_of(storage) for key, storage in self.written.items()}
+        return _Ran(self._plan.new_values(returned), before, after)
 
-    def stretches(self, first: _Ran) -> frozenset[_Stretch]:
-        """Those on which its result depends: where it reads several, each is tried by itself."""
-        found = self.reading
-        if len(found) > 1:
-            after = [state.now() for state in self._states]
-            found = {key: found[key] for key in found if self._depends_on(key, first)} or found
-            for state in after:
-                state.put_back()
-        return _all_of(found)
-
-    def _depends_on(self, key: int, first: _Ran) -> bool:
-        try:
-            ran = self._run(lambda other: int(other == key))
-        except Exception:
-            return True
-        return not all(map(same_bits, first.new, ran.new)) or any(
-            _changed(first, ran, written, size)[0] for written, size in self.sizes.items()
-        )
-
-    def _run(self, which: Callable[[int], int]) -> _Ran:
-        """Run it, each memory as it is in the execution named."""
-        for state in self._states:
-            state.put_back()
+    def run(self, shadows: Collection[int]) -> _Ran:
+        """Run it with the shadows of some memories, the others as they are; generators stay."""
         before = self._kept | {
-            key: memory.held[which(key)] for key, memory in self._memories.items()
+            key: memory.shadow if key in shadows else memory.real
+            for key, memory in self.memories.items()
         }
         given = {
             key: _whole(held.clone() if key in self.written else held)
             for key, held in before.items()
         }
         args, kwargs = self._arguments.on(given)
-        returned = without_warnings(lambda: self._call.func(*args, **kwargs), anyhow=True)
+        now = [state.now() for state in self._states]
+        try:
+            for state in self._states:
+                state.put_back()
+            returned = without_warnings(lambda: self._call.func(*args, **kwargs), anyhow=True)
+        finally:
+            for state in now:
+                state.put_back()
         after = {key: bytes_of(given[key].memory.untyped_storage()) for key in self.written}
         return _Ran(self._plan.new_values(returned), before, after)
+
+    def depends_on(self, real: _Ran) -> frozenset[_Stretch]:
+        """On what its result depends: where it reads several, each is tried by itself."""
+        found = list(self.reading.items())
+        if len(found) > 1:
+            found = [(key, memory) for key, memory in found if self._matters(key, real)] or found
+        return _all_of(memory for _, memory in found)
+
+    def _matters(self, key: int, real: _Ran) -> bool:
+        try:
+            ran = self.run({key})
+        except Exception:
+            return True
+        return not all(map(same_bits, real.new, ran.new)) or any(
+            _changed(real, ran, written, size)[0] for written, size in self.sizes.items()
+        )
 
 
 def _whole(held: torch.Tensor) -> Copy:
@@ -354,31 +343,31 @@ def _apart(a: torch.Tensor, b: torch.Tensor, size: int) -> torch.Tensor:
     return torch.cat([differ[:whole].view(-1, size).any(1), differ[whole:].any()[None]])
 
 
-def _all_of(memories: dict[int, _Memory]) -> frozenset[_Stretch]:
-    return frozenset().union(*(memory.stretches for memory in memories.values()))
+def _all_of(memories: Iterable[_Memory]) -> frozenset[_Stretch]:
+    return frozenset().union(*(memory.stretches for memory in memories))
 
 
-def _fill(memory: torch.Tensor, dtype: torch.dtype, which: int, number: int) -> None:
-    """Write one of two patterns, which differ in every element.
+def _fill(memory: torch.Tensor, dtype: torch.dtype, number: int) -> None:
+    """Write a pattern that differs from what is there in every element.
 
-    Of floating numbers finite ones of both signs, and NaN; of whole ones small ones, which are
-    indices too. The finite ones differ among themselves, or a mean would take the pattern out, and
-    with the number of the memory, or a copy into another would not be seen.
+    Floating numbers are finite ones of both signs, and NaN; they differ among themselves, or a
+    mean would take the pattern out, and with the number of the memory, or a copy into another would
+    not be seen. Whole ones stay near, for they are indices too.
     """
-    memory.fill_(17 + 17 * which)
     real = dtype.to_real() if dtype.is_complex else dtype
     if real not in _PATTERNED or memory.storage_offset() % real.itemsize:
+        memory.bitwise_not_()
         return
     values = memory[: len(memory) // real.itemsize * real.itemsize].view(real)
-    steps = torch.arange(number, number + len(values), device=memory.device)
     if real is torch.bool:
-        values.fill_(bool(which))
+        values.logical_not_()
     elif not real.is_floating_point:
-        values.copy_(steps % 2 + 2 * which)
-    elif which:
-        values.fill_(float("nan"))
+        values.bitwise_xor_(2)
     else:
-        values.copy_((0.5 + steps % 251 / 256) * (1 - 2 * (steps % 2)))
+        steps = torch.arange(number, number + len(values), device=memory.device)
+        finite = (0.5 + steps % 251 / 256) * (1 - 2 * (steps % 2))
+        pattern = torch.where(steps % 3 == 0, torch.nan, finite).to(real)
+        values.copy_(torch.where(values.isnan() & pattern.isnan(), finite.to(real), pattern))
 
 
 _PATTERNED = frozenset(
@@ -395,22 +384,20 @@ def _filled_by_pytorch() -> bool:
     return torch.are_deterministic_algorithms_enabled() and fills
 
 
-def _alike(*tensors: Any) -> bool:
-    """Whether tensors lie in the same way in storages of one size."""
-    first, *others = (
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors lie in the same way in storages of one size."""
+    first, second = (
         (t.shape, t.stride(), t.storage_offset(), t.dtype, t.untyped_storage().nbytes())
-        for t in tensors
+        for t in (a, b)
     )
-    return all(other == first for other in others)
+    return first == second
 
 
 def _read(
-    stretches: frozenset[_Stretch], place: Place, apart: Sequence[tuple[int, float]]
+    stretches: frozenset[_Stretch], place: Place, n_elements: int, max_abs: float
 ) -> frozenset[_Stretch]:
     """Note who read them first, and how far its results came apart."""
     for stretch in stretches:
         if stretch.reader is None:
-            stretch.reader = place
-            stretch.n_elements = max(n for n, _ in apart)
-            stretch.max_abs = max(largest for _, largest in apart)
+            stretch.reader, stretch.n_elements, stretch.max_abs = place, n_elements, max_abs
     return stretches

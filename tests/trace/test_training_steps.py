@@ -1,0 +1,220 @@
+"""What a loop tells is digested, and no way of watching changes a bit of a training."""
+
+from contextlib import ExitStack, nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cellrepro.compare.ledger_diff import compare_ledgers
+from cellrepro.determinism.modes import mode_in_force
+from cellrepro.determinism.seeding import seed_everything
+from cellrepro.images.folder import LabelledImage
+from cellrepro.store.digests import generator_digests, state_digest, tensor_digest, tensors_digest
+from cellrepro.store.ledger import Ledger
+from cellrepro.trace.flips import Auditor
+from cellrepro.trace.observer import Observer
+from cellrepro.trace.operation_ledger import OperationLedger, OperationWatch
+from cellrepro.trace.random_draws import DrawLog
+from cellrepro.trace.torch_warnings import WarningLog
+from cellrepro.trace.training_steps import StepWatch, Watch, Watches, layer_group
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "generators_free"),
+    # Cellpose makes sparse tensors without asking for checks, which PyTorch answers with a warning.
+    pytest.mark.filterwarnings("ignore:Sparse invariant checks"),
+]
+
+
+class Training:
+    """A loop that tells a watch what it does."""
+
+    def __init__(self, seed=0):
+        seed_everything(seed)
+        self.network = nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.5), nn.BatchNorm1d(5))
+        self.network.append(nn.Linear(5, 2))
+        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=0.1)
+        self.added = 0.0
+
+    def step(self, index, watch):
+        with watch.step(index, index // 2):
+            x = torch.rand(4, 3) + np.random.rand() + self.added
+            watch.batch([f"image {index}"], [{"scale": 1.0}], x, x.flip(0))
+            y = self.network(x)
+            watch.forward(y)
+            loss = y.square().mean()
+            watch.loss(loss)
+            self.optimizer.zero_grad()
+            loss.backward()
+            watch.backward(self.network)
+            self.optimizer.step()
+            watch.updated(self.network, self.optimizer)
+
+    def ends(self):
+        """Every bit that it ends with."""
+        moments = self.optimizer.state_dict()["state"]
+        gradients = {name: p.grad for name, p in self.network.named_parameters()}
+        found = [dict(self.network.state_dict()), moments, gradients]
+        return [*map(state_digest, found), generator_digests()]
+
+
+# -- nothing is changed --------------------------------------------------------------------
+
+WATCHED_BY = {
+    "observer": lambda net, stack: stack.enter_context(Observer(net)) and None,
+    "draws": lambda net, stack: stack.enter_context(DrawLog(net)) and None,
+    "operations": lambda net, stack: stack.enter_context(OperationLedger(net)) and None,
+    "float64": lambda net, stack: stack.enter_context(OperationLedger(reference=True)) and None,
+    "auditor": lambda net, stack: stack.enter_context(Auditor(replays=2, suspects=0)) and None,
+    "steps": lambda net, stack: StepWatch(Ledger()),
+    "steps and operations": lambda net, stack: Watches([StepWatch(Ledger()), OperationWatch(net)]),
+    "chosen operations": lambda net, stack: OperationWatch(net, steps=[1]),
+    "all": lambda net, stack: (
+        stack.enter_context(Auditor(replays=1, model=net))
+        and Watches([OperationWatch(net), StepWatch(Ledger())])
+    ),
+    "warnings": lambda net, stack: stack.enter_context(WarningLog().observing(net)),
+}
+
+
+@pytest.mark.parametrize("way", WATCHED_BY)
+@pytest.mark.parametrize("mode", ["fast", "warn"])
+def test_a_watched_training_ends_in_the_same_bits(way, mode):
+    ends = []
+    for watched in (False, True):
+        training = Training()
+        with mode_in_force(mode), ExitStack() as stack:
+            watch = WATCHED_BY[way](training.network, stack) if watched else None
+            for index in range(3):
+                training.step(index, watch or Watch())
+        ends.append(training.ends())
+    assert ends[0] == ends[1]
+
+
+def test_cellposes_own_training_watched_in_every_way_ends_in_the_same_bits():
+    from cellrepro.model.network import ModelSource, build
+    from cellrepro.model.training import Loop
+
+    masks = np.kron(np.arange(1, 10).reshape(3, 3), np.pad(np.ones((14, 14), int), 3))
+    image = ((masks > 0) * 100 + np.arange(60)).astype(np.uint8)
+    images = [LabelledImage("a", image, masks.astype(np.int32), "a", None)]
+    ends, rows = [], []
+    for watched in (False, True):
+        device = torch.device("cpu")
+        network = build(ModelSource("tiny", "tiny"), seed=1, device=device, dtype="float32")
+        seed_everything(3)
+        steps, operations = StepWatch(Ledger()), OperationWatch(network)
+        watch = Watches([steps, operations]) if watched else None
+        loop = Loop(network, images, (), n_epochs=2, learning_rate=0.01, watch=watch)
+        before = state_digest(dict(network.state_dict()))
+        loop.step()
+        with Auditor(replays=1, suspects=0, model=network) if watched else nullcontext():
+            loop.step()
+        rows += operations.rows
+        moments = loop.optimizer.state_dict()["state"]
+        ends.append((state_digest(dict(network.state_dict())), state_digest(moments)))
+    assert ends[0] == ends[1]
+    assert ends[0][0] != before
+    assert {row.step for row in rows} == {0, 1}
+
+
+# -- what is written down ------------------------------------------------------------------
+
+
+def steps_of(training, n=3, change=None):
+    watch = StepWatch(Ledger())
+    for index in range(n):
+        if index == 1 and change is not None:
+            change(training)
+        training.step(index, watch)
+    return watch.ledger.entries
+
+
+def test_the_entries_of_a_step_are_in_order_and_true():
+    training = Training()
+    entries = steps_of(training)
+    for step in range(3):
+        of_step = [entry for entry in entries if entry.step == step]
+        assert {entry.epoch for entry in of_step} == {step // 2}
+        stages = list(dict.fromkeys(entry.stage for entry in of_step))
+        assert stages == ["rng", "batch", "forward", "loss", "backward", "update", "weights"]
+        assert [entry.name for entry in of_step][:3] == [
+            *("python before", "numpy before", "torch before"),
+        ]
+        assert [entry.name for entry in of_step if entry.stage == "batch"] == [
+            *("images drawn", "crops", "images", "targets"),
+        ]
+        assert of_step[-1].name == "torch after"
+        assert len(of_step) == len({(entry.stage, entry.name) for entry in of_step})
+    found = {(e.stage, e.name): e for e in entries if e.step == 2}
+    for name, digest in generator_digests().items():
+        assert found["rng", f"{name} after"].digest == digest
+    state = training.network.state_dict()
+    norm = {name: state[name] for name in state if name.startswith("2.")}
+    assert found["weights", "2"].digest == tensors_digest(norm)
+    gradients = {name: p.grad for name, p in training.network.named_parameters() if "2." in name}
+    assert found["backward", "2"].digest == tensors_digest(gradients)
+    assert found["update", "learning rate"].value == 0.1
+    assert found["batch", "images drawn"].plain == ["image 2"]
+
+
+def change_weight(training):
+    with torch.no_grad():
+        training.network[3].bias[0] += 1e-4
+
+
+def change_moment(training):
+    training.optimizer.state[training.network[3].bias]["exp_avg_sq"][0] += 1e-6
+
+
+def change_decay(training):
+    training.optimizer.param_groups[0]["weight_decay"] = 0.2
+
+
+def change_images(training):
+    training.added = 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (None, None),
+        (change_images, (1, "batch", "images")),
+        (change_weight, (1, "forward", "output")),
+        (change_moment, (1, "update", "3")),
+        (change_decay, (1, "update", "settings")),
+        (lambda training: torch.rand(1), (1, "rng", "torch before")),
+    ],
+    ids=["nothing", "an image", "a weight", "a moment", "decay", "a draw"],
+)
+def test_what_changes_is_the_first_difference(change, expected):
+    first = compare_ledgers(steps_of(Training()), steps_of(Training(), change=change)).first
+    assert (None if first is None else (first.step, first.stage, first.name)) == expected
+
+
+def test_digesting_is_not_among_the_operations():
+    """Inside an observer, the digests are those of outside."""
+    network = Training().network
+    alone, both = (OperationWatch(network) for _ in range(2))
+    for watch in (alone, Watches([StepWatch(Ledger()), both])):
+        Training().step(0, watch)
+    assert [row.outputs for row in both.rows] == [row.outputs for row in alone.rows]
+    tensor, watch = torch.rand(5000).requires_grad_(), StepWatch(Ledger())
+    with Observer():
+        watch.forward(tensor)
+    assert watch.ledger.entries[0].digest == tensor_digest(tensor)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("encoder.blocks.10.mlp.lin1.bias/exp_avg", "encoder.blocks.10"),
+        ("encoder.patch_embed.proj.bias/step", "encoder.patch_embed"),
+        ("encoder.pos_embed", "encoder"),
+        ("W2", "W2"),
+        ("0.weight", "0"),
+    ],
+)
+def test_groups_of_layers(name, expected):
+    assert layer_group(name) == expected
