@@ -1,8 +1,8 @@
 """The report: one page over everything a store holds, for people.
 
-The page shows what `cellrepro.show.report.findings` has to say about the store, with figures, in
+The page shows what `cellrepro.show.report.summary` has to say about the store, with figures, in
 the order in which a reviewer asks: is it the same, where does it differ, does it matter, what was
-in the way, what did it cost. The modules ``report_…`` beside this one make its sections.
+in the way, what did it cost. The modules ``section_…`` beside this one make its sections.
 """
 
 from __future__ import annotations
@@ -10,37 +10,34 @@ from __future__ import annotations
 import errno
 import re
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.show.figures import style
-from cellrepro.show.report.findings import Chapter, Findings, clauses, find
+from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.show.report.page import Links
-from cellrepro.show.report.section_cells import (
-    Worst,
-    agreement_view,
-    axis_view,
-    truth_view,
-    worst_of_all,
-    worst_view,
-)
+from cellrepro.show.report.protocol import GRID, Status
+from cellrepro.show.report.section_cells import cells_view, worst_figure, worst_of_all
 from cellrepro.show.report.section_circumstances import cost_view, environment_view, warnings_view
 from cellrepro.show.report.section_equality import (
+    GROUP_COLOURS,
+    Results,
     equality_view,
-    failure_rows,
-    group_styles,
-    results,
-    run_rows,
-    unfolded,
+    runs_view,
 )
 from cellrepro.show.report.section_spread import RULE, protocol_view, spread_view
-from cellrepro.show.report.section_weights import shade_colours, weights_view
+from cellrepro.show.report.section_weights import weights_view
+from cellrepro.show.report.summary import (
+    Summary,
+    clauses,
+    group_documents,
+    run_documents,
+    summarise,
+)
 from cellrepro.store.store import Store
-from cellrepro.text import amount, ppm_text, share_text
+from cellrepro.text import amount
 
 GLOSSARY = (
     ("spec", "what was asked for: data, model, seed, epochs, profile, mode"),
@@ -54,6 +51,7 @@ GLOSSARY = (
     ("strict", "the mode that allows deterministic operations only"),
     ("bit-identical", "equal to the last binary digit; written “identical” in the tables"),
     ("same-objects", "the same outlines under other object numbers"),
+    ("within-spread", "different, by less than seeds make runs differ"),
     ("different", "at least one pixel or one parameter differs"),
     ("vacuous", "nothing was trained or found, so equality would prove nothing"),
     ("ppm", "parts per million: differing pixels among a million pixels"),
@@ -69,7 +67,6 @@ GLOSSARY = (
     ("digest", "a fingerprint of a file; equal digests mean equal content"),
 )  # fmt: skip
 """Every word of the page that a biologist may not know, in one line each."""
-
 
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
 _LONGEST_TEXT = 10_000  # letters; anything longer is the content of a file
@@ -126,13 +123,14 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
         If the disk is full.
     """
     store = store if isinstance(store, Store) else Store(store)
-    found = find(store)
+    found = summarise(store)
     target = Path(html) if html is not None else store.root / "report" / "index.html"
     _write_whole(target, _page(found, Links.between(target, store)))
-    return Report(target, found.runs, found.groups, found.sentence)
+    groups = [group for chapter in found.chapters for group in group_documents(chapter)]
+    return Report(target, run_documents(found.chapters), groups, found.sentence)
 
 
-def _page(found: Findings, links: Links) -> str:
+def _page(found: Summary, links: Links) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from cellrepro import __version__
@@ -145,42 +143,34 @@ def _page(found: Findings, links: Links) -> str:
         lstrip_blocks=True,
     )
     environment.finalize = _unbroken
-    environment.globals |= {"ppm_text": ppm_text, "share_text": share_text}
     chapters = found.chapters
-    same = {i: results(chapter) for i, chapter in enumerate(chapters)}
+    same = [Results(chapter) for chapter in chapters]
     worst = worst_of_all(chapters)
-    runs = run_rows(chapters, same, links)
     return environment.get_template("report.html.j2").render(
-        head=_head(chapters, len(found.failures)),
+        head=_headline(found),
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         n_compared=sum(len(chapter.repeats) for chapter in chapters),
-        n_runs=sum(len(run.repeats) for chapter in chapters for run, _ in chapter.every),
-        n_specs=len({run.key for chapter in chapters for run, _ in chapter.every}),
+        alone=len(chapters) == 1,
         glossary=GLOSSARY,
-        signs=style.VERDICT_SIGNS,
-        colours=style.VERDICT_COLOURS,
-        group_styles=group_styles(),
-        shades=shade_colours(),
-        worst=None if worst is None else worst_view(worst),
-        equality=[equality_view(chapter, same[i]) for i, chapter in enumerate(chapters)],
+        signs=VERDICT_SIGNS,
+        colours=VERDICT_COLOURS,
+        group_colours=GROUP_COLOURS,
+        answered=Status.ANSWERED,
+        grid=GRID,
         rule=RULE,
+        worst=worst,
+        worst_figure=worst and worst_figure(worst),
+        equality=[equality_view(*each) for each in zip(chapters, same, strict=True)],
         spreads=[view for chapter in chapters if (view := spread_view(chapter))],
         protocols=[protocol_view(chapter) for chapter in chapters],
-        masks=_masks_views(chapters, worst),
-        weights=[
-            {"title": chapter.title, **(weights_view(chapter, same[i]) or {"n": 0})}
-            for i, chapter in enumerate(chapters)
-        ],
+        cells=[cells_view(chapter, shown=worst) for chapter in chapters],
+        weights=[weights_view(*each) for each in zip(chapters, same, strict=True)],
         warnings=warnings_view(chapters),
         costs=[cost_view(chapter) for chapter in chapters],
         environment=environment_view(chapters),
-        data=[(chapter.data, chapter.data_digest) for chapter in chapters],
-        failures=failure_rows(chapters, found.failures),
-        runs=runs,
-        runs_open=unfolded(runs),
-        linked=links.runs is not None,
-        alone=len(chapters) == 1,
+        runs=runs_view(found, same, links),
+        chapters=chapters,
     )
 
 
@@ -191,40 +181,34 @@ def _unbroken(value: Any) -> Any:
     return _NUMBER_GAP.sub("\u00a0", value)
 
 
-def _head(chapters: Sequence[Chapter], n_failed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Headline:
     """The verdict in one sentence, over what most runs are about; then what else there is to it."""
-    main = max(chapters, key=lambda chapter: len(chapter.repeats))
+
+    verdict: str
+    matters: str
+    more: str
+    others: list[str]
+
+
+def _headline(found: Summary) -> Headline:
+    several = len(found.chapters) > 1
+    main = max(found.chapters, key=lambda chapter: len(chapter.repeats))
     verdict, *more = clauses(main)
     others = [
         f"{chapter.title}: {'; '.join(clauses(chapter))}."
-        for chapter in chapters
+        for chapter in found.chapters
         if chapter is not main
     ]
-    if n_failed:
-        others.append(f"{amount(n_failed, 'repeat')} failed.")
-    return {
-        "verdict": (f"{main.data}: " if len(chapters) > 1 else "") + verdict + ".",
-        "matters": main.spread.sentence() if main.spread.axes else "",
-        "more": _capital("; ".join(more)) + "." if more else "",
-        "others": others,
-    }
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _masks_views(chapters: Sequence[Chapter], worst: Worst | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "title": chapter.title,
-            "n_specs": chapter.n_specs,
-            "axes": [axis_view(chapter, axis, shown=worst) for axis in chapter.axes],
-            "truth": truth_view(chapter),
-            "agreement": agreement_view(chapter),
-        }
-        for chapter in chapters
-    ]
+    if found.failures:
+        others.append(f"{amount(len(found.failures), 'repeat')} failed.")
+    rest = "; ".join(more)
+    return Headline(
+        verdict=(f"{main.data}: " if several else "") + verdict + ".",
+        matters=main.spread.sentence() if main.spread.axes else "",
+        more=f"{rest[0].upper()}{rest[1:]}." if rest else "",
+        others=others,
+    )
 
 
 def _write_whole(target: Path, text: str) -> None:

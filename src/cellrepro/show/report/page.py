@@ -1,4 +1,4 @@
-"""What the report's sections are made of: figures with captions, their data, links to runs."""
+"""What the report's sections are made of: figures with captions, tables, their data, links."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import base64
 import csv
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cellrepro.text import ppm_text, share_text
 
 if TYPE_CHECKING:
     from cellrepro.show.figures.style import Picture
@@ -25,19 +27,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 @dataclass(frozen=True)
 class Download:
-    """The numbers behind a figure, as a file inside the page.
-
-    Attributes
-    ----------
-    name : str
-        Of the file, ``….csv``.
-    href : str
-        A ``data:`` address: no server is asked.
-    n_rows : int
-        In the file, below its first line.
-    n_left_out : int
-        Rows beyond what a page should carry.
-    """
+    """The numbers behind a figure, as a file inside the page: ``href`` asks no server."""
 
     name: str
     href: str
@@ -47,19 +37,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Mark:
-    """A sign at one place of a panel.
-
-    Attributes
-    ----------
-    x, y : float
-        Pixels of the panel's image.
-    radius : float
-        Of the ring around the object, pixels of the panel's image.
-    sign : str
-        What happened to the object.
-    sign_x, sign_y : float
-        Where the sign stands: on the ring, but inside the panel.
-    """
+    """A sign beside the ring around one object of a panel; all lengths in its pixels."""
 
     x: float
     y: float
@@ -71,22 +49,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a figure.
-
-    Attributes
-    ----------
-    source : str
-        A ``data:`` address.
-    alt : str
-        What it shows, for those who cannot see it.
-    width, height : int
-        Pixels of the picture.
-    shown : int
-        Its width on a page that is wide enough, CSS pixels.
-    heading : str
-        Written above it; empty if the picture says it all.
-    marks : tuple of Mark
-    """
+    """One picture of a figure: its size in pixels, and its width on a wide page, CSS pixels."""
 
     source: str
     alt: str
@@ -106,62 +69,124 @@ class Shown:
     data: Download | None = None
 
 
-def figure(
-    picture: Picture, *, alt: str, caption: str, data: Download | None = None, dpi: int = _DPI
-) -> Shown:
+def figure(picture: Picture, *, alt: str, caption: str, data: Download | None = None) -> Shown:
     """A drawing as a figure of the page.
 
     Parameters
     ----------
     picture : Picture
     alt : str
-        Its content in words, with the figures that matter.
+        Its content in words, with the numbers that matter.
     caption : str
         What it shows, over how many images and runs.
     data : Download, optional
         The numbers that were drawn.
-    dpi : int
-        Pixels per inch.
     """
     with warnings.catch_warnings():
         # A file name in a script that the font lacks shows as boxes; the caption spells it out.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        content = picture.png(dpi=dpi)
+        source = _image_address(picture.png(dpi=_DPI))
     width, height = picture.get_size_inches()
-    panel = Panel(
-        _image_address(content), alt, round(width * dpi), round(height * dpi), round(width * 100)
-    )
-    return Shown((panel,), caption, data)
+    one = Panel(source, alt, round(width * _DPI), round(height * _DPI), round(width * 100))
+    return Shown((one,), caption, data)
 
 
 def panel(
-    pixels: NDArray[np.uint8],
-    *,
-    alt: str,
-    heading: str = "",
-    marks: Sequence[Mark] = (),
-    shown: int = 480,
+    pixels: NDArray[np.uint8], *, alt: str, heading: str, marks: Sequence[Mark] = ()
 ) -> Panel:
-    """An array of colours as one picture of a figure.
-
-    Parameters
-    ----------
-    pixels : ndarray of uint8, shape (Y, X, 3)
-    alt, heading, marks, shown
-        As in `Panel`.
-    """
-    from PIL import Image
+    """An array of colours, uint8 of shape (Y, X, 3), as one picture of a figure."""
+    from matplotlib.image import imsave
 
     buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG", compress_level=3)
+    imsave(buffer, pixels, format="png")
     height, width = pixels.shape[:2]
-    return Panel(
-        _image_address(buffer.getvalue()), alt, width, height, shown, heading, tuple(marks)
-    )
+    return Panel(_image_address(buffer.getvalue()), alt, width, height, 480, heading, tuple(marks))
 
 
 def _image_address(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+
+
+# -- tables --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table: a text, a note in small letters, whether it should be seen first,
+    and a background on which its letters are dark or light.
+    """
+
+    text: str
+    note: str = ""
+    marked: bool = False
+    colour: str = ""
+    dark: bool = True
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {"ppm": ppm_text, "share": share_text}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table on the page and of its file: both are made from this alone.
+
+    Attributes
+    ----------
+    title : str
+    of : callable
+        Its value of a row, as it stands in the file; None where there is none.
+    kind : str
+        How the page shows it: ``number``, ``ppm`` and ``share`` to the right, ``value`` and
+        ``long`` for texts, ``code``, ``verdict``; ``file`` stands in the file only.
+    text : callable, optional
+        What the page says of the value: a text, or a `Cell`.
+    """
+
+    title: str
+    of: Callable[[Any], Any]
+    kind: str = ""
+    text: Callable[[Any], Any] | None = None
+
+    @property
+    def style(self) -> str:
+        """CSS class."""
+        style = "number" if self.kind in _TEXTS else self.kind
+        return style if style in ("number", "value", "long") else ""
+
+    def cell(self, row: Any) -> Cell:
+        """What stands on the page."""
+        value = self.of(row)
+        if value is not None and not isinstance(value, Cell):
+            value = (self.text or _TEXTS.get(self.kind, str))(value)
+        return value if isinstance(value, Cell) else Cell("–" if value is None else value)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page: the first column names the row."""
+
+    columns: list[Column]
+    rows: list[list[Cell]]
+    caption: str
+    data: Download | None
+
+
+def table(
+    rows: Iterable[Any], columns: Sequence[Column], *, caption: str = "", file: str = ""
+) -> Table:
+    """Things as the rows of a table, and as a file if it has a name.
+
+    Examples
+    --------
+    >>> found = table([0.25], [Column("share", lambda n: n, "share")], file="shares")
+    >>> found.rows[0][0].text, found.data.name
+    ('25 %', 'shares.csv')
+    """
+    rows = list(rows)
+    shown = [column for column in columns if column.kind != "file"]
+    data = table_file(file, [{c.title: c.of(row) for c in columns} for row in rows])
+    cells = [[column.cell(row) for column in shown] for row in rows]
+    return Table(shown, cells, caption, data if file else None)
 
 
 def table_file(name: str, rows: Sequence[Mapping[str, Any]]) -> Download | None:
@@ -185,16 +210,13 @@ def table_file(name: str, rows: Sequence[Mapping[str, Any]]) -> Download | None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(_no_formula, columns))
-    writer.writerows(
-        [_no_formula(row.get(column, "")) for column in columns] for row in rows[:_MOST_ROWS]
-    )
+    for row in rows[:_MOST_ROWS]:
+        values = (row.get(column) for column in columns)
+        writer.writerow(["" if value is None else _no_formula(value) for value in values])
     content = base64.b64encode(text.getvalue().encode("utf-8")).decode("ascii")
-    return Download(
-        f"{name}.csv",
-        f"data:text/csv;charset=utf-8;base64,{content}",
-        min(len(rows), _MOST_ROWS),
-        max(0, len(rows) - _MOST_ROWS),
-    )
+    href = f"data:text/csv;charset=utf-8;base64,{content}"
+    n_shown = min(len(rows), _MOST_ROWS)
+    return Download(f"{name}.csv", href, n_shown, len(rows) - n_shown)
 
 
 def _no_formula(value: Any) -> Any:
@@ -214,7 +236,7 @@ def _no_formula(value: Any) -> Any:
     return value
 
 
-# -- links ---------------------------------------------------------------------------------
+# -- links and words -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -225,7 +247,7 @@ class Links:
     ----------
     runs : str or None
         The store's folder ``runs``, relative to the page's folder; none for a page outside of
-        its store, which must not tell where that is.
+        its store, which must not say where that is.
     """
 
     runs: str | None
@@ -250,9 +272,6 @@ class Links:
         return found
 
 
-# -- words ---------------------------------------------------------------------------------
-
-
 def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> str:
     """Names of some of a number of things, without a list that nobody reads.
 
@@ -265,19 +284,3 @@ def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> st
         return f"all {total} {noun}s"
     shown = "; ".join(members[:most])
     return shown + (f"; and {len(members) - most} more" if len(members) > most else "")
-
-
-def letters(number: int) -> str:
-    """A to Z, then AA, AB, …: the name of group ``number``, from 0.
-
-    Examples
-    --------
-    >>> [letters(n) for n in (0, 25, 26, 27, 701, 702)]
-    ['A', 'Z', 'AA', 'AB', 'ZZ', 'AAA']
-    """
-    name = ""
-    number += 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        name = chr(ord("A") + rest) + name
-    return name

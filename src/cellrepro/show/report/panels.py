@@ -1,13 +1,12 @@
 """The report's pictures of images: panels that stand side by side, or below each other on a phone.
 
-Made without matplotlib: an array of colours is a picture at once, and its signs are text that stays
-sharp at any size.
+The arrays of colours are those of `cellrepro.show.figures.masks`; signs are text over them, which
+stays sharp at any size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,33 +34,20 @@ _BADGE = 0.03  # half of a sign's room at the edge, share of the panel's sides
 _LEAST_RADIUS = 0.014  # of a ring, share of the longer side
 
 
-def object_counts(comparison: MaskComparison) -> dict[str, int]:
-    """How many cells, splits and merges of each kind there are, in the order of `CHANGES`."""
-    return {str(kind): comparison.kinds[kind] for kind in CHANGES}
-
-
-def counts_text(counts: Mapping[str, int]) -> str:
-    """The same in words, without what is not there.
-
-    Examples
-    --------
-    >>> counts_text({"kept": 3, "moved": 0, "lost": 1})
-    '3 kept and 1 lost'
-    >>> counts_text({"kept": 0})
-    'no cell on either side'
-    """
-    parts = [f"{n} {kind}" for kind, n in counts.items() if n]
+def counts_text(comparison: MaskComparison) -> str:
+    """What became of the cells: "3 kept and 1 lost"."""
+    parts = [f"{n} {kind}" for kind in CHANGES if (n := comparison.kinds[kind])]
     return joined(parts) if parts else "no cell on either side"
 
 
+def changed(comparison: MaskComparison) -> list[ObjectChange]:
+    """The cells that are not kept, the largest first."""
+    found = [change for change in comparison.objects if change.kind != ObjectKind.KEPT]
+    return sorted(found, key=lambda change: -max(change.area_a, change.area_b))
+
+
 def difference_panels(
-    image: np.ndarray | None,
-    a: np.ndarray,
-    b: np.ndarray,
-    comparison: MaskComparison,
-    *,
-    name_a: str,
-    name_b: str,
+    image: np.ndarray | None, a: np.ndarray, b: np.ndarray, comparison: MaskComparison
 ) -> tuple[Panel, ...]:
     """One image and two label images of it, and where these differ.
 
@@ -73,8 +59,6 @@ def difference_panels(
         Label images, 0 is background.
     comparison : MaskComparison
         Of a and b.
-    name_a, name_b : str
-        What the two are called.
 
     Returns
     -------
@@ -82,105 +66,58 @@ def difference_panels(
         The image; the outlines of both; what differs, with a sign at every cell that is not
         kept; the place where most differs, larger. The last is missing where the image is small.
     """
-    background = masks.grey_image(image) if image is not None else np.zeros(a.shape, np.uint8)
-    map_ = categories(a, b)
-    marked = changed(comparison)
-    counts = counts_text(object_counts(comparison))
+    background = _background(image, a)
     outlines = (
-        f"Outlines of {name_a} (blue), {amount(comparison.n_objects_a, 'cell')}, and of {name_b} "
-        f"(orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they coincide"
+        f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of the "
+        f"second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they "
+        "coincide."
     )
+    both = masks.with_outlines(background, {"a": a, "b": b})
     found = [
-        panel(
-            masks.with_outlines(background, {"a": a, "b": b}),
-            alt=f"{outlines}.",
-            heading="Outlines of both",
-        ),
-        panel(
-            masks.category_picture(background, map_)[0],
-            alt=f"What differs: {grouped(comparison.n_differing)} of "
-            f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). {counts}.",
-            heading="What differs",
-            marks=_marks(marked, a.shape),
-        ),
+        panel(both, alt=outlines, heading="Outlines of both"),
+        _what_differs(background, a, b, comparison),
     ]
     if image is not None:
         alone = masks.with_outlines(background, {})
         found.insert(0, panel(alone, alt="The image alone.", heading="Image"))
-    window = _window(map_ >= 2)
+    window = _window(categories(a, b) >= 2)
     if window is not None:
-        y, x = window[0].start, window[1].start
-        found.append(
-            panel(
-                masks.with_outlines(background[window], {"a": a[window], "b": b[window]}),
-                alt=f"Outlines of both in the rows from {y} to {window[0].stop} and the columns "
-                f"from {x} to {window[1].stop}, where most pixels differ.",
-                heading=f"Closer: rows {y}–{window[0].stop}, columns {x}–{window[1].stop}",
-            )
-        )
+        rows, columns = (f"{one.start}–{one.stop}" for one in window)
+        near = masks.with_outlines(background[window], {"a": a[window], "b": b[window]})
+        alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
+        found.append(panel(near, alt=alt, heading=f"Closer: rows {rows}, columns {columns}"))
     return tuple(found)
-
-
-def changed(comparison: MaskComparison) -> list[ObjectChange]:
-    """The cells that are not kept, the largest first."""
-    found = [change for change in comparison.objects if change.kind != ObjectKind.KEPT]
-    return sorted(found, key=lambda change: -max(change.area_a, change.area_b))
-
-
-def cell_rows(comparison: MaskComparison, *, image: str) -> list[dict[str, Any]]:
-    """Every cell of both sides and what became of it, those that are not kept first."""
-    kept = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
-    rows = [
-        {
-            "image": image,
-            "what": str(change.kind),
-            "y": round(change.position[-2], 1),
-            "x": round(change.position[-1], 1),
-            "iou": round(change.iou, 4),
-            "area_a": change.area_a,
-            "area_b": change.area_b,
-            "labels_a": " ".join(map(str, change.labels_a)),
-            "labels_b": " ".join(map(str, change.labels_b)),
-        }
-        for change in [*changed(comparison), *kept]
-    ]
-    return rows or [{"image": image, "what": "no cell on either side"}]
 
 
 def truth_panels(
     image: np.ndarray | None, truth: np.ndarray, found: np.ndarray, comparison: MaskComparison
 ) -> tuple[Panel, ...]:
-    """The ground truth and what a network found, with a sign where they disagree.
-
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C), or None
-        Without it the outlines stand on black.
-    truth, found : ndarray of int, shape (Y, X)
-        Label images, 0 is background.
-    comparison : MaskComparison
-        Of truth and found.
-    """
-    background = masks.grey_image(image) if image is not None else np.zeros(truth.shape, np.uint8)
+    """The ground truth and what a network found, with a sign where they disagree."""
+    background = _background(image, truth)
+    n_true, n_found = (amount(n, "cell") for n in (comparison.n_objects_a, comparison.n_objects_b))
     drawn = masks.with_outlines(background, {"truth": truth}, solid=True)
-    counts = counts_text(object_counts(comparison))
+    alt = f"Outlines of the ground truth: {n_true}."
+    outlines = masks.with_outlines(background, {"a": found})
     return (
-        panel(
-            drawn,
-            alt=f"Outlines of the ground truth: {amount(comparison.n_objects_a, 'cell')}.",
-            heading=f"Truth: {amount(comparison.n_objects_a, 'cell')}",
-        ),
-        panel(
-            masks.with_outlines(background, {"a": found}),
-            alt=f"Outlines of the cells found: {comparison.n_objects_b}.",
-            heading=f"Found: {amount(comparison.n_objects_b, 'cell')}",
-        ),
-        panel(
-            masks.category_picture(background, categories(truth, found))[0],
-            alt=f"What differs from the truth: {counts}.",
-            heading="What differs",
-            marks=_marks(changed(comparison), truth.shape),
-        ),
+        panel(drawn, alt=alt, heading=f"Truth: {n_true}"),
+        panel(outlines, alt=f"Outlines of what was found: {n_found}.", heading=f"Found: {n_found}"),
+        _what_differs(background, truth, found, comparison),
+    )
+
+
+def _background(image: np.ndarray | None, labels: np.ndarray) -> np.ndarray:
+    return np.zeros(labels.shape, np.uint8) if image is None else masks.grey_image(image)
+
+
+def _what_differs(
+    background: np.ndarray, a: np.ndarray, b: np.ndarray, comparison: MaskComparison
+) -> Panel:
+    return panel(
+        masks.category_picture(background, categories(a, b))[0],
+        alt=f"What differs: {grouped(comparison.n_differing)} of {grouped(comparison.n_pixels)} "
+        f"pixels ({ppm_text(comparison.ppm)}). {counts_text(comparison)}.",
+        heading="What differs",
+        marks=_marks(changed(comparison), a.shape),
     )
 
 
@@ -193,17 +130,11 @@ def _marks(changes: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
         y, x = ((place + 0.5) * scale for place in change.position)
         area = max(change.area_a, change.area_b)
         radius = max(_LEAST_RADIUS * max(height, width), 1.25 * scale * (area / np.pi) ** 0.5)
-        room_y, room_x = _BADGE * height, _BADGE * width
-        marks.append(
-            Mark(
-                x=round(x, 1),
-                y=round(y, 1),
-                radius=round(radius, 1),
-                sign=CHANGES[change.kind][0],
-                sign_x=round(float(np.clip(x + 0.71 * radius, room_x, width - room_x)), 1),
-                sign_y=round(float(np.clip(y - 0.71 * radius, room_y, height - room_y)), 1),
-            )
-        )
+        sign_x = float(np.clip(x + 0.71 * radius, _BADGE * width, (1 - _BADGE) * width))
+        sign_y = float(np.clip(y - 0.71 * radius, _BADGE * height, (1 - _BADGE) * height))
+        rounded = (round(number, 1) for number in (sign_x, sign_y))
+        place = round(x, 1), round(y, 1), round(radius, 1)
+        marks.append(Mark(*place, CHANGES[change.kind][0], *rounded))
     return marks
 
 

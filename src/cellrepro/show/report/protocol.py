@@ -65,7 +65,7 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
     ----------
     spread : Spread
         Of the runs over one set of images: from `cellrepro.compare.seed_spread.measure`, or of a
-        chapter of the findings.
+        chapter of the report.
 
     Returns
     -------
@@ -74,32 +74,24 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
     """
     return (
         _repeated(
-            spread,
-            number=1,
-            mode="fast",
-            question="Does the same spec give the same result when nothing but the seed is fixed?",
+            spread, 1, "fast", "Does the same spec give the same result with only the seed fixed?"
         ),
-        _repeated(
-            spread,
-            number=2,
-            mode="strict",
-            question="Does it when every operation is deterministic?",
-        ),
+        _repeated(spread, 2, "strict", "Does it when every operation is deterministic?"),
         _beside_seeds(
             spread,
-            number=3,
-            names=("mode",),
-            question="Does determinism give other cells, on the same device?",
+            3,
+            ["mode"],
+            "Does determinism give other cells, on the same device?",
             compared="modes on one device",
             todo="one spec in modes fast and strict",
         ),
         _beside_seeds(
             spread,
-            number=4,
-            names=("device", "machine"),
-            apart=("threads", "precision"),
-            question="Does another device or machine give other cells?",
+            4,
+            ["device", "machine"],
+            "Does another device or machine give other cells?",
             compared="devices and machines in one mode",
+            aside=["threads", "precision"],
             todo="one spec on two devices (profiles cuda, mps), or the same store continued on "
             "another machine",
         ),
@@ -107,70 +99,73 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
     )
 
 
-def _repeated(spread: Spread, *, number: int, mode: str, question: str) -> Step:
+def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
     axis = spread.axis("repeats")
     every = [pair for pair in axis.pairs if pair.spec_a.held == mode] if axis else []
     told = [pair for pair in every if not pair.vacuous]
-    step = _Step(number, question, f"repeats of one spec in mode {mode}", told)
-    if not told:
-        return step.open(every, f"one spec in mode {mode}, two or more repeats")
-    n_same = sum(_bit_identical(pair) for pair in told)
-    if n_same == len(told):
+    compared = f"repeats of one spec in mode {mode}"
+    todo = f"one spec in mode {mode}, two or more repeats"
+    answer = ""
+    n_same = sum(p.verdict == Verdict.IDENTICAL and p.weights_equal is not False for p in told)
+    if n_same and n_same == len(told):
+        trained = any(pair.weights_equal is not None for pair in told)
         every_one = "the pair is" if n_same == 1 else f"all {n_same} pairs are"
-        return step.answered(f"Yes: {every_one} bit-identical in {_what(told)}.")
-    changed = _mean(told)
-    cells = (
-        "and no cell changed"
-        if changed == 0
-        else f"and {share_text(changed)} of the cells changed on average"
-    )
-    return step.answered(
-        f"No: {len(told) - n_same} of {amount(len(told), 'pair')} differ in their bits, {cells}."
-    )
+        what = "weights and masks" if trained else "their masks"
+        answer = f"Yes: {every_one} bit-identical in {what}."
+    elif told:
+        changed = _mean(told)
+        cells = f"{share_text(changed)} of the cells changed on average"
+        answer = (
+            f"No: {len(told) - n_same} of {amount(len(told), 'pair')} differ in their bits, and "
+            f"{cells if changed else 'no cell changed'}."
+        )
+    return _step(number, question, compared, told, answer, todo, unproven=every)
 
 
 def _beside_seeds(
     spread: Spread,
-    *,
     number: int,
     names: Sequence[str],
     question: str,
+    *,
     compared: str,
     todo: str,
-    apart: Sequence[str] = (),
+    aside: Sequence[str] = (),
 ) -> Step:
-    """A step over some axes, each with a sentence of its own; what is `apart` is no answer to it,
-    but told as well."""
-    axes = [axis for name in names for axis in [spread.axis(name)] if axis is not None]
+    """A step over some axes, each with a sentence of its own; what is `aside` is no answer to it,
+    but said as well."""
+    axes, others = (
+        [axis for name in chosen for axis in [spread.axis(name)] if axis is not None]
+        for chosen in (names, aside)
+    )
     every = [pair for axis in axes for pair in axis.pairs]
+    answer, said = (
+        " ".join(_answer(spread, axis) for axis in chosen if axis.evidence)
+        for chosen in (axes, others)
+    )
+    on_one_device = f"On one device: {said}" if said else ""
     told = [pair for axis in axes for pair in axis.evidence]
-    step = _Step(number, question, compared, told)
-    others = [axis for name in apart for axis in [spread.axis(name)] if axis is not None]
-    answer = " ".join(_answer(spread, axis) for axis in axes if axis.evidence)
-    aside = " ".join(_answer(spread, axis) for axis in others if axis.evidence)
     if told:
-        return step.answered(f"{answer} On one device: {aside}" if aside else answer)
-    if aside and not every:
-        return step.open(every, todo, f"No other device was compared. On one device: {aside}")
-    return step.open(every, todo)
+        answer = f"{answer} {on_one_device}".rstrip()
+        return _step(number, question, compared, told, answer, todo)
+    instead = f"No other device was compared. {on_one_device}" if said and not every else ""
+    return _step(number, question, compared, [], "", todo, unproven=every, instead=instead)
 
 
 def _answer(spread: Spread, axis: Axis) -> str:
     """Whether an axis gives other cells, in a sentence."""
     told, doing = axis.evidence, axis.doing
     n_differ = sum(pair.verdict == Verdict.DIFFERENT for pair in told)
-    of_all = f"{n_differ} of {amount(len(told), 'pair')}"
+    over = amount(len(told), "pair")
     if not n_differ:
-        return f"No: {doing} leaves the outlines the same in {amount(len(told), 'pair')}."
+        return f"No: {doing} leaves the outlines the same in {over}."
     beside = _beside(spread.decide(axis.name))
     changed = _mean(told, "changed")
     if changed == 0:
-        ppm = ppm_text(_mean(told, "ppm"))
-        return f"No: {doing} changed no cell, but pixels in {of_all} ({ppm} on average); {beside}."
-    return (
-        f"Yes: {doing} moved {share_text(changed)} of the cells on average ({of_all} differ); "
-        f"{beside}."
-    )
+        ppm = f"{ppm_text(_mean(told, 'ppm'))} on average"
+        return f"No: {doing} changed no cell, but pixels in {n_differ} of {over} ({ppm}); {beside}."
+    cells = f"{share_text(changed)} of the cells on average"
+    return f"Yes: {doing} changed {cells} ({n_differ} of {over} differ); {beside}."
 
 
 def _beside(decided: Decision) -> str:
@@ -184,75 +179,51 @@ def _beside(decided: Decision) -> str:
 def _seeds(spread: Spread) -> Step:
     axis = spread.seeds
     told = axis.evidence if axis else []
-    step = _Step(5, "How much of that does another seed do?", "seeds, all else equal", told)
+    asked = (5, "How much of that does another seed do?", "seeds, all else equal", told)
     todo = f"one spec with {FEWEST_SEEDS} seeds or more in mode strict"
     if axis is None or not told:
-        return step.open(axis.pairs if axis else [], todo)
+        return _step(*asked, "", todo, unproven=axis.pairs if axis else [])
     found = axis.distribution()
-    text = f"Changing the seed moves {share_text(found.mean)} of the cells"
+    text = f"Changing the seed changes {share_text(found.mean)} of the cells"
     if found.interval is not None:
         low, high = share_text(found.interval.low), share_text(found.interval.high)
         text += f" ({low} to {high}, 95 % interval over {found.interval.over})"
     if spread.n_seeds < FEWEST_SEEDS:
-        return step.open(told, todo, f"{text}; only {spread.n_seeds} seeds: not enough to say.")
-    others = [one for one in spread.axes if one.name != "seed" and one.evidence]
-    answers = ("less than that", "nothing", "not shown to be less")
-    told_of: dict[str, list[str]] = {answer: [] for answer in answers}
-    for one in others:
-        within = spread.decide(one.name).within
-        told_of[answers[0 if within else 1 if one.equal else 2]].append(one.title)
-    said = [f"{answer}: {', '.join(titles)}" for answer, titles in told_of.items() if titles]
-    return step.answered("; ".join([text, *said]) + ".")
+        text += f"; only {spread.n_seeds} seeds: not enough to say."
+        return _step(*asked, "", todo, instead=text)
+    titles: dict[str, list[str]] = {"less than that": [], "nothing": [], "not shown to be less": []}
+    for one in spread.axes:
+        if one.name != "seed" and one.evidence:
+            within = spread.decide(one.name).within
+            answers = list(titles)
+            titles[answers[0 if within else 1 if one.equal else 2]].append(one.title)
+    said = [f"{answer}: {', '.join(names)}" for answer, names in titles.items() if names]
+    return _step(*asked, "; ".join([text, *said]) + ".", todo)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A step whose answer is still to be written."""
-
-    number: int
-    question: str
-    compared: str
-    told: Sequence[Pair]
-
-    def answered(self, answer: str) -> Step:
-        return self._step(answer, Status.ANSWERED, "")
-
-    def open(self, compared: Sequence[Pair], todo: str, answer: str = "") -> Step:
-        """Without an answer: nothing was compared, or what was compared proves nothing."""
-        if not answer and compared:
-            answer = (
-                f"No cells were found in {amount(len(compared), 'pair')}, which proves nothing."
-            )
-            todo = f"{todo}, trained longer or from a network that finds cells"
-        return self._step(
-            answer or "Nothing was compared.",
-            Status.NOT_ENOUGH,
-            f"Run {todo}; `cellrepro grid {GRID}` runs what one device can answer.",
-        )
-
-    def _step(self, answer: str, status: Status, todo: str) -> Step:
-        runs = {repeat.name for pair in self.told for repeat in (pair.a, pair.b)}
-        images = {image for pair in self.told for image in pair.found.images}
-        return Step(
-            number=self.number,
-            question=self.question,
-            compared=self.compared,
-            n_pairs=len(self.told),
-            n_runs=len(runs),
-            n_images=len(images),
-            answer=answer,
-            status=status,
-            todo=todo,
-        )
-
-
-def _bit_identical(pair: Pair) -> bool:
-    return pair.verdict == Verdict.IDENTICAL and pair.weights_equal is not False
-
-
-def _what(pairs: Sequence[Pair]) -> str:
-    trained = any(pair.weights_equal is not None for pair in pairs)
-    return "weights and masks" if trained else "their masks"
+def _step(
+    number: int,
+    question: str,
+    compared: str,
+    told: Sequence[Pair],
+    answer: str,
+    todo: str,
+    *,
+    unproven: Sequence[Pair] = (),
+    instead: str = "",
+) -> Step:
+    """A step with its answer; without one what there is `instead`, or why there is none."""
+    runs = {repeat.name for pair in told for repeat in (pair.a, pair.b)}
+    images = {image for pair in told for image in pair.found.images}
+    over = (number, question, compared, len(told), len(runs), len(images))
+    if answer:
+        return Step(*over, answer, Status.ANSWERED)
+    if not instead and unproven:
+        pairs = amount(len(unproven), "pair")
+        instead = f"No cells were found in {pairs}, which proves nothing."
+        todo += ", trained longer or from a network that finds cells"
+    todo = f"Run {todo}; `cellrepro grid {GRID}` runs what one device can answer."
+    return Step(*over, instead or "Nothing was compared.", Status.NOT_ENOUGH, todo)
 
 
 def _mean(pairs: Sequence[Pair], measure: str = "changed") -> float:

@@ -1,4 +1,4 @@
-"""The report on what runs had to do with: warnings and what came of them, time, surroundings."""
+"""The report on what runs had to do with: warnings and what came of them, time, environment."""
 
 from __future__ import annotations
 
@@ -11,295 +11,319 @@ from typing import Any
 
 from cellrepro.compare.names import place_of, sort_key
 from cellrepro.compare.verdicts import Judgement, Verdict, combine
-from cellrepro.show.report.findings import OF_MACHINE, Chapter, where
-from cellrepro.show.report.page import table_file, which
+from cellrepro.show.report.page import Cell, Column, Download, Table, table, table_file, which
+from cellrepro.show.report.summary import NO_VERDICT, OF_MACHINE, Chapter, where
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Run
 from cellrepro.text import amount, ppm_text
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.torch_warnings import about_determinism
 
-_MOST_PLACES = 3
-_MOST_BARS = 12  # specs with a bar each; of more, a bar for each profile and mode
-_MOST_SPECS = 60  # in the table of times
-_COUNTS = (Verdict.IDENTICAL, Verdict.SAME_OBJECTS, Verdict.DIFFERENT)
-PHASES = ("import", "data", "model", "train", "segment")
-"""The phases of a run in the order in which it passes them."""
-_PHASE_WORDS = {
+PHASES = {
     "import": "import",
     "data": "read data",
     "model": "load model",
     "train": "train",
     "segment": "segment",
 }
+"""The phases of a run in the order in which it passes them, and what the page calls them."""
+
+_MOST_PLACES = 3
+_MOST_BARS = 12  # specs with a bar each; of more, a bar for each profile and mode
+_MOST_SPECS = 60  # in the table of times
+
+Of = tuple[Chapter, Run, Repeat]
+
+
+def _repeats(chapters: Sequence[Chapter]) -> Iterator[Of]:
+    for chapter in chapters:
+        for run, _ in chapter.every:
+            for repeat in run.repeats:
+                yield chapter, run, repeat
 
 
 # -- warnings ------------------------------------------------------------------------------
 
 
-@dataclass
-class _Alert:
-    """One operation that cannot repeat, wherever it was seen."""
+@dataclass(frozen=True)
+class Effect:
+    """How the repeats of the specs came out that were set alike, in one mode."""
 
+    mode: str
+    verdict: str
+    text: str
+
+
+@dataclass
+class Alert:
+    """One operation that cannot repeat, wherever it was seen.
+
+    Attributes
+    ----------
+    known : NondeterministicOperation or None
+        None where it was left loose on purpose.
+    settings : dict
+        Chapter and everything but the mode, for the runs in which it was seen.
+    """
+
+    name: str
     known: NondeterministicOperation | None
     places: Counter[str] = field(default_factory=Counter)
     phases: dict[str, None] = field(default_factory=dict)
     count: int = 0
     repeats: dict[str, str] = field(default_factory=dict)
-    settings: dict[tuple[int, tuple], None] = field(default_factory=dict)
-    """Chapter and everything but the mode, for the runs in which it was seen."""
+    settings: dict[tuple[int, tuple], Chapter] = field(default_factory=dict)
+    effects: list[Effect] = field(default_factory=list)
+    where: str = ""
+    runs: str = ""
 
 
-def warnings_view(chapters: Sequence[Chapter]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class WarningsView:
     """What PyTorch warned of: operations that cannot repeat, with what they did; and the rest."""
-    repeats = [(chapters[number], repeat) for number, _, repeat in _repeats(chapters)]
-    alerts = _alerts(chapters)
-    rows = [_alert_row(name, alert, chapters, len(repeats)) for name, alert in alerts.items()]
-    watched = [r for _, r in repeats if r.manifest.switches.get("deterministic_algorithms")]
-    warned = [r for r in watched if r.manifest.switches.get("deterministic_warn_only")]
-    return {
-        "n_runs": len(repeats),
-        "n_strict": len(watched) - len(warned),
-        "n_warned": len(warned),
-        "alerts": rows,
-        "others": _other_warnings(repeats),
-        "download": table_file(
-            "determinism-warnings",
-            [
-                {**{k: v for k, v in row.items() if k not in ("effects", "places")}, **effect}
-                for row in rows
-                for effect in row["effects"]
-            ],
-        ),
-    }
+
+    n_runs: int
+    n_strict: int
+    n_warned: int
+    alerts: list[Alert]
+    others: Table | None
+    data: Download | None
 
 
-def _alerts(chapters: Sequence[Chapter]) -> dict[str, _Alert]:
-    found: dict[str, _Alert] = {}
-    for number, run, repeat in _repeats(chapters):
-        chapter = chapters[number]
-        setting = number, chapter.names.without(where(run), "mode")
+def warnings_view(chapters: Sequence[Chapter]) -> WarningsView:
+    """Over all chapters."""
+    every = list(_repeats(chapters))
+    alerts = list(_alerts(every).values())
+    for alert in alerts:
+        alert.effects = _effects(alert)
+        places = [place for place, _ in alert.places.most_common()]
+        more = f"; and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
+        alert.where = "; ".join(places[:_MOST_PLACES]) + more
+        alert.runs = which(list(alert.repeats.values()), len(every), "run")
+    switches = [repeat.manifest.switches for _, _, repeat in every]
+    watched = [found for found in switches if found.get("deterministic_algorithms")]
+    n_warned = sum(bool(found.get("deterministic_warn_only")) for found in watched)
+    columns = [
+        Column("operation", lambda row: row[0].name),
+        Column("times", lambda row: row[0].count),
+        Column("phases", lambda row: ", ".join(row[0].phases)),
+        Column("runs", lambda row: row[0].runs),
+        Column("remedy", lambda row: row[0].known and row[0].known.remedy),
+        Column("substitute", lambda row: row[0].known and row[0].known.substitute),
+        Column("mode", lambda row: row[1].mode),
+        Column("verdict", lambda row: row[1].verdict),
+        Column("effect", lambda row: row[1].text),
+    ]
+    rows = [(alert, effect) for alert in alerts for effect in alert.effects]
+    return WarningsView(
+        n_runs=len(every),
+        n_strict=len(watched) - n_warned,
+        n_warned=n_warned,
+        alerts=alerts,
+        others=_other_warnings(every),
+        data=table(rows, columns, file="determinism-warnings").data,
+    )
+
+
+def _alerts(every: Sequence[Of]) -> dict[str, Alert]:
+    found: dict[str, Alert] = {}
+    for chapter, run, repeat in every:
+        seen: list[Alert] = []
         for warning in about_determinism(repeat.manifest.warnings):
-            alert = found.setdefault(warning.op, _Alert(warning))
+            alert = found.setdefault(warning.op, Alert(warning.op, warning))
             alert.count += warning.calls
-            alert.places[_place_text(warning)] += warning.calls
+            source = _short_path(warning.source) if warning.source else ""
+            place = ", ".join(filter(None, [warning.module, source])) or "not observed"
+            alert.places[place] += warning.calls
             alert.phases[warning.phase or "not observed"] = None
-            alert.repeats[repeat.name] = chapter.label(repeat)
-            alert.settings[setting] = None
+            seen.append(alert)
         if run.spec.loose is not None:
-            alert = found.setdefault(run.spec.loose, _Alert(None))
-            alert.repeats[repeat.name] = chapter.label(repeat)
-            alert.settings[setting] = None
+            seen.append(found.setdefault(run.spec.loose, Alert(run.spec.loose, None)))
+        for alert in seen:
+            alert.repeats[repeat.name] = chapter.names.label(repeat)
+            alert.settings[id(chapter), chapter.names.without(where(run), "mode")] = chapter
     return found
 
 
-def _repeats(chapters: Sequence[Chapter]) -> Iterator[tuple[int, Run, Repeat]]:
-    for number, chapter in enumerate(chapters):
-        for run, _ in chapter.every:
-            for repeat in run.repeats:
-                yield number, run, repeat
-
-
-def _place_text(warning: NondeterministicOperation) -> str:
-    parts = [warning.module or "", _short_path(warning.source) if warning.source else ""]
-    return ", ".join(filter(None, parts)) or "not observed"
-
-
-def _alert_row(
-    name: str, alert: _Alert, chapters: Sequence[Chapter], n_repeats: int
-) -> dict[str, Any]:
-    known = alert.known
-    places = [place for place, _ in alert.places.most_common()]
-    more = f"; and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
-    return {
-        "operation": name,
-        "alert": known.alert if known is not None else "",
-        "places": "; ".join(places[:_MOST_PLACES]) + more,
-        "count": alert.count,
-        "phases": ", ".join(alert.phases),
-        "runs": which(list(alert.repeats.values()), n_repeats, "run"),
-        "reason": known.reason if known is not None else "",
-        "remedy": known.remedy if known is not None else "",
-        "substitute": known.substitute or "" if known is not None else "",
-        "on_purpose": known is None,
-        "effects": _effects(alert, chapters),
-    }
-
-
-def _effects(alert: _Alert, chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
+def _effects(alert: Alert) -> list[Effect]:
     """By mode: how the repeats of the specs that were set alike came out."""
     by_mode: dict[str, list[tuple[Judgement, float]]] = defaultdict(list)
-    for number, setting in alert.settings:
-        chapter = chapters[number]
+    for (_, setting), chapter in alert.settings.items():
         for run, judgement in chapter.every:
             if chapter.names.without(where(run), "mode") == setting:
                 by_mode[run.spec.held].append((judgement, _largest_ppm(chapter, run)))
-    effects = []
-    for mode in sorted(by_mode, key=lambda mode: sort_key("mode", mode)):
-        repeated = [
-            (judgement, ppm) for judgement, ppm in by_mode[mode] if judgement.overall is not None
-        ]
-        told = [(judgement, ppm) for judgement, ppm in repeated if judgement.overall in _COUNTS]
-        n_differ = sum(judgement.overall == Verdict.DIFFERENT for judgement, _ in told)
-        effects.append(
-            {
-                "mode": mode,
-                "verdict": str(combine(j.overall for j, _ in told if j.overall))
-                if told
-                else "no verdict",
-                "text": _effect_text(len(by_mode[mode]), len(repeated), told, n_differ),
-            }
-        )
-    return effects
+    ordered = sorted(by_mode.items(), key=lambda item: sort_key("mode", item[0]))
+    return [_effect(mode, found) for mode, found in ordered]
 
 
-def _effect_text(n: int, n_repeated: int, told: Sequence[tuple[Judgement, float]], k: int) -> str:
-    if not n_repeated:
-        return f"{amount(n, 'spec')}, not repeated: nothing is known"
+def _effect(mode: str, found: Sequence[tuple[Judgement, float]]) -> Effect:
+    repeated = [(one.overall, ppm) for one, ppm in found if one.overall is not None]
+    told = [(verdict, ppm) for verdict, ppm in repeated if verdict != Verdict.VACUOUS]
+    if not repeated:
+        text = f"{amount(len(found), 'spec')}, not repeated: nothing is known"
+    elif not told:
+        text = f"{amount(len(repeated), 'spec')} repeated, but nothing was found or trained"
     if not told:
-        return f"{amount(n_repeated, 'spec')} repeated, but nothing was found or trained"
+        return Effect(mode, NO_VERDICT, text)
+    n_differ = sum(verdict == Verdict.DIFFERENT for verdict, _ in told)
     over = f"{len(told)} repeated {'spec' if len(told) == 1 else 'specs'}"
-    if not k:
-        return f"no effect seen: 0 of {over} differ"
-    cells = max(ppm for _, ppm in told)
-    masks = f"up to {ppm_text(cells)} of the pixels" if cells else "the masks are the same"
-    return f"{k} of {over} differ; {masks}"
+    largest = max(ppm for _, ppm in told)
+    masks = f"up to {ppm_text(largest)} of the pixels" if largest else "the masks are the same"
+    text = f"{n_differ} of {over} differ; {masks}"
+    if not n_differ:
+        text = f"no effect seen: 0 of {over} differ"
+    return Effect(mode, str(combine(verdict for verdict, _ in told)), text)
 
 
 def _largest_ppm(chapter: Chapter, run: Run) -> float:
     """Between two repeats of one run."""
-    return max(
-        (
-            pair.ppm
-            for axis in chapter.axes
-            if axis.name == "repeats"
-            for pair in axis.pairs
-            if place_of(pair.a) == where(run)
-        ),
-        default=0.0,
-    )
+    axis = chapter.spread.axis("repeats")
+    pairs = axis.pairs if axis else []
+    return max((pair.ppm for pair in pairs if place_of(pair.a) == where(run)), default=0.0)
 
 
-def _other_warnings(repeats: Sequence[tuple[Chapter, Repeat]]) -> list[dict[str, Any]]:
-    found: dict[tuple[str, str, str, int], dict[str, Any]] = {}
-    for chapter, repeat in repeats:
+def _other_warnings(every: Sequence[Of]) -> Table | None:
+    """Each kind of warning by where it was raised, the most frequent first."""
+    found: dict[tuple[str, str, str], list[tuple[int, str, str]]] = defaultdict(list)
+    for chapter, _, repeat in every:
         for record in repeat.manifest.warnings:
-            if about_determinism([record]):
-                continue
-            place = (record.message, record.category, _short_path(record.file), record.line)
-            row = found.setdefault(place, {"count": 0, "phases": {}, "runs": {}})
-            row["count"] += record.count
-            row["phases"][record.phase] = None
-            row["runs"][repeat.name] = chapter.label(repeat)
-    rows = [
-        {
-            "message": message,
-            "category": category,
-            "where": f"{file}, line {line}",
-            "count": row["count"],
-            "phases": ", ".join(row["phases"]),
-            "runs": which(list(row["runs"].values()), len(repeats), "run"),
-        }
-        for (message, category, file, line), row in found.items()
+            if not about_determinism([record]):
+                place = f"{_short_path(record.file)}, line {record.line}"
+                seen = (record.count, record.phase, chapter.names.label(repeat))
+                found[record.category, record.message, place].append(seen)
+    columns = [
+        Column("warning", lambda row: f"{row[0][0]}: {row[0][1]}", "long"),
+        Column("where", lambda row: row[0][2], "code"),
+        Column("times", lambda row: sum(n for n, _, _ in row[1]), "number"),
+        Column("phase", lambda row: ", ".join(dict.fromkeys(phase for _, phase, _ in row[1]))),
+        Column(
+            "in which runs",
+            lambda row: which(list(dict.fromkeys(r for *_, r in row[1])), len(every), "run"),
+        ),
     ]
-    return sorted(rows, key=lambda row: -row["count"])
+    rows = sorted(found.items(), key=lambda row: -sum(n for n, _, _ in row[1]))
+    return table(rows, columns) if rows else None
 
 
 def _short_path(file: str) -> str:
     """A library's file as its users name it, whatever the machine."""
-    parts = Path(file.replace("\\", "/")).parts
-    if "site-packages" in parts:
-        last = len(parts) - 1 - parts[::-1].index("site-packages")
-        return "/".join(parts[last + 1 :])
-    return "/".join(parts[-2:])
+    path = file.replace("\\", "/")
+    inside = path.rpartition("site-packages/")[2]
+    return inside if inside != path else "/".join(Path(path).parts[-2:])
 
 
 # -- time ----------------------------------------------------------------------------------
 
 
-def cost_view(chapter: Chapter) -> dict[str, Any]:
-    """Seconds of every phase by spec, and what strict takes beside fast for the same spec."""
-    rows = [_cost_row(chapter.names.short(where(run)), [run]) for run, _ in chapter.every]
+@dataclass(frozen=True)
+class Timed:
+    """Some runs together: seconds of every phase, the mean over their repeats."""
+
+    name: str
+    runs: list[Run]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By phase."""
+        each = [repeat.manifest.seconds for run in self.runs for repeat in run.repeats]
+        phases = dict.fromkeys(phase for one in each for phase in one)
+        return {phase: sum(one.get(phase, 0.0) for one in each) / len(each) for phase in phases}
+
+    @property
+    def total(self) -> float:
+        """Of all phases."""
+        return sum(self.seconds.values())
+
+
+@dataclass(frozen=True)
+class CostView:
+    """What the runs of one chapter took, and what strict takes beside fast for the same spec.
+
+    Attributes
+    ----------
+    phases : list of (str, str)
+        CSS class of each phase, and what the page calls it.
+    bars : list of list of (str, float)
+        CSS class and width in per cent, for every row of `numbers`.
+    strict : Table or None
+    strict_text : str
+        The same in a sentence.
+    specs : Table or None
+        Every spec, where `numbers` has several of them in a row.
+    """
+
+    title: str
+    phases: list[tuple[str, str]]
+    bars: list[list[tuple[str, float]]]
+    numbers: Table
+    strict: Table | None
+    strict_text: str
+    specs: Table | None
+    data: Download | None
+
+
+def cost_view(chapter: Chapter) -> CostView:
+    """Of one chapter."""
+    rows = [Timed(chapter.names.short(where(run)), [run]) for run, _ in chapter.every]
+    together = len(rows) > _MOST_BARS
+    shown = _by_setting(chapter) if together else rows
+    used = {phase for row in rows for phase in row.seconds}
+    phases = [*(phase for phase in PHASES if phase in used), *sorted(used - set(PHASES))]
+    styles = {name: f"p-{i}" for i, name in enumerate(PHASES)}
+    longest = max(row.total for row in shown) or 1.0
+    first = "machine, profile and mode" if together else "spec"
+    columns = [
+        Column(first, lambda row: row.name),
+        Column("key", lambda row: row.runs[0].key, "file"),
+        Column("machine", lambda row: row.runs[0].repeats[0].machine, "file"),
+        Column("runs", lambda row: sum(len(run.repeats) for run in row.runs), "file"),
+        *map(_of_phase, phases),
+        Column("in all", lambda row: row.total, "number", "{:.1f}".format),
+    ]
     n_runs = sum(len(run.repeats) for run, _ in chapter.every)
-    bars = rows if len(rows) <= _MOST_BARS else _cost_columns(chapter)
-    longest = max(row["total"] for row in bars) or 1.0
-    phases = [phase for phase in PHASES if any(phase in row["seconds"] for row in rows)]
-    phases += sorted({p for row in rows for p in row["seconds"]} - set(phases))
-    for row in bars:
-        row["bars"] = [
-            {
-                "phase": phase,
-                "width": round(100 * row["seconds"][phase] / longest, 2),
-                "style": _style(phase),
-            }
-            for phase in phases
-            if row["seconds"].get(phase)
-        ]
-    for row in (*rows, *bars):
-        row["cells"] = [row["seconds"].get(phase) for phase in phases]
-    slowest = max(rows, key=lambda row: row["total"])
-    return {
-        "title": chapter.title,
-        "phases": [(_style(phase), _PHASE_WORDS.get(phase, phase)) for phase in phases],
-        "bars": bars,
-        "over": "the repeats of each spec"
-        if bars is rows
-        else "the runs of each machine, profile and mode",
-        "rows": [] if bars is rows else rows[:_MOST_SPECS],
-        "n_left_out": max(0, len(rows) - _MOST_SPECS),
-        "alt": f"Seconds of {amount(len(rows), 'spec')}, {amount(n_runs, 'run')}: "
-        f"the longest is {slowest['name']} with {slowest['total']:.1f} s.",
-        "n_specs": len(rows),
-        "n_runs": n_runs,
-        "strict": _strict_beside_fast(chapter),
-        "download": table_file(
-            f"seconds-{chapter.data}",
+    over = "the runs of each machine, profile and mode" if together else "the repeats of each spec"
+    caption = (
+        f"Seconds of every phase, the mean over {over}: {amount(len(rows), 'spec')}, "
+        f"{amount(n_runs, 'run')}."
+    )
+    left_out = len(rows) - _MOST_SPECS
+    more = f"; {left_out} more are in the file" if left_out > 0 else ""
+    specs = table(
+        rows[:_MOST_SPECS], columns, caption=f"The mean over the repeats of each spec{more}."
+    )
+    strict, text = _strict_beside_fast(chapter)
+    return CostView(
+        title=chapter.title,
+        phases=[(styles.get(phase, "p-5"), PHASES.get(phase, phase)) for phase in phases],
+        bars=[
             [
-                {
-                    "spec": row["name"],
-                    "key": run.key,
-                    "machine": run.repeats[0].machine,
-                    "runs": row["n"],
-                    **row["seconds"],
-                }
-                for row, (run, _) in zip(rows, chapter.every, strict=True)
-            ],
-        ),
-    }
+                (styles.get(p, "p-5"), round(100 * row.seconds.get(p, 0) / longest, 2))
+                for p in phases
+            ]
+            for row in shown
+        ],
+        numbers=table(shown, columns, caption=caption),
+        strict=strict,
+        strict_text=text,
+        specs=specs if together else None,
+        data=table(rows, columns, file=f"seconds-{chapter.data}").data,
+    )
 
 
-def _style(phase: str) -> str:
-    """CSS class of a phase."""
-    return f"p-{PHASES.index(phase) if phase in PHASES else len(PHASES)}"
+def _of_phase(phase: str) -> Column:
+    title = PHASES.get(phase, phase)
+    return Column(title, lambda row: row.seconds.get(phase), "number", "{:.1f}".format)
 
 
-def _cost_columns(chapter: Chapter) -> list[dict[str, Any]]:
+def _by_setting(chapter: Chapter) -> list[Timed]:
     """The specs of each machine, profile and mode together."""
-    by_column: dict[str, list[Run]] = defaultdict(list)
+    found: dict[str, list[Run]] = defaultdict(list)
     for run, _ in chapter.runs:
-        by_column[_setting(run.repeats[0], chapter)].append(run)
-    return [_cost_row(column, runs) for column, runs in by_column.items()]
+        found[_setting(chapter, run.repeats[0])].append(run)
+    return [Timed(name, runs) for name, runs in found.items()]
 
 
-def _cost_row(name: str, runs: Sequence[Run]) -> dict[str, Any]:
-    seconds = _mean_seconds([repeat for run in runs for repeat in run.repeats])
-    return {
-        "name": name,
-        "n": sum(len(run.repeats) for run in runs),
-        "seconds": seconds,
-        "total": sum(seconds.values()),
-    }
-
-
-def _mean_seconds(repeats: Sequence[Repeat]) -> dict[str, float]:
-    phases = dict.fromkeys(phase for r in repeats for phase in r.manifest.seconds)
-    return {
-        phase: sum(r.manifest.seconds.get(phase, 0.0) for r in repeats) / len(repeats)
-        for phase in phases
-    }
-
-
-def _strict_beside_fast(chapter: Chapter) -> dict[str, Any] | None:
+def _strict_beside_fast(chapter: Chapter) -> tuple[Table | None, str]:
     """For specs that differ in nothing but the mode, on one machine: how many times as long strict
     takes."""
     phase = "train" if chapter.task == "train" else "segment"
@@ -308,97 +332,106 @@ def _strict_beside_fast(chapter: Chapter) -> dict[str, Any] | None:
         machine = run.repeats[0].manifest.machine
         setting = (machine.identity, machine.device, chapter.names.without(where(run), "mode"))
         by_setting[setting][run.spec.held] = run
-    rows: list[dict[str, Any]] = []
-    for modes in by_setting.values():
-        if "strict" not in modes or "fast" not in modes:
-            continue
-        strict, fast = (
-            _mean_seconds(modes[mode].repeats).get(phase, 0.0) for mode in ("strict", "fast")
-        )
-        if strict and fast:
-            rows.append(
-                {
-                    "name": chapter.names.context(where(modes["strict"]), {"mode"})
-                    or "the only setting",
-                    "strict": strict,
-                    "fast": fast,
-                    "ratio": strict / fast,
-                    "n_strict": len(modes["strict"].repeats),
-                    "n_fast": len(modes["fast"].repeats),
-                }
-            )
-    if not rows:
-        return None
-    ratios = [row["ratio"] for row in rows]
-    middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
-    n_runs = sum(row["n_strict"] + row["n_fast"] for row in rows)
-    spread = f" ({low:.2f} to {high:.2f})" if len(rows) > 1 else ""
-    verb = "train" if phase == "train" else "segment"
-    return {
-        "phase": phase,
-        "rows": rows,
-        "ratio": middle,
-        "sentence": f"To {verb} took {middle:.2f} times as long in strict as in fast{spread}: "
-        f"{amount(len(rows), 'pair')} of specs, {amount(n_runs, 'run')}.",
-        "download": table_file(f"strict-beside-fast-{chapter.data}", rows),
-    }
-
-
-# -- surroundings --------------------------------------------------------------------------
-
-
-def environment_view(chapters: Sequence[Chapter]) -> dict[str, Any]:
-    """What differs between the surroundings of the repeats, side by side, and what does not."""
-    repeats = [(chapters[number], repeat) for number, _, repeat in _repeats(chapters)]
-    surroundings = [_surroundings(repeat.manifest) for _, repeat in repeats]
-    fields = list(dict.fromkeys(name for one in surroundings for name in one))
-    values = {name: [one.get(name, "–") for one in surroundings] for name in fields}
-    differing = [name for name in fields if len(set(values[name])) > 1]
-    members: dict[tuple[str, ...], list[tuple[Chapter, Repeat]]] = defaultdict(list)
-    for i, entry in enumerate(repeats):
-        members[tuple(values[name][i] for name in differing)].append(entry)
+    pairs = [
+        [Timed(name, [modes[mode]]) for mode in ("strict", "fast")]
+        for modes in by_setting.values()
+        if {"strict", "fast"} <= modes.keys()
+        for name in [chapter.names.context(where(modes["strict"]), {"mode"}) or "the only setting"]
+    ]
+    pairs = [pair for pair in pairs if all(one.seconds.get(phase) for one in pair)]
+    if not pairs:
+        return None, ""
+    ratios = [strict.seconds[phase] / fast.seconds[phase] for strict, fast in pairs]
+    numbers = [len(one.runs[0].repeats) for pair in pairs for one in pair]
     columns = [
-        {
-            "names": list(dict.fromkeys(_setting(repeat, chapter) for chapter, repeat in group)),
-            "n": len(group),
-        }
-        for group in members.values()
-    ]
-    rows = [
-        {"name": name, "values": [column[i] for column in members]}
-        for i, name in enumerate(differing)
-    ]
-    return {
-        "n": len(members),
-        "n_runs": len(repeats),
-        "columns": columns,
-        "differing": rows,
-        "equal": [
-            {"name": name, "value": values[name][0]} for name in fields if name not in differing
-        ],
-        "download": table_file(
-            "surroundings",
-            [
-                {"run": repeat.name, **{name: values[name][i] for name in fields}}
-                for i, (_, repeat) in enumerate(repeats)
-            ],
+        Column("spec", lambda pair: pair[0].name),
+        Column("strict", lambda pair: pair[0].seconds[phase], "number", "{:.1f}".format),
+        Column("fast", lambda pair: pair[1].seconds[phase], "number", "{:.1f}".format),
+        Column(
+            "times as long",
+            lambda pair: pair[0].seconds[phase] / pair[1].seconds[phase],
+            "number",
+            "{:.2f}".format,
         ),
-    }
+        Column("runs", lambda pair: " and ".join(str(len(one.runs[0].repeats)) for one in pair)),
+    ]
+    caption = (
+        f"Seconds to {phase}, the mean over repeats, for specs that differ in nothing but the mode."
+    )
+    spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
+    text = (
+        f"To {phase} took {statistics.median(ratios):.2f} times as long in strict as in fast"
+        f"{spread}: {amount(len(pairs), 'pair')} of specs, {amount(sum(numbers), 'run')}."
+    )
+    return table(pairs, columns, caption=caption, file=f"strict-beside-fast-{chapter.data}"), text
 
 
-def _setting(repeat: Repeat, chapter: Chapter) -> str:
+# -- environment ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EnvironmentView:
+    """What differs between the environments of the repeats, side by side, and what does not."""
+
+    n: int
+    n_runs: int
+    differing: Table | None
+    equal: Table
+    data: Download | None
+
+
+def environment_view(chapters: Sequence[Chapter]) -> EnvironmentView:
+    """Over all chapters."""
+    every = [
+        (chapter, repeat, _fields(repeat.manifest)) for chapter, _, repeat in _repeats(chapters)
+    ]
+    names = list(dict.fromkeys(name for *_, fields in every for name in fields))
+    values = {name: [fields.get(name, "–") for *_, fields in every] for name in names}
+    differing = [name for name in names if len(set(values[name])) > 1]
+    groups: dict[tuple[str, ...], list[tuple[Chapter, Repeat]]] = defaultdict(list)
+    for i, (chapter, repeat, _) in enumerate(every):
+        groups[tuple(values[name][i] for name in differing)].append((chapter, repeat))
+
+    def column(number: int, members: Sequence[tuple[Chapter, Repeat]]) -> Column:
+        settings = dict.fromkeys(_setting(chapter, repeat) for chapter, repeat in members)
+        title = f"{'; '.join(settings)} ({amount(len(members), 'run')})"
+        return Column(
+            title, lambda row: Cell(row[1][number], marked=row[1][number] != row[1][0]), "value"
+        )
+
+    columns = [column(i, members) for i, members in enumerate(groups.values())]
+    rows = [(name, [group[i] for group in groups]) for i, name in enumerate(differing)]
+    caption = "The fields in which they differ. What differs from the first column is marked."
+    field_name = Column("field", lambda row: row[0])
+    equal = [(name, values[name][0]) for name in names if name not in differing]
+    files = [{"run": repeat.name, **fields} for _, repeat, fields in every]
+    return EnvironmentView(
+        n=len(groups),
+        n_runs=len(every),
+        differing=table(rows, [field_name, *columns], caption=caption) if rows else None,
+        equal=table(equal, [field_name, Column("value", lambda row: row[1], "value")]),
+        data=table_file("environment", files),
+    )
+
+
+def _setting(chapter: Chapter, repeat: Repeat) -> str:
     """Machine, where there are several, profile and mode."""
     place, names = place_of(repeat), chapter.names
     machine = [names.facts[place][name] for name in OF_MACHINE if name in names.varying]
     return ", ".join(filter(None, [*machine, *names.column(place)]))
 
 
-def _surroundings(manifest: Manifest) -> dict[str, str]:
+def _fields(manifest: Manifest) -> dict[str, str]:
+    """The environment as texts by name."""
     host = dict(manifest.host)
     memory = host.pop("memory", None)
     if isinstance(memory, int):
         host["memory"] = f"{memory / 2**30:.1f} GiB"
-    host["gpus"] = ", ".join(_gpu_text(gpu) for gpu in host.pop("gpus", ())) or "none"
+    gpus = [
+        f"{gpu.get('name')} ({gpu.get('memory', 0) / 2**30:.0f} GiB, driver {gpu.get('driver')})"
+        for gpu in host.pop("gpus", ())
+    ]
+    host["gpus"] = ", ".join(gpus) or "none"
     flat: dict[str, Any] = {
         "machine": manifest.machine.label,
         "device": manifest.device,
@@ -415,18 +448,14 @@ def _surroundings(manifest: Manifest) -> dict[str, str]:
     return {name: _plain(value) for name, value in flat.items()}
 
 
-def _gpu_text(gpu: Mapping[str, Any]) -> str:
-    return f"{gpu.get('name')} ({gpu.get('memory', 0) / 2**30:.0f} GiB, driver {gpu.get('driver')})"
-
-
 def _libraries(found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Kernel type and threads of each numeric library, by name and version."""
     texts: dict[str, list[str]] = defaultdict(list)
     for one in found:
         name = one.get("internal_api") or one.get("user_api") or "unknown"
         version = f" {one['version']}" if one.get("version") else ""
-        threads = f"{amount(one['num_threads'], 'thread')}" if one.get("num_threads") else ""
-        parts = [part for part in (one.get("architecture"), threads) if part]
+        threads = amount(one["num_threads"], "thread") if one.get("num_threads") else ""
+        parts = filter(None, [one.get("architecture"), threads])
         texts[f"library: {name}{version}"].append(", ".join(parts) or "loaded")
     return {name: "; ".join(values) for name, values in texts.items()}
 
@@ -437,5 +466,5 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, list | tuple):
-        return ", ".join(_plain(item) for item in value) or "none"
+        return ", ".join(map(_plain, value)) or "none"
     return str(value)
