@@ -158,7 +158,7 @@ def _by_image(
         note = "segment both with --ledger ops to have the operation named"
         return replace(told, notes=(*told.notes, note))
     alignment = aligned(sides, rows[0], rows[1])
-    parting = first_divergence(rows[0], rows[1], alignment)
+    parting = first_divergence(alignment)
     if parting is None:
         return told
     place = _place(flows[0], told.stages)

@@ -94,7 +94,7 @@ class Look:
         found = None
         if all(stored):
             alignment = self.alignment = aligned(self._sides, *stored)
-            parting = first_divergence(stored[0], stored[1], alignment)
+            parting = first_divergence(alignment)
             if parting is not None and _may_explain(parting.a.phase, place):
                 evidence = Evidence(
                     "stored operations",
@@ -192,7 +192,7 @@ class Look:
         )
         if seen.again is not None:
             alignment = self.alignment = align(seen.rows, seen.again)
-            parting = first_divergence(seen.rows, seen.again, alignment)
+            parting = first_divergence(alignment)
             if parting is not None and _may_explain(parting.a.phase, place):
                 named = named_by(place, parting)
                 flipped = _audit_of(seen, named)
@@ -235,7 +235,7 @@ class Look:
         alignment = self.alignment = aligned(
             self._sides, seen[0].rows, seen[1].rows, [side.kept for side in seen]
         )
-        parting = first_divergence(seen[0].rows, seen[1].rows, alignment)
+        parting = first_divergence(alignment)
         judged = judge_round_off(seen[0].rows, seen[1].rows)
         draws = first_draw_difference(*(side.draws for side in seen))
         evidence = Evidence(
@@ -284,7 +284,7 @@ class Look:
             both_there.wait()
             if index == 0:
                 alignment = aligned(self._sides, *rows)
-                parting = first_divergence(rows[0], rows[1], alignment)
+                parting = first_divergence(alignment)
                 wanted.extend(pair for pair in alignment.pairs if _is_call(pair[0]))
                 wanted.extend([(parting.a, parting.b)] if parting is not None else [])
             both_there.wait()

@@ -34,7 +34,8 @@ from cellrepro.text import grouped
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cellrepro.compare.operation_alignment import Alignment, Operation
+    from cellrepro.compare.operation_alignment import Alignment
+    from cellrepro.trace.operation_ledger import OperationRow
 
 NAMES = {
     # name, and what that is to somebody who trains networks but does not write them
@@ -94,7 +95,7 @@ def size(place: Place) -> str:
     return " ".join(filter(None, (number, place.apart)))
 
 
-def operation(place: Place | Operation) -> str:
+def operation(place: Place | OperationRow) -> str:
     """The operation, where in the network, in which pass."""
     name = base_name(place.op or "") if str(place.op).startswith("aten.") else place.op
     module = f" in {place.module}" if place.module else ""
@@ -475,7 +476,7 @@ def _where_of_b(alignment: Alignment) -> list[float]:
 
 def _named(
     alignment: Alignment, place: Place | None, differing: dict[int, float]
-) -> Operation | None:
+) -> OperationRow | None:
     """A's row of the operation at which they diverge: of several the first with other outputs."""
     if place is None or place.op is None:
         return None
@@ -508,7 +509,7 @@ def _bands(axes: Axes, alignment: Alignment, *, with_names: bool) -> None:
 
 
 def _point_at(
-    named: Operation, axes: Axes, above: dict[int, float], lines: dict[str, list[float]]
+    named: OperationRow, axes: Axes, above: dict[int, float], lines: dict[str, list[float]]
 ) -> None:
     y = above.get(
         named.index, next((i for i, one in enumerate(lines.values()) if named.index in one), 0)
