@@ -7,6 +7,8 @@ import io
 import os
 import random
 import re
+import struct
+import zlib
 from pathlib import Path
 
 import cv2
@@ -19,8 +21,6 @@ from cellrepro.errors import BadInput
 from cellrepro.images import reading
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.images.reading import read_image, read_masks
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def grey(seed=0, shape=(24, 32), dtype=np.uint8):
@@ -99,26 +99,16 @@ def test_digest_notices(folder, change):
 
 
 IMAGES = {
-    "grey 8-bit tif": ("a.tif", grey(), {}, grey()),
-    "grey 16-bit tiff": ("a.tiff", grey(dtype=np.uint16) * 300, {}, grey(dtype=np.uint16) * 300),
-    "float32": ("a.tif", grey(dtype=np.float32) / 7, {}, grey(dtype=np.float32) / 7),
+    "grey 16-bit tiff": ("a.tiff", grey(dtype=np.uint16) * 300, {}, None),
+    "float32": ("a.tif", grey(dtype=np.float32) / 7, {}, None),
     "big-endian": ("a.tif", grey(dtype=">u2"), {"byteorder": ">"}, grey(dtype=np.uint16)),
-    "upper-case name": ("A.TIF", grey(), {}, grey()),
-    "lzw with predictor": ("a.tif", grey(), {"compression": "lzw", "predictor": True}, grey()),
-    "one channel last": ("a.tif", grey()[..., None], {}, grey()),
+    "upper-case name": ("A.TIF", grey(), {}, None),
+    "lzw with predictor": ("a.tif", grey(), {"compression": "lzw", "predictor": True}, None),
     "one channel first": ("a.tif", grey()[None], {}, grey()),
     "rgb tif": ("a.tif", grey(shape=(24, 32, 3)), {"photometric": "rgb"}, None),
-    "rgb 16-bit tif": (
-        "a.tif",
-        grey(shape=(24, 32, 3), dtype=np.uint16),
-        {"photometric": "rgb"},
-        None,
-    ),
     "two channels last": ("a.tif", grey(shape=(24, 32, 2)), {}, None),
-    "grey png": ("a.png", grey(), {}, grey()),
-    "16-bit png": ("a.png", grey(dtype=np.uint16) * 300, {}, grey(dtype=np.uint16) * 300),
+    "16-bit png": ("a.png", grey(dtype=np.uint16) * 300, {}, None),
     "rgb png": ("a.png", grey(shape=(24, 32, 3)), {}, None),
-    "large and narrow": ("a.tif", grey(shape=(16, 300)), {}, None),
 }
 
 
@@ -130,7 +120,6 @@ def test_image_kinds(tmp_path, case):
     write(tmp_path / f"{Path(name).stem}_masks.tif", labels(expected.shape[:2]))
     actual = read_folder(tmp_path)
     assert actual.warnings == ()
-    assert actual.test == ()
     np.testing.assert_array_equal(actual.train[0].image, expected, strict=True)
     assert actual.train[0].image.dtype.isnative
 
@@ -166,12 +155,6 @@ def test_alpha_is_dropped(tmp_path, suffix, constant):
     expected = () if constant else (f"a{suffix}: the alpha channel is not constant and is not",)
     assert len(actual.warnings) == len(expected)
     assert all(a.startswith(e) for a, e in zip(actual.warnings, expected, strict=True))
-
-
-def test_grey_with_alpha_becomes_grey(tmp_path):
-    array = np.stack([grey(), np.full((24, 32), 255, np.uint8)], axis=-1)
-    write(tmp_path / "a.png", array)
-    np.testing.assert_array_equal(read_image(tmp_path / "a.png"), grey())
 
 
 @pytest.mark.parametrize("shape", [(40, 48), (40, 48, 3)], ids=["grey", "rgb"])
@@ -212,13 +195,6 @@ def test_other_files_are_ignored(folder):
     assert len(read_folder(folder).files) == 6
 
 
-def test_a_folder_with_nothing_but_litter_is_empty(tmp_path):
-    for name in (".DS_Store", "Thumbs.db", "desktop.ini", "._a.tif"):
-        (tmp_path / name).write_text("left by a desktop")
-    with pytest.raises(BadInput, match="no images, it is empty; expected"):
-        read_folder(tmp_path)
-
-
 def test_loose_images_beside_train_are_named(folder):
     write(folder / "loose.tif", grey())
     (warning,) = read_folder(folder).warnings
@@ -234,42 +210,20 @@ def test_masks_are_optional_where_asked(tmp_path):
     assert list(actual.files) == ["test/a.tif"]
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.uint64])
 def test_mask_types(tmp_path, dtype):
     write(tmp_path / "a_masks.tif", labels(dtype=dtype))
-    np.testing.assert_array_equal(
-        read_masks(tmp_path / "a_masks.tif"), labels(dtype=np.int32), strict=True
-    )
-
-
-def test_largest_label(tmp_path):
+    expected = labels(dtype=np.int32)
+    np.testing.assert_array_equal(read_masks(tmp_path / "a_masks.tif"), expected, strict=True)
     masks = labels(dtype=np.int64)
     masks[masks == 2] = 2**31 - 1
-    write(tmp_path / "a_masks.tif", masks)
-    assert read_masks(tmp_path / "a_masks.tif").max() == 2**31 - 1
+    write(tmp_path / "b_masks.tif", masks)
+    assert read_masks(tmp_path / "b_masks.tif").max() == 2**31 - 1
 
 
 def test_pieces_use_eight_neighbours():
     masks = np.array([[1, 0, 2, 2], [0, 1, 0, 0], [9, 0, 0, 9]])
     assert reading.labels_in_pieces(masks) == [9]
-    assert reading.labels_in_pieces(np.zeros((4, 4), np.int32)) == []
-
-
-@pytest.mark.parametrize("name", ["nuclei", "cells"])
-def test_real_images(name):
-    if not (SHARED / name).is_dir():
-        pytest.skip(f"{SHARED / name} is not here")
-    actual = read_folder(SHARED / name)
-    assert actual.warnings == ()
-    assert (len(actual.train), len(actual.test)) == {"nuclei": (12, 4), "cells": (8, 3)}[name]
-    sums = dict(
-        reversed(line.split(maxsplit=1))
-        for line in (SHARED / name / "SHA256SUMS").read_text().splitlines()
-    )
-    assert all(sums[file] == digest for file, digest in actual.files.items())
-    if name == "nuclei":
-        n_objects = sum(len(np.unique(item.masks)) - 1 for item in actual.train)
-        assert n_objects == 654
 
 
 # --- warnings -------------------------------------------------------------------------------------
@@ -302,16 +256,6 @@ def test_warns(folder, case):
     assert re.search(match, warning)
 
 
-def test_warns_of_many_pieces_naming_five(tmp_path):
-    masks = np.zeros((40, 40), np.uint16)
-    for label in range(1, 9):
-        masks[4 * label, 1] = masks[4 * label, 30] = label
-    write(tmp_path / "a.tif", grey(shape=(40, 40)))
-    write(tmp_path / "a_masks.tif", masks)
-    (warning,) = read_folder(tmp_path).warnings
-    assert "1, 2, 3, 4, 5 and 3 more" in warning
-
-
 @pytest.mark.parametrize("encode", ["same file", "other file"])
 def test_warns_of_leak(folder, encode):
     options = {"compression": "zlib"} if encode == "other file" else {}
@@ -321,10 +265,6 @@ def test_warns_of_leak(folder, encode):
 
 
 # --- refusals -------------------------------------------------------------------------------------
-
-
-def cut(path, n_bytes):
-    path.write_bytes(path.read_bytes()[:-n_bytes])
 
 
 def tiff(array, **options):
@@ -337,358 +277,8 @@ def jpeg(array=None):
     return imagecodecs.jpeg_encode(grey() if array is None else array)
 
 
-REFUSED = {
-    # id: (what to do to the sound folder, the file named, found, remedy)
-    "zero bytes": (
-        lambda f: (f / "train/a.tif").write_bytes(b""),
-        "train/a.tif",
-        r"empty \(0 bytes\)",
-        "copy it again",
-    ),
-    "text as tif": (
-        lambda f: (f / "train/a.tif").write_text("hello, this is text"),
-        "train/a.tif",
-        "not a TIFF file, it starts with b'hello",
-        "export the image as TIFF",
-    ),
-    "text as png": (
-        lambda f: (f / "train/b_masks.tif").rename(f / "train/b_masks.png").write_text("hello"),
-        "train/b_masks.png",
-        "PNG",
-        "rename|export",
-    ),
-    "git lfs pointer": (
-        lambda f: (f / "train/a.tif").write_text("version https://git-lfs.github.com/spec/v1\n"),
-        "train/a.tif",
-        "Git LFS pointer",
-        "git lfs pull",
-    ),
-    "png named tif": (
-        lambda f: (f / "train/a.tif").write_bytes(imagecodecs.png_encode(grey())),
-        "train/a.tif",
-        "holds PNG data under a TIFF name",
-        "rename it to a.png",
-    ),
-    "truncated tiff": (
-        lambda f: cut(f / "train/a.tif", 300),
-        "train/a.tif",
-        "damaged or incomplete",
-        "copy it again",
-    ),
-    "truncated compressed mask": (
-        lambda f: (f / "test/c_masks.tif").write_bytes(tiff(grey(), compression="zlib")[:-99]),
-        "test/c_masks.tif",
-        "damaged or incomplete",
-        "copy it again",
-    ),
-    "truncated imagej stack of channels": (
-        lambda f: (f / "train/a.tif").write_bytes(
-            tiff(grey(shape=(3, 24, 32)), imagej=True, metadata={"axes": "CYX"})[:-900]
-        ),
-        "train/a.tif",
-        "damaged or incomplete",
-        "copy it again",
-    ),
-    "truncated jpeg in tiff": (
-        lambda f: (f / "train/a.tif").write_bytes(tiff(grey(), compression="jpeg")[:-40]),
-        "train/a.tif",
-        "its pixels should end at byte",
-        "copy it again",
-    ),
-    "header of a tiff only": (
-        lambda f: (f / "train/a.tif").write_bytes(b"II*\0\x08\0\0\0"),
-        "train/a.tif",
-        "damaged or incomplete",
-        "copy it again",
-    ),
-    "changed bytes in a compressed tiff": (
-        lambda f: (f / "train/a.tif").write_bytes(
-            tiff(grey(), compression="zlib")[:-200] + b"\xff" * 200
-        ),
-        "train/a.tif",
-        "cannot be decoded as TIFF",
-        "copy it again",
-    ),
-    "truncated png": (
-        lambda f: (
-            (f / "train/a.tif").unlink(),
-            (f / "train/a.png").write_bytes(imagecodecs.png_encode(grey())[:-60]),
-        ),
-        "train/a.png",
-        "cannot be decoded as PNG",
-        "copy it again",
-    ),
-    "absurd png": (
-        lambda f: (
-            (f / "train/a.tif").unlink(),
-            (f / "train/a.png").write_bytes(
-                imagecodecs.png_encode(grey())[:16] + b"\0\1\0\0\0\1\0\0\x08\0" + bytes(30)
-            ),
-        ),
-        "train/a.png",
-        "its header promises",
-        "copy it again",
-    ),
-    "truncated jpeg": (
-        lambda f: ((f / "train/a.tif").unlink(), (f / "train/a.jpg").write_bytes(jpeg()[:-60])),
-        "train/a.jpg",
-        "end-of-image marker is missing",
-        "copy it again",
-    ),
-    "cmyk jpeg": (
-        lambda f: (
-            (f / "train/a.tif").unlink(),
-            (f / "train/a.jpg").write_bytes(
-                imagecodecs.jpeg8_encode(
-                    grey(shape=(24, 32, 4)), colorspace="CMYK", outcolorspace="CMYK"
-                )
-            ),
-        ),
-        "train/a.jpg",
-        "CMYK",
-        "convert it to RGB",
-    ),
-    "cmyk tiff": (
-        lambda f: write(f / "train/a.tif", grey(shape=(24, 32, 4)), photometric="separated"),
-        "train/a.tif",
-        "CMYK",
-        "convert it to RGB",
-    ),
-    "mask without image": (
-        lambda f: (f / "train/a.tif").unlink(),
-        "train/a_masks.tif",
-        "a mask without its image, expected a.tif",
-        "add the image or remove the mask",
-    ),
-    "image named in another case": (
-        lambda f: (f / "train/a_masks.tif").rename(f / "train/A_masks.tif"),
-        "train/A_masks.tif",
-        "a mask without its image",
-        "a.tif is written differently",
-    ),
-    "image without mask": (
-        lambda f: (f / "train/a_masks.tif").unlink(),
-        "train/a.tif",
-        "no mask, expected a_masks.tif",
-        "add it, or move the image",
-    ),
-    "masks only in seg.npy": (
-        lambda f: (f / "train/a_masks.tif").rename(f / "train/a_seg.npy"),
-        "train/a.tif",
-        "no mask, expected a_masks.tif",
-        "open it in the Cellpose GUI",
-    ),
-    "jpeg mask": (
-        lambda f: ((f / "train/a_masks.tif").unlink(), write(f / "train/a_masks.jpg", grey())),
-        "train/a_masks.jpg",
-        "JPEG changes label numbers",
-        "save the labels as a_masks.tif",
-    ),
-    "mask of another shape": (
-        lambda f: write(f / "train/a_masks.tif", labels((24, 30))),
-        "train/a_masks.tif",
-        r"\(Y, X\) = \(24, 30\), expected \(24, 32\) as in a.tif",
-        "belong together",
-    ),
-    "transposed mask": (
-        lambda f: write(f / "train/a_masks.tif", labels().T),
-        "train/a_masks.tif",
-        r"\(Y, X\) = \(32, 24\), expected \(24, 32\)",
-        "Y and X swapped",
-    ),
-    "fractional labels": (
-        lambda f: write(f / "train/a_masks.tif", labels(dtype=np.float32) / 2),
-        "train/a_masks.tif",
-        "16 labels are fractions",
-        "save the labels as 16-bit",
-    ),
-    "negative labels": (
-        lambda f: write(f / "train/a_masks.tif", -labels(dtype=np.int16)),
-        "train/a_masks.tif",
-        "negative labels down to -2",
-        "renumber",
-    ),
-    "labels beyond int32": (
-        lambda f: write(f / "train/a_masks.tif", labels(dtype=np.uint64) * 2**40),
-        "train/a_masks.tif",
-        "labels up to 2199023255552, expected at most 2147483647",
-        "renumber",
-    ),
-    "nan in mask": (
-        lambda f: write(f / "train/a_masks.tif", labels(dtype=np.float32) * np.float32("nan")),
-        "train/a_masks.tif",
-        "768 of 768 values are NaN or infinite",
-        "replace them",
-    ),
-    "complex mask": (
-        lambda f: write(f / "train/a_masks.tif", labels(dtype=np.complex64)),
-        "train/a_masks.tif",
-        "labels of type complex64",
-        "save them as 16-bit",
-    ),
-    "rgb mask": (
-        lambda f: write(f / "train/a_masks.tif", grey(shape=(24, 32, 3)), photometric="rgb"),
-        "train/a_masks.tif",
-        r"shape \(24, 32, 3\), expected one plane of label numbers",
-        "16-bit grey",
-    ),
-    "mask stack": (
-        lambda f: write(f / "train/a_masks.tif", grey(shape=(6, 24, 32))),
-        "train/a_masks.tif",
-        r"shape \(6, 24, 32\), expected one plane of label numbers",
-        "16-bit grey",
-    ),
-    "nan in image": (
-        lambda f: write(f / "train/a.tif", np.where(grey() > 190, np.nan, grey())),
-        "train/a.tif",
-        r"\d+ of 768 values are NaN or infinite",
-        "replace them",
-    ),
-    "inf in image": (
-        lambda f: write(f / "train/a.tif", np.where(grey() > 190, np.inf, 0).astype("f4")),
-        "train/a.tif",
-        r"\d+ of 768 values are NaN or infinite",
-        "replace them",
-    ),
-    "complex image": (
-        lambda f: write(f / "train/a.tif", grey(dtype=np.complex64)),
-        "train/a.tif",
-        "pixels of type complex64",
-        "save the image as 8-bit",
-    ),
-    "one-bit image": (
-        lambda f: write(f / "train/a.tif", grey() > 99),
-        "train/a.tif",
-        "pixels of type bool",
-        "save the image as 8-bit",
-    ),
-    "tiny image": (
-        lambda f: write(f / "train/a.tif", grey(shape=(15, 32))),
-        "train/a.tif",
-        r"\(Y, X\) = \(15, 32\), expected at least 16 pixels",
-        "export it at full size",
-    ),
-    "one row": (
-        lambda f: write(f / "train/a.tif", grey(shape=(1, 32))),
-        "train/a.tif",
-        r"\(Y, X\) = \(1, 32\), expected at least 16 pixels",
-        "export it at full size",
-    ),
-    "stack of pages": (
-        lambda f: write(f / "train/a.tif", grey(shape=(9, 24, 32))),
-        "train/a.tif",
-        r"shape \(9, 24, 32\) \(axes QYX\) looks like a z-stack",
-        "a projection",
-    ),
-    "short z-stack": (
-        lambda f: (f / "train/a.tif").write_bytes(
-            tiff(grey(shape=(3, 24, 32)), imagej=True, metadata={"axes": "ZYX"})
-        ),
-        "train/a.tif",
-        "is a z-stack of 3 planes",
-        "a projection",
-    ),
-    "time series": (
-        lambda f: (f / "train/a.tif").write_bytes(
-            tiff(grey(shape=(4, 24, 32)), imagej=True, metadata={"axes": "TYX"})
-        ),
-        "train/a.tif",
-        "is a time series of 4 planes",
-        "a projection",
-    ),
-    "four dimensions": (
-        lambda f: write(f / "train/a.tif", grey(shape=(5, 2, 24, 32))),
-        "train/a.tif",
-        r"shape \(5, 2, 24, 32\) .* expected one plane",
-        "a projection",
-    ),
-    "five channels": (
-        lambda f: (f / "train/a.tif").write_bytes(
-            tiff(grey(shape=(5, 24, 32)), imagej=True, metadata={"axes": "CYX"})
-        ),
-        "train/a.tif",
-        "has 5 channels, Cellpose reads up to 3",
-        "save the ones to use",
-    ),
-    "pages of several sizes": (
-        lambda f: (f / "train/a.tif").write_bytes(several_sizes()),
-        "train/a.tif",
-        r"2 separate images of shapes \(24, 32\), \(40, 48\), expected one",
-        "a TIFF of its own",
-    ),
-    "two extensions": (
-        lambda f: write(f / "train/a.png", grey()),
-        "train/a.tif",
-        "the same name as a.png up to case and extension",
-        "rename or remove one",
-    ),
-    "two cases": (
-        lambda f: (write(f / "train/B.tif", grey()), write(f / "train/B_masks.tif", labels())),
-        "train/b.tif",
-        "the same name as B.tif up to case and extension",
-        "rename or remove one",
-    ),
-    "two masks": (
-        lambda f: write(f / "train/a_masks.png", labels()),
-        "train/a_masks.tif",
-        "the same name as a_masks.png",
-        "rename or remove one",
-    ),
-    "symlink loop": (
-        lambda f: (
-            (f / "train/a.tif").unlink(),
-            (f / "train/a.tif").symlink_to(f / "train/a.tif"),
-        ),
-        "train/a.tif",
-        "a symbolic link that leads back to itself",
-        "replace it",
-    ),
-    "broken link": (
-        lambda f: (
-            (f / "train/a.tif").unlink(),
-            (f / "train/a.tif").symlink_to(f / "nowhere.tif"),
-        ),
-        "train/a.tif",
-        "a link that leads nowhere",
-        "check the spelling",
-    ),
-    "folder named as an image": (
-        lambda f: ((f / "train/a.tif").unlink(), (f / "train/a.tif").mkdir()),
-        "train/a.tif",
-        "a folder, but the name promises an image",
-        "rename or remove it",
-    ),
-    "pipe named as an image": (
-        lambda f: ((f / "train/a.tif").unlink(), os.mkfifo(f / "train/a.tif")),
-        "train/a.tif",
-        "neither a file nor a folder",
-        "rename or remove it",
-    ),
-    "line feed in a name": (
-        lambda f: (f / "train/a.tif").rename(f / "train/a\nb.tif"),
-        r"train/'a\\nb.tif'",
-        "cannot be printed",
-        "rename the file",
-    ),
-    "train is a file": (
-        lambda f: ((f / "train").rename(f / "old"), (f / "train").write_text("")),
-        "train",
-        "must be a folder of images",
-        "rename or remove it",
-    ),
-    "only test": (
-        lambda f: (f / "train").rename(f / "old"),
-        "",
-        "holds test/ but no train/",
-        "add .*train",
-    ),
-    "no objects at all": (
-        lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],
-        "",
-        "none of the 2 training masks holds an object",
-        "check that the right masks",
-    ),
-}
+def planes(n, axes):
+    return tiff(grey(shape=(n, 24, 32)), imagej=True, metadata={"axes": axes})
 
 
 def several_sizes():
@@ -699,38 +289,179 @@ def several_sizes():
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refuses(folder, case):
-    spoil, file, found, remedy = REFUSED[case]
-    spoil(folder)
-    with pytest.raises(BadInput, match=f"{found}.*; .*({remedy})") as caught:
-        read_folder(folder)
-    message = str(caught.value)
-    assert re.search(re.escape(str(folder)) + (f"/{file}" if file else "") + ":", message)
-    assert caught.value.exit_code == 2
-
-
-def test_palette_png_mask(tmp_path):
-    # cv2 and imagecodecs write no palette, so the file is put together by hand
-    import struct
-    import zlib
+def palette():
+    """A PNG of colours by number; cv2 and imagecodecs write none."""
 
     def chunk(kind, data):
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
+        crc = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + crc
 
     rows = b"".join(b"\0" + bytes(row) for row in labels(dtype=np.uint8))
-    (tmp_path / "a_masks.png").write_bytes(
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", struct.pack(">IIBBBBB", 32, 24, 8, 3, 0, 0, 0))
-        + chunk(b"PLTE", bytes(range(9)))
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )
-    with pytest.raises(BadInput, match=r"a_masks.png: a palette of colours.*16-bit grey"):
-        read_masks(tmp_path / "a_masks.png")
-    assert read_image(tmp_path / "a_masks.png").shape == (24, 32, 3)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 32, 24, 8, 3, 0, 0, 0))
+    body = chunk(b"PLTE", bytes(range(9))) + chunk(b"IDAT", zlib.compress(rows))
+    return b"\x89PNG\r\n\x1a\n" + header + body + chunk(b"IEND", b"")
+
+
+CMYK = imagecodecs.jpeg8_encode(grey(shape=(24, 32, 4)), colorspace="CMYK", outcolorspace="CMYK")
+ABSURD = imagecodecs.png_encode(grey())[:16] + b"\0\1\0\0\0\1\0\0\x08\0" + bytes(30)
+ZLIB = tiff(grey(), compression="zlib")
+AGAIN = "copy it again"
+
+FILES = {
+    # in the place of train/a.tif: its name, its bytes or pixels, found and remedy
+    "zero bytes": ("a.tif", b"", rf"empty \(0 bytes\); {AGAIN}"),
+    "text as tif": ("a.tif", b"hello, it", "not a TIFF file, it starts with b'hello.*; export"),
+    "git lfs": ("a.tif", b"version https://git-lfs.github.com/spec/v1", "pointer.*; run git lfs"),
+    "png named tif": ("a.tif", imagecodecs.png_encode(grey()), "holds PNG .*; rename it to a.png"),
+    "cut tiff": ("a.tif", tiff(grey())[:-300], f"damaged or incomplete.*; {AGAIN}"),
+    "cut channels": ("a.tif", planes(3, "CYX")[:-900], f"damaged or incomplete.*; {AGAIN}"),
+    "cut jpeg in tiff": (
+        "a.tif",
+        tiff(grey(), compression="jpeg")[:-40],
+        f"its pixels should end at byte.*; {AGAIN}",
+    ),
+    "only a header": ("a.tif", b"II*\0\x08\0\0\0", f"damaged or incomplete.*; {AGAIN}"),
+    "changed bytes": (
+        "a.tif",
+        ZLIB[:-200] + b"\xff" * 200,
+        f"cannot be decoded as TIFF.*; {AGAIN}",
+    ),
+    "cut png": ("a.png", imagecodecs.png_encode(grey())[:-60], f"be decoded as PNG.*; {AGAIN}"),
+    "absurd png": ("a.png", ABSURD, f"its header promises.*; {AGAIN}"),
+    "cut jpeg": ("a.jpg", jpeg()[:-60], f"end-of-image marker is missing.*; {AGAIN}"),
+    "cmyk jpeg": ("a.jpg", CMYK, "CMYK.*; convert it to RGB"),
+    "cmyk tiff": (
+        "a.tif",
+        tiff(grey(shape=(24, 32, 4)), photometric="separated"),
+        "CMYK.*; convert it to RGB",
+    ),
+    "nan": ("a.tif", np.where(grey() > 190, np.nan, grey()), r"\d+ of 768 values are NaN.*; repl"),
+    "complex": ("a.tif", grey(dtype=np.complex64), "pixels of type complex64.*; save the image"),
+    "one row": ("a.tif", grey(shape=(1, 32)), r"\(1, 32\), expected at least 16 pixels.*; .*expo"),
+    "stack of pages": ("a.tif", grey(shape=(9, 24, 32)), r"\(axes QYX\) looks like a z-stack.*; "),
+    "short z-stack": ("a.tif", planes(3, "ZYX"), "is a z-stack of 3 planes.*; .*a projection"),
+    "time series": ("a.tif", planes(4, "TYX"), "is a time series of 4 planes.*; .*a projection"),
+    "four dimensions": ("a.tif", grey(shape=(5, 2, 24, 32)), "expected one plane.*; .*projection"),
+    "five channels": ("a.tif", planes(5, "CYX"), "has 5 channels, Cellpose reads up to 3; save"),
+    "pages of several sizes": ("a.tif", several_sizes(), "2 separate images of shapes .*; save"),
+}
+MASKS = {
+    # in the place of train/a_masks.tif
+    "jpeg": ("a_masks.jpg", jpeg(), "JPEG changes label numbers; save the labels as a_masks.tif"),
+    "palette": ("a_masks.png", palette(), "a palette of colours.*; .*16-bit grey"),
+    "cut": ("a_masks.tif", ZLIB[:-99], f"damaged or incomplete.*; {AGAIN}"),
+    "another shape": ("a_masks.tif", labels((24, 30)), r"\(24, 30\), expected \(24, 32\).*belong"),
+    "transposed": ("a_masks.tif", labels().T, r"\(32, 24\), expected \(24, 32\).*X swapped"),
+    "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions.*; .*16-b"),
+    "negative": ("a_masks.tif", -labels(dtype=np.int16), "negative labels down to -2.*; renumber"),
+    "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "up to 4294967296, expected"),
+    "complex": ("a_masks.tif", labels(dtype=np.complex64), "labels of type complex64.*; save"),
+    "colours": ("a_masks.tif", grey(shape=(24, 32, 3)), r"shape \(24, 32, 3\).*one plane.*; save"),
+    "stack": ("a_masks.tif", grey(shape=(6, 24, 32)), r"shape \(6, 24, 32\).*one plane.*; save"),
+}
+
+
+@pytest.mark.parametrize(
+    ("stem", "case"), [*(("a", case) for case in FILES), *(("a_masks", case) for case in MASKS)]
+)
+def test_refuses_a_file(folder, stem, case):
+    name, content, match = (FILES if stem == "a" else MASKS)[case]
+    (folder / f"train/{stem}.tif").unlink()
+    path = folder / "train" / name
+    path.write_bytes(content) if isinstance(content, bytes) else write(path, content)
+    with pytest.raises(BadInput, match=match) as caught:
+        read_folder(folder)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def replace(f, make):
+    (f / "train/a.tif").unlink()
+    make(f / "train/a.tif")
+
+
+NAMES = {
+    # what to do to the sound folder, the file named, found and remedy
+    "mask without image": (
+        lambda f: (f / "train/a.tif").unlink(),
+        "train/a_masks.tif",
+        "a mask without its image, expected a.tif.*; add the image or remove the mask",
+    ),
+    "image named in another case": (
+        lambda f: (f / "train/a_masks.tif").rename(f / "train/A_masks.tif"),
+        "train/A_masks.tif",
+        "a mask without its image.*; a.tif is written differently",
+    ),
+    "image without mask": (
+        lambda f: (f / "train/a_masks.tif").unlink(),
+        "train/a.tif",
+        "no mask, expected a_masks.tif.*; add it, or move the image",
+    ),
+    "masks only in seg.npy": (
+        lambda f: (f / "train/a_masks.tif").rename(f / "train/a_seg.npy"),
+        "train/a.tif",
+        "no mask, expected a_masks.tif.*; .*open it in the Cellpose GUI",
+    ),
+    "two extensions": (
+        lambda f: write(f / "train/a.png", grey()),
+        "train/a.tif",
+        "the same name as a.png up to case and extension.*; rename or remove one",
+    ),
+    "two cases": (
+        lambda f: (write(f / "train/B.tif", grey()), write(f / "train/B_masks.tif", labels())),
+        "train/b.tif",
+        "the same name as B.tif up to case and extension.*; rename or remove one",
+    ),
+    "symlink loop": (
+        lambda f: replace(f, lambda path: path.symlink_to(path)),
+        "train/a.tif",
+        "a symbolic link that leads back to itself; replace it",
+    ),
+    "broken link": (
+        lambda f: replace(f, lambda path: path.symlink_to("nowhere.tif")),
+        "train/a.tif",
+        "a link that leads nowhere.*; check the spelling",
+    ),
+    "folder named as an image": (
+        lambda f: replace(f, lambda path: path.mkdir()),
+        "train/a.tif",
+        "a folder, but the name promises an image file; rename or remove it",
+    ),
+    "pipe named as an image": (
+        lambda f: replace(f, os.mkfifo),
+        "train/a.tif",
+        "neither a file nor a folder.*; rename or remove it",
+    ),
+    "line feed in a name": (
+        lambda f: (f / "train/a.tif").rename(f / "train/a\nb.tif"),
+        r"train/'a\nb.tif'",
+        "cannot be printed.*; rename the file",
+    ),
+    "train is a file": (
+        lambda f: ((f / "train").rename(f / "old"), (f / "train").write_text("")),
+        "train",
+        "must be a folder of images; rename or remove it",
+    ),
+    "only test": (
+        lambda f: (f / "train").rename(f / "old"),
+        "",
+        "holds test/ but no train/.*; add .*train",
+    ),
+    "no objects at all": (
+        lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],
+        "",
+        "none of the 2 training masks holds an object.*; check that the right masks",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_refuses_names_and_folders(folder, case):
+    spoil, file, match = NAMES[case]
+    spoil(folder)
+    with pytest.raises(BadInput, match=match) as caught:
+        read_folder(folder)
+    assert f"{folder}{'/' if file else ''}{file}: " in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -782,7 +513,7 @@ def test_system_refuses_file(folder, monkeypatch, code, match):
         read_folder(folder)
 
 
-def test_all_problems_in_one_message(folder):
+def test_all_problems_in_one_message_up_to_ten(folder):
     (folder / "train/a.tif").write_bytes(b"")
     (folder / "train/b_masks.tif").unlink()
     write(folder / "test/c_masks.tif", labels((20, 20)))
@@ -792,23 +523,12 @@ def test_all_problems_in_one_message(folder):
     assert first == f"{folder} has 3 problems:"
     assert len(lines) == 3
     assert all(line.startswith(f"- {folder}/t") for line in lines)
-
-
-def test_at_most_ten_problems_are_shown(tmp_path):
-    for number in range(13):
-        write(tmp_path / f"{number}.tif", grey())
-    with pytest.raises(BadInput) as caught:
-        read_folder(tmp_path)
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 12
-    assert lines[-1] == "- and 3 more"
-
-
-def test_one_problem_is_one_line(folder):
-    (folder / "train/a.tif").write_bytes(b"")
+    for number in range(10):
+        write(folder / f"test/{number}.tif", grey())
     with pytest.raises(BadInput) as caught:
         read_folder(folder)
-    assert "\n" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 12
+    assert str(caught.value).endswith("\n- and 3 more")
 
 
 def test_unknown_extension(tmp_path):
@@ -835,7 +555,7 @@ def test_damaged_file_is_refused_or_read_never_a_traceback(tmp_path, source, cap
                   if source.startswith(start))  # fmt: skip
     file = tmp_path / f"a{suffix}"
     generator = random.Random(0)
-    for _ in range(150):
+    for _ in range(60):
         damaged = bytearray(source)
         for _ in range(generator.randint(1, 4)):
             damaged[generator.randrange(len(damaged))] = generator.randrange(256)

@@ -19,7 +19,6 @@ from natsort import natsorted
 from cellrepro.errors import BadInput
 from cellrepro.images.reading import (
     FORMATS,
-    Problem,
     decode_image,
     decode_masks,
     explain,
@@ -28,15 +27,6 @@ from cellrepro.images.reading import (
     refuse_lossy_masks,
     some,
 )
-
-__all__ = [
-    "FolderDigest",
-    "ImageFolder",
-    "LabelledImage",
-    "folder_digest",
-    "is_litter",
-    "read_folder",
-]
 
 _MASK_ENDING = "_masks"
 # What Cellpose itself writes beside images (cellpose/io.py, 4.2.1.1): never an image, never a mask.
@@ -48,60 +38,39 @@ _MOST_PROBLEMS = 10  # shown in one message
 
 @dataclass(frozen=True, eq=False)
 class LabelledImage:
-    """One image and, where there is one, its label image.
-
-    Attributes
-    ----------
-    name : str
-        The file's name without extension; unique within ``train`` and within ``test``.
-    image : ndarray, shape (Y, X) or (Y, X, C) with C 2 or 3
-        The dtype and values as stored, in native byte order.
-    masks : ndarray of int32, shape (Y, X), or None
-        0 is background; every other label is one object. None only where masks were optional.
-    image_path, masks_path : Path
-        The files read.
-    """
+    """One image and, where there is one, its label image."""
 
     name: str
+    """The file's name without extension; unique within ``train`` and within ``test``."""
     image: np.ndarray = field(repr=False)
+    """Shape (Y, X) or (Y, X, C) with C 2 or 3; dtype and values as stored, native byte order."""
     masks: np.ndarray | None = field(repr=False)
+    """int32 (Y, X), 0 is background; none only where masks were optional."""
     image_path: Path
     masks_path: Path | None
 
 
-@dataclass(frozen=True, eq=False)
-class ImageFolder:
-    """A folder that can be trained on or segmented.
-
-    Attributes
-    ----------
-    path : Path
-        The folder, as it was given.
-    train, test : tuple of LabelledImage
-        In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them.
-    files : dict of str to str
-        SHA-256 of every image and mask used, by its path relative to the folder, with slashes.
-    digest : str
-        See `folder_digest`; equal digests mean the same files under the same names.
-    warnings : tuple of str
-        What can be used but deserves a look, one sentence each, paths relative to the folder.
-    """
-
-    path: Path
-    train: tuple[LabelledImage, ...]
-    test: tuple[LabelledImage, ...]
-    files: dict[str, str] = field(repr=False)
-    digest: str
-    warnings: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class FolderDigest:
-    """The digests of a folder without its pixels; `files` and `digest` as in `ImageFolder`."""
+    """The digests of a folder without its pixels."""
 
     path: Path
+    """The folder, as it was given."""
     files: dict[str, str] = field(repr=False)
+    """SHA-256 of every image and mask used, by its path relative to the folder, with slashes."""
     digest: str
+    """See `folder_digest`; equal digests mean the same files under the same names."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFolder(FolderDigest):
+    """A folder that can be trained on or segmented."""
+
+    train: tuple[LabelledImage, ...]
+    test: tuple[LabelledImage, ...]
+    """In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them."""
+    warnings: tuple[str, ...]
+    """What can be used but deserves a look, one sentence each, paths relative to the folder."""
 
 
 def read_folder(
@@ -138,17 +107,19 @@ def read_folder(
     """
     folder = Path(path)
     listing = _list_folder(folder, need_masks=need_masks, need_train=need_train)
-    problems = list(listing.problems)
-    warnings = list(listing.warnings)
+    problems, warnings = listing.problems, listing.warnings
     files: dict[str, str] = {}
     read: dict[str, list[LabelledImage]] = {"train": [], "test": []}
     for pair in listing.pairs:
-        try:
-            read[pair.split].append(_read_pair(pair, folder, files, warnings))
-        except Problem as problem:
-            problems.extend(problem.lines)
-    if not problems and need_masks and need_train:
-        problems.extend(_find_no_objects(folder, read["train"]))
+        found = _read_pair(pair, folder, files, warnings, problems)
+        if found is not None:
+            read[pair.split].append(found)
+    learnable = any(item.masks is not None and item.masks.any() for item in read["train"])
+    if not problems and need_masks and need_train and not learnable:
+        problems.append(
+            f"{folder}: none of the {len(read['train'])} training masks holds an object, so there "
+            "is nothing to learn; check that the right masks were exported"
+        )
     _raise_all(folder, problems)
     warnings.extend(_find_leaks(folder, read["train"], read["test"]))
     return ImageFolder(
@@ -176,33 +147,21 @@ def folder_digest(
     FolderDigest
         ``digest`` is the SHA-256 of the sorted lines ``sha256  relative/path``, each ended by a
         line feed: what ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
-
-    Raises
-    ------
-    BadInput
-        As `read_folder`, as far as names and bytes can tell.
     """
     folder = Path(path)
     listing = _list_folder(folder, need_masks=need_masks, need_train=need_train)
-    problems = list(listing.problems)
     files: dict[str, str] = {}
-    for pair in listing.pairs:
-        for file in pair.files:
-            try:
-                files[_relative(file, folder)] = hashlib.sha256(read_bytes(file)).hexdigest()
-            except Problem as problem:
-                problems.extend(problem.lines)
-    _raise_all(folder, problems)
+    for file in (file for pair in listing.pairs for file in pair.files):
+        try:
+            files[_relative(file, folder)] = hashlib.sha256(read_bytes(file)).hexdigest()
+        except BadInput as error:
+            listing.problems.append(str(error))
+    _raise_all(folder, listing.problems)
     return FolderDigest(folder, files, _digest_of(files))
 
 
 def is_litter(path: str | Path) -> bool:
-    """Whether a file is none of the user's, but left by a desktop or an editor.
-
-    Parameters
-    ----------
-    path : str or Path
-        A name, or a path relative to the user's folder.
+    """Whether a file, by its path in the user's folder, is left by a desktop or an editor.
 
     Examples
     --------
@@ -371,8 +330,8 @@ def _list_split(
             _refuse_name(directory, name, entries[name])
             if kind == "mask":
                 refuse_lossy_masks(directory / name)
-        except Problem as problem:
-            listing.problems.extend(problem.lines)
+        except BadInput as error:
+            listing.problems.append(str(error))
             # it still counts as there, or its partner would be reported as well
         stem = Path(name).stem
         other = seen.setdefault((kind, _same_name(stem)), name)
@@ -409,14 +368,14 @@ def _list_split(
 def _refuse_name(directory: Path, name: str, status: os.stat_result) -> None:
     """Refuse an entry that cannot be an image file, whatever its name promises."""
     if not name.isprintable():
-        raise Problem(
+        raise BadInput(
             f"{directory / ascii(name)}: the name holds characters that cannot be printed, so "
             f"digests of it could not be exchanged; rename the file"
         )
     if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
         return  # a broken link is reported when it is read
     found = "a folder" if stat.S_ISDIR(status.st_mode) else "neither a file nor a folder"
-    raise Problem(
+    raise BadInput(
         f"{directory / name}: {found}, but the name promises an image file; rename or remove it"
     )
 
@@ -454,59 +413,42 @@ def _relative(file: Path, folder: Path) -> str:
 
 
 def _read_pair(
-    pair: _Pair, folder: Path, files: dict[str, str], warnings: list[str]
-) -> LabelledImage:
+    pair: _Pair, folder: Path, files: dict[str, str], warnings: list[str], problems: list[str]
+) -> LabelledImage | None:
     """Read an image and its mask, check each and then both together.
 
-    Digests go to `files`, remarks to `warnings`.
+    Digests go to `files`, remarks to `warnings`, what is wrong to `problems`.
     """
-    problems: list[str] = []
     arrays: list[np.ndarray] = []
     for file, decode in zip(pair.files, (decode_image, decode_masks), strict=False):
         relative = _relative(file, folder)
-
-        def warn(remark: str, relative: str = relative) -> None:
-            warnings.append(f"{relative}: {remark}")
-
+        remarks: list[str] = []
         try:
             data = read_bytes(file)
             files[relative] = hashlib.sha256(data).hexdigest()
-            arrays.append(decode(file, data, warn))
-        except Problem as problem:
-            problems.extend(problem.lines)
-    if problems:
-        raise Problem(*problems)
-
-    image = arrays[0]
-    masks = arrays[1] if pair.masks is not None else None
+            arrays.append(decode(file, data, remarks.append))
+        except BadInput as error:
+            problems.append(str(error))
+        warnings += [f"{relative}: {remark}" for remark in remarks]
+    if len(arrays) < len(pair.files):
+        return None
+    image, masks = arrays[0], arrays[1] if pair.masks is not None else None
     if masks is not None:
-        _refuse_other_shape(pair, image, masks)
+        expected, actual = image.shape[:2], masks.shape
+        if actual != expected:
+            remedy = (
+                "it is transposed, save it with Y and X swapped"
+                if actual == expected[::-1]
+                else "check that the two belong together and were not resized"
+            )
+            problems.append(
+                f"{pair.masks}: (Y, X) = {actual}, expected {expected} as in {pair.image.name}; "
+                f"{remedy}"
+            )
+            return None
         if pair.split == "train" and not masks.any():
             warnings.append(f"{_relative(pair.files[1], folder)}: no object, all background")
     return LabelledImage(pair.image.stem, image, masks, pair.image, pair.masks)
-
-
-def _refuse_other_shape(pair: _Pair, image: np.ndarray, masks: np.ndarray) -> None:
-    expected, actual = image.shape[:2], masks.shape
-    if actual == expected:
-        return
-    remedy = (
-        "it is transposed, save it with Y and X swapped"
-        if actual == expected[::-1]
-        else "check that the two belong together and were not resized"
-    )
-    raise Problem(
-        f"{pair.masks}: (Y, X) = {actual}, expected {expected} as in {pair.image.name}; {remedy}"
-    )
-
-
-def _find_no_objects(folder: Path, train: Sequence[LabelledImage]) -> list[str]:
-    if any(item.masks is not None and item.masks.any() for item in train):
-        return []
-    return [
-        f"{folder}: none of the {len(train)} training masks holds an object, so there is nothing "
-        f"to learn; check that the right masks were exported"
-    ]
 
 
 def _find_leaks(

@@ -25,8 +25,6 @@ from scipy import ndimage
 
 from cellrepro.errors import BadInput, NotPossibleHere
 
-__all__ = ["read_image", "read_labels", "read_masks"]
-
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 """The formats by the ending of a file's name, in lower case."""
 _SIGNATURES = {
@@ -39,7 +37,6 @@ _SIGNATURES = {
 }
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
-_LARGEST_LABEL = 2**32 - 1  # of masks that are compared; Cellpose's own are int32
 _BINARY_LABELS = {1, 255, 65535}
 _EIGHT_NEIGHBOURS = np.ones((3, 3), dtype=bool)
 
@@ -72,39 +69,21 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     Returns
     -------
     ndarray, shape (Y, X) or (Y, X, C) with C 2 or 3
-        The dtype as stored; an alpha channel is dropped.
-
-    Raises
-    ------
-    BadInput
-        The file cannot be read, or is no two-dimensional image of finite numbers.
+        Finite numbers, the dtype as stored; an alpha channel is dropped.
     """
-    file = Path(path)
-    try:
-        return decode_image(file, read_bytes(file), lambda _: None)
-    except Problem as problem:
-        raise BadInput("\n".join(problem.lines)) from problem
+    return decode_image(Path(path), read_bytes(Path(path)))
 
 
 def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read one label image.
+    """Read one label image that is to be trained on.
 
     Returns
     -------
     ndarray of int32, shape (Y, X)
         0 is background; every other label is one object.
-
-    Raises
-    ------
-    BadInput
-        The file cannot be read, or holds something else than labels.
     """
-    file = Path(path)
-    try:
-        refuse_lossy_masks(file)
-        return decode_masks(file, read_bytes(file), lambda _: None)
-    except Problem as problem:
-        raise BadInput("\n".join(problem.lines)) from problem
+    refuse_lossy_masks(Path(path))
+    return decode_masks(Path(path), read_bytes(Path(path)))
 
 
 def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
@@ -120,31 +99,47 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     ndarray of int or uint, shape (Y, X) or (Z, Y, X)
         0 is background; every other label is one object. The dtype as stored, except that booleans
         become uint8, and whole numbers stored as floats int64.
-
-    Raises
-    ------
-    BadInput
-        The file cannot be read, or holds something else than labels.
     """
     file = Path(path)
-    try:
-        refuse_lossy_masks(file)
-        data = read_bytes(file)
-        decoded = _decode_npy(file, data) if file.suffix.lower() == ".npy" else _decode(file, data)
-        return _check_labels(file, decoded)
-    except Problem as problem:
-        raise BadInput("\n".join(problem.lines)) from problem
+    refuse_lossy_masks(file)
+    data = read_bytes(file)
+    decoded = _decode_npy(file, data) if file.suffix.lower() == ".npy" else _decode(file, data)
+    labels = _labels(file, decoded, stacks=True)
+    if labels.dtype.kind in "bf":
+        labels = labels.astype(np.uint8 if labels.dtype.kind == "b" else np.int64)
+    return _native(labels)
 
 
-# --- problems -------------------------------------------------------------------------------------
+def decode_image(file: Path, data: bytes, warn: Warn = lambda _: None) -> np.ndarray:
+    """Decode the bytes of an image as `read_image`."""
+    decoded = _decode(file, data)
+    for remark in decoded.remarks:
+        warn(remark)
+    image = _drop_extra_channels(_channels_last(file, decoded), decoded, warn)
+    if image.dtype.kind not in "uif":
+        raise BadInput(
+            f"{file}: pixels of type {image.dtype}, expected integers or real numbers; "
+            f"save the image as 8-bit, 16-bit or 32-bit float"
+        )
+    if min(image.shape[:2]) < _SMALLEST_SIDE:
+        raise BadInput(
+            f"{file}: (Y, X) = {image.shape[:2]}, expected at least {_SMALLEST_SIDE} pixels on a "
+            f"side; remove the image or export it at full size"
+        )
+    _refuse_not_finite(file, image)
+    if image.min() == image.max():
+        warn(f"constant image, every pixel is {image.min()}")
+    return image
 
 
-class Problem(Exception):
-    """What is wrong with one file or pair; collected, so that a folder is mended in one go."""
-
-    def __init__(self, *lines: str):
-        super().__init__(*lines)
-        self.lines = lines
+def decode_masks(file: Path, data: bytes, warn: Warn = lambda _: None) -> np.ndarray:
+    """Decode the bytes of a label image as `read_masks`."""
+    labels = _labels(file, _decode(file, data), stacks=False)
+    if labels.dtype.kind == "f":
+        warn(f"labels stored as {labels.dtype}; they are whole numbers and used as such")
+    masks = np.ascontiguousarray(labels, dtype=np.int32)
+    _warn_of_pieces(masks, warn)
+    return masks
 
 
 def some(names: Sequence[str], n_shown: int = 5) -> str:
@@ -161,7 +156,7 @@ def extensions() -> str:
 def refuse_lossy_masks(file: Path) -> None:
     """Refuse a mask that its name says is a JPEG."""
     if FORMATS.get(file.suffix.lower()) == "JPEG":
-        raise Problem(
+        raise BadInput(
             f"{file}: a JPEG mask, but JPEG changes label numbers; save the labels as "
             f"{file.stem}.tif or {file.stem}.png"
         )
@@ -174,12 +169,12 @@ def read_bytes(file: Path) -> bytes:
     """Read a file whole, so that digest and pixels come from the same bytes."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            raise Problem(f"{file}: no regular file, so it cannot be read; give an image file")
+            raise BadInput(f"{file}: no regular file, so it cannot be read; give an image file")
         data = file.read_bytes()
     except OSError as error:
-        raise Problem(f"{file}: {explain(error, 'file')}") from error
+        raise BadInput(f"{file}: {explain(error, 'file')}") from error
     if not data:
-        raise Problem(f"{file}: empty (0 bytes); copy it again from its source or remove it")
+        raise BadInput(f"{file}: empty (0 bytes); copy it again from its source or remove it")
     return data
 
 
@@ -218,30 +213,32 @@ def _decode(file: Path, data: bytes) -> _Decoded:
     """Decode the bytes of a file by the format that its name promises."""
     expected = FORMATS.get(file.suffix.lower())
     if expected is None:
-        raise Problem(f"{file}: expected an image file (.tif, {extensions()}); convert it first")
+        raise BadInput(f"{file}: expected an image file (.tif, {extensions()}); convert it first")
     actual = next((known for start, known in _SIGNATURES.items() if data.startswith(start)), None)
     if actual is None and data.startswith(b"version https://git-lfs"):
-        raise Problem(f"{file}: a Git LFS pointer, not the image itself; run git lfs pull")
+        raise BadInput(f"{file}: a Git LFS pointer, not the image itself; run git lfs pull")
     if actual is None:
-        raise Problem(
+        raise BadInput(
             f"{file}: not a {expected} file, it starts with {data[:12]!r}; "
             f"export the image as {expected} again or remove the file"
         )
     if actual != expected:
         right = {"TIFF": ".tif", "PNG": ".png", "JPEG": ".jpg"}[actual]
-        raise Problem(
+        raise BadInput(
             f"{file}: holds {actual} data under a {expected} name; rename it to {file.stem}{right}"
         )
     decoder = {"TIFF": _decode_tiff, "PNG": _decode_png, "JPEG": _decode_jpeg}[actual]
     try:
         return decoder(file, data)
+    except BadInput:
+        raise
     except MemoryError as error:
         raise NotPossibleHere(
             f"{file}: too large for the memory of this machine; crop the image into tiles"
         ) from error
     except _DECODER_ERRORS as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        raise Problem(_damaged(file, f"cannot be decoded as {actual} ({reason})")) from error
+        raise BadInput(_damaged(file, f"cannot be decoded as {actual} ({reason})")) from error
 
 
 def _damaged(file: Path, what: str) -> str:
@@ -255,7 +252,7 @@ def _refuse_absurd(file: Path, data: bytes, n_bytes: int) -> None:
     damaged; believing it would fill the memory with zeros.
     """
     if n_bytes > max(64 * 2**20, 5000 * len(data)):
-        raise Problem(
+        raise BadInput(
             _damaged(file, f"its header promises {n_bytes} bytes in a file of {len(data)}")
         )
 
@@ -281,10 +278,10 @@ def _tifffile_errors() -> Iterator[list[str]]:
 def _decode_tiff(file: Path, data: bytes) -> _Decoded:
     with _tifffile_errors() as errors, tifffile.TiffFile(io.BytesIO(data)) as tiff:
         if not tiff.series:
-            raise Problem(_damaged(file, "it holds no image"))
+            raise BadInput(_damaged(file, "it holds no image"))
         if len(tiff.series) > 1:
             shapes = some([str(series.shape) for series in tiff.series])
-            raise Problem(
+            raise BadInput(
                 f"{file}: {len(tiff.series)} separate images of shapes {shapes}, expected one; "
                 f"save the one to use as a TIFF of its own"
             )
@@ -293,7 +290,7 @@ def _decode_tiff(file: Path, data: bytes) -> _Decoded:
         _refuse_absurd(file, data, max(series.nbytes, chunk))
         _refuse_missing_strips(file, data, tiff, series)
         if series.keyframe.photometric == tifffile.PHOTOMETRIC.SEPARATED:
-            raise Problem(f"{file}: CMYK colours, expected grey or RGB; convert it to RGB")
+            raise BadInput(f"{file}: CMYK colours, expected grey or RGB; convert it to RGB")
         pixels = series.asarray(maxworkers=1)
         alpha = any(
             extra in (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
@@ -306,10 +303,10 @@ def _decode_tiff(file: Path, data: bytes) -> _Decoded:
         )
         axes, shape = series.axes, series.shape
     if pixels.shape != shape:
-        raise Problem(_damaged(file, f"pixels of shape {pixels.shape} instead of {shape}"))
+        raise BadInput(_damaged(file, f"pixels of shape {pixels.shape} instead of {shape}"))
     for message in errors:
         if _DAMAGE_IN_LOG.search(message):
-            raise Problem(_damaged(file, f"tifffile reports: {message[:120]}"))
+            raise BadInput(_damaged(file, f"tifffile reports: {message[:120]}"))
     if errors:
         remarks = (*remarks, f"tifffile reports: {errors[0][:120]}")
     return _Decoded(pixels, axes, alpha=alpha and "S" in axes, remarks=remarks)
@@ -323,17 +320,17 @@ def _refuse_missing_strips(
     tifffile 2026.3.3 fills what is missing with zeros, and libjpeg with grey.
     """
     if any(page is None for page in series.pages):
-        raise Problem(
+        raise BadInput(
             f"{file}: one of several files of a multi-file OME-TIFF; save it as a TIFF of its own"
         )
     end = 0 if series.dataoffset is None else series.dataoffset + series.nbytes
     for page in tiff.pages:
         for offset, n_bytes in zip(page.dataoffsets, page.databytecounts, strict=True):
             if n_bytes == 0:
-                raise Problem(_damaged(file, "a strip or tile without data"))
+                raise BadInput(_damaged(file, "a strip or tile without data"))
             end = max(end, offset + n_bytes)
     if end > len(data):
-        raise Problem(
+        raise BadInput(
             _damaged(file, f"its pixels should end at byte {end}, the file at {len(data)}")
         )
 
@@ -354,7 +351,7 @@ def _decode_npy(file: Path, data: bytes) -> _Decoded:
         pixels = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise Problem(
+        raise BadInput(
             f"{file}: no array of numbers as numpy.save writes it ({reason}); save the masks with "
             "numpy.save(path, masks)"
         ) from error
@@ -363,10 +360,10 @@ def _decode_npy(file: Path, data: bytes) -> _Decoded:
 
 def _decode_jpeg(file: Path, data: bytes) -> _Decoded:
     if not _jpeg_is_complete(data):
-        raise Problem(_damaged(file, "the end-of-image marker is missing"))
+        raise BadInput(_damaged(file, "the end-of-image marker is missing"))
     pixels = imagecodecs.jpeg_decode(data)
     if pixels.ndim == 3 and pixels.shape[2] == 4:
-        raise Problem(f"{file}: CMYK colours, expected grey or RGB; convert it to RGB")
+        raise BadInput(f"{file}: CMYK colours, expected grey or RGB; convert it to RGB")
     return _Decoded(pixels, "YX" if pixels.ndim == 2 else "YXS")
 
 
@@ -396,61 +393,34 @@ def _jpeg_is_complete(data: bytes) -> bool:
 # --- checking -------------------------------------------------------------------------------------
 
 
-def decode_image(file: Path, data: bytes, warn: Warn) -> np.ndarray:
-    """Decode the bytes of an image as `read_image`, with a `Problem` for what is wrong."""
-    return _check_image(file, _decode(file, data), warn)
-
-
-def decode_masks(file: Path, data: bytes, warn: Warn) -> np.ndarray:
-    """Decode the bytes of a label image as `read_masks`, with a `Problem` for what is wrong."""
-    return _check_masks(file, _decode(file, data), warn)
-
-
-def _check_image(file: Path, decoded: _Decoded, warn: Warn) -> np.ndarray:
-    """Return the image with channels last, or raise what is wrong with it."""
-    for remark in decoded.remarks:
-        warn(remark)
-    image = _drop_extra_channels(_channels_last(file, decoded), decoded, warn)
-    if image.dtype.kind not in "uif":
-        raise Problem(
-            f"{file}: pixels of type {image.dtype}, expected integers or real numbers; "
-            f"save the image as 8-bit, 16-bit or 32-bit float"
-        )
-    if min(image.shape[:2]) < _SMALLEST_SIDE:
-        raise Problem(
-            f"{file}: (Y, X) = {image.shape[:2]}, expected at least {_SMALLEST_SIDE} pixels on a "
-            f"side; remove the image or export it at full size"
-        )
-    _refuse_not_finite(file, image)
-    if image.min() == image.max():
-        warn(f"constant image, every pixel is {image.min()}")
-    return image
-
-
-def _channels_last(file: Path, decoded: _Decoded) -> np.ndarray:
-    """Return the pixels as (Y, X) or (Y, X, C), refusing stacks."""
+def _squeezed(decoded: _Decoded) -> tuple[np.ndarray, str]:
+    """The pixels without axes of length 1 beyond two, and the letters of those that are left."""
     pixels, axes = decoded.pixels, decoded.axes
     while pixels.ndim > 2 and 1 in pixels.shape:
         axis = pixels.shape.index(1)
         pixels, axes = pixels.squeeze(axis), axes[:axis] + axes[axis + 1 :]
+    return pixels, axes
+
+
+def _channels_last(file: Path, decoded: _Decoded) -> np.ndarray:
+    """Return the pixels as (Y, X) or (Y, X, C), refusing stacks."""
+    pixels, axes = _squeezed(decoded)
     what = f"{file}: shape {decoded.pixels.shape} (axes {decoded.axes})"
+    remedy = "save each plane as an image of its own, or a projection"
     if pixels.ndim == 2:
         return _native(pixels)
     if pixels.ndim != 3:
-        raise Problem(
-            f"{what}, expected one plane, (Y, X) or (Y, X, C); save each plane as an image of its "
-            f"own, or a projection"
-        )
+        raise BadInput(f"{what}, expected one plane, (Y, X) or (Y, X, C); {remedy}")
     stacked = next((axis for axis, letter in enumerate(axes) if letter in "ZT"), None)
     labelled = next((axis for axis, letter in enumerate(axes) if letter in "CS"), None)
     if stacked is not None and labelled is None:
-        raise Problem(
+        raise BadInput(
             f"{what} is a {'z-stack' if axes[stacked] == 'Z' else 'time series'} of "
-            f"{pixels.shape[stacked]} planes, expected one plane; save each plane as an image of "
-            f"its own or a projection (or, if the planes are channels, label them as such)"
+            f"{pixels.shape[stacked]} planes, expected one plane; {remedy} (or, if the planes are "
+            "channels, label them as such)"
         )
     if labelled is not None and pixels.shape[labelled] > _MOST_CHANNELS + 1:
-        raise Problem(
+        raise BadInput(
             f"{what} has {pixels.shape[labelled]} channels, Cellpose reads up to "
             f"{_MOST_CHANNELS}; save the ones to use"
         )
@@ -458,10 +428,9 @@ def _channels_last(file: Path, decoded: _Decoded) -> np.ndarray:
     short = [axis for axis in (2, 0) if pixels.shape[axis] <= _MOST_CHANNELS + 1]
     channel = labelled if labelled is not None else next(iter(short), None)
     if channel is None:
-        raise Problem(
+        raise BadInput(
             f"{what} looks like a z-stack or time series, expected one plane, (Y, X) or (Y, X, C) "
-            f"with C up to {_MOST_CHANNELS}; save each plane as an image of its own, or a "
-            f"projection"
+            f"with C up to {_MOST_CHANNELS}; {remedy}"
         )
     return _native(np.moveaxis(pixels, channel, 2))
 
@@ -492,85 +461,65 @@ def _refuse_not_finite(file: Path, pixels: np.ndarray) -> None:
         return
     n_bad = pixels.size - int(np.count_nonzero(np.isfinite(pixels)))
     if n_bad:
-        raise Problem(
+        raise BadInput(
             f"{file}: {n_bad} of {pixels.size} values are NaN or infinite, expected finite "
             f"numbers; replace them (by 0, say) and save again"
         )
 
 
-def _check_masks(file: Path, decoded: _Decoded, warn: Warn) -> np.ndarray:
-    """Return labels as int32 (Y, X), or raise what is wrong with them."""
-    labels = decoded.pixels
-    if labels.ndim > 2:
-        labels = labels.squeeze()
-    if decoded.palette or labels.ndim != 2:
-        found = "a palette of colours" if decoded.palette else f"shape {decoded.pixels.shape}"
-        raise Problem(
-            f"{file}: {found}, expected one plane of label numbers, (Y, X); save the labels as "
-            f"16-bit grey, not as colours or a stack"
+def _labels(file: Path, decoded: _Decoded, *, stacks: bool) -> np.ndarray:
+    """Return labels of the dtype as stored, (Y, X) or, among ``stacks``, (Z, Y, X).
+
+    Those that are no stacks are trained on, where Cellpose's labels are int32.
+    """
+    labels, axes = _squeezed(decoded)
+    expected = (
+        "label numbers, (Y, X) or (Z, Y, X)" if stacks else "one plane of label numbers, (Y, X)"
+    )
+    colours = decoded.palette or bool(set(axes) & set("CS"))
+    if colours or "T" in axes or labels.ndim not in ((2, 3) if stacks else (2,)):
+        found = f"shape {decoded.pixels.shape}" + (f" (axes {axes})" if axes else "")
+        if colours:
+            found = "a palette of colours" if decoded.palette else f"colours or channels, {found}"
+        remedy = (
+            "save the labels as 16-bit grey, not as colours, the axes of a stack named ZYX, and "
+            "each image of a series on its own"
         )
-    _refuse_other_than_labels(file, labels, np.iinfo(np.int32).max)
-    if labels.dtype.kind == "f":
-        warn(f"labels stored as {labels.dtype}; they are whole numbers and used as such")
-    masks = np.ascontiguousarray(labels, dtype=np.int32)
-    _warn_of_pieces(masks, warn)
-    return masks
-
-
-def _refuse_other_than_labels(file: Path, labels: np.ndarray, largest: int) -> None:
-    """Refuse values that are no whole numbers from 0 to the largest."""
+        if labels.ndim < 2:
+            remedy = "save the image as it is, not its values in a row"
+        raise BadInput(f"{file}: {found}, expected {expected}; {remedy}")
     if labels.dtype.kind not in "buif":
-        raise Problem(
+        raise BadInput(
             f"{file}: labels of type {labels.dtype}, expected whole numbers; save them as 16-bit"
         )
     _refuse_not_finite(file, labels)
-    if labels.dtype.kind == "f" and labels.size:
+    if not labels.size:
+        return labels
+    lowest, highest = labels.min(), labels.max()
+    if labels.dtype.kind == "f":
         exact = 2 ** (np.finfo(labels.dtype).nmant + 1)
-        if labels.max() > exact:
-            raise Problem(
-                f"{file}: labels up to {labels.max():.0f} as {labels.dtype}, which does not tell "
+        if highest > exact:
+            raise BadInput(
+                f"{file}: labels up to {highest:.0f} as {labels.dtype}, which does not tell "
                 f"neighbouring numbers above {exact} apart; save the labels as whole numbers"
             )
         n_bad = int(np.count_nonzero(labels != np.rint(labels)))
         if n_bad:
-            raise Problem(
+            raise BadInput(
                 f"{file}: {n_bad} labels are fractions, expected whole numbers; this may be a "
                 f"probability map or a resized mask, save the labels as 16-bit"
             )
-    if labels.size and labels.min() < 0:
-        raise Problem(
-            f"{file}: negative labels down to {labels.min():g}, expected 0 for background and "
+    if lowest < 0:
+        raise BadInput(
+            f"{file}: negative labels down to {lowest:g}, expected 0 for background and "
             f"positive numbers for objects; renumber them"
         )
-    if labels.size and labels.max() > largest:
-        raise Problem(
-            f"{file}: labels up to {labels.max()}, expected at most {largest}; renumber them from 1"
+    largest = 2**32 - 1 if stacks else np.iinfo(np.int32).max
+    if highest > largest:
+        raise BadInput(
+            f"{file}: labels up to {highest}, expected at most {largest}; renumber them from 1"
         )
-
-
-def _check_labels(file: Path, decoded: _Decoded) -> np.ndarray:
-    """Return labels of any integer type, (Y, X) or (Z, Y, X), or raise what is wrong with them."""
-    labels, axes = decoded.pixels, decoded.axes
-    while labels.ndim > 2 and 1 in labels.shape:
-        axis = labels.shape.index(1)
-        labels, axes = labels.squeeze(axis), axes[:axis] + axes[axis + 1 :]
-    what = f"{file}: shape {decoded.pixels.shape}" + (f" (axes {decoded.axes})" if axes else "")
-    if decoded.palette or set(axes) & set("CS"):
-        raise Problem(
-            f"{file if decoded.palette else what}: colours or channels, expected label numbers, "
-            "(Y, X) or (Z, Y, X); save the labels as 16-bit grey, the axes of a stack named ZYX"
-        )
-    if labels.ndim not in (2, 3) or "T" in axes:
-        remedy = (
-            "save each image of a series on its own"
-            if labels.ndim > 2
-            else "save the image as it is, not its values in a row"
-        )
-        raise Problem(f"{what}, expected label numbers, (Y, X) or (Z, Y, X); {remedy}")
-    _refuse_other_than_labels(file, labels, _LARGEST_LABEL)
-    if labels.dtype.kind in "bf":
-        labels = labels.astype(np.uint8 if labels.dtype.kind == "b" else np.int64)
-    return _native(labels)
+    return labels
 
 
 def _warn_of_pieces(masks: np.ndarray, warn: Warn) -> None:
@@ -591,17 +540,9 @@ def _warn_of_pieces(masks: np.ndarray, warn: Warn) -> None:
 
 
 def labels_in_pieces(masks: np.ndarray) -> list[int]:
-    """List the labels whose pixels fall into several pieces.
+    """List the labels whose pixels fall into several pieces, ascending.
 
-    Parameters
-    ----------
-    masks : ndarray of int, shape (Y, X)
-        0 is background.
-
-    Returns
-    -------
-    list of int
-        Ascending. Pixels that touch at a corner are one piece (8-connectivity).
+    Pixels that touch at a corner are one piece (8-connectivity).
 
     Examples
     --------
