@@ -1,4 +1,4 @@
-"""Pairs of trainings that are equal but for one thing, and an own look at where they part.
+"""Pairs of trainings that are equal but for one thing, and an own look at where they diverge.
 
 The trainings are real: the worker's own code carries them out and the store takes them in. Only
 the process is not one of their own, so a profile's check of how it was started is left out.
@@ -66,17 +66,13 @@ class Bench:
 
     def run(self, *plants: Any, data: Path | None = None, keeping: Any = None, **asked: Any):
         """Train with the plants in force; the result is the next repeat of what was asked for."""
-        import torch
-
         given = {**ASKED, "model": str(self.model), "store": self.store.root, **asked}
         plan = plan_training(data or self.data, **given)
         done = self.store.run(plan.spec.key)
         with ExitStack() as stack:
             area = stack.enter_context(self.store.staging())
             stack.enter_context(generators_kept())
-            stack.enter_context(
-                mock.patch.object(Profile, "enter", return_value=torch.device("cpu"))
-            )
+            stack.enter_context(self.as_one_process())
             for plant in plants:
                 stack.enter_context(plant)
             folder = area / "repeat"
@@ -90,6 +86,12 @@ class Bench:
                 keeping=keeping or Keeping(),
             )
             return self.store.commit(folder, plan.spec)
+
+    def as_one_process(self) -> Any:
+        """Trainings here are not in processes of their own, which a profile would check."""
+        import torch
+
+        return mock.patch.object(Profile, "enter", return_value=torch.device("cpu"))
 
     def clean(self, **asked: Any) -> Repeat:
         """A training with nothing planted, made once."""
@@ -141,7 +143,7 @@ def rows(repeat: Repeat, name: str = "ledger") -> list[dict]:
     return parquet.read_table(path, partitioning=None).to_pylist()
 
 
-def parting_entry(a: Repeat, b: Repeat) -> tuple[int, str, tuple[str, ...]] | None:
+def diverging_entry(a: Repeat, b: Repeat) -> tuple[int, str, tuple[str, ...]] | None:
     """The first step and stage whose digests differ, row by row, and the names that differ."""
     there = {(row["step"], row["stage"], row["name"]): row["digest"] for row in rows(b)}
     differing = [
@@ -164,7 +166,7 @@ def operations(repeat: Repeat, step: int) -> list[dict]:
     return found
 
 
-def parting_operation(a: Repeat, b: Repeat, step: int) -> tuple[dict, dict]:
+def diverging_operation(a: Repeat, b: Repeat, step: int) -> tuple[dict, dict]:
     """The first operation whose outputs differ, position by position, on both sides."""
     both = list(zip(operations(a, step), operations(b, step), strict=True))
     assert all(one["op"] == other["op"] for one, other in both)

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from cellrepro.determinism.seeding import seed_everything, seeded
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
     from cellrepro.images.folder import read_folder
-    from cellrepro.lab.audit_training import audit_training
+    from cellrepro.lab.audit_training import audit_training, effect, with_effects
+    from cellrepro.lab.cost_of_determinism import measure_cost
     from cellrepro.lab.divergence.find import diverge
     from cellrepro.lab.doctor import diagnose
-    from cellrepro.lab.effects import effect
     from cellrepro.lab.grid import read_grid, run_grid
     from cellrepro.lab.growth import growth
     from cellrepro.lab.run import segment, train
+    from cellrepro.lab.seed_effect import which_seed_changes
     from cellrepro.show.explorer.widget import explore
     from cellrepro.show.report.build import write_report
     from cellrepro.store.store import Store
@@ -49,6 +50,7 @@ __all__ = [
     "effect",
     "explore",
     "growth",
+    "measure_cost",
     "read_folder",
     "read_grid",
     "run_grid",
@@ -57,6 +59,8 @@ __all__ = [
     "seeded",
     "segment",
     "train",
+    "which_seed_changes",
+    "with_effects",
     "write_report",
 ]
 
@@ -75,9 +79,10 @@ _HOMES = {
     "determinism_warnings": "trace.torch_warnings",
     "diagnose": "lab.doctor",
     "diverge": "lab.divergence.find",
-    "effect": "lab.effects",
+    "effect": "lab.audit_training",
     "explore": "show.explorer.widget",
     "growth": "lab.growth",
+    "measure_cost": "lab.cost_of_determinism",
     "read_folder": "images.folder",
     "read_grid": "lab.grid",
     "run_grid": "lab.grid",
@@ -86,6 +91,8 @@ _HOMES = {
     "seeded": "determinism.seeding",
     "segment": "lab.run",
     "train": "lab.run",
+    "which_seed_changes": "lab.seed_effect",
+    "with_effects": "lab.audit_training",
     "write_report": "show.report.build",
 }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
 from cellrepro.lab import defaults
 
 if TYPE_CHECKING:
@@ -203,16 +203,12 @@ def audit(
     as_json: JsonOption = False,
 ) -> int:
     """Replay every operation of training steps on equal inputs; report those that flip."""
-    from cellrepro.lab.audit_training import audit_training, check_effect_repeats, with_effects
+    from cellrepro.lab.audit_training import audit_training, with_effects
     from cellrepro.show import answers
 
-    check_effect_repeats(effect)
-    common: dict[str, Any] = {
-        "model": model,
-        "profile": profile,
-        "images_per_epoch": images_per_epoch,
-        "store": store,
-    }
+    if effect:
+        whole("effect", effect, least=2)
+    common: dict[str, Any] = {"model": model, "profile": profile, "store": store}
     found = audit_training(
         data,
         seed=seed,
@@ -223,14 +219,14 @@ def audit(
         replays=replays,
         suspects=suspects,
         threads=threads,
-        effect_epochs=epochs,
         **common,
     )
     if not as_json:
         _answer(False, *answers.audit(found))
     try:
         if effect:
-            for latest in with_effects(found, data, repeats=effect, **common):
+            trained = {"epochs": epochs, "images_per_epoch": images_per_epoch, **common}
+            for latest in with_effects(found, data, repeats=effect, **trained):
                 found = latest
     finally:  # also when it is interrupted: what was found is told
         if as_json:

@@ -1,39 +1,36 @@
-"""The doctor: what is not reproducible here, and a real double run."""
+"""The doctor: what is not reproducible here, a real double run, and pasted warnings."""
 
-import json
+from dataclasses import replace
 
 import pytest
 
 from cellrepro.determinism import known_operations, profiles
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.lab import doctor, explain_warning, process
-from cellrepro.lab.doctor import diagnose
+from cellrepro.lab import doctor, explain_warning
+from cellrepro.lab.doctor import FewSteps, diagnose
 
-RUN = {
-    "weights": "a" * 64,
-    "n_changed": 1000,
-    "numeric_class": "c" * 12,
-    "switches": {},
-    "libraries": [{"user_api": "openmp", "internal_api": "openmp"}],
-    "tf32_at_import": False,
-    "warned": [],
-    "pid": 1,
-}
+RUN = FewSteps(
+    weights="a" * 64,
+    n_changed=1000,
+    numeric_class="c" * 12,
+    switches={},
+    libraries=[{"user_api": "openmp", "internal_api": "openmp"}],
+    tf32_at_import=False,
+    warned=(),
+)
+TWO_OPENMP = [{"user_api": "openmp", "internal_api": name} for name in ("openmp", "libiomp5")]
 
 
 @pytest.fixture
-def runs(monkeypatch):
+def ends(monkeypatch):
     """Make the two processes end as told instead of starting them."""
 
-    def end_with(first, second=None):
-        ends = [{**RUN, **first}, {**RUN, **(first if second is None else second)}]
-        monkeypatch.setattr(doctor.child, "call", lambda *_, **__: ends.pop(0))
+    def end_with(second=None, **both):
+        first = replace(RUN, **both)
+        left = [first, replace(first, **(second or {}))]
+        monkeypatch.setattr(doctor, "call", lambda *_, **__: left.pop(0))
 
     return end_with
-
-
-def levels(found):
-    return [finding.level for finding in found.findings]
 
 
 def said(found, level):
@@ -50,151 +47,91 @@ def test_a_real_double_run_looks_good(command):
     assert document["double_run"]["n_changed"] > 1000
     assert document["profile"]["name"] == "cpu"
     assert document["host"]["numeric_class"]
-    assert document["host"]["cores"] >= 1
     assert all({"level", "what", "remedy"} <= finding.keys() for finding in document["findings"])
     assert "error" not in {finding["level"] for finding in document["findings"]}
 
 
-def test_a_machine_that_nothing_tells_from_others(runs, monkeypatch):
-    runs({})
-    monkeypatch.setattr(doctor.host, "_machine_id", lambda: "")
-    assert "nothing tells this machine from another" in said(diagnose(), "warning")
-    monkeypatch.setenv("CELLREPRO_MACHINE", "bench-2")
-    runs({})
-    assert "nothing tells" not in said(diagnose(), "warning")
-    monkeypatch.setenv("CELLREPRO_MACHINE", "../bench")
-    with pytest.raises(BadInput, match=r"CELLREPRO_MACHINE is '../bench'; expected up to 64"):
-        diagnose()
-
-
-def test_in_words(runs, invoke):
-    runs({})
-    answer = invoke("doctor")
-    assert answer.code == 0
-    last = answer.out.splitlines()[-1]
-    assert last.startswith("looks good: 6 training steps in two processes of profile cpu")
-    assert "->" in answer.out
-
-
-def test_a_double_run_that_parts_is_an_error(runs):
-    runs({}, {"weights": "b" * 64})
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ({}, {"weights": "b" * 64}, "ended in other weights"),
+        ({"n_changed": 0}, {}, "proves nothing"),
+        ({}, {"numeric_class": "d" * 12}, "two numeric classes"),
+    ],
+    ids=["other weights", "nothing trained", "two classes"],
+)
+def test_a_double_run_that_is_an_error(ends, first, second, expected):
+    ends(second, **first)
     found = diagnose(quiet=True)
     assert (found.ok, found.exit_code) == (False, 1)
-    assert levels(found)[0] == "error"
-    assert "ended in other weights" in said(found, "error")
-    assert found.double_run["identical"] is False
+    assert found.findings[0].level == "error"
+    assert expected in said(found, "error")
+    assert found.double_run["identical"] is ("weights" not in second)
     assert "looks good" not in found.sentence()
 
 
-def test_a_double_run_that_trains_nothing_proves_nothing(runs):
-    runs({"n_changed": 0})
-    found = diagnose(quiet=True)
-    assert not found.ok
-    assert "proves nothing" in said(found, "error")
-
-
-def test_two_numeric_classes_of_one_profile_are_an_error(runs):
-    runs({}, {"numeric_class": "d" * 12})
-    found = diagnose(quiet=True)
-    assert not found.ok
-    assert "two numeric classes" in said(found, "error")
-
-
-def test_fast_at_two_threads_is_not_good_even_if_it_agreed_by_chance(runs):
-    runs({})
-    found = diagnose(mode="fast", quiet=True)
-    assert not found.ok
-    assert "by chance" in said(found, "error")
-
-
-def test_fast_at_one_thread_is_good_if_the_double_run_says_so(runs):
-    runs({})
+def test_fast_is_good_only_where_nothing_can_race(ends):
+    """At two threads an agreement of two runs is chance."""
+    ends()
+    assert "by chance" in said(diagnose(mode="fast", quiet=True), "error")
+    ends()
     assert diagnose(mode="fast", profile="cpu-1thread", quiet=True).ok
 
 
 @pytest.mark.parametrize(
-    ("ends", "level", "expected"),
+    ("run", "level", "expected"),
     [
         ({"tf32_at_import": True}, "info", "importing Cellpose allows TF32"),
-        (
-            {
-                "libraries": [
-                    {"user_api": "openmp", "internal_api": name} for name in ("openmp", "libiomp5")
-                ]
-            },
-            "warning",
-            "several OpenMP libraries are loaded",
-        ),
-        ({"warned": ["put_"]}, "warning", "PyTorch warns that put_"),
+        ({"libraries": TWO_OPENMP}, "warning", "several OpenMP libraries are loaded"),
+        ({"warned": ("put_",)}, "warning", "PyTorch warns that put_"),
     ],
     ids=["TF32", "two OpenMP", "a warning"],
 )
-def test_what_the_double_run_saw(runs, ends, level, expected):
-    runs(ends)
+def test_what_the_double_run_saw(ends, run, level, expected):
+    ends(**run)
     assert expected in said(diagnose(quiet=True), level)
 
 
-def test_other_versions_are_a_warning(runs, monkeypatch):
-    runs({})
-    monkeypatch.setattr(doctor.host, "versions", lambda: {"cellpose": "9.9", "torch": "2.15.0+cpu"})
-    found = diagnose(quiet=True)
-    assert "cellpose is 9.9" in said(found, "warning")
-    assert "segment-anything is not installed" in said(found, "warning")
-    assert "torch is" not in said(found, "warning")
-
-
-def test_a_profile_that_leaves_the_threads_to_the_machine(runs, tmp_path):
-    runs({})
+def test_profile_and_versions_that_bits_depend_on(ends, monkeypatch, tmp_path, invoke):
     path = tmp_path / "mine.yaml"
-    path.write_text("device: cpu\ntf32: true\nenvironment: {MKL_CBWR: AVX2}\n", encoding="utf-8")
-    found = diagnose(profile=path, quiet=True)
-    text = said(found, "warning")
-    assert "leaves the number of threads to the machine" in text
-    assert "allows TF32" in text
-    assert diagnosis_is_plain(found)
+    path.write_text("device: cpu\ntf32: true\n", encoding="utf-8")
+    versions = {"cellpose": "9.9", "torch": "2.15.0+cpu"}
+    monkeypatch.setattr(doctor.platform, "versions", lambda: versions)
+    monkeypatch.setattr(doctor.platform, "is_anonymous", lambda: True)
+    ends()
+    answer = invoke("doctor", "--profile", path)
+    assert answer.code == 0
+    for expected in (
+        "nothing tells this machine from another",
+        "cellpose is 9.9",
+        "segment-anything is not installed",
+        "leaves the number of threads to the machine",
+        "allows TF32",
+        "uses what this processor has",
+    ):
+        assert expected in answer.out
+    assert "torch is" not in answer.out
+    assert answer.out.splitlines()[-1].startswith("looks good: 6 training steps in two processes")
+    ends()
+    assert "uses what" not in said(diagnose(profile="cpu-portable", quiet=True), "info")
 
 
-def diagnosis_is_plain(found):
-    from dataclasses import asdict
-
-    return json.loads(json.dumps(asdict(found)))["profile"]["name"] == "mine"
-
-
-def test_the_portable_profile_is_not_told_to_be_portable(runs):
-    runs({})
-    runs({})
-    text = said(diagnose(quiet=True), "info")
-    assert "use what" in text or "uses what this processor has" in text
-    runs({})
-    assert "uses what this processor has" not in said(
-        diagnose(profile="cpu-portable", quiet=True), "info"
-    )
-
-
-def test_what_the_shell_sets_in_vain_is_said(runs, monkeypatch):
+def test_this_process_is_looked_at(ends, monkeypatch):
+    """What the shell sets in vain, and what was not there when this process started."""
     for name in profiles.NUMERIC_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    runs({})
-    assert "set in your environment" not in said(diagnose(quiet=True), "info")
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    runs({})
+    monkeypatch.setattr(doctor.profiles, "variables_at_start", dict)
+    ends()
     text = said(diagnose(quiet=True), "info")
-    assert (
-        "ATEN_CPU_CAPABILITY=avx2 (unset instead), CUBLAS_WORKSPACE_CONFIG=:16:8 (:4096:8" in text
-    )
-
-
-def test_this_process_is_looked_at(runs, monkeypatch):
-    runs({})
-    wanted = profiles.load("cpu").variables()
-    monkeypatch.setattr(doctor.profiles, "variables_at_start", lambda: {})
-    text = said(diagnose(quiet=True), "info")
+    assert "ATEN_CPU_CAPABILITY=avx2 (unset instead)" in text
     assert "started without" in text
-    assert "PYTHONHASHSEED" in text
-    started = {**wanted, **doctor.profiles.startup_variables(0, mode="strict")}
+    started = {
+        **profiles.load("cpu").variables(),
+        **doctor.profiles.startup_variables(0, mode="strict"),
+    }
     monkeypatch.setattr(doctor.profiles, "variables_at_start", lambda: started)
-    runs({})
+    ends()
     assert "started without" not in said(diagnose(quiet=True), "info")
 
 
@@ -202,7 +139,7 @@ def test_a_machine_without_the_device(monkeypatch):
     def refuse(*_, **__):
         raise NotPossibleHere("no device 'cuda' on this machine")
 
-    monkeypatch.setattr(doctor.child, "call", refuse)
+    monkeypatch.setattr(doctor, "call", refuse)
     found = diagnose(profile="cuda", quiet=True)
     assert (found.ok, found.exit_code, found.double_run) == (False, 3, None)
     assert "no device 'cuda'" in said(found, "error")
@@ -217,10 +154,7 @@ def test_a_machine_without_the_device(monkeypatch):
     ],
 )
 def test_refusals(monkeypatch, parameters, expected):
-    def refuse(*_, **__):
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr(process.subprocess, "Popen", refuse)
+    monkeypatch.setattr(doctor, "call", None)  # no process is to be started
     with pytest.raises(BadInput, match=expected):
         diagnose(quiet=True, **parameters)
 
@@ -237,11 +171,13 @@ def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
     assert answer.code == 0, answer.err
     document = answer.json
     assert {"host", "profile", "findings", "ok", "warning"} <= document.keys()
-    told = document["warning"]
-    assert (told["op"], told["affects"], document["ok"]) == ("put_", False, True)
-    assert "thread that writes last" in told["meaning"]
-    assert told["why"] == "a training step of tiny calls none of: put."
-    assert "index_put" in told["remedy"]
+    explained = document["warning"]
+    assert (explained["op"], explained["affects"], document["ok"]) == ("put_", False, True)
+    assert explained["why"] == "a training step of tiny calls none of: put."
+    assert "index_put" in explained["remedy"]
+
+
+CALLED = {"put": ["a.py:3"]}
 
 
 @pytest.mark.parametrize(
@@ -249,7 +185,7 @@ def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
     [
         ({}, "fast", True, "mode fast fixes nothing but the seeds"),
         ({}, "warn", True, "mode warn only warns of it"),
-        ({}, "strict", False, "it went through"),
+        ({}, "strict", False, "let it through"),
         ({"stopped": "put_"}, "strict", True, "mode strict stops: put_"),
         ({"own": {}}, "strict", False, "puts a substitute in its place"),
         ({"fast": {}}, "fast", False, "calls none of: put"),
@@ -258,29 +194,21 @@ def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
     ids=["fast", "warn", "strict", "stopped", "substituted", "not called", "another device"],
 )
 def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
-    step = {"fast": {"put": ["a.py:3"]}, "own": {"put": ["a.py:3"]}, "stopped": None}
-    seen = {**step, "elsewhere": "", **changes}
-    found = explain_warning._affects(known_operations.lookup("put_"), seen, mode, "tiny")
+    seen = explain_warning.StepSeen(**{"fast": CALLED, "own": CALLED, **changes})
+    found = explain_warning.affected(known_operations.lookup("put_"), seen, mode, "tiny")
     assert found[0] is affects
     assert why in found[1]
 
 
-def test_a_warning_of_another_device_changes_nothing_here(monkeypatch):
-    monkeypatch.setattr(process, "call", None)  # no process is needed to say so
+def test_warnings_that_need_no_look_at_a_step(monkeypatch, invoke):
+    """Of another device; newer than the list; and text that is no such warning."""
+    monkeypatch.setattr(explain_warning, "call", None)
     found = explain_warning.explain_warning("scatter_add_cuda_kernel", profile="cpu")
     assert found.affects is False
     assert found.why == "it concerns cuda, and profile cpu computes on cpu."
-
-
-def test_a_warning_newer_than_the_list_is_one_all_the_same(monkeypatch):
-    monkeypatch.setattr(process, "call", None)
-    found = explain_warning.explain_warning(
-        "new_op does not have a deterministic implementation, but"
-    )
+    new = "new_op does not have a deterministic implementation, but"
+    found = explain_warning.explain_warning(new)
     assert (found.op, found.affects) == ("new_op", None)
-
-
-def test_text_that_is_no_warning_of_determinism_is_refused(invoke):
     answer = invoke("doctor", "--warning", "images are read in a deterministic order")
     assert answer.code == 2
     assert "is no warning of PyTorch about determinism; expected one that says" in answer.err

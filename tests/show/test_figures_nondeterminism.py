@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.lab.audit_training import TrainingAudit
+from cellrepro.lab.audit_training import Effect, TrainingAudit
 from cellrepro.lab.cost_of_determinism import Cost, CostRow
-from cellrepro.lab.effects import Effect
 from cellrepro.lab.seed_effect import SEEDS, SeedProbe, Trial
 from cellrepro.show.figures import nondeterminism
 from cellrepro.show.operation_tables import operation_table

@@ -1,18 +1,19 @@
-"""The price of determinism: what a training step takes in each mode, beside plain Cellpose.
-
-Answers the second half of the fifth question: how do I pin it, and what does that cost.
-"""
+"""The price of determinism: what a training step takes in each mode, beside plain Cellpose."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.errors import BadInput
+from cellrepro.determinism import profiles
+from cellrepro.determinism.seeding import check_seed
+from cellrepro.errors import BadInput, whole
 from cellrepro.lab.process import Child, Setup, call
+from cellrepro.model.step_timing import VARIANTS, check_variants
+from cellrepro.progress import progress
 
 _MOST_IMAGES = 4  # flows take longer than the steps that are timed
 
@@ -23,10 +24,8 @@ class CostRow:
 
     Attributes
     ----------
-    name : str
-        As in `cellrepro.model.step_timing.VARIANTS`.
-    what : str
-        In words.
+    name, what : str
+        As in `cellrepro.model.step_timing.VARIANTS`, and that in words.
     seconds : float
         Of one step, median over all rounds.
     ratio : float
@@ -73,33 +72,23 @@ class Cost:
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> CostRow:
-        """The row of one variant.
-
-        Raises
-        ------
-        BadInput
-            If it was not measured.
-        """
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise BadInput(
-            f"{name!r} was not measured; measured were {', '.join(row.name for row in self.rows)}"
-        )
+        """The row of one variant."""
+        measured = {row.name: row for row in self.rows}
+        if name not in measured:
+            raise BadInput(f"{name!r} was not measured; measured were {', '.join(measured)}")
+        return measured[name]
 
     def sentence(self) -> str:
         """The answer, with its spread and over how much."""
         rest = [row for row in self.rows if row.name != "plain"]
-        plain = self.row("plain").seconds
-        told = ", ".join(
+        ratios = ", ".join(
             f"{row.name} {row.ratio:.2f} times ({row.lowest:.2f} to {row.highest:.2f})"
             for row in sorted(rest, key=lambda row: row.name != "strict")
         )
-        beside = f"; beside it {told}" if told else ""
         return (
-            f"a step of plain cellpose.train.train_seg takes {plain:.3g} s{beside}: {self.rounds} "
-            f"rounds of {self.steps} steps, {self.encoder} on {self.device}, "
-            f"{self.threads} CPU threads"
+            f"a step of plain cellpose.train.train_seg takes {self.row('plain').seconds:.3g} s"
+            f"{f'; beside it {ratios}' if ratios else ''}: {self.rounds} rounds of {self.steps} "
+            f"steps, {self.encoder} on {self.device}, {self.threads} CPU threads"
         )
 
 
@@ -117,10 +106,8 @@ def summarise(rounds: Sequence[Mapping[str, Sequence[float]]]) -> tuple[CostRow,
     >>> plain.ratio, strict.ratio, strict.seconds
     (1.0, 1.5, 3)
     """
-    from cellrepro.model.step_timing import VARIANTS
-
     rows = []
-    for name in rounds[0]:
+    for name in sorted(rounds[0], key=lambda name: name != "plain"):
         ratios = [
             statistics.median(seconds[name]) / statistics.median(seconds["plain"])
             for seconds in rounds
@@ -135,7 +122,12 @@ def summarise(rounds: Sequence[Mapping[str, Sequence[float]]]) -> tuple[CostRow,
                 highest=max(ratios),
             )
         )
-    return tuple(sorted(rows, key=lambda row: row.name != "plain"))
+    return tuple(rows)
+
+
+def default_variants(device: str) -> tuple[str, ...]:
+    """The variants that are measured on a kind of device, if nobody says otherwise."""
+    return tuple(name for name in VARIANTS if device == "cuda" or name != "strict-float32")
 
 
 def measure_cost(
@@ -179,24 +171,12 @@ def measure_cost(
     Returns
     -------
     Cost
-
-    Raises
-    ------
-    BadInput
-        If anything given cannot be used.
-    NotPossibleHere
-        If this machine lacks the device or the memory.
     """
-    from cellrepro.determinism import profiles
-    from cellrepro.determinism.seeding import check_seed
     from cellrepro.model.network import ENCODERS
-    from cellrepro.model.step_timing import check_variants
-    from cellrepro.progress import progress
 
     check_seed(seed)
     for name, number in (("steps", steps), ("rounds", rounds), ("batch_size", batch_size)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise BadInput(f"{name} is {number!r}; expected a whole number, 1 or more")
+        whole(name, number, 1)
     if encoder not in ENCODERS:
         raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
     settings = profiles.load(profile)
@@ -204,44 +184,34 @@ def measure_cost(
     check_variants(chosen)
     if data is not None and not Path(data).is_dir():
         raise BadInput(f"{data} is not a folder; expected images with masks")
-    request = {
-        "data": None if data is None else str(Path(data).resolve()),
-        "encoder": encoder,
-        "steps": steps,
-        "rounds": rounds,
-        "variants": list(chosen),
-        "batch_size": batch_size,
-        "seed": seed,
-    }
     with progress(rounds + 2, f"cost, {encoder}", quiet=quiet) as bar:
-        answer = call(
+        return call(
             "cellrepro.lab.cost_of_determinism:timed",
             Setup(settings, "strict", seed),
             label="cost",
             on_event=lambda event: bar.advance(event["name"]),
-            request=request,
+            data=None if data is None else Path(data).resolve(),
+            encoder=encoder,
+            steps=steps,
+            rounds=rounds,
+            variants=list(chosen),
+            batch_size=batch_size,
         )
-    rows = tuple(CostRow(**row) for row in answer.pop("rows"))
-    return Cost(**{**answer, "rows": rows, "notes": tuple(answer["notes"])})
-
-
-def default_variants(device: str) -> tuple[str, ...]:
-    """The variants that are measured on a kind of device, if nobody says otherwise.
-
-    Examples
-    --------
-    >>> default_variants("cpu")
-    ('plain', 'fast', 'warn', 'strict', 'others')
-    """
-    from cellrepro.model.step_timing import VARIANTS
-
-    return tuple(name for name in VARIANTS if device == "cuda" or name != "strict-float32")
 
 
 # -- inside the child ----------------------------------------------------------------------
 
 
-def timed(child: Child, *, request: dict[str, Any]) -> dict[str, Any]:
+def timed(
+    child: Child,
+    *,
+    data: Path | None,
+    encoder: str,
+    steps: int,
+    rounds: int,
+    variants: list[str],
+    batch_size: int,
+) -> Cost:
     """Build the network and time every round."""
     child.phase("import")
     import torch
@@ -249,35 +219,35 @@ def timed(child: Child, *, request: dict[str, Any]) -> dict[str, Any]:
     from cellrepro.model.network import seeded_network
     from cellrepro.model.step_timing import SideBySide
 
-    device = child.setup.enter()
+    device, seed = child.setup.enter(), child.setup.seed
     child.phase("network, images and flows")
-    network = seeded_network(request["encoder"], seed=request["seed"], device=device)
+    network = seeded_network(encoder, seed=seed, device=device)
     bench = SideBySide(
         network,
-        _images(request["data"]),
-        steps=request["steps"],
-        variants=request["variants"],
-        seed=request["seed"],
-        batch_size=request["batch_size"],
+        _images(data),
+        steps=steps,
+        variants=variants,
+        seed=seed,
+        batch_size=batch_size,
     )
-    rounds = []
-    for index in range(request["rounds"]):
-        rounds.append(bench.round())
-        child.phase(f"round {index + 1} of {request['rounds']}")
-    return {
-        "encoder": request["encoder"],
-        "n_parameters": sum(parameter.numel() for parameter in network.parameters()),
-        "device": str(device),
-        "threads": torch.get_num_threads(),
-        "batch_size": request["batch_size"],
-        "steps": request["steps"],
-        "rounds": request["rounds"],
-        "rows": [asdict(row) for row in summarise(rounds)],
-        "notes": bench.notes,
-    }
+    times = []
+    for index in range(rounds):
+        times.append(bench.round())
+        child.phase(f"round {index + 1} of {rounds}")
+    return Cost(
+        encoder=encoder,
+        n_parameters=sum(parameter.numel() for parameter in network.parameters()),
+        device=str(device),
+        threads=torch.get_num_threads(),
+        batch_size=batch_size,
+        steps=steps,
+        rounds=rounds,
+        rows=summarise(times),
+        notes=tuple(bench.notes),
+    )
 
 
-def _images(data: str | None) -> Sequence[Any]:
+def _images(data: Path | None) -> Sequence[Any]:
     """A few images to train on."""
     import numpy as np
 
@@ -286,7 +256,7 @@ def _images(data: str | None) -> Sequence[Any]:
     from cellrepro.model.training import trainable
 
     if data is not None:
-        return [image for image in read_folder(Path(data)).train if trainable(image)][:_MOST_IMAGES]
+        return [image for image in read_folder(data).train if trainable(image)][:_MOST_IMAGES]
     drawn = [nuclei(seed) for seed in range(_MOST_IMAGES)]
     return [
         LabelledImage(f"synth_{seed}", made.image, made.masks.astype(np.int32), Path(), None)

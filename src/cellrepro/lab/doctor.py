@@ -7,8 +7,8 @@ the same bits.
 
 from __future__ import annotations
 
-import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from cellrepro.determinism.seeding import check_seed
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
-from cellrepro.store import platform as host
+from cellrepro.store import platform
 
 Level = Literal["error", "warning", "info"]
 
@@ -26,12 +26,11 @@ TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 """Versions whose behaviour the lab's claims about Cellpose were checked against."""
 
 _STEPS = 6
-_PROBLEM = "the double run was not bit-identical"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a result depends on, or that moves it.
+    """One thing that a result depends on, or that changes it.
 
     Attributes
     ----------
@@ -114,11 +113,6 @@ def diagnose(
     -------
     Diagnosis
 
-    Raises
-    ------
-    BadInput
-        If there is no such profile or mode, or the seed is out of range.
-
     Notes
     -----
     The double run takes two processes of a few seconds each. It proves that this machine, with
@@ -128,53 +122,47 @@ def diagnose(
     modes.check_mode(mode)
     check_seed(seed)
     settings = profiles.load(profile)
+    setup = Setup(settings, mode, seed)
     findings = [
-        *_of_versions(host.versions()),
+        *_of_versions(),
         *_of_machine(settings),
         *_of_profile(settings, mode),
-        *_of_this_process(settings, mode, seed),
-        *_of_cellpose(),
+        *_of_this_process(setup),
+        Finding(
+            "info",
+            "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image "
+            "order nor augmentation, so two seeds see the same images in the same order",
+            "pass --data-seed to make them follow a seed",
+        ),
     ]
-    runs: list[dict[str, Any]] = []
-    refused: CellreproError | None = None
-    with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
-        try:
-            for which in ("first run", "second run"):
-                runs.append(
-                    call(
-                        "cellrepro.lab.doctor:few_steps",
-                        Setup(settings, mode, seed),
-                        label=which,
-                        on_event=lambda event: bar.advance(event["name"]),
-                    )
-                )
-        except CellreproError as error:
-            refused = error
-    double_run = None
-    if refused is not None:
+    runs: list[FewSteps] = []
+    impossible = False
+    try:
+        runs = _double_run(setup, quiet=quiet)
+        findings += _of_double_run(runs, settings, mode)
+    except CellreproError as refused:
+        impossible = isinstance(refused, NotPossibleHere)
         remedy = "choose another profile or mode, see the message"
         findings.append(Finding("error", f"the double run could not run: {refused}", remedy))
-    else:
-        findings += _of_double_run(runs, settings, mode)
+    double_run = None
+    if runs:
         double_run = {
-            "identical": runs[0]["weights"] == runs[1]["weights"],
+            "identical": runs[0].weights == runs[1].weights,
             "steps": _STEPS,
-            "weights": [run["weights"] for run in runs],
-            "n_changed": runs[0]["n_changed"],
-            "switches": runs[0]["switches"],
+            "weights": [run.weights for run in runs],
+            "n_changed": runs[0].n_changed,
+            "switches": runs[0].switches,
         }
     ok = not any(finding.level == "error" for finding in findings)
-    impossible = isinstance(refused, NotPossibleHere)
-    order = {"error": 0, "warning": 1, "info": 2}
     return Diagnosis(
         host={
-            **host.host(),
-            "versions": host.versions(),
-            "numeric_class": runs[0]["numeric_class"] if runs else None,
-            "libraries": runs[0]["libraries"] if runs else [],
+            **platform.host(),
+            "versions": platform.versions(),
+            "numeric_class": runs[0].numeric_class if runs else None,
+            "libraries": runs[0].libraries if runs else [],
         },
         profile={**settings.model_dump(mode="json"), "mode": mode, "seed": seed},
-        findings=tuple(sorted(findings, key=lambda finding: order[finding.level])),
+        findings=tuple(sorted(findings, key=lambda f: ("error", "warning", "info").index(f.level))),
         double_run=double_run,
         ok=ok,
         exit_code=0 if ok else NotPossibleHere.exit_code if impossible else 1,
@@ -184,212 +172,195 @@ def diagnose(
 # -- what it looks at ----------------------------------------------------------------------
 
 
-def _of_versions(versions: dict[str, str]) -> list[Finding]:
-    found = []
+def _of_versions() -> Iterator[Finding]:
+    versions = platform.versions()
     for package, tested in TESTED.items():
         installed = versions.get(package)
-        plain = None if installed is None else installed.partition("+")[0]
-        if plain != tested:
-            found.append(
-                Finding(
-                    "warning",
-                    f"{package} is {installed or 'not installed'}; what the lab says of Cellpose "
-                    f"was checked with {tested}, and other versions give other bits",
-                    f"install {package}=={tested} (make setup does), or run `make test` to see "
-                    "what still holds",
-                )
+        if installed is None or installed.partition("+")[0] != tested:
+            yield Finding(
+                "warning",
+                f"{package} is {installed or 'not installed'}; what the lab says of Cellpose "
+                f"was checked with {tested}, and other versions give other bits",
+                f"install {package}=={tested} (make setup does), or run `make test` to see "
+                "what still holds",
             )
     listed = known_operations.releases()
     torch_version = versions.get("torch", "").partition("+")[0]
     if torch_version and torch_version not in listed:
-        found.append(
-            Finding(
-                "warning",
-                "the lab's list of nondeterministic operations covers PyTorch "
-                f"{', '.join(listed)}, not {torch_version}: what is new in it is not known",
-                "`cellrepro audit DATA` says which operations give other bits here",
-            )
+        yield Finding(
+            "warning",
+            "the lab's list of nondeterministic operations covers PyTorch "
+            f"{', '.join(listed)}, not {torch_version}: what is new in it is not known",
+            "`cellrepro audit DATA` says which operations give other bits here",
         )
-    return found
 
 
-def _of_machine(profile: profiles.Profile) -> list[Finding]:
-    if profile.kind == "cuda" or not host.is_anonymous():
-        return []
-    return [
-        Finding(
+def _of_machine(profile: profiles.Profile) -> Iterator[Finding]:
+    if profile.kind != "cuda" and platform.is_anonymous():
+        yield Finding(
             "warning",
             "nothing tells this machine from another of its kind, as in a container without a "
             "machine-id: results of two such machines would be taken for repeats on one",
-            f"give each a name: {host.MACHINE_VARIABLE}=NAME",
+            f"give each a name: {platform.MACHINE_VARIABLE}=NAME",
         )
-    ]
 
 
-def _of_profile(profile: profiles.Profile, mode: str) -> list[Finding]:
-    found = []
+def _of_profile(profile: profiles.Profile, mode: str) -> Iterator[Finding]:
     if profile.device == "cpu" and profile.threads is None:
-        found.append(
-            Finding(
-                "warning",
-                f"profile {profile.name} leaves the number of threads to the machine: sums are "
-                "split by it, so another machine gives other bits",
-                "set `threads` in the profile; cpu has 2",
-            )
+        yield Finding(
+            "warning",
+            f"profile {profile.name} leaves the number of threads to the machine: sums are "
+            "split by it, so another machine gives other bits",
+            "set `threads` in the profile; cpu has 2",
         )
     race = known_operations.may_race(mode, device=profile.device, threads=profile.threads)
     if mode == "fast" and race is not None:
-        found.append(
-            Finding(
-                "error",
-                "mode fast fixes nothing but the seeds: operations that add in the order in which "
-                "threads arrive, such as index_put in the backward of Cellpose's attention, give "
-                "other bits from run to run, and repeats agree by chance at best",
-                "use --mode strict; `cellrepro audit DATA --mode fast` names the operations",
-            )
+        yield Finding(
+            "error",
+            "mode fast fixes nothing but the seeds: operations that add in the order in which "
+            "threads arrive, such as index_put in the backward of Cellpose's attention, give "
+            "other bits from run to run, and repeats agree by chance at best",
+            "use --mode strict; `cellrepro audit DATA --mode fast` names the operations",
         )
     if mode == "warn":
-        found.append(
-            Finding(
-                "info",
-                "mode warn holds what PyTorch can hold and warns of the rest; it uses no "
-                "substitutes",
-                "use --mode strict for results to keep",
-            )
+        yield Finding(
+            "info",
+            "mode warn holds what PyTorch can hold and warns of the rest; it uses no substitutes",
+            "use --mode strict for results to keep",
         )
-    portable = profile.environment.get("MKL_CBWR") == "COMPATIBLE"
-    if profile.device == "cpu" and not portable:
-        found.append(
-            Finding(
-                "info",
-                f"profile {profile.name} uses what this processor has: its bits hold on machines "
-                "of the same numeric class only",
-                "use profile cpu-portable for bits meant to be equal on any x86-64 machine",
-            )
+    if profile.device == "cpu" and profile.environment.get("MKL_CBWR") != "COMPATIBLE":
+        yield Finding(
+            "info",
+            f"profile {profile.name} uses what this processor has: its bits hold on machines "
+            "of the same numeric class only",
+            "use profile cpu-portable for bits meant to be equal on any x86-64 machine",
         )
     if profile.device != "cpu":
-        found.append(
-            Finding(
-                "info",
-                f"bits on {profile.device} hold for one GPU model, driver and library build",
-                "compare masks across devices with `cellrepro compare`, and expect other bits",
-            )
+        yield Finding(
+            "info",
+            f"bits on {profile.device} hold for one GPU model, driver and library build",
+            "compare masks across devices with `cellrepro compare`, and expect other bits",
         )
     if profile.tf32:
-        found.append(
-            Finding(
-                "warning",
-                f"profile {profile.name} allows TF32: products keep 10 bits of their fraction on "
-                "GPUs that have it, and 23 elsewhere",
-                "set `tf32: false` in the profile",
-            )
+        yield Finding(
+            "warning",
+            f"profile {profile.name} allows TF32: products keep 10 bits of their fraction on "
+            "GPUs that have it, and 23 elsewhere",
+            "set `tf32: false` in the profile",
         )
-    found += [
-        Finding("warning", text, "correct the profile's environment") for text in profile.warnings()
-    ]
-    return found
+    for text in profile.warnings():
+        yield Finding("warning", text, "correct the profile's environment")
 
 
-def _of_this_process(profile: profiles.Profile, mode: str, seed: int) -> list[Finding]:
+def _of_this_process(setup: Setup) -> Iterator[Finding]:
     """What a training in this very process, outside the lab's own children, would lack."""
-    wanted = profile.started_with(profiles.startup_variables(seed, mode=mode))
-    replaced = [
-        Finding("info", text, "nothing, unless the value was meant")
-        for text in profile.replaced(wanted)
-    ]
+    wanted = setup.profile.started_with(setup.variables())
+    for text in setup.profile.replaced(wanted):
+        yield Finding("info", text, "nothing, unless the value was meant")
     now = profiles.variables_at_start()
     missing = {name: value for name, value in sorted(wanted.items()) if now.get(name) != value}
-    if not missing:
-        return replaced
-    settings = " ".join(f"{name}={value}" for name, value in missing.items())
-    return [
-        *replaced,
-        Finding(
+    if missing:
+        variables = " ".join(f"{name}={value}" for name, value in missing.items())
+        yield Finding(
             "info",
             f"this process was started without {', '.join(missing)}; the lab sets them for the "
             "processes in which it trains, but code of your own in this one runs without",
-            f"start your own scripts with `{settings} python …`",
-        ),
-    ]
-
-
-def _of_cellpose() -> list[Finding]:
-    return [
-        Finding(
-            "info",
-            "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image "
-            "order nor augmentation, so two seeds see the same images in the same order",
-            "pass --data-seed to make them follow a seed",
+            f"start your own scripts with `{variables} python …`",
         )
-    ]
 
 
-def _of_double_run(
-    runs: list[dict[str, Any]], profile: profiles.Profile, mode: str
-) -> list[Finding]:
+# -- the double run ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FewSteps:
+    """What a process ended with that trained a few steps.
+
+    Attributes
+    ----------
+    weights : str
+        Digest.
+    n_changed : int
+        Weights that differ from the initial ones.
+    numeric_class : str
+    switches : dict
+    libraries : list of dict
+        See `cellrepro.store.platform.numeric_libraries`.
+    tf32_at_import : bool
+        Whether importing Cellpose allowed TF32.
+    warned : tuple of str
+        What PyTorch warned of, about determinism.
+    """
+
+    weights: str
+    n_changed: int
+    numeric_class: str
+    switches: dict[str, Any]
+    libraries: list[dict[str, Any]]
+    tf32_at_import: bool
+    warned: tuple[str, ...]
+
+
+def _double_run(setup: Setup, *, quiet: bool) -> list[FewSteps]:
+    with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
+
+        def run(label: str) -> FewSteps:
+            return call(
+                "cellrepro.lab.doctor:few_steps",
+                setup,
+                label=label,
+                on_event=lambda event: bar.advance(f"{label}, {event['name']}"),
+            )
+
+        return [run("first run"), run("second run")]
+
+
+def _of_double_run(runs: list[FewSteps], profile: profiles.Profile, mode: str) -> Iterator[Finding]:
     first, second = runs
-    found = []
-    if not first["n_changed"]:
-        found.append(
-            Finding("error", "the double run changed no weight and proves nothing", "report it")
+    if not first.n_changed:
+        yield Finding("error", "the double run changed no weight and proves nothing", "report it")
+    if first.weights != second.weights:
+        yield Finding(
+            "error",
+            f"the double run was not bit-identical: {_STEPS} training steps from one seed ended "
+            "in other weights",
+            "use --mode strict"
+            if mode == "fast"
+            else "`cellrepro audit DATA` names the operation; please report it",
         )
-    if first["weights"] != second["weights"]:
-        found.append(
-            Finding(
-                "error",
-                f"{_PROBLEM}: {_STEPS} training steps from one seed ended in other weights",
-                "use --mode strict"
-                if mode == "fast"
-                else "`cellrepro audit DATA` names the operation; please report it",
-            )
+    if first.numeric_class != second.numeric_class:
+        yield Finding(
+            "error",
+            "two processes of one profile are of two numeric classes: "
+            f"{first.numeric_class} and {second.numeric_class}",
+            "look for what else sets threads or instruction sets between two starts",
         )
-    if first["numeric_class"] != second["numeric_class"]:
-        found.append(
-            Finding(
-                "error",
-                "two processes of one profile are of two numeric classes: "
-                f"{first['numeric_class']} and {second['numeric_class']}",
-                "look for what else sets threads or instruction sets between two starts",
-            )
+    if first.tf32_at_import:
+        yield Finding(
+            "warning" if profile.device == "cuda" else "info",
+            "importing Cellpose allows TF32 products on CUDA for the whole process, whatever "
+            "was set before",
+            "the lab's modes set it back; in scripts of your own set "
+            "torch.backends.cuda.matmul.allow_tf32 = False after importing Cellpose",
         )
-    if first["tf32_at_import"]:
-        found.append(
-            Finding(
-                "warning" if profile.device == "cuda" else "info",
-                "importing Cellpose allows TF32 products on CUDA for the whole process, whatever "
-                "was set before",
-                "the lab's modes set it back; in scripts of your own set "
-                "torch.backends.cuda.matmul.allow_tf32 = False after importing Cellpose",
-            )
-        )
-    openmp = {
-        library["internal_api"] for library in first["libraries"] if library["user_api"] == "openmp"
-    }
+    openmp = {one["internal_api"] for one in first.libraries if one["user_api"] == "openmp"}
     if len(openmp) > 1:
-        found.append(
-            Finding(
-                "warning",
-                f"several OpenMP libraries are loaded ({', '.join(sorted(openmp))}): which one "
-                "shares a sum among threads depends on the order of imports",
-                "install all packages from one source, conda or pip",
-            )
+        yield Finding(
+            "warning",
+            f"several OpenMP libraries are loaded ({', '.join(sorted(openmp))}): which one "
+            "shares a sum among threads depends on the order of imports",
+            "install all packages from one source, conda or pip",
         )
-    for alert in first["warned"]:
-        found.append(
-            Finding(
-                "warning",
-                f"PyTorch warns that {alert} has no deterministic implementation on this device",
-                "use --mode strict, which has substitutes, or stops if there is none",
-            )
+    for alert in first.warned:
+        yield Finding(
+            "warning",
+            f"PyTorch warns that {alert} has no deterministic implementation on this device",
+            "use --mode strict, which has substitutes, or stops if there is none",
         )
-    return found
 
 
-# -- inside the child ----------------------------------------------------------------------
-
-
-def few_steps(child: Child) -> dict[str, Any]:
-    """A few training steps of `tiny` on synthetic images, and what this process is."""
+def few_steps(child: Child) -> FewSteps:
+    """Inside the child: a few training steps of `tiny` on synthetic images."""
     import torch
 
     tf32_before = torch.backends.cuda.matmul.allow_tf32
@@ -398,24 +369,24 @@ def few_steps(child: Child) -> dict[str, Any]:
     from cellrepro.images.synthetic import write_folder
     from cellrepro.model.network import TINY, ModelSource, build, import_cellpose, save_weights
     from cellrepro.model.training import Loop
-    from cellrepro.store.platform import numeric_class
     from cellrepro.trace.torch_warnings import WarningLog, about_determinism
 
-    child.phase("import")
     import_cellpose()
     tf32_after = torch.backends.cuda.matmul.allow_tf32
     log = WarningLog()
     with (
         tempfile.TemporaryDirectory() as scratch,
         log.listening(),
-        child.setup.prepared() as device,
+        child.prepared() as device,
     ):
         switches = modes.switches()
         write_folder(Path(scratch, "images"), n_train=2, n_test=0)
         images = read_folder(Path(scratch, "images")).train
-        source = ModelSource(TINY, TINY)
-        network = build(source, seed=child.setup.seed, device=device, dtype="float32")
-        before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+        network = build(
+            ModelSource(TINY, TINY), seed=child.setup.seed, device=device, dtype="float32"
+        )
+        before = {name: p.detach().clone() for name, p in network.named_parameters()}
+        del before["diam_labels"]  # set from the data's diameters, not by training
         seed_everything(child.setup.seed)
         child.phase("flows")
         loop = Loop(
@@ -425,15 +396,14 @@ def few_steps(child: Child) -> dict[str, Any]:
             loop.step()
             child.phase(f"step {loop.training.n_steps}")
         weights = save_weights(network, Path(scratch, "weights"), architecture=TINY)
-        trained = [name for name in before if name != "diam_labels"]
-        n_changed = sum(int((network.state_dict()[n] != before[n]).sum()) for n in trained)
-    return {
-        "weights": weights,
-        "n_changed": n_changed,
-        "numeric_class": numeric_class(device=str(device)).name,
-        "switches": switches,
-        "libraries": host.numeric_libraries(),
-        "tf32_at_import": tf32_after and not tf32_before,
-        "warned": sorted({warning.alert for warning in about_determinism(log.records())}),
-        "pid": os.getpid(),
-    }
+        after = dict(network.named_parameters())
+        n_changed = sum(int((after[name] != old).sum()) for name, old in before.items())
+    return FewSteps(
+        weights=weights,
+        n_changed=n_changed,
+        numeric_class=platform.numeric_class(device=str(device)).name,
+        switches=switches,
+        libraries=platform.numeric_libraries(),
+        tf32_at_import=tf32_after and not tf32_before,
+        warned=tuple(sorted({warning.alert or "" for warning in about_determinism(log.records())})),
+    )

@@ -7,12 +7,12 @@ known from a list.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism import known_operations, profiles
-from cellrepro.determinism import modes as determinism
+from cellrepro.determinism import known_operations, modes, profiles
 from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput, NotPossibleHere
@@ -45,15 +45,10 @@ class Explanation:
 
     def sentence(self) -> str:
         """All of it."""
-        can = {
-            True: "can change",
-            False: "cannot change",
-            None: "may change, for all that is known,",
-        }
-        return (
-            f"{self.op}: {self.meaning}\nIt {can[self.affects]} this training: {self.why}\n"
-            f"-> {self.remedy}"
-        )
+        can = "can change" if self.affects else "cannot change"
+        if self.affects is None:
+            can = "may change, for all that is known,"
+        return f"{self.op}: {self.meaning}\nIt {can} this training: {self.why}\n-> {self.remedy}"
 
 
 def explain_warning(
@@ -79,22 +74,18 @@ def explain_warning(
     Returns
     -------
     Explanation
-
-    Raises
-    ------
-    BadInput
-        If the text is no warning about determinism, or anything else given cannot be used.
     """
     from cellrepro.model.network import find_model
     from cellrepro.store.store import Store
 
-    determinism.check_mode(mode)
+    modes.check_mode(mode)
     settings = profiles.load(profile)
     entry, alert = known_operations.lookup(text), alert_in(text)
     if entry is None and alert is None:
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
         raise BadInput(
-            f"{_shortened(text)!r} is no warning of PyTorch about determinism; expected one that "
-            "says `does not have a deterministic implementation`, `defaults to a non-deterministic "
+            f"{shown!r} is no warning of PyTorch about determinism; expected one that says `does "
+            "not have a deterministic implementation`, `defaults to a non-deterministic "
             "algorithm` or `uses CuBLAS and you have CUDA`, or PyTorch's name for the operation in "
             "such a warning, put_ for example"
         )
@@ -114,72 +105,83 @@ def explain_warning(
         f"{settings.kind}."
     )
     if settings.kind in entry.devices:
-        affects, why = _affects(entry, _looked_at(settings, mode, source, quiet=quiet), mode, model)
+        affects, why = affected(entry, _step_seen(settings, mode, source, quiet=quiet), mode, model)
     return Explanation(entry.alert or "", entry.reason, affects, why, entry.remedy)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}..."
+@dataclass(frozen=True)
+class StepSeen:
+    """Where a training step calls each operation, in mode fast and in its own.
+
+    Attributes
+    ----------
+    fast, own : dict of str to list of str
+        Places by operation.
+    stopped : str or None
+        At which operation the step stopped in its own mode, if it did.
+    elsewhere : str
+        Where this was seen, if not on the training's own device.
+    """
+
+    fast: Mapping[str, list[str]] = field(default_factory=dict)
+    own: Mapping[str, list[str]] = field(default_factory=dict)
+    stopped: str | None = None
+    elsewhere: str = ""
 
 
-def _affects(
-    entry: known_operations.Entry, seen: dict[str, Any], mode: str, model: str
+def affected(
+    entry: known_operations.Entry, seen: StepSeen, mode: str, model: str
 ) -> tuple[bool | None, str]:
-    """Whether an operation can change a training, given a step in mode fast and one in its own."""
+    """Whether an operation can change a training in a mode, and how that is known."""
     names = ", ".join(entry.ops)
-    looked = f"a training step of {model}{seen['elsewhere']}"
-    called = [place for op in entry.ops for place in seen["fast"].get(op, ())]
+    looked = f"a training step of {model}{seen.elsewhere}"
+    called = [place for op in entry.ops for place in seen.fast.get(op, ())]
     if not called:
-        unknown = bool(seen["elsewhere"]) or not entry.ops
+        unknown = bool(seen.elsewhere) or not entry.ops
         return None if unknown else False, f"{looked} calls none of: {names or 'unknown'}."
     where = f"{looked} calls it ({called[0]})"
     if mode == "fast":
         return True, f"{where}, and mode fast fixes nothing but the seeds."
-    if seen["stopped"]:
-        return True, f"{where}, and mode {mode} stops: {seen['stopped']}."
-    if not any(op in seen["own"] for op in entry.ops):
+    if seen.stopped:
+        return True, f"{where}, and mode {mode} stops: {seen.stopped}."
+    if not any(op in seen.own for op in entry.ops):
         used = [item.name for item in SUBSTITUTES if set(item.replaces) & set(entry.ops)]
-        return (
-            False,
-            f"{where}, and mode {mode} puts a substitute in its place ({', '.join(used)}).",
-        )
+        put = f"puts a substitute in its place ({', '.join(used)})"
+        return False, f"{where}, and mode {mode} {put}."
     if entry.kind == "switched":
         return False, f"{where}, and mode {mode} selects its deterministic way."
     if mode == "strict":
-        return False, f"{where}, and in mode strict, which stops at what may move, it went through."
+        return False, f"{where}, and mode strict, which stops at what may flip, let it through."
     return True, f"{where}, and mode warn only warns of it."
 
 
-def _looked_at(
-    settings: profiles.Profile, mode: str, source: Any, *, quiet: bool
-) -> dict[str, Any]:
-    """The operations of a training step in mode fast and in another, from a child."""
+def _step_seen(settings: profiles.Profile, mode: str, source: Any, *, quiet: bool) -> StepSeen:
+    """A training step in a child; on the CPU where this machine lacks the device."""
 
-    def look(profile: profiles.Profile) -> dict[str, Any]:
+    def look(profile: profiles.Profile, elsewhere: str) -> StepSeen:
         with progress(3, "a training step", quiet=quiet) as bar:
             return call(
-                "cellrepro.lab.explain_warning:places",
+                "cellrepro.lab.explain_warning:step_seen",
                 Setup(profile, mode),
                 label="a training step",
                 on_event=lambda event: bar.advance(event["name"]),
                 source=source,
+                elsewhere=elsewhere,
             )
 
     try:
-        return {**look(settings), "elsewhere": ""}
+        return look(settings, "")
     except NotPossibleHere:
         if settings.kind == "cpu":
             raise
-        return {
-            **look(profiles.load("cpu")),
-            "elsewhere": f" on the CPU, as profile {settings.name} cannot run here,",
-        }
+        elsewhere = f" on the CPU, as profile {settings.name} cannot run here,"
+        return look(profiles.load("cpu"), elsewhere)
 
 
 # -- inside the child ----------------------------------------------------------------------
 
 
-def places(child: Child, *, source: Any) -> dict[str, Any]:
+def step_seen(child: Child, *, source: Any, elsewhere: str) -> StepSeen:
     """Where each operation of a training step is called from, in two modes."""
     child.phase("import")
     from cellrepro.images.folder import read_folder
@@ -187,9 +189,6 @@ def places(child: Child, *, source: Any) -> dict[str, Any]:
     from cellrepro.model.network import build
     from cellrepro.model.training import Loop
     from cellrepro.trace.observer import Call, Observer
-
-    profile = child.setup.profile
-    device = child.setup.enter()
 
     class Places(Observer):
         found: dict[str, list[str]]
@@ -200,22 +199,23 @@ def places(child: Child, *, source: Any) -> dict[str, Any]:
                 places.append(str(call.place))
             return call.run()
 
-    answer: dict[str, Any] = {"stopped": None, "fast": {}, "own": {}}
+    profile, device, stopped = child.setup.profile, child.setup.enter(), None
     with tempfile.TemporaryDirectory() as scratch:
         write_folder(Path(scratch, "images"), n_train=1, n_test=0)
         images = read_folder(Path(scratch, "images")).train
-    modes = {"fast": "fast", "own": child.setup.mode}
-    for name, mode in modes.items():
-        with determinism.mode_in_force(mode, tf32=profile.tf32, device=profile.kind):
+    seen: list[dict[str, list[str]]] = []
+    for mode in ("fast", child.setup.mode):
+        seen.append({})
+        with modes.mode_in_force(mode, tf32=profile.tf32, device=profile.kind):
             network = build(source, seed=0, device=device, dtype="float32")
             loop = Loop(network, images, (), n_epochs=2, learning_rate=1e-3, images_per_epoch=1)
             try:
                 with Places(network) as places:
-                    places.found = answer[name]
+                    places.found = seen[-1]
                     loop.step()
             except RuntimeError as error:
-                answer["stopped"] = alert_in(str(error))
-                if answer["stopped"] is None:
+                stopped = alert_in(str(error))
+                if stopped is None:
                     raise
         child.phase(f"mode {mode}")
-    return answer
+    return StepSeen(seen[0], seen[1], stopped, elsewhere)

@@ -7,7 +7,7 @@ and the masks that each would have given had training ended there.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,10 @@ from cellrepro.lab.checkpointing import CHECKPOINTS
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import checkpoints
+from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.store import Repeat, Run, Store
+
+Masks = list[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,7 @@ class Moment:
 
 
 def growth(
-    a: str,
-    b: str,
-    *,
-    n_masks: int = 6,
-    store: str | Path = "outputs",
-    quiet: bool = False,
+    a: str, b: str, *, n_masks: int = 6, store: str | Path = "outputs", quiet: bool = False
 ) -> list[Moment]:
     """Follow the difference of two runs through their checkpoints.
 
@@ -89,15 +87,9 @@ def growth(
     -------
     list of Moment
         One for every epoch of which both have a checkpoint.
-
-    Raises
-    ------
-    BadInput
-        If one of them kept no checkpoints, they share no epoch, or they are not of one
-        architecture and over the same images.
     """
     place = Store(store)
-    sides = _named(a, place), _named(b, place)
+    sides = place.find(a), place.find(b)
     _refuse_other(*sides)
     held = [_by_epoch(repeat) for _, repeat in sides]
     epochs = sorted(held[0].keys() & held[1].keys())
@@ -109,19 +101,30 @@ def growth(
     for epoch in epochs:
         for side in held:
             checkpoints.refuse_changed(side[epoch])
-    looked = _spread(epochs, n_masks)
-    with tempfile.TemporaryDirectory() as scratch:
-        masks = _masks(place, sides, held, looked, Path(scratch), quiet=quiet) if looked else {}
-        return [_moment(held[0][epoch], held[1][epoch], masks.get(epoch)) for epoch in epochs]
+    spread = np.linspace(0, len(epochs) - 1, min(max(n_masks, 0), len(epochs))).round()
+    looked = [epochs[int(position)] for position in np.unique(spread)]
+    found = _masks(place, sides, held, looked, quiet=quiet) if looked else {}
+    moments = []
+    for epoch in epochs:
+        files = [side[epoch].folder / checkpoints.STATE for side in held]
+        weights = compare_weights(*files, prefix=checkpoints.NETWORK)
+        moments.append(
+            Moment(
+                epoch=epoch,
+                step=held[0][epoch].step,
+                n_differing=weights.n_differing,
+                n_parameters=weights.n_parameters,
+                relative_l2=weights.relative_l2,
+                max_ulp=weights.max_ulp,
+                **found.get(epoch, {}),
+            )
+        )
+    return moments
 
 
 def has_checkpoints(repeat: Repeat) -> bool:
     """Whether a stored repeat kept its checkpoints."""
     return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
-
-
-def _named(reference: str, store: Store) -> tuple[Run, Repeat]:
-    return store.find(reference)
 
 
 def _refuse_other(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> None:
@@ -141,7 +144,7 @@ def _refuse_other(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> None:
             )
 
 
-def _by_epoch(repeat: Repeat) -> dict[int, checkpoints.Checkpoint]:
+def _by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
     folders = checkpoints.folders(repeat.folder / CHECKPOINTS)
     if not folders:
         raise BadInput(
@@ -151,135 +154,91 @@ def _by_epoch(repeat: Repeat) -> dict[int, checkpoints.Checkpoint]:
     return {found.epoch: found for found in map(checkpoints.read_plain, folders)}
 
 
-def _spread(epochs: Sequence[int], n: int) -> list[int]:
-    """At most n of the epochs, the first and the last among them."""
-    if n <= 0:
-        return []
-    positions = np.unique(np.linspace(0, len(epochs) - 1, min(n, len(epochs))).round().astype(int))
-    return [epochs[position] for position in positions]
-
-
-def _moment(a: checkpoints.Checkpoint, b: checkpoints.Checkpoint, masks: Any) -> Moment:
-    paths = [side.folder / checkpoints.STATE for side in (a, b)]
-    found = compare_weights(*paths, prefix=checkpoints.NETWORK)
-    return Moment(
-        epoch=a.epoch,
-        step=a.step,
-        n_differing=found.n_differing,
-        n_parameters=found.n_parameters,
-        relative_l2=found.relative_l2,
-        max_ulp=found.max_ulp,
-        **(masks or {}),
-    )
-
-
-def _network_names(file: Any) -> list[str]:
-    """The tensors of a checkpoint's file that are the network's, not the optimizer's."""
-    names = file.keys()
-    return [name for name in names if name.startswith(checkpoints.NETWORK)]
+# -- masks ---------------------------------------------------------------------------------
 
 
 def _masks(
     store: Store,
     sides: tuple[tuple[Run, Repeat], tuple[Run, Repeat]],
-    held: Sequence[dict[int, checkpoints.Checkpoint]],
+    held: Sequence[dict[int, Checkpoint]],
     epochs: Sequence[int],
-    scratch: Path,
     *,
     quiet: bool,
 ) -> dict[int, dict[str, Any]]:
-    """What the masks of both would have been after these epochs, made in a child for each side."""
+    """What the masks of both would have been after these epochs, as fields of a `Moment`."""
     digest, names = sides[0][0].spec.data_digest, list(sides[0][1].manifest.masks)
-    images = [str(store.kept(digest, f"{name}.tif").resolve()) for name in names]
-    with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
-        for letter, (run, repeat), found in zip("ab", sides, held, strict=True):
-            call(
-                "cellrepro.lab.growth:segmented",
-                Setup.of(run.spec),
-                label=f"masks of the checkpoints of {repeat.name}",
-                on_event=lambda event: bar.advance(event["name"]),
-                images=images,
-                architecture=repeat.manifest.model.architecture,
-                weights={
-                    f"{letter}-{epoch}": (found[epoch].folder / checkpoints.STATE).resolve()
-                    for epoch in epochs
-                },
-                scratch=scratch.resolve(),
-            )
+    images = [store.kept(digest, f"{name}.tif").resolve() for name in names]
     truths = [store.truth(digest, name) for name in names]
-    return {epoch: _compared(scratch, epoch, truths) for epoch in epochs}
+    with tempfile.TemporaryDirectory() as scratch:  # they may not all fit into memory
+        with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
+            for letter, (run, repeat), found in zip("ab", sides, held, strict=True):
+                Path(scratch, letter).mkdir()
+                call(
+                    "cellrepro.lab.growth:segmented",
+                    Setup.of(run.spec),
+                    label=f"masks of the checkpoints of {repeat.name}",
+                    on_event=lambda event: bar.advance(event["name"]),
+                    images=images,
+                    architecture=repeat.manifest.model.architecture,
+                    weights=[found[epoch] for epoch in epochs],
+                    scratch=Path(scratch, letter),
+                )
+        return {epoch: masks_apart(truths, *_read(Path(scratch), epoch)) for epoch in epochs}
 
 
-def _compared(scratch: Path, epoch: int, truths: Sequence[np.ndarray | None]) -> dict[str, Any]:
-    masks = [
-        [np.load(scratch / f"{side}-{epoch}-{index}.npy") for index in range(len(truths))]
-        for side in "ab"
-    ]
-    found = [compare_masks(a, b) for a, b in zip(*masks, strict=True)]
-    n_pixels = sum(result.n_pixels for result in found)
-    return {
-        "ppm": 1e6 * sum(result.n_differing for result in found) / n_pixels,
-        "lost": sum(result.n_objects_a - result.n_matched for result in found),
-        "gained": sum(result.n_objects_b - result.n_matched for result in found),
-        "objects": (
-            sum(result.n_objects_a for result in found),
-            sum(result.n_objects_b for result in found),
-        ),
-        "ap50": _scores(truths, masks),
-    }
+def _read(scratch: Path, epoch: int) -> Iterator[Masks]:
+    for letter in "ab":
+        yield [np.load(file) for file in sorted(Path(scratch, letter).glob(f"{epoch}-*.npy"))]
 
 
-def _scores(
-    truths: Sequence[np.ndarray | None], masks: Sequence[Sequence[np.ndarray]]
-) -> tuple[float, float] | None:
+def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict[str, Any]:
+    """How far the masks of the same images are apart, as fields of a `Moment`.
+
+    Parameters
+    ----------
+    truths : sequence of ndarray of int or None, shape (Y, X)
+        0 is background; None where an image has no ground truth.
+    a, b : list of ndarray of int, shape (Y, X)
+    """
+    found = [compare_masks(x, y) for x, y in zip(a, b, strict=True)]
     scores = [
-        [average_precision(truth, a)[0], average_precision(truth, b)[0]]
-        for truth, a, b in zip(truths, *masks, strict=True)
+        [average_precision(truth, side)[0] for side in (x, y)]
+        for truth, x, y in zip(truths, a, b, strict=True)
         if truth is not None and truth.any()
     ]
-    if not scores:
-        return None
-    a, b = np.mean(scores, axis=0).tolist()
-    return a, b
-
-
-# -- inside the child ----------------------------------------------------------------------
+    return {
+        "ppm": 1e6 * sum(one.n_differing for one in found) / sum(one.n_pixels for one in found),
+        "lost": sum(one.n_objects_a - one.n_matched for one in found),
+        "gained": sum(one.n_objects_b - one.n_matched for one in found),
+        "objects": (sum(one.n_objects_a for one in found), sum(one.n_objects_b for one in found)),
+        "ap50": tuple(np.mean(scores, axis=0).tolist()) if scores else None,
+    }
 
 
 def segmented(
     child: Child,
     *,
-    images: list[str],
+    images: list[Path],
     architecture: str,
-    weights: dict[str, Path],
+    weights: list[Checkpoint],
     scratch: Path,
 ) -> None:
-    """Segment the images with each of some weights, and leave the masks in ``scratch``."""
+    """Inside the child: write the masks of the images, made with the network of each checkpoint."""
     import tifffile
     import torch
-    from safetensors import safe_open
 
     from cellrepro.images.folder import LabelledImage
     from cellrepro.model.inference import segment
     from cellrepro.model.network import TINY, seeded_network
 
-    read = tuple(
-        LabelledImage(Path(path).stem, tifffile.imread(path), None, Path(path), None)
-        for path in images
-    )
+    read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p, None) for p in images)
     with child.setup.prepared() as device, child.setup.loosened():
         encoder = TINY if architecture == TINY else "vit-l"
         network = seeded_network(encoder, seed=0, device=device)
-        for name, path in weights.items():
+        for checkpoint in weights:
             network.dtype = torch.float32  # in which it was trained
-            with safe_open(path, "pt") as file:
-                network.load_state_dict(
-                    {
-                        key.removeprefix(checkpoints.NETWORK): file.get_tensor(key)
-                        for key in _network_names(file)
-                    }
-                )
+            network.load_state_dict(checkpoint.tensors()[0])
             network.dtype = getattr(torch, child.setup.profile.dtype)
             for index, result in enumerate(segment(network, read)):
-                np.save(scratch / f"{name}-{index}.npy", result.masks)
-            child.phase(name)
+                np.save(scratch / f"{checkpoint.epoch}-{index:06}.npy", result.masks)
+            child.phase(f"epoch {checkpoint.epoch}")

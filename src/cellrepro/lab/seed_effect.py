@@ -1,29 +1,26 @@
-"""Which seed moves a Cellpose training, and what one epoch changes: tried, not told.
+"""Which seed changes a Cellpose training, and what one epoch changes: tried, not told.
 
-Answers two questions that equal results raise: why are they the same for two seeds, and is one
-epoch a test. A few real training steps are walked several times from the same weights, each time
-with another seed set, and what the network was shown and what became of its weights is recorded.
+A few real training steps are made several times from the same weights, each time with another seed
+set; what the network was shown and what became of its weights is recorded. That explains why
+results may be equal for two seeds, and why one epoch is no test.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cellrepro.determinism.known_operations import base_name
-from cellrepro.determinism.seeding import check_seed
-from cellrepro.errors import BadInput
-from cellrepro.lab.effects import Effect, effect
+from cellrepro.determinism.seeding import capture, check_seed
+from cellrepro.errors import BadInput, whole
 from cellrepro.lab.process import Child, call
-from cellrepro.lab.run import Plan, plan_training
+from cellrepro.lab.run import plan_training
 from cellrepro.lab.worker import Request
 from cellrepro.progress import progress
-from cellrepro.text import amount
+from cellrepro.store.digests import array_digest, value_digest
 
 USUAL, TORCH, DATA = "NumPy and Python", "PyTorch", "data seed"
 SEEDS = {
@@ -90,7 +87,6 @@ class SeedProbe:
     n_weights : int
         Weights of the network that training can change.
     steps_per_epoch : int
-    threads : int
     start_seed : int
         PyTorch's own seed of the process, before anybody set one; it differs from process to
         process (torch 2.15, CPU).
@@ -100,17 +96,10 @@ class SeedProbe:
     n_images: int
     n_weights: int
     steps_per_epoch: int
-    threads: int
     start_seed: int
 
     def pair(self, what: str) -> tuple[Trial, Trial]:
-        """The two trials of one of `SEEDS`.
-
-        Raises
-        ------
-        BadInput
-            If there is no such seed.
-        """
+        """The two trials of one of `SEEDS`."""
         if what not in SEEDS:
             raise BadInput(f"{what!r} is no seed that was tried; expected one of {list(SEEDS)}")
         a, b = (trial for trial in self.trials if trial.what == what)
@@ -127,7 +116,7 @@ class SeedProbe:
         return a.weights == b.weights
 
     def sentence(self, what: str) -> str:
-        """What one seed moves."""
+        """What one seed changes."""
         a, b = self.pair(what)
         images = "the same images" if self.same_images(what) else "other images"
         weights = "the same weights" if self.same_weights(what) else "other weights"
@@ -139,7 +128,7 @@ class SeedProbe:
         return tuple(max(trial.n_changed[end] for trial in self.trials) for end in ends)
 
 
-def which_seed_moves(
+def which_seed_changes(
     data: str | Path,
     *,
     model: str = "tiny",
@@ -150,11 +139,11 @@ def which_seed_moves(
     store: str | Path = "outputs",
     quiet: bool = False,
 ) -> SeedProbe:
-    """Walk two short epochs with two values of every seed, and compare.
+    """Train two short epochs with two values of every seed, and compare.
 
     Each trial starts from the same weights, with every generator seeded alike; then the one seed
-    is set. The mode is ``strict``, so that nothing but the seed can make two trials part. Nothing
-    is stored.
+    is set. The mode is ``strict``, so that nothing but the seed can make two trials diverge.
+    Nothing is stored.
 
     Parameters
     ----------
@@ -171,117 +160,37 @@ def which_seed_moves(
     Returns
     -------
     SeedProbe
-
-    Raises
-    ------
-    BadInput
-        If anything given cannot be used.
-    NotPossibleHere
-        If this machine lacks the device or the memory.
     """
     if not isinstance(seeds, tuple | list) or len(seeds) != 2 or seeds[0] == seeds[1]:
         raise BadInput(f"seeds is {seeds!r}; expected two different whole numbers to compare")
     for seed in seeds:
         check_seed(seed)
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
-        raise BadInput(f"draws is {draws!r}; expected a whole number, 1 or more")
     plan = plan_training(
         data,
         model=model,
         epochs=_EPOCHS,
-        images_per_epoch=draws,
+        images_per_epoch=whole("draws", draws, 1),
         learning_rate=learning_rate,
         profile=profile,
         mode="strict",
         store=store,
     )
-    answer = _in_child(plan, list(seeds), quiet=quiet)
-    return SeedProbe(**{**answer, "trials": tuple(map(_trial, answer["trials"]))})
-
-
-def _in_child(plan: Plan, seeds: list[int], *, quiet: bool) -> dict[str, Any]:
     with progress(2 + len(SEEDS) * len(seeds), "seeds", quiet=quiet) as bar:
         return call(
-            "cellrepro.lab.seed_effect:walked",
+            "cellrepro.lab.seed_effect:tried",
             plan.request.setup,
             label="seeds",
             on_event=lambda event: bar.advance(event["name"]),
             request=plan.request,
-            seeds=seeds,
+            seeds=list(seeds),
         )
-
-
-def _trial(plain: dict[str, Any]) -> Trial:
-    pixels = np.frombuffer(base64.b64decode(plain["thumbnails"]), np.uint8)
-    lists = {name: tuple(plain[name]) for name in ("drawn", "batches", "n_changed")}
-    return Trial(
-        **{**plain, **lists, "thumbnails": pixels.reshape(-1, _THUMBNAIL, _THUMBNAIL)},
-    )
-
-
-# -- effects of what an audit found --------------------------------------------------------
-
-
-def effects_of(
-    audit: Any, data: str | Path, *, most: int = 2, **parameters: Any
-) -> dict[str, Effect | str]:
-    """What each suspicious operation does to weights and cells when it alone is loose.
-
-    Suspicious are operations that flipped, then those that PyTorch warned of; if there are none,
-    those that the lab has substitutes for, because an audit may miss a rare flip.
-
-    Parameters
-    ----------
-    audit : TrainingAudit
-        From `cellrepro.audit_training`.
-    data : str or Path
-    most : int
-        Operations to try; each is two times ``repeats`` trainings.
-    parameters
-        As for `cellrepro.effect`.
-
-    Returns
-    -------
-    dict of str to Effect or str
-        By operation as the audit names it; a text where there is none, which says why.
-    """
-    tried: dict[str, Effect | str] = {}
-    known: dict[str, Effect | str] = {}
-    for op in suspects(audit):
-        name = base_name(op)
-        if name not in known:
-            if len(known) == most:
-                known[name] = f"not measured: {amount(most, 'operation')} at most"
-            else:
-                known[name] = _effect_or_why(data, op, parameters)
-        tried[op] = known[name]
-    return tried
-
-
-def suspects(audit: Any) -> tuple[str, ...]:
-    """The operations of an audit whose effect is worth measuring, see `effects_of`."""
-    from cellrepro.determinism.substitutes import SUBSTITUTES
-
-    found = [row.op for row in (*audit.ops, *audit.warnings)]
-    missed = [op for item in SUBSTITUTES for op in item.replaces][:1]
-    return tuple(dict.fromkeys(found or missed))
-
-
-def _effect_or_why(data: str | Path, op: str, parameters: dict[str, Any]) -> Effect | str:
-    try:
-        return effect(data, op, **parameters)
-    except BadInput as error:
-        if "loose is" not in str(error):  # something else that was given is wrong
-            raise
-        return "not measured: mode strict does not hold this operation"
 
 
 # -- inside the child ----------------------------------------------------------------------
 
 
-def walked(child: Child, *, request: Request, seeds: list[int]) -> dict[str, Any]:
-    """Prepare a training as a worker does, and walk it once for every seed."""
-    spec = request.spec
+def tried(child: Child, *, request: Request, seeds: list[int]) -> SeedProbe:
+    """Prepare a training as a worker does, and train once for every seed."""
     import torch
 
     start_seed = torch.initial_seed()  # before anything sets one
@@ -290,7 +199,7 @@ def walked(child: Child, *, request: Request, seeds: list[int]) -> dict[str, Any
     from cellrepro.model.step_timing import trainable, with_flows
 
     with child.prepared() as device:
-        network = build(request.model, seed=spec.seed, device=device, dtype="float32")
+        network = build(request.model, seed=request.spec.seed, device=device, dtype="float32")
         child.phase("images and flows")
         usable = [image for image in read_folder(request.data).train if trainable(image)]
         images = with_flows(usable[:_MOST_IMAGES], device)
@@ -299,38 +208,40 @@ def walked(child: Child, *, request: Request, seeds: list[int]) -> dict[str, Any
         for what in SEEDS:
             for seed in seeds:
                 network.load_state_dict(start)
-                trials.append(_walk(network, images, spec, what, seed, start))
+                trials.append(_trial(network, images, request.spec, what, seed))
                 child.phase(f"{what} {seed}")
-    return {
-        "trials": trials,
-        "n_images": len(images),
-        "n_weights": sum(p.numel() for _, p in _trained(network)),
-        "steps_per_epoch": len(trials[0]["drawn"]) // _EPOCHS,
-        "threads": torch.get_num_threads(),
-        "start_seed": start_seed,
-    }
+    return SeedProbe(
+        trials=tuple(trials),
+        n_images=len(images),
+        n_weights=sum(p.numel() for p in _trained(network).values()),
+        steps_per_epoch=len(trials[0].drawn) // _EPOCHS,
+        start_seed=start_seed,
+    )
 
 
-def _walk(
-    network: Any, images: list[Any], spec: Any, what: str, seed: int, start: dict[str, Any]
-) -> dict[str, Any]:
+def _trial(network: Any, images: list[Any], spec: Any, what: str, seed: int) -> Trial:
     """Two short epochs with one seed set; what was shown, and what became of the weights."""
-    from cellrepro.determinism.seeding import capture
+    import torch
+
     from cellrepro.model.training import Loop
-    from cellrepro.store.digests import array_digest, value_digest
+    from cellrepro.trace.training_steps import Watch
 
     drawn: list[str] = []
+    shown: list[np.ndarray] = []
+    n_changed = []
 
-    class Watched(Loop):
-        def _loss(
-            self, indices: np.ndarray, data: list, targets: list, **options: Any
-        ) -> tuple[Any, int]:
-            drawn.append(images[indices[0]].name)
-            return super()._loss(indices, data, targets, **options)
+    class Shown(Watch):
+        def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:
+            drawn.append(names[0])
+            shown.append(images.detach().cpu().numpy().copy())
 
-    _set(what, seed)
+    usual = seed if what == USUAL else 0
+    random.seed(usual)
+    np.random.seed(usual)
+    torch.manual_seed(seed if what == TORCH else 0)
     generators = value_digest(capture())
-    loop = Watched(
+    start = {name: value.detach().clone() for name, value in _trained(network).items()}
+    loop = Loop(
         network,
         images,
         (),
@@ -339,52 +250,30 @@ def _walk(
         batch_size=spec.batch_size,
         images_per_epoch=spec.images_per_epoch,
         data_seed=seed if what == DATA else "cellpose",
+        watch=Shown(),
     )
-    shown: list[np.ndarray] = []
-    hook = network.register_forward_pre_hook(
-        lambda module, args: shown.append(args[0].detach().cpu().numpy().copy())
+    while not loop.finished:
+        loop.step()
+        now = _trained(network)
+        n_changed.append(sum(int((now[name].detach() != start[name]).sum()) for name in start))
+    weights = {name: array_digest(p.detach().cpu().numpy()) for name, p in now.items()}
+    return Trial(
+        what=what,
+        seed=seed,
+        generators=generators,
+        drawn=tuple(drawn),
+        batches=tuple(map(array_digest, shown)),
+        thumbnails=np.stack([thumbnail(batch[0]) for batch in shown]),
+        n_changed=tuple(n_changed),
+        weights=value_digest(weights),
     )
-    n_changed = []
-    try:
-        while not loop.finished:
-            loop.step()
-            n_changed.append(
-                sum(int((now.detach() != start[name]).sum()) for name, now in _trained(network))
-            )
-    finally:
-        hook.remove()
-    thumbnails = np.stack([_thumbnail(batch[0]) for batch in shown])
-    return {
-        "what": what,
-        "seed": seed,
-        "generators": generators,
-        "drawn": drawn,
-        "batches": [array_digest(batch) for batch in shown],
-        "thumbnails": base64.b64encode(thumbnails.tobytes()).decode("ascii"),
-        "n_changed": n_changed,
-        "weights": value_digest(
-            {name: array_digest(p.detach().cpu().numpy()) for name, p in _trained(network)}
-        ),
-    }
 
 
-def _set(what: str, seed: int) -> None:
-    """Every generator seeded with 0, but the one in question."""
-    import random
-
-    import torch
-
-    usual = seed if what == USUAL else 0
-    random.seed(usual)
-    np.random.seed(usual)
-    torch.manual_seed(seed if what == TORCH else 0)
+def _trained(network: Any) -> dict[str, Any]:
+    return {name: p for name, p in network.named_parameters() if name != _UNTRAINED}
 
 
-def _trained(network: Any) -> Iterable[tuple[str, Any]]:
-    return ((name, p) for name, p in network.named_parameters() if name != _UNTRAINED)
-
-
-def _thumbnail(image: np.ndarray) -> np.ndarray:
+def thumbnail(image: np.ndarray) -> np.ndarray:
     """What the network is shown, small, in 8 bit.
 
     Parameters

@@ -52,7 +52,7 @@ def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segment
         In the order of the images.
     """
     network.eval()
-    model = cellpose_model(network)
+    model = as_cellpose_model(network)
     for image in images:
         with generators_kept():
             started = time.perf_counter()
@@ -64,7 +64,7 @@ def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segment
         yield Segmentation(image.name, np.asarray(masks).astype(np.uint32), seconds, flows)
 
 
-def cellpose_model(network: Any) -> Any:
+def as_cellpose_model(network: Any) -> Any:
     """A ``CellposeModel`` around a network that is already loaded.
 
     Cellpose 4.2.1.1 builds one only from a file of weights of its own size.

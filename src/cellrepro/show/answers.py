@@ -78,10 +78,14 @@ def audit(found: TrainingAudit) -> Answer:
     """Of `cellrepro.audit_training`."""
     document = {name: value for name, value in vars(found).items() if name != "spec"}
     document["mode"], document["profile"] = found.spec.mode, found.spec.profile
-    for name, rows in (("ops", found.ops), ("warnings", found.warnings)):
+    for name in ("ops", "warnings", "suspects"):
         document[name] = [
-            {**asdict(row), "effect_sentence": row.effect.sentence() if row.effect else None}
-            for row in rows
+            {
+                **asdict(row),
+                "seen": row.seen,
+                "effect_sentence": row.effect.sentence() if row.effect else None,
+            }
+            for row in getattr(found, name)
         ]
     return document, _audit(found)
 
@@ -103,14 +107,14 @@ def _audit(found: TrainingAudit) -> Iterator[str]:
 
 
 def effects(found: TrainingAudit) -> list[str]:
-    """What each operation that flips does to the cells."""
+    """What each operation that flips, or each suspect, does to the cells."""
     told = [
         f"effect: {row.effect.sentence()}"
         if row.effect
         else f"effect of {row.op}: not known, {row.no_effect_because or 'not measured'}"
-        for row in found.ops
+        for row in found.ops or found.suspects
     ]
-    return list(dict.fromkeys(told)) or ["effect: nothing flips, so there is none to measure"]
+    return list(dict.fromkeys(told))
 
 
 def outcome(found: Outcome) -> Answer:

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.formats.style import Styler
 
-    from cellrepro.lab.audit_training import TrainingAudit
+    from cellrepro.lab.audit_training import Effect, TrainingAudit
     from cellrepro.lab.cost_of_determinism import Cost
     from cellrepro.lab.divergence.result import Divergence, Place
-    from cellrepro.lab.effects import Effect
     from cellrepro.store.store import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
@@ -91,7 +90,7 @@ def operation_table(audit: TrainingAudit, *, cost: Cost | None = None) -> Styler
     groups: dict[tuple[str, str | None, str | None], list[NondeterministicOperation]] = defaultdict(
         list
     )
-    for one in (*audit.ops, *audit.warnings):
+    for one in (*audit.ops, *audit.warnings, *audit.suspects):
         groups[one.op, one.source, one.phase].append(one)
     rows = [_operation_row(members, audit) for members in groups.values()]
     rows.sort(key=lambda row: float(row["other bits, %"]), reverse=True)

@@ -1,37 +1,27 @@
-"""When did two runs part, and at which operation: from the ledgers down to the cells.
+"""When did two runs diverge, and at which operation: from the ledgers down to the cells.
 
-A door: the command ``diverge`` and notebook 05 call it. It walks down both runs stage by stage;
-where a training step computed otherwise from equal inputs, it goes through that step again with
-every operation written down.
+The command ``diverge`` and notebook 05 call it. Both runs are compared stage by stage; where a
+training step computed otherwise from equal inputs, its operations are looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
-from cellrepro.compare.operation_alignment import first_divergence
-from cellrepro.errors import BadInput
+from cellrepro.errors import whole
 from cellrepro.lab.compare_results import compare_repeats
-from cellrepro.lab.divergence.judge import (
-    CannotLook,
-    Effort,
-    Look,
-    Side,
-    aligned,
-    named_by,
-    stored_rows,
-)
-from cellrepro.lab.divergence.result import Divergence, Evidence, Place
+from cellrepro.lab.divergence.judge import CannotLook, Effort, Look, Side, of_image
+from cellrepro.lab.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.lab.worker import flattened
 from cellrepro.store.digests import array_digest, file_digest, value_digest
-from cellrepro.store.ledger import LEDGER, OPERATIONS, STAGES, Entry, Ledger
+from cellrepro.store.ledger import LEDGER, STAGES, Entry, Ledger
 from cellrepro.store.store import Repeat, Run, Store
 
 _REPETITIONS, _SUSPECTS = 20, 200
-_ASKED_OF_OPERATIONS = {"mode", "loose"}
+_LAST = 2**31 - 1  # the step of what is there once everything is done
+_COMPARABLE_SETTINGS = {"mode", "loose"}
 """What two specs may differ in and still be worth comparing operation by operation."""
 
 
@@ -46,21 +36,21 @@ def diverge(
     store: str | Path = "outputs",
     quiet: bool = False,
 ) -> Divergence:
-    """Name the first place where two stored runs part.
+    """Name the first place where two stored runs diverge.
 
     Parameters
     ----------
     a, b : str
         ``KEY`` (its first repeat; for both of one key the first two) or ``KEY/REPEAT``.
     data : str or Path, optional
-        The folder of images, to go through a step again; by default where the runs had it.
+        The folder of images, to repeat a step; by default where the runs had it.
     again : bool
-        Go through the step in which they part again, to name the operation; without it an
-        operation is named only where both runs wrote theirs down (``ledger="ops"``).
+        Repeat the step in which they diverge, to name the operation; without it an operation is
+        named only where both runs wrote theirs down (``ledger="ops"``).
     repetitions : int
-        How often, from one state, until it parts from itself.
+        How often, from one state, until it diverges from itself.
     suspects : int
-        How often operations known to race are asked again after that.
+        How often operations known to race are run again after that.
     store : str or Path
     quiet : bool
         Show no progress.
@@ -68,144 +58,176 @@ def diverge(
     Returns
     -------
     Divergence
-
-    Raises
-    ------
-    BadInput
-        If the store holds no such runs, or an option makes no sense.
-    NotPossibleHere
-        If this machine lacks the device.
     """
-    for name, number, least in (("repetitions", repetitions, 1), ("suspects", suspects, 0)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise BadInput(f"{name} is {number!r}; expected a whole number, {least} or more")
+    effort = Effort(whole("repetitions", repetitions, 1), whole("suspects", suspects, 0))
     place = Store(store)
     sides = place.find_two(a, b)
-    found = _ledgers_compared(*sides)
+    ledgers = _ledgers_compared(*sides)
     comparison = compare_repeats(*sides)
-    told = Divergence(
+    answer = Divergence(
         a=sides[0][1].name,
         b=sides[1][1].name,
         first=None,
         computed=None,
         stages={
-            stage: tuple(dict.fromkeys(difference.name for difference in found.of_stage(stage)))
+            stage: tuple(dict.fromkeys(difference.name for difference in ledgers.of_stage(stage)))
             for stage in STAGES
-            if found.of_stage(stage)
+            if ledgers.of_stage(stage)
         },
         judgement=None,
         verdict=comparison.verdict,
         comparison=comparison,
         evidence=None,
-        n_compared=found.n_compared,
-        notes=_notes(found, *sides),
-        ledgers=found,
+        n_compared=ledgers.n_compared,
+        notes=_notes(ledgers, *sides),
+        ledgers=ledgers,
     )
-    if found.first is None:
-        return told
-    effort = Effort(repetitions, suspects, again, quiet)
-    return _explained(told, found, sides, lambda shown: Look(sides, shown, place, data, effort))
-
-
-def _explained(
-    told: Divergence,
-    found: LedgerComparison,
-    sides: tuple[Side, Side],
-    look_at: Callable[[Difference], Look],
-) -> Divergence:
-    """What is told of two runs that differ: the first place, its operation, and what it was."""
-    assert found.first is not None
-    first, shown = _place(found.first, told.stages), found.first_computed
-    told = replace(told, first=first, judgement=_without_operations(found))
+    if ledgers.first is None:
+        return answer
+    answer = replace(
+        answer, first=_place(ledgers.first, ledgers), judgement=_by_stage(ledgers, ledgers.first)
+    )
+    shown = _shown(ledgers, sides)
     if shown is None:
-        return _by_image(told, first, found, sides)
-    computed = _place(shown, _of_step(found, shown))
-    came_in = _came_in_otherwise(found)
-    if came_in:
-        told = replace(
-            told, notes=(*told.notes, f"operations were not compared: the two differ in {came_in}")
-        )
-    else:
-        look = look_at(shown)
-        try:
-            computed, judgement, evidence = look.closer(computed)
-            told = replace(told, judgement=judgement, evidence=evidence, operations=look.alignment)
-        except CannotLook as error:
-            told = replace(told, notes=(*told.notes, f"the operation could not be named: {error}"))
-    if shown is found.first:
-        return replace(told, first=computed, computed=computed)
-    if computed.op is not None and first.stage == "environment":
-        # The surroundings differ, and this is the operation in which that shows.
-        computed = replace(computed, stage=first.stage, names=first.names, said=first.said)
-        return replace(told, first=computed, computed=computed)
-    return replace(told, computed=computed)
-
-
-def _by_image(
-    told: Divergence, first: Place, found: LedgerComparison, sides: tuple[Side, Side]
-) -> Divergence:
-    """Where nothing was trained: the operation in which segmenting an image parts.
-
-    Only where both runs wrote their operations down; an image stands for a step.
-    """
-    flows = found.of_stage("flows")
-    if not flows or sides[0][0].spec.task != "segment":
-        return told
-    images = list(sides[0][1].manifest.masks)
-    index = images.index(flows[0].name.rpartition(" ")[0])
-    rows = [stored_rows(repeat, OPERATIONS, index) for _, repeat in sides]
-    if not all(rows):
-        note = "segment both with --ledger ops to have the operation named"
-        return replace(told, notes=(*told.notes, note))
-    alignment = aligned(sides, rows[0], rows[1])
-    parting = first_divergence(alignment)
-    if parting is None:
-        return told
-    place = _place(flows[0], told.stages)
-    evidence = Evidence(
-        "stored operations", alignment=alignment.sentence(), parting=parting.sentence()
+        return answer
+    computed = _place(shown, ledgers)
+    try:
+        if shown.step is None:
+            found = of_image(computed, sides)
+        else:
+            _refuse_other_inputs(ledgers)
+            look = Look(sides, shown.step, place, data, replace(effort, again=again, quiet=quiet))
+            found = look.at(computed)
+    except CannotLook as error:
+        # What nothing was computed in twice, as masks alone, is no place of its own.
+        named = answer if shown.step is None else _with_computed(answer, computed)
+        return replace(named, notes=(*named.notes, str(error)))
+    return replace(
+        _with_computed(answer, found.place),
+        judgement=answer.judgement if shown.step is None else found.judgement,
+        evidence=found.evidence,
+        operations=found.operations,
     )
-    computed = named_by(replace(place, names=(images[index],)), parting)
-    told = replace(told, computed=computed, evidence=evidence, operations=alignment)
-    if first.stage in ("environment", "flows"):
+
+
+def _shown(ledgers: LedgerComparison, sides: tuple[Side, Side]) -> Difference | None:
+    """The first difference in what was computed: in a step, or in the flows of a segmentation."""
+    if sides[0][0].spec.task == "segment":
+        return next(iter(ledgers.of_stage("flows")), None)
+    return ledgers.first_computed
+
+
+def _with_computed(answer: Divergence, computed: Place) -> Divergence:
+    """The answer with the first place that was computed; it stands for the first where it can.
+
+    Environments that differ have no operation, so the one in which that shows is named there.
+    """
+    first = answer.first
+    assert first is not None
+    if (first.stage, first.step) == (computed.stage, computed.step):
+        return replace(answer, first=computed, computed=computed)
+    if computed.op is not None and first.stage == "environment":
         computed = replace(computed, stage=first.stage, names=first.names, said=first.said)
-        told = replace(told, first=computed, computed=computed)
-    return told
+        return replace(answer, first=computed, computed=computed)
+    return replace(answer, computed=computed)
+
+
+def _place(difference: Difference, ledgers: LedgerComparison) -> Place:
+    """A difference, with all that differs at the same stage and step."""
+    there = [one for one in ledgers.of_stage(difference.stage) if one.step == difference.step]
+    return Place(
+        step=difference.step,
+        epoch=difference.epoch,
+        stage=difference.stage,
+        names=tuple(one.name for one in there),
+        said=difference.said(),
+    )
+
+
+def _by_stage(ledgers: LedgerComparison, first: Difference) -> str:
+    """What the ledgers alone say."""
+    if first.stage == "environment" and any(
+        one.stage not in ("environment", "spec") for one in ledgers.differences
+    ):
+        return "unexplained"
+    return OF_STAGE[first.stage].judgement
+
+
+def _refuse_other_inputs(ledgers: LedgerComparison) -> None:
+    """Raise where the first step was given something else on the two sides."""
+    before = [difference for difference in ledgers.differences if difference.step is None]
+    settings = {d.name for d in before if d.stage == "spec"} - _COMPARABLE_SETTINGS
+    stages = {d.stage for d in before if d.stage in ("data", "weights-init", "rng")}
+    if settings or stages:
+        others = ", ".join([*sorted(settings), *sorted(stages)])
+        raise CannotLook(f"operations were not compared: the two differ in {others}")
+
+
+def _notes(ledgers: LedgerComparison, a: Side, b: Side) -> tuple[str, ...]:
+    notes = []
+    without = [side[1].name for side in (a, b) if not (side[1].folder / LEDGER).exists()]
+    if without:
+        notes.append(
+            f"{' and '.join(without)} kept no ledger, so steps were not compared; train with "
+            "--ledger steps"
+        )
+    if ledgers.n_not_comparable:
+        notes.append(
+            f"{ledgers.n_not_comparable} entries hold digests of a processor beside those of a "
+            "GPU, which say nothing about each other"
+        )
+    if ledgers.n_steps[0] != ledgers.n_steps[1]:
+        notes.append(
+            f"A made {ledgers.n_steps[0]} steps and B {ledgers.n_steps[1]}; only the first "
+            f"{min(ledgers.n_steps)} were compared"
+        )
+    return tuple(notes)
 
 
 # -- stage by stage ------------------------------------------------------------------------
+
+_TOLD_ELSEWHERE = {"data", "data_digest", "model_digest", "profile", "profile_settings", "ledger"}
+"""Fields of a spec that have stages of their own, or do not change what is computed."""
 
 
 def _ledgers_compared(a: Side, b: Side) -> LedgerComparison:
     """All that two runs left, compared in the order in which they passed it."""
     both = all((repeat.folder / LEDGER).exists() for _, repeat in (a, b))
-    entries = [_from_ledger(*side) if both else _from_manifest(*side) for side in (a, b)]
     same_mode = a[0].spec.held == b[0].spec.held
     same_files = a[0].spec.model_digest is not None and b[0].spec.model_digest is not None
 
     def ignored(entry: Entry) -> bool:
         if entry.stage == "spec":
-            # Data, model files and profile are told by their own stages; a ledger only looks.
             return entry.name in _TOLD_ELSEWHERE or (entry.name == "model" and same_files)
-        if entry.stage == "environment" and not same_mode:
-            # These follow from the mode that was asked for, and from what it leaves loose.
+        if entry.stage == "environment" and not same_mode:  # what follows from the mode
             return entry.name.startswith("switches.") or entry.name.endswith("WORKSPACE_CONFIG")
         return False
 
-    return compare_ledgers(*entries, ignored=ignored)
+    return compare_ledgers(*(_entries(*side, from_ledger=both) for side in (a, b)), ignored=ignored)
 
 
-_TOLD_ELSEWHERE = {"data", "data_digest", "model_digest", "profile", "profile_settings", "ledger"}
+def _entries(run: Run, repeat: Repeat, *, from_ledger: bool) -> list[Entry]:
+    """What a repeat says of itself, and its files as they lie there now."""
+    ledger = Ledger()
+    for name, value in flattened(run.spec.profile_settings, "profile"):
+        if name != "profile.name":
+            ledger.add("environment", name, value_digest(value), detail=value)
+    if from_ledger:
+        ledger.entries += Ledger.read(repeat.folder / LEDGER).entries
+    else:
+        _add_manifest(ledger, run, repeat)
+    ledger.step = _LAST
+    if repeat.weights is not None:
+        ledger.add("weights", "stored file", file_digest(repeat.weights))
+    for image, record in repeat.manifest.masks.items():
+        labels, _ = repeat.masks_on_disk(image)
+        ledger.add("masks", f"{image} stored file", array_digest(labels), value=record.n_objects)
+    return ledger.entries
 
 
-def _from_ledger(run: Run, repeat: Repeat) -> list[Entry]:
-    entries = Ledger.read(repeat.folder / LEDGER).entries
-    return [*_of_profile(run), *entries, *_of_files(repeat)]
-
-
-def _from_manifest(run: Run, repeat: Repeat) -> list[Entry]:
-    """What a repeat without a ledger says of itself."""
-    manifest, ledger = repeat.manifest, Ledger()
+def _add_manifest(ledger: Ledger, run: Run, repeat: Repeat) -> None:
+    """What the manifest of a repeat without a ledger says of it."""
+    manifest = repeat.manifest
     plain = manifest.model_dump(mode="json")
     for name in (
         *("host", "versions", "device", "threads", "cpu_capability", "numeric_libraries"),
@@ -221,94 +243,3 @@ def _from_manifest(run: Run, repeat: Repeat) -> list[Entry]:
     for image, masks in manifest.masks.items():
         ledger.add("masks", f"{image} outlines", masks.canonical_digest, value=masks.n_objects)
         ledger.add("masks", f"{image} labels", masks.digest, value=masks.n_objects)
-    return [*_of_profile(run), *ledger.entries, *_of_files(repeat)]
-
-
-def _of_profile(run: Run) -> list[Entry]:
-    ledger = Ledger()
-    for name, value in flattened(run.spec.profile_settings, "profile"):
-        if name == "profile.name":
-            continue
-        ledger.add("environment", name, value_digest(value), detail=value)
-    return ledger.entries
-
-
-def _of_files(repeat: Repeat) -> list[Entry]:
-    """The files as they lie there now, whatever the records say."""
-    ledger = Ledger()
-    ledger.step = _LAST
-    if repeat.weights is not None:
-        ledger.add("weights", "stored file", file_digest(repeat.weights))
-    for image, record in repeat.manifest.masks.items():
-        labels, _ = repeat.masks_on_disk(image)
-        ledger.add("masks", f"{image} stored file", array_digest(labels), value=record.n_objects)
-    return ledger.entries
-
-
-_LAST = 2**31 - 1
-
-
-def _place(difference: Difference, stages: Mapping[str, tuple[str, ...]]) -> Place:
-    return Place(
-        step=difference.step,
-        epoch=difference.epoch,
-        stage=difference.stage,
-        names=stages[difference.stage],
-        said=difference.said(),
-    )
-
-
-def _of_step(found: LedgerComparison, shown: Difference) -> dict[str, tuple[str, ...]]:
-    """What differs at the stage and step of a difference."""
-    return {
-        shown.stage: tuple(
-            difference.name
-            for difference in found.of_stage(shown.stage)
-            if difference.step == shown.step
-        )
-    }
-
-
-def _without_operations(found: LedgerComparison) -> str:
-    """What can be said from the ledgers alone."""
-    assert found.first is not None
-    stage = found.first.stage
-    if stage == "spec":
-        return "asked for"
-    if stage in ("data", "weights-init"):
-        return "data"
-    if stage == "rng":
-        return "draws"
-    computed = [d for d in found.differences if d.stage not in ("environment", "spec")]
-    if stage == "environment" and not computed:
-        return "surroundings"
-    return "unexplained"
-
-
-def _came_in_otherwise(found: LedgerComparison) -> str:
-    """In what the first step got other things on the two sides; empty where it got the same."""
-    before = [difference for difference in found.differences if difference.step is None]
-    asked = {d.name for d in before if d.stage == "spec"} - _ASKED_OF_OPERATIONS
-    stages = {d.stage for d in before if d.stage in ("data", "weights-init", "rng")}
-    return ", ".join([*sorted(asked), *sorted(stages)])
-
-
-def _notes(found: LedgerComparison, a: Side, b: Side) -> tuple[str, ...]:
-    notes = []
-    without = [side[1].name for side in (a, b) if not (side[1].folder / LEDGER).exists()]
-    if without:
-        notes.append(
-            f"{' and '.join(without)} kept no ledger, so steps were not compared; train with "
-            "--ledger steps"
-        )
-    if found.n_not_comparable:
-        notes.append(
-            f"{found.n_not_comparable} entries hold digests of a processor beside those of a "
-            "GPU, which say nothing about each other"
-        )
-    if found.n_steps[0] != found.n_steps[1]:
-        notes.append(
-            f"A made {found.n_steps[0]} steps and B {found.n_steps[1]}; only the first "
-            f"{min(found.n_steps)} were compared"
-        )
-    return tuple(notes)

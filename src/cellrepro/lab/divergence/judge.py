@@ -1,26 +1,20 @@
-"""A closer look at the step in which two runs part: the operation, and what it was.
+"""A closer look at the step in which two runs diverge: the operation, and what it was.
 
-Its operations are compared where both runs wrote them down; otherwise the step is gone through
-again, in one process where the two were asked for alike, in two where they were not.
+Its operations are compared where both runs wrote them down; otherwise the step is repeated, in one
+process where the two have the same environment and mode, in two where they have not.
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cellrepro.compare.ledger_diff import Difference
 from cellrepro.compare.operation_alignment import (
     Alignment,
-    DivergingOperation,
-    RoundOff,
     align,
     first_divergence,
     judge_round_off,
@@ -29,297 +23,269 @@ from cellrepro.determinism.known_operations import may_race
 from cellrepro.determinism.substitutes import stands_in
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
-from cellrepro.lab.divergence.rerun import Replay, replay, same_as_stored
-from cellrepro.lab.divergence.result import Evidence, Place
+from cellrepro.lab.divergence.rerun import Replay, replay, replay_both, same_as_stored
+from cellrepro.lab.divergence.result import OF_STAGE, Evidence, Place
 from cellrepro.lab.worker import Request
 from cellrepro.model.network import ModelSource, find_model
 from cellrepro.progress import progress
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.text import amount
-from cellrepro.trace.random_draws import Draw, first_draw_difference
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.trace.operation_ledger import OperationRow
+from cellrepro.trace.random_draws import Draw, DrawDifference, first_draw_difference
 
 Side = tuple[Run, Repeat]
 
 
 class CannotLook(Exception):
-    """The step cannot be gone through again here; the message says why."""
+    """The operation cannot be named; the message says why."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to look: the options of `diverge`."""
+    """How hard to look: the options of `cellrepro.lab.divergence.find.diverge`."""
 
     repetitions: int
     suspects: int
-    again: bool
-    quiet: bool
+    again: bool = True
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a look at a place found: its operation, what it was, and how that is known."""
+
+    place: Place
+    judgement: str
+    evidence: Evidence
+    operations: Alignment | None = None
+
+
+def of_image(place: Place, sides: tuple[Side, Side]) -> Finding:
+    """The operation in which segmenting an image diverges, from what both runs wrote down."""
+    image = place.names[0].rpartition(" ")[0]
+    rows = _stored_operations(sides, list(sides[0][1].manifest.masks).index(image))
+    if rows is None:
+        raise CannotLook("segment both with --ledger ops to have the operation named")
+    found = _of_rows(place, sides, *rows)
+    if found is None:
+        raise CannotLook("every operation that both wrote down gave equal outputs")
+    return found
 
 
 class Look:
-    """A closer look at the step in which two runs part."""
+    """A closer look at one training step of two runs."""
 
     def __init__(
         self,
         sides: tuple[Side, Side],
-        shown: Difference,
+        step: int,
         store: Store,
         data: str | Path | None,
         effort: Effort,
     ) -> None:
-        assert shown.step is not None
-        self._sides, self._step = sides, shown.step
+        self._sides, self._step = sides, step
         self._store, self._data, self._effort = store, data, effort
-        self.alignment: Alignment | None = None
-        run_a, run_b = sides[0][0], sides[1][0]
-        self._alike = (
-            run_a.spec.profile_settings == run_b.spec.profile_settings
-            and run_a.spec.mode == run_b.spec.mode
-            and run_a.spec.loose == run_b.spec.loose
-        )
 
-    def closer(self, place: Place | None) -> tuple[Place, str, Evidence]:
-        """The place with its operation, what it was, and the evidence."""
-        assert place is not None
+    def at(self, place: Place) -> Finding:
+        """What made a place differ.
+
+        Raises
+        ------
+        CannotLook
+            If that cannot be found here.
+        """
         if place.stage == "rng" and place.names[0].endswith(" before"):
             raise CannotLook(
-                "a generator was moved before the step began and after the one before it had "
-                "ended, where nobody writes down who draws"
-            )
-        if place.stage == "rng" or {"crops", "images drawn"} & set(place.names):
-            drawn = self._drawn_otherwise(place)
-            if drawn is not None:
-                return drawn
-        stored = [stored_rows(side[1], OPERATIONS, self._step) for side in self._sides]
-        found = None
-        if all(stored):
-            alignment = self.alignment = aligned(self._sides, *stored)
-            parting = first_divergence(alignment)
-            if parting is not None and _may_explain(parting.a.phase, place):
-                evidence = Evidence(
-                    "stored operations",
-                    alignment=alignment.sentence(),
-                    parting=parting.sentence(),
-                    draws=self._draws_sentence(),
+                _unnamed(
+                    "a generator changed before the step began and after the one before it had "
+                    "ended, where nobody writes down who draws"
                 )
-                found = named_by(place, parting), "unexplained", evidence
-        if found is not None and not self._effort.again:
-            return found
-        if not self._effort.again and all(stored):
-            raise CannotLook(
-                "every operation before it that both ran gave equal outputs; one that only one of "
-                "them ran, or a change between two operations, parts them"
             )
+        rows = _stored_operations(self._sides, self._step)
+        drawn = None if rows is None else self._drawn_otherwise()
+        if drawn is not None and (
+            place.stage == "rng" or {"crops", "images drawn"} & set(place.names)
+        ):
+            draw, evidence = drawn.draw, Evidence("stored draws", draws=drawn.sentence())
+            named = replace(
+                place, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
+            )
+            return Finding(named, "draws", evidence)
+        stored = None if rows is None else _of_rows(place, self._sides, *rows)
+        if stored is not None and drawn is not None:
+            stored = replace(stored, evidence=replace(stored.evidence, draws=drawn.sentence()))
         if not self._effort.again:
-            raise CannotLook(
-                "neither run wrote down the operations of that step; look without --no-again, or "
-                "train with --ledger ops"
-            )
+            if stored is None:
+                raise CannotLook(_unnamed(_NOT_STORED if rows is None else _ALL_EQUAL))
+            return stored
         try:
-            with tempfile.TemporaryDirectory() as scratch:
-                if not self._alike:
-                    return self._side_by_side(place, Path(scratch))
-                seen = self._replay(self._sides[0], Path(scratch))
+            if self._same_environment():
+                return self._judged(place, stored, self._repeated())
+            return self._side_by_side(place)
         except (CannotLook, CellreproError) as error:
-            if found is None:  # a device that is not here, for example: the rest is told
-                raise CannotLook(str(error)) from error
-            return found
-        return self._repeated(place, seen) if found is None else self._held_against(found, seen)
+            if stored is None:  # a device that is not here, for example: the rest is told
+                raise CannotLook(_unnamed(str(error))) from error
+            return stored
 
-    def _drawn_otherwise(self, place: Place) -> tuple[Place, str, Evidence] | None:
-        """Who drew other numbers, if both runs wrote their draws down."""
-        rows = [stored_rows(side[1], DRAWS, self._step) for side in self._sides]
-        extra = first_draw_difference(*rows)
-        if extra is None:
+    def _drawn_otherwise(self) -> DrawDifference | None:
+        """The first draw in which the two differ, of those that both wrote down."""
+        sides = [
+            read_rows(repeat.folder / DRAWS, Draw, step=self._step)
+            for _, repeat in self._sides
+            if (repeat.folder / DRAWS).exists()
+        ]
+        if len(sides) < 2:
             return None
-        draw = extra.draw
-        named = replace(
-            place, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
-        )
-        return named, "draws", Evidence("stored draws", draws=extra.sentence())
+        return first_draw_difference(*sides)
 
-    def _draws_sentence(self) -> str | None:
-        rows = [stored_rows(side[1], DRAWS, self._step) for side in self._sides]
-        extra = first_draw_difference(*rows)
-        return None if extra is None else extra.sentence()
-
-    def _held_against(
-        self, found: tuple[Place, str, Evidence], seen: Replay
-    ) -> tuple[Place, str, Evidence]:
-        """What both runs wrote down, beside repetitions of that step: a race, or a fault."""
-        named, _, evidence = found
-        flipped = _audit_of(seen, named)
-        evidence = replace(
-            evidence,
-            n_repetitions=seen.n_repetitions,
-            n_replays=seen.n_replays,
-            flips=0 if flipped is None else flipped["flips"],
-            n_asked=None if flipped is None else flipped["replays"],
-            ends_as=self._ends_as(seen),
-            arrival=(_arrived(seen),),
+    def _same_environment(self) -> bool:
+        a, b = (
+            (run.spec.profile_settings, run.spec.mode, run.spec.loose) for run, _ in self._sides
         )
-        if flipped is None:
-            why = self._no_fault()
-            return named, "unexplained" if why else "fault", replace(evidence, elimination=why)
-        return replace(named, **_sizes(flipped)), _judged_by_audit(flipped), evidence
-
-    def _no_fault(self) -> str | None:
-        """Why a difference that did not come again may be something else than a fault."""
-        spec = self._sides[0][0].spec
-        elsewhere = {repeat.machine for _, repeat in self._sides}
-        if len(elsewhere) > 1:
-            return (
-                f"the two were computed on {' and '.join(sorted(elsewhere))}, and the step was "
-                "gone through again on one machine only"
-            )
-        settings = spec.profile_settings
-        return may_race(
-            spec.mode,
-            device=settings["device"],
-            threads=settings.get("threads"),
-            loose=spec.loose,
-        )
+        return a == b
 
     # -- one process, the same step again and again
 
-    def _repeated(self, place: Place, seen: Replay) -> tuple[Place, str, Evidence]:
-        evidence = Evidence(
-            "repetition" if seen.again is not None else "audit",
-            n_repetitions=seen.n_repetitions,
-            n_replays=seen.n_replays,
-            ends_as=self._ends_as(seen),
-            arrival=(_arrived(seen),),
-        )
-        if seen.again is not None:
-            alignment = self.alignment = align(seen.rows, seen.again)
-            parting = first_divergence(alignment)
-            if parting is not None and _may_explain(parting.a.phase, place):
-                named = named_by(place, parting)
-                flipped = _audit_of(seen, named)
-                evidence = replace(
-                    evidence, alignment=alignment.sentence(), parting=parting.sentence()
-                )
-                if flipped is not None:
-                    named = replace(named, **_sizes(flipped))
-                    evidence = replace(evidence, flips=flipped["flips"], n_asked=flipped["replays"])
-                return named, "race", evidence
-        suspects = [op for op in seen.audited if _may_explain(op["phase"], place)]
-        if suspects:
-            order = {
-                (row.op, row.module, row.source, row.phase): row.index
-                for row in reversed(seen.rows)
-            }
-            first = min(
-                suspects,
-                key=lambda op: order.get(
-                    (op["op"], op["module"], op["source"], op["phase"]), len(order)
-                ),
-            )
-            named = replace(
-                place,
-                **{name: first[name] for name in ("op", "module", "source", "phase")},
-                **_sizes(first),
-                inputs="agree",
-            )
-            evidence = replace(evidence, flips=first["flips"], n_asked=first["replays"])
-            return named, _judged_by_audit(first), evidence
-        # Where a race is possible, that none was seen is no proof that there was none.
-        why = self._no_fault()
-        settled = evidence.ends_as in ("a", "b") and why is None
-        return place, "fault" if settled else "unexplained", replace(evidence, elimination=why)
-
-    # -- two processes, each in its own surroundings
-
-    def _side_by_side(self, place: Place, scratch: Path) -> tuple[Place, str, Evidence]:
-        seen = self._both(scratch)
-        alignment = self.alignment = aligned(
-            self._sides, seen[0].rows, seen[1].rows, [side.kept for side in seen]
-        )
-        parting = first_divergence(alignment)
-        judged = judge_round_off(seen[0].rows, seen[1].rows)
-        draws = first_draw_difference(*(side.draws for side in seen))
-        evidence = Evidence(
-            "two replays",
-            alignment=alignment.sentence(),
-            round_off=judged.sentence(),
-            arrival=tuple(_arrived(side) for side in seen),
-            draws=None if draws is None else draws.sentence(),
-            substituted=self._substituted(alignment),
-        )
-        if parting is None:
-            return place, _judged(judged), evidence
-        both = (
-            _outputs(side.kept, row.index)
-            for side, row in zip(seen, (parting.a, parting.b), strict=True)
-        )
-        named = replace(named_by(place, parting), **_difference(*both))
-        if _is_call(parting.a):
-            words = (named.apart, f"between {self._whose()}")
-            named = replace(named, apart=" ".join(filter(None, words)))
-        return named, _judged(judged), replace(evidence, parting=parting.sentence())
-
-    # -- replays
-
-    def _replay(self, side: Side, scratch: Path) -> Replay:
-        """The step again and again in one process, then its operations one by one."""
+    def _repeated(self) -> Replay:
+        side = self._sides[0]
         with progress(self._step + 3, f"replay of {side[1].name}", quiet=self._effort.quiet) as bar:
             return replay(
                 self._request(side),
                 side[1],
                 step=self._step,
-                scratch=scratch,
                 repetitions=self._effort.repetitions,
                 suspects=self._effort.suspects,
                 on_event=lambda event: bar.advance(event["name"]),
             )
 
-    def _both(self, scratch: Path) -> list[Replay]:
-        """Both runs' steps at the same time, with the tensors of where they may part."""
-        rows: list[list[Any]] = [[], []]
-        both_there = threading.Barrier(2)
-        wanted: list[tuple[Any, Any]] = []
+    def _judged(self, place: Place, stored: Finding | None, seen: Replay) -> Finding:
+        """What the stored operations or the repetitions show, and whether it came again."""
+        found = stored or self._of_repetitions(place, seen)
+        evidence = replace(
+            found.evidence,
+            n_repetitions=seen.n_repetitions,
+            n_replays=seen.n_replays,
+            ends_as=self._ends_as(seen),
+            arrival=(seen.arrival,),
+        )
+        flipped = _flipped(seen, found.place)
+        if flipped is not None:
+            said = evidence.parting
+            if flipped.read_by is not None:
+                said = "; ".join(filter(None, (said, flipped.sentence())))
+            return replace(
+                found,
+                place=replace(found.place, **_sizes(flipped.n_elements, flipped.max_abs)),
+                judgement="race" if flipped.read_by is None else "unwritten-memory",
+                evidence=replace(
+                    evidence, flips=flipped.flips, n_asked=flipped.replays, parting=said
+                ),
+            )
+        if found.judgement == "race":
+            return replace(found, evidence=evidence)
+        # Where a race is possible, that none was seen is no proof that there was none.
+        why = self._no_fault()
+        certain = why is None and (stored is not None or evidence.ends_as in ("a", "b"))
+        return replace(
+            found,
+            judgement="fault" if certain else "unexplained",
+            evidence=replace(evidence, elimination=why, flips=None if stored is None else 0),
+        )
 
-        def choose(index: int, own: list[Any]) -> list[int]:
-            rows[index] = own
-            both_there.wait()
-            if index == 0:
-                alignment = aligned(self._sides, *rows)
-                parting = first_divergence(alignment)
-                wanted.extend(pair for pair in alignment.pairs if _is_call(pair[0]))
-                wanted.extend([(parting.a, parting.b)] if parting is not None else [])
-            both_there.wait()
-            return [pair[index].index for pair in wanted]
+    def _of_repetitions(self, place: Place, seen: Replay) -> Finding:
+        """The operation in which the step diverged from itself, or the first that flips."""
+        if seen.again is not None:
+            found = _of_rows(place, self._sides, seen.rows, seen.again)
+            if found is not None:
+                evidence = replace(found.evidence, how="repetition")
+                return replace(found, judgement="race", evidence=evidence)
+        evidence = Evidence("audit" if seen.again is None else "repetition")
+        order = {_where(row): row.index for row in reversed(seen.rows)}
+        suspects = [op for op in seen.audited if _may_explain(op.phase, place)]
+        if suspects:
+            first = min(suspects, key=lambda op: order.get(_where(op), len(order)))
+            place = replace(place, **_named(first), inputs="agree")
+        return Finding(place, "unexplained", evidence)
 
-        def one(index: int) -> Replay:
-            side = self._sides[index]
-            try:
-                return replay(
-                    requests[index],
-                    side[1],
-                    step=self._step,
-                    scratch=scratch / "ab"[index],
-                    choose=lambda own: choose(index, own),
-                    on_event=lambda event: bar.advance(event["name"]),
-                )
-            except BaseException:
-                both_there.abort()  # the other one must not wait for ever
-                raise
+    def _no_fault(self) -> str | None:
+        """Why a difference that did not come again may be something else than a fault."""
+        elsewhere = sorted({repeat.machine for _, repeat in self._sides})
+        if len(elsewhere) > 1:
+            return (
+                f"the two were computed on {' and '.join(elsewhere)}, and the step was repeated "
+                "on one machine only"
+            )
+        spec = self._sides[0][0].spec
+        return may_race(
+            spec.mode,
+            device=spec.profile_settings["device"],
+            threads=spec.profile_settings.get("threads"),
+            loose=spec.loose,
+        )
 
-        requests = [self._request(side) for side in self._sides]
+    def _ends_as(self, seen: Replay) -> str | None:
+        """Whose bits a replay of the step ends in; none where no ledger has anything of it."""
+        stored = (
+            by_place(read_rows(repeat.folder / LEDGER, Entry, step=self._step))
+            for _, repeat in self._sides
+        )
+        a, b = (same_as_stored(seen.entries, entries) for entries in stored)
+        if a is None and b is None:
+            return None
+        return "both" if a and b else "a" if a else "b" if b else "neither"
+
+    # -- two processes, each in its own environment
+
+    def _side_by_side(self, place: Place) -> Finding:
+        def choose(a: list[Any], b: list[Any]) -> list[tuple[Any, Any]]:
+            """The pairs whose tensors are needed: whole calls, and where the two diverge."""
+            alignment = aligned(self._sides, a, b)
+            parting = first_divergence(alignment)
+            calls = [pair for pair in alignment.pairs if _is_call(pair[0])]
+            return calls + ([] if parting is None else [(parting.a, parting.b)])
+
         names = " and ".join(repeat.name for _, repeat in self._sides)
-        with (
-            progress(2 * (self._step + 3), f"replays of {names}", quiet=self._effort.quiet) as bar,
-            ThreadPoolExecutor(2) as pool,  # each thread only waits for its process
-        ):
-            futures = [pool.submit(one, index) for index in (0, 1)]
-        problems = [future.exception() for future in futures]
-        for problem in sorted(filter(None, problems), key=_is_consequence):
-            raise problem
-        return [future.result() for future in futures]
-
-    # -- what one side has a substitute for
+        total = 2 * (self._step + 3)
+        with progress(total, f"replays of {names}", quiet=self._effort.quiet) as bar:
+            seen = replay_both(
+                [self._request(side) for side in self._sides],
+                [repeat for _, repeat in self._sides],
+                step=self._step,
+                choose=choose,
+                on_event=lambda event: bar.advance(event["name"]),
+            )
+        a, b = (side.rows for side in seen)
+        alignment = aligned(self._sides, a, b, [side.kept for side in seen])
+        parting = first_divergence(alignment)
+        round_off = judge_round_off(a, b)
+        draws = first_draw_difference(*(side.draws for side in seen))
+        evidence = Evidence(
+            "two replays",
+            alignment=alignment.sentence(),
+            parting=None if parting is None else parting.sentence(),
+            round_off=round_off.sentence(),
+            arrival=tuple(side.arrival for side in seen),
+            draws=None if draws is None else draws.sentence(),
+            substituted=self._substituted(alignment),
+        )
+        judgement = {"unknown": "unexplained"}.get(round_off.verdict, round_off.verdict)
+        if parting is not None:
+            outputs = (
+                _outputs(side.kept, row.index)
+                for side, row in zip(seen, (parting.a, parting.b), strict=True)
+            )
+            place = replace(
+                place, **_named(parting.a), inputs=parting.inputs, **_difference(*outputs)
+            )
+            if _is_call(parting.a):
+                words = (place.apart, f"between {self._whose()}")
+                place = replace(place, apart=" ".join(filter(None, words)))
+        return Finding(place, judgement, evidence, alignment)
 
     def _substituted(self, alignment: Alignment) -> str | None:
+        """In how many calls the substitutes of one side gave what they stand for."""
         calls = [(x.outputs, y.outputs) for x, y in alignment.pairs if _is_call(x)]
         if not calls:
             return None
@@ -331,7 +297,6 @@ class Look:
         )
 
     def _whose(self) -> str:
-        """Whose substitutes are compared with what they stand for."""
         sides = [
             f"{' and '.join(names)} of {side}"
             for side, names in zip("AB", _own_substitutes(self._sides), strict=True)
@@ -339,9 +304,10 @@ class Look:
         ]
         return f"the substitutes {' and '.join(sides)} and what they stand for"
 
+    # -- what a replay needs
+
     def _request(self, side: Side) -> Request:
-        run, _ = side
-        return Request(run.spec, self._images(side), self._model(side))
+        return Request(side[0].spec, self._images(side), self._model(side))
 
     def _images(self, side: Side) -> Path:
         run, repeat = side
@@ -371,106 +337,87 @@ class Look:
                 continue
             if source is not None and source.digest == run.spec.model_digest:
                 return replace(source, label=run.spec.model)
-        raise _no_model(run, problem)
-
-    def _ends_as(self, seen: Replay) -> str | None:
-        """Whose bits a replay of the step ends in; none where no ledger has anything of it."""
-        ends = {
-            letter: same_as_stored(
-                seen.entries, by_place(read_rows(repeat.folder / LEDGER, Entry, step=self._step))
-            )
-            for letter, (_, repeat) in zip("ab", self._sides, strict=True)
-        }
-        if ends["a"] is None and ends["b"] is None:
-            return None
-        if ends["a"] and ends["b"]:
-            return "both"
-        return next((letter for letter, same in ends.items() if same), "neither")
+        raise CannotLook(
+            f"the model {run.spec.model} that {run.key} started from is not to be found "
+            f"({problem}); put the file back where it was"
+        )
 
 
-def stored_rows(repeat: Repeat, name: str, step: int) -> list[Any]:
-    """Operations or draws of one step that a run wrote down; none where it did not."""
-    from cellrepro.trace.operation_ledger import OperationRow
+_NOT_STORED = (
+    "neither run wrote down the operations of that step; look without --no-again, or train with "
+    "--ledger ops"
+)
+_ALL_EQUAL = (
+    "every operation before it that both ran gave equal outputs; one that only one of them ran, "
+    "or a change between two operations, made them diverge"
+)
 
-    path = repeat.folder / name
-    if not path.exists():
-        return []
-    kind = OperationRow if name == OPERATIONS else Draw
-    return read_rows(path, kind, step=step)
+
+def _unnamed(why: str) -> str:
+    return f"the operation could not be named: {why}"
 
 
-def _no_model(run: Run, problem: object) -> CannotLook:
-    return CannotLook(
-        f"the model {run.spec.model} that {run.key} started from is not to be found ({problem}); "
-        "put the file back where it was"
+def _stored_operations(
+    sides: tuple[Side, Side], step: int
+) -> tuple[list[OperationRow], list[OperationRow]] | None:
+    """The operations of one step, or image, that both runs wrote down; none where one did not."""
+    paths = [repeat.folder / OPERATIONS for _, repeat in sides]
+    if not all(path.exists() for path in paths):
+        return None
+    a, b = (read_rows(path, OperationRow, step=step) for path in paths)
+    return (a, b) if a and b else None
+
+
+def _of_rows(
+    place: Place, sides: tuple[Side, Side], a: Sequence[Any], b: Sequence[Any]
+) -> Finding | None:
+    """The operation in which two lists of operations diverge; none that cannot be the cause."""
+    alignment = aligned(sides, a, b)
+    parting = first_divergence(alignment)
+    if parting is None or not _may_explain(parting.a.phase, place):
+        return None
+    evidence = Evidence(
+        "stored operations", alignment=alignment.sentence(), parting=parting.sentence()
     )
+    place = replace(place, **_named(parting.a), inputs=parting.inputs)
+    return Finding(place, "unexplained", evidence, alignment)
 
 
-def _may_explain(phase: str, place: Place) -> bool:
+def _may_explain(phase: str | None, place: Place) -> bool:
     """Whether an operation can be why a stage differs: one that runs after the stage cannot.
 
     The difference then came in between two operations, by a write that was none of them.
     """
-    last = {"backward": "backward", "update": "update", "weights": "update"}
-    phases = ("forward", "backward", "update")
-    return phases.index(phase) <= phases.index(last.get(place.stage, "forward"))
+    return phase in OF_STAGE[place.stage].phases
 
 
-def named_by(place: Place, parting: DivergingOperation) -> Place:
-    """A place with the operation in which two lists of operations part."""
-    row = parting.a
-    return replace(
-        place,
-        op=row.op,
-        module=row.module,
-        source=row.source,
-        phase=row.phase,
-        inputs=parting.inputs,
-    )
+def _named(operation: Any) -> dict[str, Any]:
+    """What a `Place` says of an operation."""
+    return {name: getattr(operation, name) for name in ("op", "module", "source", "phase")}
 
 
-def _audit_of(seen: Replay, place: Place) -> dict[str, Any] | None:
-    """What the audit says of the operation that was named."""
+def _where(operation: Any) -> tuple[Any, ...]:
+    return tuple(_named(operation).values())
+
+
+def _flipped(seen: Replay, place: Place) -> NondeterministicOperation | None:
+    """What the audit says of the named operation, or of unwritten memory that it read."""
     for op in seen.audited:
-        if (op["op"], op["module"], op["phase"]) == (place.op, place.module, place.phase):
+        if (op.op, op.module, op.phase) == (place.op, place.module, place.phase):
             return op
-    return None
+    reader = (
+        f"{place.op}, {place.phase} of {place.module or 'no module'}, {place.source or 'no line'}"
+    )
+    return next((op for op in seen.audited if reader in (op.read_by or "")), None)
 
 
-def _judged_by_audit(found: Mapping[str, Any]) -> str:
-    """What an operation is of which the audit says that its bits flip."""
-    # Reading memory that nobody has written repeats, and is no race.
-    return "race" if found["read_by"] is None else "fault"
-
-
-def _arrived(seen: Replay) -> str:
-    way = seen.arrival
-    start = "the initial weights" if way.start == 0 else f"the checkpoint at step {way.start}"
-    text = f"restored from {start}"
-    if seen.step > way.start:
-        text += f", {way.n_verified} of {seen.step - way.start} steps on the way in the stored bits"
-    if way.n_retries:
-        text += f" after {way.n_retries} tries that ended in others"
-    if way.parted_at is not None:
-        text += f"; from step {way.parted_at} on the stored bits could not be reached again"
-    if way.passed_over:
-        text += f"; a nearer checkpoint was passed over: {'; '.join(way.passed_over)}"
-    return text
-
-
-def _is_consequence(problem: BaseException) -> bool:
-    """Whether a thread ended only because the other one had."""
-    return isinstance(problem, threading.BrokenBarrierError)
-
-
-def _judged(judged: RoundOff) -> str:
-    return judged.verdict if judged.verdict in ("round-off", "fault") else "unexplained"
+# -- operations that correspond, with each call of a substitute as one ---------------------
 
 
 def aligned(
     sides: tuple[Side, Side],
-    a: list[Any],
-    b: list[Any],
+    a: Sequence[Any],
+    b: Sequence[Any],
     kept: Sequence[Mapping[str, Any]] = ({}, {}),
 ) -> Alignment:
     """The operations of two runs that correspond.
@@ -510,15 +457,10 @@ def _calls_as_one(rows: Sequence[Any]) -> list[Any]:
             found += inside
             continue
         last = _end_of_call(inside[-1])
+        nothing: dict[str, Any] = dict.fromkeys(("shapes", "dtypes", "inputs"), "")
+        nothing |= dict.fromkeys(("norm", "ulp", "limit", "problem"), None)
         found += [
-            replace(
-                row,
-                op=function.rpartition(" ")[2],
-                source=function,
-                inputs="",
-                **dict.fromkeys(("shapes", "dtypes"), ""),
-                **dict.fromkeys(("norm", "ulp", "limit", "problem"), None),
-            )
+            replace(row, op=function.rpartition(" ")[2], source=function, **nothing)
             for row in inside
             if _end_of_call(row) == last
         ]
@@ -552,12 +494,11 @@ def _with_results(
         digests = [x.outputs, y.outputs]
     else:
         digests = ["", ""]
-    given = ("agree", "agree" if all_agree else "other")
-    x, y = (
-        replace(row, inputs=what, outputs=digest)
-        for row, what, digest in zip((x, y), given, digests, strict=True)
-    )
-    return x, y
+    x = replace(x, inputs="agree", outputs=digests[0])
+    return x, replace(y, inputs="agree" if all_agree else "other", outputs=digests[1])
+
+
+# -- how far results are apart -------------------------------------------------------------
 
 
 def _outputs(kept: Mapping[str, Any], index: int) -> list[Any]:
@@ -578,13 +519,11 @@ def _difference(a: Sequence[Any], b: Sequence[Any]) -> dict[str, Any]:
         kinds = zip(dtypes, shapes, strict=True)
         return {"apart": " in A and ".join(f"{d} of shape {s}" for d, s in kinds) + " in B"}
     found = [difference(x, y) for x, y in zip(a, b, strict=True)]
-    sizes = {"n_elements": sum(n for n, _ in found), "max_abs": max(size for _, size in found)}
-    return _sizes(sizes)
+    return _sizes(sum(n for n, _ in found), max(size for _, size in found))
 
 
-def _sizes(found: Mapping[str, Any]) -> dict[str, Any]:
+def _sizes(n_elements: int, max_abs: float) -> dict[str, Any]:
     """How far two results are apart, for a `Place`; where no number says it, in words."""
-    sizes = {name: found[name] for name in ("n_elements", "max_abs")}
-    if sizes["max_abs"] is not None and not math.isfinite(sizes["max_abs"]):
-        sizes |= {"max_abs": None, "apart": "with NaN or infinity beside a number"}
-    return sizes
+    if math.isfinite(max_abs):
+        return {"n_elements": n_elements, "max_abs": max_abs}
+    return {"n_elements": n_elements, "apart": "with NaN or infinity beside a number"}

@@ -1,4 +1,4 @@
-"""One step of a stored training, gone through again in a process of its own.
+"""One step of a stored training, repeated in a process of its own.
 
 The state before the step is restored from the nearest checkpoint, or from the very beginning, and
 every step on the way is held against the run's ledger. Where a race gave other bits on the way, the
@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cellrepro.determinism import seeding
 from cellrepro.errors import BadInput
 from cellrepro.lab.checkpointing import CHECKPOINTS
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.worker import Request, training_loop
+from cellrepro.store import checkpoints
 from cellrepro.store.digests import comparable
-from cellrepro.store.ledger import (
-    LEDGER,
-    Entry,
-    Ledger,
-    by_place,
-    read_rows,
-    write_rows,
-)
-from cellrepro.store.store import Repeat, Run
+from cellrepro.store.ledger import LEDGER, Entry, Ledger, by_place
+from cellrepro.store.store import Repeat
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.trace.operation_ledger import OperationRow
+from cellrepro.trace.random_draws import Draw
 
-_ROWS, _KEPT = "operations.parquet", "kept.safetensors"
-_CHOSEN = "chosen.json"
+_ROWS, _CHOSEN = "rows.pickle", "chosen.json"
 _TRIES = 12
 """How often a step on the way is tried again until it ends in the bits of the stored run."""
 
@@ -49,7 +50,7 @@ class Arrival:
         nothing is not among them.
     n_retries : int
         How often a step had to be taken back because it ended in others.
-    parted_at : int or None
+    diverged_at : int or None
         A step on the way whose bits could not be reached again; the replay went on with its own.
     passed_over : tuple of str
         What is wrong with kept checkpoints that were nearer than the one it started from.
@@ -58,8 +59,23 @@ class Arrival:
     start: int
     n_verified: int
     n_retries: int
-    parted_at: int | None
+    diverged_at: int | None
     passed_over: tuple[str, ...] = ()
+
+    def sentence(self, step: int) -> str:
+        """How the state before ``step`` was reached."""
+        start = "the initial weights" if self.start == 0 else f"the checkpoint at step {self.start}"
+        text = f"restored from {start}"
+        if step > self.start:
+            over = f"{self.n_verified} of {step - self.start} steps on the way"
+            text += f", {over} in the stored bits"
+        if self.n_retries:
+            text += f" after {self.n_retries} tries that ended in others"
+        if self.diverged_at is not None:
+            text += f"; from step {self.diverged_at} on the stored bits could not be reached again"
+        if self.passed_over:
+            text += f"; a nearer checkpoint was passed over: {'; '.join(self.passed_over)}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -68,34 +84,34 @@ class Replay:
 
     Attributes
     ----------
-    arrival : Arrival
-    step : int
+    arrival : str
+        How the state before the step was reached.
     entries : list of Entry
         The step's ledger.
     rows : list of OperationRow
+    draws : list of Draw
     again : list of OperationRow or None
-        Of the repetition that parted from the first, when one did.
+        Of the repetition that diverged from the first, when one did.
     n_repetitions : int
-        How often the step was repeated from the same state, until it parted.
-    audited : list of dict
-        Operations that gave other bits when asked again, as `NondeterministicOperation`.
+        How often the step was repeated from the same state, until it diverged.
+    audited : tuple of NondeterministicOperation
+        Operations that gave other bits on equal inputs, or handed out memory that was read
+        unwritten.
     n_replays : int
         Replays of single operations made by the audit.
-    draws : list of Draw
     kept : dict
-        ``INDEX/inputs/0``, ``INDEX/outputs/0``, …: tensors of the operations that were asked for.
+        ``INDEX/inputs/0``, ``INDEX/outputs/0``, …: tensors of the operations that were chosen.
     """
 
-    arrival: Arrival
-    step: int
+    arrival: str
     entries: list[Entry]
-    rows: list[Any]
-    again: list[Any] | None
-    n_repetitions: int
-    audited: list[dict[str, Any]]
-    n_replays: int
-    draws: list[Any]
-    kept: dict[str, Any]
+    rows: list[OperationRow]
+    draws: list[Draw]
+    again: list[OperationRow] | None = None
+    n_repetitions: int = 0
+    audited: tuple[NondeterministicOperation, ...] = ()
+    n_replays: int = 0
+    kept: dict[str, Any] = field(default_factory=dict)
 
 
 def replay(
@@ -103,13 +119,12 @@ def replay(
     repeat: Repeat,
     *,
     step: int,
-    scratch: Path,
     repetitions: int = 0,
     suspects: int = 0,
-    choose: Callable[[list[Any]], Collection[int]] | None = None,
+    choose: Callable[[list[OperationRow]], Collection[int]] | None = None,
     on_event: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> Replay:
-    """Go through one step of a stored training again, with every operation written down.
+    """Repeat one step of a stored training with every operation written down.
 
     Parameters
     ----------
@@ -119,174 +134,83 @@ def replay(
         The stored repeat, with its ledger.
     step : int
         From 0.
-    scratch : Path
-        An empty folder for what the child writes.
     repetitions : int
-        How often to go through the step again from the same state, until it parts from itself.
+        How often to repeat the step from the same state, until it diverges from itself.
     suspects : int
         Replays of each operation known to race by the audit, after the repetitions; 0 for none.
     choose : callable, optional
         Given the operations of the step, each with its error against float64, it says whose
-        tensors to keep, by their order; the step is then gone through once more.
-
-    Returns
-    -------
-    Replay
+        tensors to keep, by their order; the step is then repeated once more.
     """
-    from cellrepro.trace.operation_ledger import OperationRow
-    from cellrepro.trace.random_draws import Draw
+    with tempfile.TemporaryDirectory() as meeting:
 
-    scratch.mkdir(parents=True, exist_ok=True)
-    order = {
-        "ledger": (repeat.folder / LEDGER).resolve(),
-        "checkpoints": (repeat.folder / CHECKPOINTS).resolve(),
-        "step": step,
-        "scratch": scratch.resolve(),
-        "choose": choose is not None,
-        "repetitions": repetitions,
-        "suspects": suspects,
-    }
-
-    def heard(event: dict[str, Any]) -> None:
-        if event["event"] == "rows" and choose is not None:
-            chosen = choose(read_rows(scratch / _ROWS, OperationRow))
-            part = scratch / f"{_CHOSEN}.part"
+        def heard(event: dict[str, Any]) -> None:
+            if event["event"] != "rows":
+                return on_event(event)
+            assert choose is not None
+            chosen = choose(pickle.loads(Path(meeting, _ROWS).read_bytes()))
+            part = Path(meeting, f"{_CHOSEN}.part")
             part.write_text(json.dumps(sorted(chosen)), encoding="utf-8")
-            part.rename(scratch / _CHOSEN)
-        else:
-            on_event(event)
+            part.rename(Path(meeting, _CHOSEN))
 
-    answer = call(
-        "cellrepro.lab.divergence.rerun:replayed",
-        request.setup,
-        label=f"replay of step {step} of {repeat.name}",
-        on_event=heard,
-        request=request,
-        order=order,
-    )
-    kept: dict[str, Any] = {}
-    if (scratch / _KEPT).exists():
-        from safetensors.torch import load_file
-
-        kept = load_file(scratch / _KEPT)
-    again, arrival = scratch / f"again-{_ROWS}", answer["arrival"]
-    return Replay(
-        arrival=Arrival(**{**arrival, "passed_over": tuple(arrival["passed_over"])}),
-        step=step,
-        entries=Ledger.read(scratch / LEDGER).entries,
-        rows=read_rows(scratch / _ROWS, OperationRow),
-        again=read_rows(again, OperationRow) if again.exists() else None,
-        n_repetitions=answer["n_repetitions"],
-        audited=answer["audited"],
-        n_replays=answer["n_replays"],
-        draws=[Draw(**row) for row in answer["draws"]],
-        kept=kept,
-    )
-
-
-def request_of(run: Run, repeat: Repeat, *, data: Path, model: Any) -> Request:
-    """What a worker needs to go through a stored run again."""
-    return Request(run.spec, data.resolve(), model)
-
-
-# -- inside the child ----------------------------------------------------------------------
-
-
-class Stepper:
-    """A training that can be taken back.
-
-    Attributes
-    ----------
-    network, loop
-    ledger : Ledger
-        Of the steps made so far.
-    beginning : list of Entry
-        The initial weights.
-    """
-
-    def __init__(self, request: Request, device: Any) -> None:
-        from cellrepro.determinism.seeding import seed_everything
-        from cellrepro.images.folder import read_folder
-        from cellrepro.model.network import build
-        from cellrepro.trace.training_steps import StepWatch, Watches
-
-        spec = request.spec
-        folder = read_folder(request.data)
-        # As the run began: bfloat16 rounds the weights, and the loop widens them again.
-        dtype = spec.profile_settings.get("dtype", "float32")
-        self.network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
-        beginning = Ledger()
-        StepWatch(beginning).weights("weights-init", self.network)
-        self.beginning = beginning.entries
-        seed_everything(spec.seed)
-        self.ledger = Ledger()
-        self._listeners: list[Any] = [StepWatch(self.ledger)]
-        self._watch = Watches(())
-        self.loop = training_loop(spec, self.network, folder, watch=self._watch)
-        self.listen()
-
-    def listen(self, *others: Any) -> None:
-        """Have others listen to the next steps, beside the ledger."""
-        self._watch.watches = (*self._listeners, *others)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Everything the next step depends on."""
-        from cellrepro.determinism import seeding
-
-        return {
-            "network": copy.deepcopy(self.network.state_dict()),
-            "loop": copy.deepcopy(self.loop.state()),
-            "generators": seeding.capture(),
-        }
-
-    def go_back(self, snapshot: dict[str, Any]) -> None:
-        """Be where a snapshot was taken."""
-        from cellrepro.determinism import seeding
-
-        self.network.load_state_dict(snapshot["network"])
-        self.loop.restore(copy.deepcopy(snapshot["loop"]))
-        seeding.restore(snapshot["generators"])
-
-    def walk(self, stored: Sequence[Entry], *, to: int, told: Callable[[int], None]) -> Arrival:
-        """Go to the state before a step, each step held against the stored ledger."""
-        expected = by_place(stored)
-        start, n_verified, n_retries, parted = self.loop.training.n_steps, 0, 0, None
-        while self.loop.training.n_steps < to:
-            here = self.loop.training.n_steps
-            before = self.snapshot() if parted is None else None
-            for attempt in range(_TRIES):
-                self.ledger.entries.clear()
-                self.loop.step()
-                agree = _agree(self.ledger.entries, expected)
-                if before is None or agree is not False:
-                    n_verified += before is not None and agree is True
-                    break
-                if attempt + 1 < _TRIES:
-                    n_retries += 1
-                    self.go_back(before)
-            else:
-                parted = here
-            told(here)
-        self.ledger.entries.clear()
-        return Arrival(start, n_verified, n_retries, parted)
-
-
-def _refuse_other_weights(found: Sequence[Entry], stored: Sequence[Entry]) -> None:
-    other = [entry.name for entry, same in _held(found, by_place(stored)) if not same]
-    if other:
-        raise BadInput(
-            f"the initial weights of {', '.join(other[:4])} are not those that the run began with, "
-            "so its steps cannot be gone through again here"
+        return call(
+            "cellrepro.lab.divergence.rerun:replayed",
+            request.setup,
+            label=f"replay of step {step} of {repeat.name}",
+            on_event=heard,
+            request=request,
+            folder=repeat.folder.resolve(),
+            step=step,
+            repetitions=repetitions,
+            suspects=suspects,
+            meeting=None if choose is None else Path(meeting),
         )
 
 
-def _agree(entries: Sequence[Entry], expected: Mapping[Any, Entry]) -> bool | None:
-    """Whether a step ended where the stored one ended: weights, optimizer and generators.
+def replay_both(
+    requests: Sequence[Request],
+    repeats: Sequence[Repeat],
+    *,
+    step: int,
+    choose: Callable[[list[Any], list[Any]], list[tuple[Any, Any]]],
+    on_event: Callable[[dict[str, Any]], None],
+) -> list[Replay]:
+    """The same step of two runs at the same time, with the tensors of pairs of their operations.
 
-    None where the stored ledger holds nothing of it that could be compared.
+    Parameters
+    ----------
+    choose : callable
+        Given the operations of both, it says of which pairs the tensors are to be kept.
     """
-    ends = [entry for entry in entries if entry.stage in ("update", "weights", "rng")]
-    return same_as_stored(ends, expected)
+    rows: list[list[Any]] = [[], []]
+    pairs: list[tuple[Any, Any]] = []
+    both_there = threading.Barrier(2, action=lambda: pairs.extend(choose(*rows)))
+
+    def choose_own(index: int, own: list[Any]) -> list[int]:
+        rows[index] = own
+        both_there.wait()
+        return [pair[index].index for pair in pairs]
+
+    def one(index: int) -> Replay:
+        try:
+            return replay(
+                requests[index],
+                repeats[index],
+                step=step,
+                choose=lambda own: choose_own(index, own),
+                on_event=on_event,
+            )
+        except BaseException:
+            both_there.abort()  # the other one must not wait for ever
+            raise
+
+    with ThreadPoolExecutor(2) as pool:  # each thread only waits for its process
+        futures = [pool.submit(one, index) for index in (0, 1)]
+    problems = [problem for future in futures if (problem := future.exception()) is not None]
+    # A broken barrier is only the consequence of what happened to the other one.
+    for problem in sorted(problems, key=lambda p: isinstance(p, threading.BrokenBarrierError)):
+        raise problem
+    return [future.result() for future in futures]
 
 
 def same_as_stored(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> bool | None:
@@ -305,88 +229,171 @@ def _held(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> list[tuple[E
     ]
 
 
-def replayed(child: Child, *, request: Request, order: dict[str, Any]) -> dict[str, Any]:
-    """Go to the step and through it."""
-    from cellrepro.store import checkpoints
+# -- inside the child ----------------------------------------------------------------------
 
-    step = order["step"]
-    stored = Ledger.read(order["ledger"]).entries
+
+class Stepper:
+    """A training that can be taken back."""
+
+    def __init__(self, request: Request, device: Any) -> None:
+        from cellrepro.images.folder import read_folder
+        from cellrepro.model.network import build
+        from cellrepro.trace.training_steps import StepWatch, Watches
+
+        spec = request.spec
+        folder = read_folder(request.data)
+        # As the run began: bfloat16 rounds the weights, and the loop widens them again.
+        dtype = spec.profile_settings.get("dtype", "float32")
+        self.network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
+        beginning = Ledger()
+        StepWatch(beginning).weights("weights-init", self.network)
+        self.initial_weights = beginning.entries
+        seeding.seed_everything(spec.seed)
+        self.ledger = Ledger()
+        watch = Watches([StepWatch(self.ledger)])
+        self.loop = training_loop(spec, self.network, folder, watch=watch)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything the next step depends on."""
+        return {
+            "network": copy.deepcopy(self.network.state_dict()),
+            "loop": copy.deepcopy(self.loop.state()),
+            "generators": seeding.capture(),
+        }
+
+    def go_back(self, snapshot: Mapping[str, Any]) -> None:
+        """Be where a snapshot was taken."""
+        self.network.load_state_dict(snapshot["network"])
+        self.loop.restore(copy.deepcopy(snapshot["loop"]))
+        seeding.restore(snapshot["generators"])
+
+    def start(self, stored: Sequence[Entry], kept: Path, step: int) -> tuple[str, ...]:
+        """Be at the nearest checkpoint at or before a step; what is wrong with nearer ones.
+
+        Raises
+        ------
+        BadInput
+            If the initial weights are not those that the run began with.
+        """
+        held = _held(self.initial_weights, by_place(stored))
+        other = [entry.name for entry, same in held if not same]
+        if other:
+            raise BadInput(
+                f"the initial weights of {', '.join(other[:4])} are not those that the run began "
+                "with, so its steps cannot be repeated here"
+            )
+        nearest, passed_over = checkpoints.nearest(kept, step=step)
+        if nearest is not None:
+            weights, optimizer = nearest.tensors()
+            loop = {"loop": nearest.loop, "optimizer": optimizer}
+            state = {"network": weights, "loop": loop, "generators": nearest.generators}
+            self.go_back(state)
+        return passed_over
+
+    def walk(self, stored: Sequence[Entry], *, to: int, told: Callable[[int], None]) -> Arrival:
+        """Go to the state before a step, each step held against the stored ledger."""
+        expected = by_place(stored)
+        start, n_verified, n_retries = self.loop.training.n_steps, 0, 0
+        diverged: int | None = None
+        while (here := self.loop.training.n_steps) < to:
+            before = self.snapshot() if diverged is None else None
+            for attempt in range(_TRIES):
+                agrees = self._step(expected)
+                if before is None or agrees is not False:
+                    n_verified += before is not None and agrees is True
+                    break
+                if attempt + 1 < _TRIES:
+                    n_retries += 1
+                    self.go_back(before)
+            else:
+                diverged = here
+            told(here)
+        self.ledger.entries.clear()
+        return Arrival(start, n_verified, n_retries, diverged)
+
+    def _step(self, expected: Mapping[Any, Entry]) -> bool | None:
+        """Make a step; whether it ended as the stored one: weights, optimizer and generators."""
+        self.ledger.entries.clear()
+        self.loop.step()
+        ends = [e for e in self.ledger.entries if e.stage in ("update", "weights", "rng")]
+        return same_as_stored(ends, expected)
+
+
+def replayed(
+    child: Child,
+    *,
+    request: Request,
+    folder: Path,
+    step: int,
+    repetitions: int,
+    suspects: int,
+    meeting: Path | None,
+) -> Replay:
+    """Go to the step, then through it, again and again as asked; see `replay`."""
+    from cellrepro.trace.flips import Auditor
+    from cellrepro.trace.operation_ledger import OperationLedger
+
+    stored = Ledger.read(folder / LEDGER).entries
     with child.prepared() as device, child.setup.loosened():
         child.phase("images and flows")
         stepper = Stepper(request, device)
-        _refuse_other_weights(stepper.beginning, stored)
-        nearest, passed_over = checkpoints.nearest(order["checkpoints"], step=step)
-        if nearest is not None:
-            weights, optimizer = nearest.tensors()
-            stepper.go_back(
-                {
-                    "network": weights,
-                    "loop": {"loop": nearest.loop, "optimizer": optimizer},
-                    "generators": nearest.generators,
-                }
-            )
+        passed_over = stepper.start(stored, folder / CHECKPOINTS, step)
         arrival = stepper.walk(stored, to=step, told=lambda n: child.phase(f"step {n}"))
         child.phase(f"operations of step {step}")
-        seen = _seen(stepper, order, child)
-    return {"arrival": asdict(replace(arrival, passed_over=passed_over)), **seen}
-
-
-def _seen(stepper: Stepper, order: dict[str, Any], child: Child) -> dict[str, Any]:
-    """Go through the step, again and again as asked, and write down what was seen."""
-    from safetensors.torch import save_file
-
-    from cellrepro.trace.flips import Auditor
-    from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, names_of
-
-    scratch, step = order["scratch"], order["step"]
-    before = stepper.snapshot()
-    with OperationLedger(stepper.network, step=step, reference=order["choose"]) as first:
-        stepper.loop.step()
-    stepper.ledger.write(scratch / LEDGER)
-    write_rows(scratch / _ROWS, first.rows, OperationRow)
-    if order["choose"]:
-        child.tell("rows")
-        chosen = _chosen(scratch / _CHOSEN)
-        if chosen:
-            names = names_of(first.rows)
-            wanted = {names[index]: index for index in chosen}
+        before = stepper.snapshot()
+        with OperationLedger(stepper.network, step=step, reference=meeting is not None) as first:
+            stepper.loop.step()
+        seen = Replay(
+            arrival=replace(arrival, passed_over=passed_over).sentence(step),
+            entries=list(stepper.ledger.entries),
+            rows=first.rows,
+            draws=first.draws,
+        )
+        if meeting is not None:
+            chosen = _chosen(child, first.rows, meeting)
+            if chosen:
+                stepper.go_back(before)
+                seen.kept.update(_tensors(stepper, step, first.rows, chosen))
+        expected = [row.outputs for row in first.rows]
+        for n in range(1, repetitions + 1):
             stepper.go_back(before)
-            with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
+            with OperationLedger(stepper.network, step=step) as other:
                 stepper.loop.step()
-            kept = {
-                f"{wanted[name]}/{side}/{number}": tensor.cpu().contiguous()
-                for name, sides in again.kept.items()
-                for side, tensors in sides.items()
-                for number, tensor in enumerate(tensors)
-            }
-            save_file(kept, scratch / _KEPT)
-    n_repetitions = 0
-    for _ in range(order["repetitions"]):
-        stepper.go_back(before)
-        with OperationLedger(stepper.network, step=step) as other:
-            stepper.loop.step()
-        n_repetitions += 1
-        if [row.outputs for row in other.rows] != [row.outputs for row in first.rows]:
-            write_rows(scratch / f"again-{_ROWS}", other.rows, OperationRow)
-            break
-    audited, n_replays = [], 0
-    if order["suspects"]:
-        stepper.go_back(before)
-        with Auditor(suspects=order["suspects"], model=stepper.network) as auditor:
-            stepper.loop.step()
-        found = auditor.result(n_steps=1)
-        audited = [asdict(op) for op in found.ops]
-        n_replays = found.n_replays
+            seen = replace(seen, n_repetitions=n)
+            if [row.outputs for row in other.rows] != expected:
+                seen = replace(seen, again=other.rows)
+                break
+        if suspects:
+            stepper.go_back(before)
+            with Auditor(suspects=suspects, model=stepper.network) as auditor:
+                stepper.loop.step()
+            found = auditor.result(n_steps=1)
+            seen = replace(seen, audited=found.ops, n_replays=found.n_replays)
+    return seen
+
+
+def _tensors(
+    stepper: Stepper, step: int, rows: Sequence[OperationRow], chosen: Collection[int]
+) -> dict[str, Any]:
+    """What went into the chosen operations of a step and came out, from going through it."""
+    from cellrepro.trace.operation_ledger import OperationLedger, names_of
+
+    names = names_of(rows)
+    wanted = {names[index]: index for index in chosen}
+    with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
+        stepper.loop.step()
     return {
-        "n_repetitions": n_repetitions,
-        "audited": audited,
-        "n_replays": n_replays,
-        "draws": [asdict(draw) for draw in first.draws],
+        f"{wanted[name]}/{side}/{number}": tensor.cpu().contiguous()
+        for name, sides in again.kept.items()
+        for side, tensors in sides.items()
+        for number, tensor in enumerate(tensors)
     }
 
 
-def _chosen(path: Path) -> list[int]:
-    """Wait for the caller's choice; if the caller ends, so does this process."""
-    while not path.exists():
+def _chosen(child: Child, rows: list[OperationRow], meeting: Path) -> list[int]:
+    """The caller's choice among operations; if the caller ends, so does this process."""
+    (meeting / _ROWS).write_bytes(pickle.dumps(rows))
+    child.tell("rows")
+    while not (meeting / _CHOSEN).exists():
         time.sleep(0.02)
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads((meeting / _CHOSEN).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What is told of two runs that part: places, evidence, judgement, and the sentence."""
+"""What two runs that diverge are told: places, evidence, judgement, and the sentence."""
 
 from __future__ import annotations
 
@@ -11,12 +11,66 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.lab.compare_results import Comparison
 from cellrepro.text import amount, ppm_text
 
+JUDGEMENTS = {
+    "race": "a race: on equal inputs, the same process gives other bits",
+    "round-off": "round-off: every operation of both runs stays within the error of its class",
+    "fault": "a fault: neither round-off nor a race explains it",
+    "unwritten-memory": "unwritten memory: a result was computed from what happened to stand there",
+    "settings": "the two have other settings",
+    "environment": "the environments differ, the results do not",
+    "data": "what went in differs",
+    "draws": "other random numbers were drawn",
+    "unexplained": "what made them diverge was not found",
+}
+"""What a divergence may be, and how that is said."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a run, in words, and what a difference that begins in it means.
+
+    Attributes
+    ----------
+    name, meaning : str
+        What it is called, and what that is to somebody who trains networks but writes none.
+    judgement : str
+        One of `JUDGEMENTS`, as long as no operation explains the difference.
+    phases : tuple of str
+        Operations of these phases may explain it; later ones run after it.
+    """
+
+    name: str
+    meaning: str
+    judgement: str = "unexplained"
+    phases: tuple[str, ...] = ("forward",)
+
+
+_TO_BACKWARD = ("forward", "backward")
+_TO_UPDATE = (*_TO_BACKWARD, "update")
+
+OF_STAGE = {
+    "environment": Stage("environment", "machine, versions", "environment"),
+    "spec": Stage("spec", "settings", "settings"),
+    "data": Stage("data", "images and true masks", "data"),
+    "weights-init": Stage("initial weights", "before any training", "data"),
+    "rng": Stage("generators", "random numbers", "draws"),
+    "batch": Stage("batch", "images shown"),
+    "forward": Stage("forward", "network's answer"),
+    "loss": Stage("loss", "how far it is off"),
+    "backward": Stage("backward", "gradients", phases=_TO_BACKWARD),
+    "update": Stage("update", "optimizer's change", phases=_TO_UPDATE),
+    "weights": Stage("weights", "network after it", phases=_TO_UPDATE),
+    "flows": Stage("flows", "towards cell centres"),
+    "masks": Stage("masks", "outlined cells"),
+}
+"""By their names in `cellrepro.store.ledger.STAGES`, in the order in which a run passes them."""
+
 _COMPUTED = ("batch", "forward", "loss", "backward", "update", "weights")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a run at which two runs part.
+    """A place in a run at which two runs diverge.
 
     Attributes
     ----------
@@ -24,7 +78,7 @@ class Place:
         Training step, from 0; None outside the training.
     epoch : int or None
     stage : str
-        One of `cellrepro.store.ledger.STAGES`.
+        One of `OF_STAGE`.
     names : tuple of str
         What differs there: variables, files, generators, groups of layers, images.
     said : str
@@ -57,17 +111,33 @@ class Place:
     inputs: str | None = None
     apart: str | None = None
 
+    def sentence(self) -> str:
+        """Where, and what differs there; the operation, where one could be named."""
+        step = "" if self.step is None else f"step {self.step}, "
+        if self.op is None:
+            return f"{step}{self.stage} ({self.said})"
+        head = step if self.stage in _COMPUTED else f"{self.stage} ({self.said}); {step}"
+        phase = f"{self.phase} of `{self.module}`" if self.module else str(self.phase)
+        line = f" ({self.source})" if self.source else ""
+        gave = {
+            "agree": "got equal inputs and gave other outputs",
+            "differ": "is the first whose outputs differ, and so do its inputs",
+        }.get(self.inputs or "", "is the first whose outputs differ")
+        number = None if self.max_abs is None else f"largest difference {self.max_abs:.2g}"
+        size = " ".join(filter(None, (number, self.apart)))
+        return f"{head}{phase}{line}: `{self.op}` {gave}{f', {size}' if size else ''}"
+
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a closer look at the parting step saw.
+    """What a closer look at the diverging step saw.
 
     Attributes
     ----------
     how : str
         ``stored operations``, ``stored draws``, ``repetition``, ``audit`` or ``two replays``.
     n_repetitions, n_replays : int
-        How often the step was repeated, and single operations were asked again.
+        How often the step was repeated, and single operations were run again.
     flips : int or None
         Of the named operation, in that many replays of it (`n_asked`).
     n_asked : int or None
@@ -78,8 +148,8 @@ class Evidence:
     round_off : str or None
         Whether every operation stayed within the error of its class.
     ends_as : str or None
-        Whether a replay of the step ends as A, as B, as both or as neither; None where that was
-        not looked at, or the ledgers hold nothing of the step.
+        Whether a replay of the step ends as ``a``, ``b``, ``both`` or ``neither``; None where
+        that was not looked at, or the ledgers hold nothing of the step.
     arrival : tuple of str
         How the state before the step was reached, one sentence a side.
     draws : str or None
@@ -108,7 +178,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where two runs part, and what comes of it.
+    """Where two runs diverge, and what comes of it.
 
     Attributes
     ----------
@@ -119,14 +189,12 @@ class Divergence:
         they differ in nothing.
     computed : Place or None
         The first thing that the two computed otherwise; the same as ``first`` unless they
-        differ in what was asked for or around them.
+        differ in their settings or environments.
     stages : dict of str to tuple of str
         What differs, by stage.
     judgement : str or None
-        ``race``: equal inputs, other bits, in one process; ``round-off``: every operation within
-        the error of its class; ``fault``: one beyond it, or one that gave other bits and does
-        not when asked again where no race is possible; ``asked for``, ``surroundings`` or
-        ``data``: they went in otherwise; ``unexplained``: none of these could be shown.
+        One of `JUDGEMENTS`. A ``fault`` is an operation beyond the error of its class, or one
+        that gave other bits and does not when it is repeated where no race is possible.
     verdict : Verdict
         Over weights and masks, as `cellrepro.lab.compare_results` gives it.
     comparison : Comparison
@@ -138,7 +206,7 @@ class Divergence:
     ledgers : LedgerComparison
         Every entry in which the ledgers differ.
     operations : Alignment or None
-        The operations of the parting step on both sides, where they were seen.
+        The operations of the diverging step on both sides, where they were seen.
     """
 
     a: str
@@ -151,7 +219,7 @@ class Divergence:
     comparison: Comparison
     evidence: Evidence | None
     n_compared: int
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     ledgers: LedgerComparison | None = field(default=None, repr=False)
     operations: Alignment | None = field(default=None, repr=False)
 
@@ -162,13 +230,12 @@ class Divergence:
             if self.verdict != Verdict.VACUOUS:
                 return over
             return f"{over}; vacuous: nothing was trained or found, so that proves little"
-        parts = [_place_said(self.first)]
+        parts = [self.first.sentence()]
         if self.computed is not None and self.computed is not self.first:
-            parts.append(f"it first shows in {_place_said(self.computed)}")
+            parts.append(f"it first shows in {self.computed.sentence()}")
         if self.judgement is not None:
             parts.append(JUDGEMENTS[self.judgement])
-        parts.append(self.cells())
-        return "; ".join(parts)
+        return "; ".join([*parts, self.cells()])
 
     def cells(self) -> str:
         """What it came to in weights and cells."""
@@ -179,44 +246,13 @@ class Divergence:
         weights = ""
         if found.weights is not None and not found.weights.equal:
             weights = f"; the weights by {found.weights.relative_l2:.2g} of their length"
-        n_moved = n["matched"] - n["kept"]
-        n_changed = n["lost"] + n["gained"] + n_moved
+        n_outlines = n["matched"] - n["kept"]
+        n_changed = n["lost"] + n["gained"] + n_outlines
         if not n_changed and not found.ppm:
             return f"no cell changes in the end{weights}"
         return (
             f"{n_changed} of {amount(n['matched'] + n['lost'] + n['gained'], 'cell')} "
             f"{'changes' if n_changed == 1 else 'change'} in the end ({n['lost']} lost, "
-            f"{n['gained']} gained, {n_moved} with another outline; {ppm_text(found.ppm)} of the "
-            f"pixels){weights}"
+            f"{n['gained']} gained, {n_outlines} with another outline; {ppm_text(found.ppm)} of "
+            f"the pixels){weights}"
         )
-
-
-JUDGEMENTS = {
-    "race": "a race: the same process gives other bits when asked again",
-    "round-off": "round-off: every operation of both runs stays within the error of its class",
-    "fault": "a fault: not explained by round-off or a race",
-    "asked for": "the two were asked for otherwise",
-    "surroundings": "the surroundings differ, the results do not",
-    "data": "what went in differs",
-    "draws": "other random numbers were drawn",
-    "unexplained": "what made it part was not found",
-}
-
-
-def _place_said(place: Place) -> str:
-    where = place.stage if place.step is None else f"step {place.step}, {place.stage}"
-    if place.op is None:
-        return f"{where} ({place.said})"
-    phase = f"{place.phase} of `{place.module}`" if place.module else str(place.phase)
-    line = f" ({place.source})" if place.source else ""
-    gave = {
-        "agree": "got equal inputs and gave other outputs",
-        "differ": "is the first whose outputs differ, and so do its inputs",
-    }.get(place.inputs or "", "is the first whose outputs differ")
-    number = None if place.max_abs is None else f"largest difference {place.max_abs:.2g}"
-    told = " ".join(filter(None, (number, place.apart)))
-    size = f", {told}" if told else ""
-    head = "" if place.step is None else f"step {place.step}, "
-    if place.stage not in _COMPUTED:
-        head = f"{place.stage} ({place.said}); {head}"
-    return f"{head}{phase}{line}: `{place.op}` {gave}{size}"

@@ -33,9 +33,8 @@ from cellrepro.text import amount, grouped, ppm_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cellrepro.lab.audit_training import TrainingAudit
+    from cellrepro.lab.audit_training import Effect, TrainingAudit
     from cellrepro.lab.cost_of_determinism import Cost
-    from cellrepro.lab.effects import Effect
     from cellrepro.lab.seed_effect import SeedProbe
     from cellrepro.store.store import Repeat, Store
 
