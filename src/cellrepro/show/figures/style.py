@@ -290,4 +290,6 @@ def with_zero(axes: Axes, which: str, values: Iterable[float], *, mirrored: bool
         axis.set_ticks([-far, -near, 0.0, near, far])
     else:
         every = -(-(high - low) // 5)
-        axis.set_ticks([0.0, *(10.0**power for power in range(low, high + 1, every) if sizes)])
+        powers = range(low, high + 1, every) if sizes else ()
+        between = (1, 3) if high - low < 3 else (1,)  # powers of ten alone would be too few
+        axis.set_ticks([0.0, *(factor * 10.0**power for power in powers for factor in between)])

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from cellrepro.compare.seed_spread import Axis, Distribution, Spread
 from cellrepro.compare.verdicts import Verdict, combine
-from cellrepro.show.figures import spread as spread_plots
+from cellrepro.show.figures.spread import spread_axis, spread_rows
 from cellrepro.show.report.page import (
     Cell,
     Column,
@@ -84,11 +84,12 @@ def spread_view(chapter: Chapter) -> SpreadView | None:
         columns.append(beside)
     picture = None
     if any(axis.evidence for axis in spread.axes):
+        drawn = spread_axis(spread)
         picture = figure(
-            spread_plots.spread_axis(spread),
-            alt=spread_plots.alternative(spread),
-            caption=spread_plots.caption(spread),
-            data=table_file(f"spread-{chapter.data}", spread_plots.rows(spread)),
+            drawn,
+            alt=drawn.alt,
+            caption=drawn.caption,
+            data=table_file(f"spread-{chapter.data}", spread_rows(spread)),
         )
     numbers = table(spread.axes, columns, caption=_CAPTION)
     return SpreadView(chapter.title, spread.sentence(), picture, numbers, for_all)
