@@ -46,18 +46,13 @@ def masks(tmp_path):
         (HALVES.astype(np.int32), "identical", ()),
         (RENUMBERED, "same-objects", ("masks",)),
         (ONE_LOST, "different", ("masks",)),
-        (NOTHING, "different", ("masks",)),
     ],
-    ids=["equal", "another dtype", "renumbered", "one lost", "all lost"],
+    ids=["equal", "another dtype", "renumbered", "one lost"],
 )
 def test_mask_files(masks, labels, verdict, differs):
     result = compare(masks("a.tif", HALVES), masks("b.tif", labels))
     assert (result.verdict, result.differs) == (verdict, differs)
     assert result.weights is None
-
-
-def test_two_empty_masks_prove_nothing(masks):
-    assert compare(masks("a.tif", NOTHING), masks("b.tif", NOTHING)).verdict == "vacuous"
 
 
 def test_counts_and_ppm(masks):
@@ -96,12 +91,6 @@ def test_the_largest_label_is_a_label_like_any_other(masks):
     assert [change.labels_b for change in result.masks["a.tif"].objects] == [(1,), (2**32 - 1,)]
 
 
-def test_a_larger_label_is_refused(masks):
-    wide = np.where(HALVES == 2, 2**32, HALVES.astype(np.float64))
-    with pytest.raises(BadInput, match=r"labels up to 4294967296\.0, expected at most 4294967295"):
-        compare(masks("a.tif", HALVES), masks("b.tif", wide))
-
-
 def test_stacks_are_compared_whole(masks, tmp_path):
     """An object that two planes share is one, and has a position in three dimensions."""
     stack = np.zeros((5, 8, 9), np.uint16)
@@ -134,12 +123,6 @@ def test_other_images_than_labels_are_refused(tmp_path, labels, metadata, messag
     tifffile.imwrite(path, labels, photometric="minisblack", metadata=metadata)
     with pytest.raises(BadInput, match=message):
         compare(str(path), str(path))
-
-
-def test_values_in_a_row_are_refused(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(6))
-    with pytest.raises(BadInput, match=r"shape \(6,\), expected .*; save the image as it is"):
-        compare(str(tmp_path / "a.npy"), str(tmp_path / "a.npy"))
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"], ids=repr)
@@ -185,11 +168,6 @@ def test_folders_that_share_nothing(masks, tmp_path):
     (tmp_path / "b").mkdir()
     with pytest.raises(BadInput, match=r"/a \(1 mask files\) and .*/b \(0\) share no file name"):
         compare(str(tmp_path / "a"), str(tmp_path / "b"))
-
-
-def test_an_empty_folder_against_itself_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="share no file name"):
-        compare(str(tmp_path), str(tmp_path))
 
 
 # -- weights -------------------------------------------------------------------------------
@@ -259,12 +237,6 @@ def test_folders_are_read_image_by_image(masks, tmp_path, monkeypatch):
     assert max(most) <= 4
 
 
-def test_no_such_run(tmp_path):
-    with pytest.raises(BadInput, match="'abc' names 0 runs"):
-        compare("abc", "def", store=tmp_path / "outputs")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_is_passed_over_in_a_folder_is_said(masks, tmp_path):
     """Beside marked masks a plain file is an image if it has its own, and doubtful if not."""
     for folder in ("one", "two"):
@@ -293,14 +265,6 @@ def test_a_foreground_map_is_noticed(masks):
     result = compare(masks("a.tif", blobs), masks("b.tif", whole.astype(np.uint16)))
     (note,) = result.notes
     assert note.startswith("a.tif of A has one label (255) in 2 pieces, compared as one object")
-
-
-def test_labels_that_floats_cannot_hold_are_refused(masks):
-    labels = np.array([[0, 2**24 + 2]], np.float32)
-    with pytest.raises(BadInput, match=r"16777218 as float32, which does not tell neighbouring"):
-        compare(masks("a.tif", labels), masks("b.tif", labels))
-    labels[0, 1] = 2**24
-    assert compare(masks("a.tif", labels), masks("b.tif", labels)).verdict == "identical"
 
 
 def test_files_that_are_not_there_are_named(tmp_path):
@@ -354,11 +318,6 @@ def test_a_key_twice_is_its_two_repeats(compare_changed, small_store, tmp_path):
     compare_changed(threads=1)
     root = tmp_path / "outputs"
     assert compare(small_store.key, small_store.key, store=root).environment["threads"] == (2, 1)
-
-
-def test_a_key_alone_is_its_first_repeat(small_store):
-    result = compare(small_store.key[:8], f"{small_store.key}/0", store=small_store.root)
-    assert (result.verdict, result.differs) == ("identical", ())
 
 
 def test_other_surroundings_are_named(compare_changed):

@@ -81,8 +81,8 @@ def test_short_names_say_what_tells_apart(tmp_path):
     add_run(store, [(2.0, three())] * 2, seed=2)
     repeats = [repeat for run in select_runs.asked_alike(store.runs()) for repeat in run.repeats]
     expected = ["seed 1", "seed 2, repeat 0", "seed 2, repeat 1"]
-    assert select_runs.short_names(store, repeats) == expected
-    assert select_runs.short_names(store, repeats[1:]) == ["repeat 0", "repeat 1"]
+    assert select_runs.short_names(repeats) == expected
+    assert select_runs.short_names(repeats[1:]) == ["repeat 0", "repeat 1"]
 
 
 def test_enough_runs_are_taken_as_they_are(tmp_path, images, digest):
@@ -139,17 +139,17 @@ def test_one_network_for_each_change(tmp_path):
     second = add_run(store, [(5.0, three())], seed=2)
     runs = (base, both, seed, second, fast)
     repeats = [repeat for run in runs for repeat in run.repeats]
-    found = [short(repeat.name) for repeat in select_runs.one_change_each(store, repeats)]
+    found = [short(repeat.name) for repeat in select_runs.one_change_each(repeats)]
     assert found == [f"{base.key}/0", f"{base.key}/1", f"{seed.key}/0", f"{fast.key}/0"]
     machine = base.repeats[0].manifest.machine.model_copy(update={"identity": "another"})
     add_run(store, [(1.2, three())] * 2, manifest={"machine": machine})
     every = store.run(base.key).repeats
     there = [repeat for repeat in every if repeat.machine == machine.name]
     here = [repeat for repeat in every if repeat.machine != machine.name]
-    assert select_runs.one_change_each(store, [*here, *there]) == [*here, there[0]]
+    assert select_runs.one_change_each([*here, *there]) == [*here, there[0]]
     apart = [base.repeats[0], both.repeats[0]]
-    assert select_runs.one_change_each(store, apart) == apart
-    assert select_runs.one_change_each(store, apart[:1]) == apart[:1]
+    assert select_runs.one_change_each(apart) == apart
+    assert select_runs.one_change_each(apart[:1]) == apart[:1]
 
 
 def test_agreement_counts_pixels_and_objects(tmp_path):

@@ -21,7 +21,7 @@ Named = tuple[Run, Repeat]
 _START: dict[str, Any] = {"epochs": 6, "images_per_epoch": 32, "learning_rate": 0.01}
 """A tiny network that finds most cells of the synthetic images, in some ten seconds."""
 _SHORT: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "learning_rate": 0.01}
-"""Seconds each, and steep enough that another seed moves cells of a network that finds them."""
+"""Seconds each, and steep enough that another seed changes cells of a network that finds them."""
 _HANDFUL: tuple[dict[str, Any], ...] = (
     {"repeats": 2},
     {"seed": 1},
@@ -30,22 +30,24 @@ _HANDFUL: tuple[dict[str, Any], ...] = (
     {"mode": "fast"},
 )
 """The fewest trainings to compare all: repeats, three seeds, another profile, another mode."""
+_QUESTION = (*("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch"),)
+"""With the model: fields of a spec that are alike where only seeds, profile and mode differ."""
+_CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
+
+
+# -- runs over a folder --------------------------------------------------------------------
+
+
+def trained_on(store: Store, data: str | Path) -> list[Run]:
+    """The stored trainings over a folder of images, known by their content."""
+    digest = folder_digest(data).digest
+    return [
+        run for run in store.runs() if run.spec.data_digest == digest and run.spec.task == "train"
+    ]
 
 
 def best_network(store: Store, data: str | Path) -> Repeat:
-    """The trained network whose masks agree best with the ground truth of a folder.
-
-    Parameters
-    ----------
-    store : Store
-    data : str or Path
-        The folder of images the network was trained on.
-
-    Raises
-    ------
-    BadInput
-        If the store holds none that finds objects.
-    """
+    """The network trained on a folder whose masks agree best with the ground truth."""
     trained = [
         repeat
         for run in trained_on(store, data)
@@ -60,14 +62,6 @@ def best_network(store: Store, data: str | Path) -> Repeat:
     return max(trained, key=lambda repeat: repeat.manifest.ap50 or 0.0)
 
 
-def trained_on(store: Store, data: str | Path) -> list[Run]:
-    """The stored trainings over a folder of images, known by their content."""
-    digest = folder_digest(data).digest
-    return [
-        run for run in store.runs() if run.spec.data_digest == digest and run.spec.task == "train"
-    ]
-
-
 def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]:
     """The stored trainings over a folder; where there are too few to compare, a handful is made.
 
@@ -79,57 +73,38 @@ def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]
     model : str
         What to train from if there are fewer than two: ``tiny`` is taken further from the best
         network over this folder, which is trained first if there is none.
-
-    Returns
-    -------
-    list of Run
     """
     found = trained_on(store, data)
     if len(found) > 1:
         return found
-    start, short = model, dict(_SHORT)
+    short = dict(_SHORT)
     if model != TINY:
         del short["learning_rate"]  # a pretrained network has a default of its own
     else:
         if not found:
             train(data, repeats=1, store=store.root, **_START)
-        start = best_network(store, data).name
+        model = best_network(store, data).name
     for asked_for in _HANDFUL:
-        train(data, model=start, store=store.root, **{"repeats": 1, **short, **asked_for})
+        train(data, model=model, store=store.root, **{"repeats": 1, **short, **asked_for})
     return trained_on(store, data)
 
 
+# -- runs that answer one question ---------------------------------------------------------
+
+
 def asked_alike(runs: Iterable[Run]) -> list[Run]:
-    """The most runs that were asked the same: all but seeds, profile and mode alike.
-
-    Parameters
-    ----------
-    runs : iterable of Run
-
-    Returns
-    -------
-    list of Run
-        By seed, profile and mode; of equally many, those that come first.
-    """
+    """The most runs with the same settings but for seeds, profile and mode, in their order."""
     groups: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         groups[_question(run)].append(run)
-    most = max(groups.values(), key=lambda group: len(group), default=[])
-    return sorted(most, key=_by_what_was_asked)
+    most = max(groups.values(), key=len, default=[])
+    return sorted(most, key=_order)
 
 
 def same_question(store: Store, first: Run) -> list[Named]:
-    """The repeats that were asked the same as a run: all but seeds, profile and mode alike.
+    """The repeats that found objects, of runs like one but for seeds, profile and mode.
 
-    Parameters
-    ----------
-    store : Store
-    first : Run
-
-    Returns
-    -------
-    list of (Run, Repeat)
-        Those that found objects, that run's own first.
+    That run's own come first.
     """
     found = [
         (run, repeat)
@@ -143,31 +118,16 @@ def same_question(store: Store, first: Run) -> list[Named]:
 
 def _question(run: Run) -> tuple:
     spec = run.spec
-    return (
-        spec.task,
-        spec.data_digest,
-        spec.model_digest or spec.model,
-        spec.epochs,
-        spec.batch_size,
-        spec.learning_rate,
-        spec.images_per_epoch,
-    )
+    return (spec.model_digest or spec.model, *(getattr(spec, name) for name in _QUESTION))
+
+
+def _order(run: Run) -> tuple:
+    spec = run.spec
+    return spec.seed, str(spec.data_seed), spec.profile, spec.held, run.key
 
 
 def against_truth(store: Store, named: Named) -> list[MaskComparison]:
-    """A repeat's masks beside the ground truth, image by image.
-
-    Parameters
-    ----------
-    store : Store
-        That holds the annotated images.
-    named : tuple of (Run, Repeat)
-
-    Returns
-    -------
-    list of MaskComparison
-        The truth is the first side. Images without a ground truth are left out.
-    """
+    """The ground truth beside a repeat's masks, image by image, where there is one."""
     run, repeat = named
     truths = {name: store.truth(run.spec.data_digest, name) for name in repeat.manifest.masks}
     return [
@@ -178,26 +138,17 @@ def against_truth(store: Store, named: Named) -> list[MaskComparison]:
 
 
 def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
-    """The repeats of some trainings, grouped by equal weights, the largest group first.
-
-    Of equally large ones, those of the runs that come first.
-    """
+    """The repeats of some trainings, grouped by equal weights, the largest group first."""
     groups: dict[str, list[Repeat]] = defaultdict(list)
     for run in runs:
         for repeat in run.repeats:
             if repeat.manifest.weights is not None:
                 groups[repeat.manifest.weights.digest].append(repeat)
-    return sorted(groups.values(), key=lambda members: -len(members))
+    return sorted(groups.values(), key=len, reverse=True)
 
 
-def one_change_each(store: Store, repeats: Sequence[Repeat]) -> list[Repeat]:
+def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
     """The first repeat, and for each thing that can be changed one that differs in it alone.
-
-    Parameters
-    ----------
-    store : Store
-    repeats : sequence of Repeat
-        Asked for alike, but for seeds, profile and mode.
 
     Returns
     -------
@@ -205,40 +156,34 @@ def one_change_each(store: Store, repeats: Sequence[Repeat]) -> list[Repeat]:
         The first one, then the first of each kind: another repeat, mode, profile, seed or machine.
         The first two where every other differs in several things.
     """
-    names = Names.of((store.find(repeat.name)[0].spec, repeat) for repeat in repeats)
-    facts = [names.facts[place_of(repeat)] for repeat in repeats]
-    found: dict[tuple[str, ...], Repeat] = {}
-    for of_one, repeat in zip(facts[1:], repeats[1:], strict=True):
-        changed = tuple(name for name in _CHANGES if of_one[name] != facts[0][name])
-        if len(changed) < 2:
+    names = _names(repeats)
+    first, *others = ([names.facts[place_of(one)][name] for name in _CHANGES] for one in repeats)
+    found: dict[tuple[bool, ...], Repeat] = {}
+    for facts, repeat in zip(others, repeats[1:], strict=True):
+        changed = tuple(a != b for a, b in zip(first, facts, strict=True))
+        if sum(changed) < 2:
             found.setdefault(changed, repeat)
     return [repeats[0], *found.values()] if found else list(repeats[:2])
 
 
-_CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
-
-
-def _by_what_was_asked(run: Run) -> tuple[str, ...]:
-    spec = run.spec
-    return f"{spec.seed:010}", str(spec.data_seed), spec.profile, spec.held, run.key
-
-
-def short_names(store: Store, repeats: Sequence[Repeat]) -> list[str]:
+def short_names(repeats: Sequence[Repeat]) -> list[str]:
     """A name for each repeat: what tells it apart from the others, and nothing else."""
-    names = Names.of((store.find(repeat.name)[0].spec, repeat) for repeat in repeats)
+    names = _names(repeats)
     return [names.label(repeat) for repeat in repeats]
+
+
+def _names(repeats: Iterable[Repeat]) -> Names:
+    return Names.of((repeat.spec, repeat) for repeat in repeats)
+
+
+# -- pairs ---------------------------------------------------------------------------------
 
 
 def telling_pair(store: Store, data: str | Path) -> tuple[Named, Named]:
     """Two repeats over a folder of images whose masks differ, if there are any.
 
-    Preferred are two that were asked for alike: repeats of one spec, then specs that differ in
+    Preferred are two with the same settings: repeats of one spec, then specs that differ in
     fewest fields. Where all masks are equal, two equal ones of different specs before repeats.
-
-    Raises
-    ------
-    BadInput
-        If the store does not hold two repeats over it that found objects.
     """
     digest = folder_digest(data, need_masks=False, need_train=False).digest
     named = [
@@ -260,30 +205,19 @@ def telling_pair(store: Store, data: str | Path) -> tuple[Named, Named]:
 def _how_telling(pair: tuple[Named, Named]) -> tuple[bool, bool, int, str]:
     (run_a, a), (run_b, b) = pair
     fields_a, fields_b = run_a.spec.model_dump(), run_b.spec.model_dump()
-    n_asked_otherwise = sum(fields_a[name] != fields_b[name] for name in fields_a)
+    n_other_settings = sum(fields_a[name] != fields_b[name] for name in fields_a)
     equal = _outlines(a) == _outlines(b)
-    return equal, equal and n_asked_otherwise == 0, n_asked_otherwise, a.name
+    return equal, equal and n_other_settings == 0, n_other_settings, a.name
 
 
 def _outlines(repeat: Repeat) -> dict[str, str]:
     return {name: record.canonical_digest for name, record in repeat.manifest.masks.items()}
 
 
-def parted_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
-    """Two repeats of one training, on one machine, that came out differently, or none.
+def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
+    """Two ``KEY/MACHINE/REPEAT`` of one training on one machine that came out differently, or none.
 
-    Preferred are those whose step in which they part can be gone through quickest: few steps.
-
-    Parameters
-    ----------
-    store : Store
-    data : str or Path
-        The folder of images they were trained on.
-
-    Returns
-    -------
-    tuple of str or None
-        Two ``KEY/MACHINE/REPEAT``.
+    Preferred are those that can be gone through again quickest: of few steps.
     """
     found = [
         (a.manifest.training.n_steps, a.name, b.name)
@@ -291,27 +225,12 @@ def parted_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
         if run.spec.ledger != "off"
         for repeats in run.machines.values()
         for a, b in itertools.combinations(repeats.values(), 2)
-        if a.manifest.weights is not None
-        and b.manifest.weights is not None
-        and a.manifest.training is not None
-        and a.manifest.weights.digest != b.manifest.weights.digest
+        if a.manifest.training is not None and a.manifest.weights != b.manifest.weights
     ]
     return min(found)[1:] if found else None
 
 
 def elsewhere(model: str, store: Store) -> str:
-    """A model reference as it can be used with another store: a run's weights by their file.
-
-    Parameters
-    ----------
-    model : str
-        ``tiny``, a Cellpose model name, a weights file, or ``KEY/REPEAT`` of a stored run.
-    store : Store
-        That holds the run.
-
-    Returns
-    -------
-    str
-    """
+    """A model reference as it can be used with another store: a run's weights by their file."""
     path = find_model(model, store).path
     return model if path is None else str(path.resolve())

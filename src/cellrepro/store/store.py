@@ -71,6 +71,15 @@ class Repeat:
                 "remove that repeat's folder and run it again"
             ) from error
 
+    @cached_property
+    def spec(self) -> Spec:
+        """What was asked for, of a repeat in the store."""
+        path = self.folder.parents[1] / "spec.json"
+        try:
+            return Spec.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise BadInput(f"{path} is not a spec this version reads ({error})") from error
+
     @property
     def index(self) -> int:
         """Which repeat of its spec it is, from 0."""
