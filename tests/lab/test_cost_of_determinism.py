@@ -19,8 +19,8 @@ from cellrepro.lab.cost_of_determinism import (
     measure_cost,
     summarise,
 )
-from cellrepro.model import step_timing
-from cellrepro.model.step_timing import SideBySide, with_flows
+from cellrepro.model.step_timing import SideBySide
+from cellrepro.model.training import trainable, with_flows
 
 ROUNDS = [
     {"strict": [1.0, 1.2, 9.0], "plain": [1.0, 1.0, 1.0]},
@@ -192,7 +192,7 @@ def test_flows_are_computed_once_and_only_where_there_are_masks_enough():
     assert all((a.masks == b.masks).all() for a, b in zip(images, again, strict=True))
     with pytest.raises(BadInput, match="none of the 2 training images has 5 masks or more"):
         with_flows(some_images(n_nuclei=4), torch.device("cpu"))
-    assert [step_timing.trainable(image) for image in some_images(n_nuclei=5)] == [True, True]
+    assert [trainable(image) for image in some_images(n_nuclei=5)] == [True, True]
 
 
 @pytest.mark.slow

@@ -19,7 +19,14 @@ import safetensors.numpy
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import network as module
-from cellrepro.model.network import ModelSource, build, find_model, save_weights, seeded_network
+from cellrepro.model.network import (
+    ModelSource,
+    build,
+    find_model,
+    save_weights,
+    saved_in_several_ways,
+    seeded_network,
+)
 from cellrepro.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -87,55 +94,30 @@ def test_equal_seeds_agree_and_different_seeds_differ():
     assert len(drawn) > 10
 
 
-def test_no_generator_is_moved():
-    """Neither by drawing the start nor by what PyTorch draws and throws away."""
-    import torch
-
-    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-    tiny()
-    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-    assert after == before
-
-
 def test_it_is_cellposes_own_class_with_two_blocks_and_layer_drop():
+    import torch
     from cellpose.vit import CPSAM
 
-    network = tiny()
+    network = build(
+        ModelSource("tiny", "tiny"), seed=0, device=torch.device("cpu"), dtype="bfloat16"
+    )
     assert type(network) is CPSAM
-    assert len(network.encoder.blocks) == 2
-    assert network.rdrop == 0.4
-    assert network.backbone == "sam_vitl"
+    assert (len(network.encoder.blocks), network.rdrop) == (2, 0.4)
+    assert {network.dtype, *(p.dtype for p in network.parameters())} == {torch.bfloat16}
 
 
-def test_sams_registry_is_put_back():
-    from segment_anything import sam_model_registry
-
-    before = dict(sam_model_registry)
-    tiny()
-    assert sam_model_registry == before
-
-
-def test_sams_registry_is_put_back_after_an_exception(monkeypatch):
-    import cellpose.vit
-    from segment_anything import sam_model_registry
-
-    def broken(**_):
-        raise MemoryError
-
-    before = dict(sam_model_registry)
-    monkeypatch.setattr(cellpose.vit, "CPSAM", broken)
-    with pytest.raises(MemoryError):
-        tiny()
-    assert sam_model_registry == before
-
-
-def test_dtype(tmp_path):
+def test_the_process_is_left_as_it_was():
+    """Neither the generators nor SAM's registry are moved, whatever is drawn and thrown away."""
     import torch
+    from segment_anything import sam_model_registry
 
-    source = ModelSource("tiny", "tiny")
-    half = build(source, seed=0, device=torch.device("cpu"), dtype="bfloat16")
-    assert half.dtype == torch.bfloat16
-    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+    def state():
+        numbers = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+        return random.getstate(), numbers, dict(sam_model_registry)
+
+    before = state()
+    tiny()
+    assert state() == before
 
 
 # -- other encoders ------------------------------------------------------------------------
@@ -155,23 +137,6 @@ def small(monkeypatch):
 def test_the_large_encoders_start_is_pinned(small, tmp_path):
     network = seeded_network(small, seed=0)
     assert save_weights(network, tmp_path / "w.safetensors", architecture="tiny") == SMALL_DIGEST
-
-
-def test_seeds_of_the_large_encoders(small):
-    a, b, c = (bits(seeded_network(small, seed=seed)) for seed in (5, 5, 6))
-    assert a == b
-    assert a["encoder.blocks.0.attn.qkv.weight"] != c["encoder.blocks.0.attn.qkv.weight"]
-    # 96 numbers in a token are more than the 64 patterns of its patch, so these are drawn too
-    assert a["encoder.patch_embed.proj.weight"] != c["encoder.patch_embed.proj.weight"]
-
-
-def test_weights_are_uniform_by_fan_in(small):
-    weight = seeded_network(small, seed=0).encoder.blocks[0].mlp.lin2.weight.detach()
-    bound = (2.0 * 96) ** -0.5
-    assert weight.shape == (96, 192)
-    assert 0.99 * bound < float(weight.max()) <= bound
-    assert -bound <= float(weight.min()) < -0.99 * bound
-    assert abs(float(weight.mean())) < 0.02 * bound
 
 
 def test_tables_of_positions_are_as_sam_has_them(small):
@@ -216,10 +181,9 @@ def test_patch(small):
     [
         ({"encoder": "vit_b"}, "encoder is 'vit_b'; expected one of tiny, vit-b, vit-l"),
         ({"patch": 12}, "patch is 12 pixels; expected 4, 8 or 16"),
-        ({"patch": 2}, "patch is 2 pixels; expected 4, 8 or 16"),
         ({"seed": -1}, "seed is -1; expected a whole number"),
     ],
-    ids=["encoder", "patch that does not divide", "patch too small", "seed"],
+    ids=["encoder", "patch that does not divide", "seed"],
 )
 def test_a_network_that_there_is_not(changes, message):
     with pytest.raises(BadInput, match=message):
@@ -237,14 +201,17 @@ def test_saved_weights_come_back_bit_for_bit(tmp_path):
     source = find_model(str(path), Store(tmp_path))
     assert source == ModelSource("mine.safetensors", "tiny", path, digest)
     assert bits(tiny(2, path=path)) == bits(network)
+    assert save_weights(tiny(1), tmp_path / "another name", architecture="tiny") == digest
 
 
-def test_equal_parameters_give_equal_files(tmp_path):
-    """Under another file name, of another network object, made in another order."""
-    digests = {
-        save_weights(tiny(1), tmp_path / name, architecture="tiny") for name in ("a", "b", "c")
-    }
-    assert len(digests) == 1
+def test_what_the_digest_of_a_file_depends_on(tmp_path):
+    """On its name for torch.save, on no order for safetensors; a changed parameter is noticed."""
+    path = tmp_path / "w.safetensors"
+    save_weights(tiny(1), path, architecture="tiny")
+    _, digests, equal = zip(*saved_in_several_ways(path), strict=True)
+    assert digests[0] != digests[1]
+    assert digests[2] == digests[3]
+    assert equal == (True,) * 4
 
 
 def test_weights_of_another_shape_do_not_fit(tmp_path):
@@ -260,15 +227,6 @@ def test_weights_of_another_shape_do_not_fit(tmp_path):
 # -- what a reference means ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tiny", "cpsam", "cpsam_v2"])
-def test_names(name, tmp_path):
-    source = find_model(name, Store(tmp_path / "outputs"))
-    assert source.label == name
-    assert source.architecture == ("tiny" if name == "tiny" else "cellpose")
-    assert source.digest is None
-    assert source.path is None
-
-
 def test_a_repeat_of_the_store(small_store):
     store = Store(small_store.root)
     source = find_model(small_store.key[:6], store)
@@ -282,7 +240,7 @@ def test_a_repeat_of_the_store(small_store):
 
 @pytest.mark.parametrize(
     "reference",
-    ["Tiny", "cpdino", "cyto3", "tiny ", "nuclei", "cpsam_v3", "0123456789abcdef", "abc/0"],
+    ["Tiny", "cyto3", "cpsam_v3", "0123456789abcdef", "abc/0"],
 )
 def test_an_unknown_name_is_never_replaced(reference, tmp_path):
     with pytest.raises(
@@ -294,8 +252,8 @@ def test_an_unknown_name_is_never_replaced(reference, tmp_path):
 
 @pytest.mark.parametrize(
     "reference",
-    ["", ".", "{tmp}", "{tmp}/absent.pth", "weights.safetensors", "a/b/c/d", "models/cpsam.pt"],
-    ids=["empty", "here", "folder", "absent", "absent here", "deep", "relative"],
+    ["", "{tmp}", "{tmp}/absent.pth", "weights.safetensors", "a/b/c/d"],
+    ids=["empty", "folder", "absent", "absent here", "deep"],
 )
 def test_a_path_without_a_file(reference, tmp_path):
     with pytest.raises(BadInput, match=r"model .* is not a file; expected 'tiny'"):
@@ -326,24 +284,12 @@ def described_as(path, text):
     "spoil",
     [
         halved,
-        lambda path: path.write_bytes(path.read_bytes()[:-1]),
         lambda path: path.write_bytes(path.read_bytes() + b"x"),
         lambda path: path.write_text("these are no weights"),
-        lambda path: path.write_bytes(b""),
         lambda path: described_as(path, '{"architecture": "huge"}'),
-        lambda path: described_as(path, "not JSON"),
         lambda path: described_as(path, "[]"),
     ],
-    ids=[
-        "half of it",
-        "one byte less",
-        "one byte more",
-        "text",
-        "empty",
-        "unknown architecture",
-        "described in words",
-        "described by a list",
-    ],
+    ids=["half of it", "one byte more", "text", "unknown architecture", "described by a list"],
 )
 def test_a_spoilt_file(tmp_path, small_store, spoil):
     path = tmp_path / "w.safetensors"
@@ -364,7 +310,7 @@ def small_cellpose(monkeypatch, tmp_path):
     from cellpose.vit import CPSAM
     from segment_anything import sam_model_registry
 
-    with module._encoder_in_place(module.ENCODERS["tiny"]):
+    with module.encoder_in_place(module.ENCODERS["tiny"]):
         small = sam_model_registry["vit_l"]
     monkeypatch.setitem(sam_model_registry, "vit_l", small)
     monkeypatch.setattr("cellpose.models.MODEL_DIR", tmp_path / "models")
@@ -400,13 +346,6 @@ def test_and_the_same_weights_as_safetensors(small_cellpose, tmp_path):
     assert bits(load(source)) == expected
 
 
-def test_a_checkpoint_cut_short(small_cellpose, tmp_path):
-    path, _ = small_cellpose
-    halved(path)
-    with pytest.raises(BadInput, match=r"mine.pth is not a whole weights file"):
-        find_model(str(path), Store(tmp_path / "outputs"))
-
-
 def without_one(state):
     del state["encoder.blocks.0.attn.qkv.weight"]
     return state
@@ -420,10 +359,8 @@ def without_one(state):
         (lambda state: {"weight": state["W2"]}, "does not appear to be a CP4 model"),
         (lambda state: {**state, "out.bias": state["out.bias"][:-1]}, "size mismatch|Error"),
         (lambda state: list(state.values()), "'list' object"),
-        (lambda state: state["W2"], "Tensor"),
-        (lambda state: {}, "does not appear to be a CP4 model"),
     ],
-    ids=["one missing", "most missing", "Cellpose 3", "another shape", "list", "tensor", "empty"],
+    ids=["one missing", "most missing", "Cellpose 3", "another shape", "list"],
 )
 @pytest.mark.usefixtures("generators_free")
 def test_a_checkpoint_of_something_else(small_cellpose, tmp_path, change, expected):
@@ -432,13 +369,6 @@ def test_a_checkpoint_of_something_else(small_cellpose, tmp_path, change, expect
     path, _ = small_cellpose
     torch.save(change(torch.load(path)), path)
     with pytest.raises(BadInput, match=rf"(?s)mine.pth.*({expected})"):
-        load(find_model(str(path), Store(tmp_path / "outputs")))
-
-
-def test_an_archive_of_something_else(small_cellpose, tmp_path):
-    path = tmp_path / "images.npz"
-    np.savez(path, image=np.zeros(3))
-    with pytest.raises(BadInput, match=r"Cellpose cannot load .*images.npz"):
         load(find_model(str(path), Store(tmp_path / "outputs")))
 
 
@@ -457,11 +387,6 @@ def server(monkeypatch, tmp_path):
 
         def log_message(self, *_):
             pass
-
-        def send_header(self, name, value):
-            cut = folder / "cut"
-            promised = cut.read_text() if name == "Content-Length" and cut.exists() else value
-            super().send_header(name, promised)
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as serving:
         threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
@@ -483,25 +408,14 @@ def test_a_named_network_is_downloaded_once(small_cellpose, server, tmp_path):
     assert bits(load(NAMED)) == expected
 
 
-def test_without_a_network(small_cellpose, monkeypatch, tmp_path):
-    def offline(*_, **__):
-        raise urllib.error.URLError("Name or service not known")
-
-    monkeypatch.setattr("cellpose.utils.download_url_to_file", offline)
-    with pytest.raises(
-        NotPossibleHere, match=r"'cpsam_v2' are not on this machine .*service not known"
-    ):
-        load(NAMED)
-
-
 @pytest.mark.parametrize(
     "fault",
     [
+        urllib.error.URLError("Name or service not known"),
         ConnectionResetError("reset by peer"),
-        TimeoutError("timed out"),
         http.client.IncompleteRead(b""),
     ],
-    ids=["reset", "timeout", "incomplete"],
+    ids=["offline", "reset", "incomplete"],
 )
 def test_a_connection_that_breaks(small_cellpose, monkeypatch, fault):
     def breaks(*_, **__):
@@ -509,11 +423,6 @@ def test_a_connection_that_breaks(small_cellpose, monkeypatch, fault):
 
     monkeypatch.setattr("cellpose.utils.download_url_to_file", breaks)
     with pytest.raises(NotPossibleHere, match=r"'cpsam_v2' are not on this machine"):
-        load(NAMED)
-
-
-def test_the_server_does_not_have_it(small_cellpose, server):
-    with pytest.raises(NotPossibleHere, match=r"'cpsam_v2' are not on this machine .*404"):
         load(NAMED)
 
 

@@ -63,13 +63,10 @@ def in_colour(images, n_channels):
     ("n_channels", "options"),
     [
         (1, {}),
-        (1, {"images_per_epoch": 5}),
         (1, {"images_per_epoch": 3, "batch_size": 2}),
-        (1, {"batch_size": 8}),
-        (2, {}),
         (3, {"images_per_epoch": 4}),
     ],
-    ids=["every image once", "drawn", "batches", "one batch", "two channels", "RGB, drawn"],
+    ids=["every image once", "drawn, in batches", "RGB, drawn"],
 )
 def test_the_same_bits_as_train_seg(images, tmp_path, n_channels, options):
     from cellpose.train import train_seg
@@ -177,7 +174,7 @@ def toy():
     return Toy()
 
 
-@pytest.mark.parametrize("n_epochs", [1, 2, 9, 10, 11, 12, 99, 100, 101, 300, 301])
+@pytest.mark.parametrize("n_epochs", [1, 11, 99, 100, 301])
 def test_the_learning_rates_are_those_that_train_seg_sets(
     toy, images, tmp_path, monkeypatch, n_epochs
 ):
@@ -208,28 +205,6 @@ def test_the_learning_rates_are_those_that_train_seg_sets(
     assert learning_rates(n_epochs, 0.003).tolist() == used
 
 
-def test_learning_rates_by_hand():
-    assert learning_rates(1, 0.9).tolist() == [0]
-    assert learning_rates(0, 0.9).tolist() == []
-    assert learning_rates(12, 0.9).tolist() == pytest.approx(
-        [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9]
-    )
-    assert learning_rates(100, 1.0)[[49, 50, 54, 55, 99]].tolist() == [
-        1,
-        1 / 2,
-        1 / 2,
-        1 / 4,
-        2**-10,
-    ]
-    assert learning_rates(301, 1.0)[[200, 201, 210, 211, 300]].tolist() == [
-        1,
-        1 / 2,
-        1 / 2,
-        1 / 4,
-        2**-10,
-    ]
-
-
 # -- seeds ---------------------------------------------------------------------------------
 
 
@@ -244,22 +219,15 @@ def trained(images, *, seed=3, rdrop=0.4, n_epochs=2, **options):
     return weights(network)
 
 
-def test_equal_seeds_agree_and_different_seeds_differ(images):
-    assert trained(images, seed=3) == trained(images, seed=3)
-    assert trained(images, seed=3) != trained(images, seed=4)
-
-
-def test_cellposes_own_data_seed_ignores_the_seed(images):
-    """Only the layer drop follows the seed; without it two seeds train to the same bits."""
-    assert trained(images, seed=3, rdrop=0) == trained(images, seed=4, rdrop=0)
-
-
-def test_a_data_seed_orders_the_data(images):
-    cellpose, one, again, two = (
+def test_the_seed_drops_layers_and_the_data_seed_orders_the_data(images):
+    """Cellpose's own data seed ignores the seed: without layer drop two seeds train alike."""
+    start = trained(images, seed=3)
+    assert trained(images, seed=4) != start
+    cellpose, other, one, again, two = (
         trained(images, seed=seed, rdrop=0, data_seed=data_seed)
-        for seed, data_seed in [(3, "cellpose"), (3, 1), (4, 1), (3, 2)]
+        for seed, data_seed in [(3, "cellpose"), (4, "cellpose"), (3, 1), (4, 1), (3, 2)]
     )
-    assert one == again
+    assert (cellpose, one) == (other, again)
     assert len({str(sorted(each.items())) for each in (cellpose, one, two)}) == 3
 
 
@@ -292,14 +260,11 @@ def test_every_epoch_has_an_order_of_its_own_whatever_the_seed(drawn_indices):
     first = drawn_indices(seed=3, **options)
     assert first == drawn_indices(seed=4, **options)
     assert first[0] != first[1]
+    assert [sorted(each) for each in drawn_indices(batch_size=3)] == [[0, 1, 2], [0, 1, 2]]
     other = drawn_indices(data_seed=7, **options)
     assert other != first
     assert other == drawn_indices(seed=4, data_seed=7, **options)
     assert other[0] != other[1]
-
-
-def test_every_image_once_is_a_permutation(drawn_indices):
-    assert [sorted(each) for each in drawn_indices(batch_size=3)] == [[0, 1, 2], [0, 1, 2]]
 
 
 # -- watching changes nothing --------------------------------------------------------------
@@ -316,12 +281,8 @@ def meddle(_):
 
 
 def test_a_watched_training_is_the_same(images):
-    assert trained(images, on_epoch=meddle) == trained(images)
-
-
-def test_evaluating_the_test_loss_changes_nothing(images):
-    train_images, test_images = images
-    assert trained((train_images, test_images)) == trained((train_images, ()))
+    """Also where Cellpose evaluates, which draws too."""
+    assert trained(images, on_epoch=meddle) == trained((images[0], ()))
 
 
 def test_epochs_are_told_as_they_end(images):
@@ -350,12 +311,6 @@ def test_the_schedule_of_test_losses(toy, images, monkeypatch):
     assert evaluated == [0, 5, 10, 20]
 
 
-def test_without_test_images_nothing_is_evaluated(toy, images, monkeypatch):
-    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
-    training = train(toy, images[0], (), n_epochs=1, learning_rate=0.01)
-    assert training.epochs[0].test_loss is None
-
-
 def test_the_images_and_masks_given_are_left_as_they_are(toy, images, monkeypatch):
     """Cellpose renumbers masks in place (4.2.1.1): the store would keep another ground truth."""
     monkeypatch.setattr("cellrepro.model.training._CROP", 16)
@@ -364,21 +319,14 @@ def test_the_images_and_masks_given_are_left_as_they_are(toy, images, monkeypatc
         for part in images
         for one in part
     ]
-    before = copy.deepcopy(gaps)
+    from cellpose import models
+
+    before, defaults = copy.deepcopy(gaps), copy.deepcopy(models.normalize_default)
     train(toy, gaps[:3], gaps[3:], n_epochs=1, learning_rate=0.01)
+    assert models.normalize_default == defaults
     for now, then in zip(gaps, before, strict=True):
         assert np.array_equal(now.masks, then.masks)
         assert np.array_equal(now.image, then.image)
-
-
-def test_cellposes_defaults_are_not_written_to(toy, images, monkeypatch):
-    from cellpose import models
-
-    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
-    monkeypatch.setitem(models.normalize_default, "normalize", False)
-    before = copy.deepcopy(models.normalize_default)
-    train(toy, *images, n_epochs=1, learning_rate=0.01)
-    assert models.normalize_default == before
 
 
 # -- trainings that train nothing, or cannot -----------------------------------------------

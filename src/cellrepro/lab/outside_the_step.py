@@ -38,8 +38,7 @@ from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.process import Child, call
 from cellrepro.model import cellpose_itself
 from cellrepro.model.network import TINY, seeded_network
-from cellrepro.model.step_timing import with_flows
-from cellrepro.model.training import Loop, none_trainable, trainable
+from cellrepro.model.training import Loop, none_trainable, trainable, with_flows
 from cellrepro.progress import progress
 from cellrepro.store.digests import generator_digests, tensor_digest, value_digest
 from cellrepro.text import amount

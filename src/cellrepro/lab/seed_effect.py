@@ -196,7 +196,7 @@ def tried(child: Child, *, request: Request, seeds: list[int]) -> SeedProbe:
     start_seed = torch.initial_seed()  # before anything sets one
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
-    from cellrepro.model.step_timing import trainable, with_flows
+    from cellrepro.model.training import trainable, with_flows
 
     with child.prepared() as device:
         network = build(request.model, seed=request.spec.seed, device=device, dtype="float32")

@@ -15,41 +15,22 @@ from cellrepro.images.folder import LabelledImage
 
 @dataclass(frozen=True)
 class Segmentation:
-    """The masks of one image.
-
-    Attributes
-    ----------
-    name : str
-        The image's name.
-    masks : ndarray of uint32, shape (Y, X)
-        0 is background, 1..N are objects, as numbered by Cellpose.
-    seconds : float
-        Wall time of ``eval`` alone.
-    flows : dict of str to ndarray
-        What the network gave for the whole image, float32: ``flows``, shape (2, Y, X), in y and
-        x, and ``probability``, shape (Y, X), of being cell, as a logit.
-    """
+    """The masks of one image."""
 
     name: str
     masks: np.ndarray
+    """uint32, shape (Y, X): 0 is background, 1..N are objects, as numbered by Cellpose."""
     seconds: float
+    """Wall time of ``eval`` alone."""
     flows: dict[str, np.ndarray] = field(default_factory=dict)
+    """What the network gave for the whole image, float32: ``flows``, shape (2, Y, X), in y and x,
+    and ``probability``, shape (Y, X), of being cell, as a logit."""
 
 
 def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segmentation]:
     """Segment images one by one, on the network's own device, moving no generator.
 
-    Parameters
-    ----------
-    network : cellpose.vit.CPSAM
-        Put into evaluation mode.
-    images : tuple of LabelledImage
-        Ground truth is not looked at.
-
-    Yields
-    ------
-    Segmentation
-        In the order of the images.
+    The network (``cellpose.vit.CPSAM``) is put into evaluation mode; ground truth is not looked at.
     """
     network.eval()
     model = as_cellpose_model(network)

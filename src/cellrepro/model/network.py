@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ import numpy as np
 
 from cellrepro.determinism.seeding import check_seed, generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store.digests import file_digest
+from cellrepro.store.digests import file_digest, tensors_digest
 
 if TYPE_CHECKING:
     import torch
@@ -38,27 +39,20 @@ CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
 
 @dataclass(frozen=True)
 class Encoder:
-    """Sizes of an image encoder of SAM's class.
-
-    Attributes
-    ----------
-    width, depth, heads : int
-        Numbers in a token, blocks, attention heads.
-    mlp_ratio : float
-        Hidden width of a block's perceptron, in widths.
-    global_blocks : tuple of int
-        The blocks whose tables of relative positions have 127 rows; the others' have 27, as
-        their attention was windowed before Cellpose made every block global.
-    patch : int
-        Pixels along a token's edge: 4, 8 or 16.
-    """
+    """Sizes of an image encoder of SAM's class."""
 
     width: int
+    """Numbers in a token."""
     depth: int
+    """Blocks."""
     heads: int
     mlp_ratio: float
+    """Hidden width of a block's perceptron, in widths."""
     global_blocks: tuple[int, ...]
+    """The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
+    attention was windowed before Cellpose made every block global."""
     patch: int
+    """Pixels along a token's edge: 4, 8 or 16."""
 
 
 ENCODERS = {
@@ -81,24 +75,16 @@ TINY_DRAWS_PER_EPOCH = 48
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a network's weights come from.
-
-    Attributes
-    ----------
-    label : str
-        As it stands in the spec.
-    architecture : str
-        ``tiny`` or ``cellpose``.
-    path : Path or None
-        The weights file; none for `tiny`'s own initial weights and for Cellpose's names.
-    digest : str or None
-        SHA-256 of that file.
-    """
+    """Where a network's weights come from."""
 
     label: str
+    """As it stands in the spec."""
     architecture: str
+    """``tiny`` or ``cellpose``."""
     path: Path | None = None
+    """The weights file; none for `tiny`'s own initial weights and for Cellpose's names."""
     digest: str | None = None
+    """SHA-256 of that file."""
 
 
 def find_model(reference: str, store: Store) -> ModelSource:
@@ -118,8 +104,9 @@ def find_model(reference: str, store: Store) -> ModelSource:
         If it means nothing, or the file is not a whole weights file. Cellpose itself would
         train the default model instead (4.2.1.1, ``models.py``).
     """
+    names = " or ".join(map(repr, CELLPOSE_NAMES))
     if not isinstance(reference, str):
-        raise BadInput(f"model is {reference!r}; expected {TINY!r}, {_named()}, a file or a KEY")
+        raise BadInput(f"model is {reference!r}; expected {TINY!r}, {names}, a file or a KEY")
     if reference == TINY:
         return ModelSource(TINY, TINY)
     if reference in CELLPOSE_NAMES:
@@ -129,14 +116,14 @@ def find_model(reference: str, store: Store) -> ModelSource:
         return ModelSource(path.name, _architecture(path), path, file_digest(path))
     if path.suffix or len(path.parts) > 3 or path.is_absolute() or path.is_dir():
         raise BadInput(
-            f"model {reference!r} is not a file; expected {TINY!r}, {_named()}, the path of a "
+            f"model {reference!r} is not a file; expected {TINY!r}, {names}, the path of a "
             "weights file, or KEY/REPEAT of a stored run"
         )
     try:
         repeat = store.find(reference)[1]
     except BadInput as error:
         raise BadInput(
-            f"unknown model {reference!r}; expected {TINY!r}, {_named()}, the path of a weights "
+            f"unknown model {reference!r}; expected {TINY!r}, {names}, the path of a weights "
             f"file, or KEY/REPEAT of a run in the store {store.root}"
         ) from error
     if repeat.weights is None:
@@ -144,10 +131,6 @@ def find_model(reference: str, store: Store) -> ModelSource:
     return ModelSource(
         repeat.name, _architecture(repeat.weights), repeat.weights, file_digest(repeat.weights)
     )
-
-
-def _named() -> str:
-    return " or ".join(repr(name) for name in CELLPOSE_NAMES)
 
 
 def _architecture(path: Path) -> str:
@@ -192,13 +175,6 @@ def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -
     Returns
     -------
     cellpose.vit.CPSAM
-
-    Raises
-    ------
-    BadInput
-        If the weights do not fit the network.
-    NotPossibleHere
-        If named weights are neither cached nor can be downloaded.
     """
     import torch
 
@@ -237,35 +213,26 @@ def seeded_network(
     -------
     cellpose.vit.CPSAM
         In float32.
-
-    Raises
-    ------
-    BadInput
-        If there is no such encoder, or the patch or the seed is none.
     """
-    sizes = _sizes(encoder, patch)
+    if encoder not in ENCODERS:
+        raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
+    if patch not in (None, *_PATCHES):
+        raise BadInput(f"patch is {patch!r} pixels; expected 4, 8 or 16, which divide SAM's 16")
     check_seed(seed)
+    sizes = ENCODERS[encoder]
+    if patch is not None:
+        sizes = dataclasses.replace(sizes, patch=patch)
     from cellpose.vit import CPSAM
 
     with generators_kept():
-        with _encoder_in_place(sizes):
+        with encoder_in_place(sizes):
             network = CPSAM(ps=sizes.patch)
         _draw_weights(network, np.random.default_rng(seed), sizes)
     return network.to(device)
 
 
-def _sizes(encoder: str, patch: int | None) -> Encoder:
-    if encoder not in ENCODERS:
-        raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
-    if patch is None:
-        return ENCODERS[encoder]
-    if patch not in _PATCHES:
-        raise BadInput(f"patch is {patch!r} pixels; expected 4, 8 or 16, which divide SAM's 16")
-    return dataclasses.replace(ENCODERS[encoder], patch=patch)
-
-
 @contextmanager
-def _encoder_in_place(sizes: Encoder) -> Iterator[None]:
+def encoder_in_place(sizes: Encoder) -> Iterator[None]:
     """Let ``CPSAM()`` find an encoder of these sizes where it looks SAM's ViT-L up."""
     import torch
     from segment_anything import sam_model_registry
@@ -329,10 +296,8 @@ def _draw_weights(network: Any, generator: np.random.Generator, sizes: Encoder) 
 def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
     """Walsh functions of a patch, the smoothest first: exact in binary, so equal everywhere.
 
-    Returns
-    -------
-    ndarray of float32, shape (n_patterns, 3, size, size)
-        The same pattern for each of Cellpose's three channels, of which grey images fill one.
+    Float32, shape (n_patterns, 3, size, size): the same pattern for each of Cellpose's three
+    channels, of which grey images fill one.
     """
     from scipy.linalg import hadamard
 
@@ -361,7 +326,6 @@ def _load_into(network: Any, path: Path) -> None:
 def _pretrained(source: ModelSource) -> Any:
     """Load through Cellpose, which downloads its named networks on first use."""
     import http.client
-    import pickle
     import urllib.error
 
     import torch
@@ -389,17 +353,8 @@ def _pretrained(source: ModelSource) -> Any:
             f"({error}); download them elsewhere and put them into Cellpose's folder of models, "
             "or name the file"
         ) from error
-    except (
-        RuntimeError,
-        ValueError,
-        EOFError,
-        OSError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        pickle.UnpicklingError,
-    ) as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+    except Exception as error:  # what unpickling another file ends in can be nearly any
+        first_line = (str(error).strip() or repr(error)).splitlines()[0]
         cached = models.MODEL_DIR / source.label
         remedy = f"; remove {cached} to have it downloaded again" if source.path is None else ""
         raise BadInput(
@@ -431,8 +386,6 @@ def _as_torch_file(path: Path | None) -> Iterator[Path | None]:
     if path is None or zipfile.is_zipfile(path):
         yield path
         return
-    import tempfile
-
     import torch
     from safetensors.torch import load_file
 
@@ -445,17 +398,8 @@ def _as_torch_file(path: Path | None) -> Iterator[Path | None]:
 def save_weights(network: Any, path: Path, *, architecture: str) -> str:
     """Write every parameter as float32 safetensors and return the file's SHA-256.
 
-    The file holds names, shapes and values and one word for the architecture: no device, no
-    time. Equal parameters give equal files.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
-        On any device, in any dtype.
-    path : Path
-        File to write.
-    architecture : str
-        ``tiny`` or ``cellpose``.
+    The file holds names, shapes and values and one word for the architecture (``tiny`` or
+    ``cellpose``): no device, no time. Equal parameters give equal files.
     """
     import torch
     from safetensors.torch import save_file
@@ -466,3 +410,36 @@ def save_weights(network: Any, path: Path, *, architecture: str) -> str:
     }
     save_file(tensors, path, metadata={"cellrepro": json.dumps({"architecture": architecture})})
     return file_digest(path)
+
+
+def saved_in_several_ways(weights: Path) -> Iterator[tuple[str, str, bool]]:
+    """Save the parameters of a stored file in four ways, to show what a file's digest depends on.
+
+    ``torch.save``, which Cellpose uses, writes the file's own name into the archive, and the
+    device of every tensor (torch 2.15); ``safetensors`` as the store writes it holds neither.
+
+    Yields
+    ------
+    how, digest, equal : str, str, bool
+        What was done, the file's SHA-256, and whether every parameter read back has its bits.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    original = load_file(weights)
+    backwards = dict(reversed(original.items()))
+    with tempfile.TemporaryDirectory() as scratch:
+        for how, name, held in (
+            ("torch.save as monday.pth", "monday.pth", original),
+            ("torch.save as tuesday.pth", "tuesday.pth", original),
+            ("safetensors, parameters given in order", "a.safetensors", original),
+            ("safetensors, parameters given reversed", "b.safetensors", backwards),
+        ):
+            path = Path(scratch, name)
+            if path.suffix == ".pth":
+                torch.save(held, path)
+                read = torch.load(path, weights_only=True)
+            else:
+                save_file(held, path)
+                read = load_file(path)
+            yield how, file_digest(path), tensors_digest(read) == tensors_digest(original)

@@ -10,17 +10,18 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import generators_kept, seed_everything
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.training import WEIGHT_DECAY, Loop, none_trainable, trainable
+from cellrepro.model.training import WEIGHT_DECAY, Loop, with_flows
 
 VARIANTS = {
     "plain": "cellpose.train.train_seg as it is",
@@ -46,8 +47,6 @@ def seconds_of_a_large_step() -> float:
 
     From the speed of products of matrices, which are most of such a step; nothing is loaded.
     """
-    import numpy as np
-
     a = np.ones((1024, 1024), np.float32)
     fastest = np.inf
     for _ in range(8):
@@ -55,6 +54,18 @@ def seconds_of_a_large_step() -> float:
         a @ a
         fastest = min(fastest, time.perf_counter() - started)
     return float(_LARGE_STEP / (2 * 1024**3) * fastest)
+
+
+def check_variants(variants: Sequence[str]) -> None:
+    """Raise `BadInput` unless these are variants, each once, and ``plain`` is one of them."""
+    unknown = [name for name in variants if name not in VARIANTS]
+    if isinstance(variants, str) or unknown or "plain" not in variants:
+        raise BadInput(
+            f"variants is {variants!r}; expected names out of {', '.join(VARIANTS)}, plain among "
+            "them: the others are compared with it"
+        )
+    if len(set(variants)) != len(variants):
+        raise BadInput(f"variants is {variants!r}, which names one of them twice")
 
 
 class SideBySide:
@@ -82,12 +93,6 @@ class SideBySide:
     ----------
     notes : list of str
         What a reader of the times has to know.
-
-    Raises
-    ------
-    BadInput
-        If a variant is unknown, ``plain`` is missing, a number is below 1, or no image can be
-        trained on.
     """
 
     def __init__(
@@ -101,11 +106,9 @@ class SideBySide:
         batch_size: int = 1,
     ) -> None:
         check_variants(variants)
-        for name, number in (("steps", steps), ("batch_size", batch_size)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise BadInput(f"{name} is {number!r}; expected a whole number, 1 or more")
-        self._network, self._steps, self._variants = network, steps, tuple(variants)
-        self._seed, self._batch_size = seed, batch_size
+        self._network, self._variants, self._seed = network, tuple(variants), seed
+        self._steps = whole("steps", steps, 1)
+        self._batch_size = whole("batch_size", batch_size, 1)
         # One step untimed, `steps` timed, and the start of one more, which ends the last.
         self._draws = -(-(steps + 2) // 2) * batch_size
         self._images = with_flows(images, network.device)
@@ -114,13 +117,7 @@ class SideBySide:
         self.notes: list[str] = []
 
     def round(self) -> dict[str, list[float]]:
-        """Train once in every way, each round beginning with the next one.
-
-        Returns
-        -------
-        dict of str to list of float
-            Seconds of each timed step.
-        """
+        """Seconds of each timed step, by variant, each round beginning with the next one."""
         if self._rounds_done == 0:
             self._run("plain")  # kernels are chosen and libraries loaded once in a process
         shift = self._rounds_done % len(self._variants)
@@ -145,13 +142,13 @@ class SideBySide:
 
     def _timed(self, variant: str) -> list[float]:
         self._put_back()
-        train: Callable[[], None] = (
-            self._as_cellpose if variant in ("plain", "others") else self._as_lab
-        )
         with generators_kept(), self._switches(variant):
             seed_everything(self._seed)
             with _batches_watched(self._steps + 2) as times:
-                train()
+                if variant in ("plain", "others"):
+                    self._as_cellpose()
+                else:
+                    self._as_lab()
         self._put_back()
         if len(times) != self._steps + 2:
             raise RuntimeError(
@@ -195,12 +192,11 @@ class SideBySide:
     def _switches(self, variant: str) -> Iterator[None]:
         mode = variant.partition("-")[0]
         with ExitStack() as stack:
-            tf32 = not variant.endswith("-float32")
             # The outer mode gives every switch back, those that `others` sets too.
             stack.enter_context(
                 mode_in_force(
                     mode if mode in ("warn", "strict") else "fast",
-                    tf32=tf32,
+                    tf32=not variant.endswith("-float32"),
                     device=self._network.device.type,
                 )
             )
@@ -214,18 +210,6 @@ class SideBySide:
             parameter.grad = None
 
 
-def check_variants(variants: Sequence[str]) -> None:
-    """Raise `BadInput` unless these are variants and ``plain`` is one of them."""
-    unknown = [name for name in variants if name not in VARIANTS]
-    if isinstance(variants, str) or unknown or "plain" not in variants:
-        raise BadInput(
-            f"variants is {variants!r}; expected names out of {', '.join(VARIANTS)}, plain among "
-            "them: the others are compared with it"
-        )
-    if len(set(variants)) != len(variants):
-        raise BadInput(f"variants is {variants!r}, which names one of them twice")
-
-
 def _set_as_others_do(*, only_warn: bool) -> None:
     """What PyTorch's page on reproducibility says, and nothing else."""
     import torch
@@ -236,37 +220,6 @@ def _set_as_others_do(*, only_warn: bool) -> None:
     memory.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
-def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledImage]:
-    """Images with their flows, so that no training computes them again.
-
-    Parameters
-    ----------
-    images : sequence of LabelledImage
-        Those that are not `trainable` are left out, as Cellpose leaves them out.
-    device : torch.device
-        Where flows are computed.
-
-    Returns
-    -------
-    list of LabelledImage
-        In the place of masks float32 planes, shape (4, Y, X): labels, cell probability, flow along
-        Y, flow along X. Given four planes, Cellpose 4.2.1.1 computes none (``dynamics.py``).
-
-    Raises
-    ------
-    BadInput
-        If none is left.
-    """
-    from cellpose.dynamics import labels_to_flows
-
-    usable = [image for image in images if trainable(image)]
-    if not usable:
-        raise BadInput(none_trainable(images))
-    masks = [image.masks.copy() for image in usable if image.masks is not None]
-    flows = labels_to_flows(masks, device=device)
-    return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
-
-
 class _Enough(Exception):
     """The last step has been timed."""
 
@@ -274,12 +227,14 @@ class _Enough(Exception):
 @contextmanager
 def _batches_watched(n_batches: int) -> Iterator[list[float]]:
     """The time at which each batch is fetched; the block ends with the last of them."""
+    import torch
     from cellpose import train
 
     original, times = train._get_batch, []
 
     def get_batch(*arguments: Any, **options: Any) -> Any:
-        _synchronise()
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
         times.append(time.perf_counter())
         if len(times) == n_batches:
             raise _Enough
@@ -292,11 +247,3 @@ def _batches_watched(n_batches: int) -> Iterator[list[float]]:
         pass
     finally:
         train._get_batch = original
-
-
-def _synchronise() -> None:
-    """Wait until the device has done what it was given."""
-    import torch
-
-    if torch.accelerator.is_available():
-        torch.accelerator.synchronize()

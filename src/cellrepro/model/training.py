@@ -9,7 +9,7 @@ test holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,16 +32,8 @@ _TEST_SEED = 42
 class Epoch:
     """One epoch as it ended.
 
-    Attributes
-    ----------
-    index : int
-        From 0.
-    learning_rate : float
-        In force during the whole epoch.
-    train_loss : float
-        Mean over the images drawn.
-    test_loss : float or None
-        None where Cellpose's schedule evaluates nothing.
+    ``train_loss`` is the mean over the images drawn, ``test_loss`` None where Cellpose's schedule
+    evaluates nothing.
     """
 
     index: int
@@ -65,14 +57,7 @@ def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
     It rises from 0 over ten epochs, so a single epoch changes nothing; from 100 epochs on the
     last 50 (from 301 on the last 100) are halved in ten stages.
 
-    Parameters
-    ----------
-    n_epochs : int
-    learning_rate : float
-
-    Returns
-    -------
-    ndarray of float64, shape (n_epochs,)
+    Float64, one an epoch.
 
     Examples
     --------
@@ -93,13 +78,7 @@ def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
 
 
 def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
-    """Why a training would leave every weight as it is, or none if it would not.
-
-    Examples
-    --------
-    >>> print(trains_nothing(12, 0.001))
-    None
-    """
+    """Why a training would leave every weight as it is, or none if it would not."""
     if learning_rates(n_epochs, learning_rate).any():
         return None
     if n_epochs == 0:
@@ -118,17 +97,7 @@ def train(
     test_images: Sequence[LabelledImage],
     **options: Any,
 ) -> Training:
-    """Train a network in place; the parameters are those of `Loop`.
-
-    Returns
-    -------
-    Training
-
-    Raises
-    ------
-    BadInput
-        If no training image has enough masks.
-    """
+    """Train a network in place; the parameters are those of `Loop`."""
     loop = Loop(network, train_images, test_images, **options)
     while not loop.finished:
         loop.step()
@@ -169,11 +138,6 @@ class Loop:
         ``NAME normalised``: float32, shape (C, Y, X), as it is augmented; ``NAME flows``:
         float32, shape (4, Y, X), labels, cell or not, and flows in y and x.
     optimizer : torch.optim.AdamW
-
-    Raises
-    ------
-    BadInput
-        If no training image has enough masks.
     """
 
     def __init__(
@@ -196,7 +160,7 @@ class Loop:
 
         network.dtype = torch.float32
         self._network, self._batch_size = network, batch_size
-        self._images, self._labels, self._test, self._test_labels, n_removed = prepare(
+        self._images, self._labels, self._test, self._test_labels, n_removed = _prepare(
             network, train_images, test_images
         )
         self._names = [image.name for image in train_images if trainable(image)]
@@ -232,13 +196,7 @@ class Loop:
         return len(self.training.epochs) == len(self._rates)
 
     def step(self) -> float:
-        """Do the next step, forward, backward and update, and return its loss.
-
-        Raises
-        ------
-        BadInput
-            If training is finished.
-        """
+        """Do the next step, forward, backward and update, and return its loss."""
         if self.finished:
             raise BadInput(
                 f"all {self.training.n_steps} steps are done; ask for more epochs or more images "
@@ -248,7 +206,7 @@ class Loop:
             if self._position == 0:
                 self._start_epoch()
             indices = self._order[self._position : self._position + self._batch_size]
-            loss, n = self._loss(indices, self._images, self._labels, watch=self._watch)
+            loss, n = self._loss(indices, self._images, self._labels, watched=True)
             self.optimizer.zero_grad()
             loss.backward()
             self._watch.backward(self._network)
@@ -265,11 +223,8 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Where the training stands, apart from the network's weights and the generators.
 
-        Returns
-        -------
-        dict
-            ``loop``, plain values, and ``optimizer``, its ``state_dict``: the next step writes
-            into its tensors, so who wants to come back to it in memory keeps a copy.
+        ``loop``, plain values, and ``optimizer``, its ``state_dict``: the next step writes into its
+        tensors, so who wants to come back to it in memory keeps a copy.
         """
         return {
             "loop": {
@@ -323,13 +278,13 @@ class Loop:
             self._on_epoch(epoch)
 
     def _loss(
-        self, indices: np.ndarray, data: list, targets: list, *, watch: Watch | None = None
+        self, indices: np.ndarray, data: list, targets: list, *, watched: bool = False
     ) -> tuple[Any, int]:
         from cellpose.train import _get_batch, _loss_fn_seg
         from cellpose.transforms import random_rotate_and_resize
 
         batch, flows = _get_batch(indices, data=data, labels=targets)
-        crops = None if watch is None else upcoming_crops(batch)
+        crops = upcoming_crops(batch) if watched else []
         x, y = random_rotate_and_resize(
             batch,
             lbls=flows,
@@ -338,13 +293,13 @@ class Loop:
             scale_range=_SCALE_RANGE,
             device=self._network.device,
         )[:2]
-        if watch is not None and crops is not None:
-            watch.batch([self._names[index] for index in indices], crops, x, y)
+        if watched:
+            self._watch.batch([self._names[index] for index in indices], crops, x, y)
         output = self._network(x)[0]
         loss = _loss_fn_seg(y, output, self._network.device)
-        if watch is not None:
-            watch.forward(output)
-            watch.loss(loss)
+        if watched:
+            self._watch.forward(output)
+            self._watch.loss(loss)
         return loss, len(x)
 
     def _test_loss(self) -> float:
@@ -382,7 +337,7 @@ def upcoming_crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
     return crops
 
 
-def prepare(
+def _prepare(
     network: Any, train_images: Sequence[LabelledImage], test_images: Sequence[LabelledImage]
 ) -> tuple[list, list, list, list, int]:
     """Normalised images and their flows, by Cellpose's own preprocessing."""
@@ -423,6 +378,21 @@ def trainable(image: LabelledImage) -> bool:
         return False
     labels = image.masks if image.masks.ndim == 2 else image.masks[0]  # beside its flows
     return len(np.unique(labels)) - 1 >= MIN_TRAIN_MASKS
+
+
+def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledImage]:
+    """The `trainable` images with their flows, so that no training computes them again.
+
+    In the place of masks stand float32 planes, shape (4, Y, X): labels, cell probability, flow
+    along Y, flow along X. Given four planes, Cellpose 4.2.1.1 computes none (``dynamics.py``).
+    """
+    from cellpose.dynamics import labels_to_flows
+
+    usable = [image for image in images if trainable(image)]
+    if not usable:
+        raise BadInput(none_trainable(images))
+    flows = labels_to_flows(_copies_of_masks(usable), device=device)
+    return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
 
 
 def none_trainable(images: Sequence[LabelledImage]) -> str:
