@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from cellrepro.lab.seed_effect import which_seed_changes
     from cellrepro.show.explorer.widget import explore
     from cellrepro.show.report.build import write_report
+    from cellrepro.store.checkpoints import seed_check
     from cellrepro.store.store import Store
     from cellrepro.trace.check_repeatable import check_repeatable
     from cellrepro.trace.flips import audit
-    from cellrepro.trace.seed_check import seed_check
     from cellrepro.trace.torch_warnings import determinism_warnings
 
 __version__ = "0.1.0"
@@ -86,7 +86,7 @@ _HOMES = {
     "read_folder": "images.folder",
     "read_grid": "lab.grid",
     "run_grid": "lab.grid",
-    "seed_check": "trace.seed_check",
+    "seed_check": "store.checkpoints",
     "seed_everything": "determinism.seeding",
     "seeded": "determinism.seeding",
     "segment": "lab.run",

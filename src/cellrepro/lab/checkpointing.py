@@ -125,11 +125,9 @@ class Keeper:
         return found
 
     def _go_on(self, found: Checkpoint, network: Any, loop: Loop) -> None:
-        from cellrepro.trace.seed_check import seed_check
-
         assert self._origin is not None
         checkpoints.refuse_other(found, self._origin)
-        checked = seed_check(found, seed=self._seed)
+        checked = checkpoints.seed_check(found, seed=self._seed)
         if checked.problems:
             raise BadInput(
                 f"the checkpoint {found.folder} does not follow from seed {self._seed}: "

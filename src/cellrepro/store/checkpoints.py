@@ -258,3 +258,50 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
             f"{'; '.join(problems)}; train without --resume to start anew, or ask for what it "
             "belongs to"
         )
+
+
+@dataclass(frozen=True)
+class SeedCheck:
+    """Whether a checkpoint's generators follow from a seed.
+
+    Attributes
+    ----------
+    seed : int
+        As claimed.
+    follows : tuple of str
+        Generators that do: PyTorch's, on the CPU and on CUDA, hold the seed that they began with.
+    problems : tuple of str
+        Generators that hold another seed; empty where there is none.
+    """
+
+    seed: int
+    follows: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """The answer, over how much."""
+        if self.problems:
+            return f"not seed {self.seed}: {'; '.join(self.problems)}"
+        checked = ", ".join(self.follows)
+        return f"follows from seed {self.seed} ({checked}); not checked: python, numpy"
+
+
+def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> SeedCheck:
+    """Check that a checkpoint's generators follow from the seed it claims.
+
+    Python's and NumPy's generators do not say how they were seeded.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    seed : int, optional
+        The claim; by default the seed in the checkpoint's own spec.
+    """
+    claimed = int(checkpoint.origin.spec["seed"]) if seed is None else seed
+    generators = seeding.in_todays_format(checkpoint.generators)
+    states = {"torch": generators["torch"]}
+    states |= {f"cuda:{index}": state for index, state in enumerate(generators["cuda"] or ())}
+    seeds = {name: int.from_bytes(bytes(state[:8]), "little") for name, state in states.items()}
+    problems = [f"{name}'s generator has seed {n}" for name, n in seeds.items() if n != claimed]
+    follows = [name for name, found in seeds.items() if found == claimed]
+    return SeedCheck(claimed, tuple(follows), tuple(problems))
