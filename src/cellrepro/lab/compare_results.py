@@ -11,9 +11,10 @@ import numpy as np
 
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
-from cellrepro.compare.seed_spread import Decision, decide_between
+from cellrepro.compare.seed_spread import decide_between
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import WeightsComparison, compare_weights
+from cellrepro.compare.within_spread import Decision
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import is_litter
 from cellrepro.images.reading import read_labels

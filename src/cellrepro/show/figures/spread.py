@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.seed_spread import FEWEST_SEEDS, Axis, Distribution, Spread
+from cellrepro.compare.seed_spread import Axis, Distribution, Spread
+from cellrepro.compare.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import (
     GREY,
@@ -96,8 +97,8 @@ def spread_rows(spread: Spread) -> list[dict[str, Any]]:
             "evidence": pair in axis.evidence,
             "cells changed": _plain(pair.changed),
             "ppm": pair.ppm,
-            "1 - AP": _plain(pair.found.mean("ap")),
-            "1 - AP@0.5": _plain(pair.found.mean("ap50")),
+            "1 - AP": _plain(pair.mean("ap")),
+            "1 - AP@0.5": _plain(pair.mean("ap50")),
         }
         for axis in spread.axes
         for pair in axis.pairs

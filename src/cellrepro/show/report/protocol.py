@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cellrepro.compare.axes import Pair
-from cellrepro.compare.seed_spread import FEWEST_SEEDS, Axis, Decision, Spread
+from cellrepro.compare.seed_spread import Axis, Spread
 from cellrepro.compare.verdicts import Verdict
+from cellrepro.compare.within_spread import FEWEST_SEEDS, Decision
 from cellrepro.text import amount, ppm_text, share_text
 
 GRID = "grids/protocol.yaml"
@@ -214,7 +215,7 @@ def _step(
 ) -> Step:
     """A step with its answer; without one what there is `instead`, or why there is none."""
     runs = {repeat.name for pair in told for repeat in (pair.a, pair.b)}
-    images = {image for pair in told for image in pair.found.images}
+    images = {image for pair in told for image in pair.images}
     over = (number, question, compared, len(told), len(runs), len(images))
     if answer:
         return Step(*over, answer, Status.ANSWERED)

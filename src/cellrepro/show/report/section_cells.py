@@ -86,18 +86,18 @@ def worst_of_all(chapters: Sequence[Chapter]) -> Worst | None:
 
 def _most_different(axis: Axis) -> tuple[Pair, str]:
     """The pair of runs, and the image, in which most of the cells changed; then most pixels."""
-    places = [(pair, image) for pair in axis.differing for image in pair.found.images]
+    places = [(pair, image) for pair in axis.differing for image in pair.images]
     return max(places, key=lambda place: _weight(*place))
 
 
 def _weight(pair: Pair, image: str) -> tuple[bool, float, float]:
     """A run that found nothing differs most from every other, and says least: it comes last."""
     one, other = pair.a.manifest.masks[image], pair.b.manifest.masks[image]
-    i, found = pair.found.images.index(image), pair.found
+    found = pair.images[image]
     return (
         bool(one.n_objects and other.n_objects),
-        float(found.n_unmatched[i] / max(1, found.n_objects[i])),
-        float(found.n_differing[i] / max(1, found.n_pixels[i])),
+        found.n_unmatched / max(1, found.n_objects),
+        found.n_differing / max(1, found.n_pixels),
     )
 
 

@@ -28,7 +28,7 @@ RULE = (
     "another seed does, both in cells and in pixels; devices, threads and instruction sets, "
     "precisions, modes, machines and versions each by themselves, two by two."
 )
-"""The rule of ``within-spread`` in one line; `cellrepro.compare.seed_spread` has all of it."""
+"""The rule of ``within-spread`` in one line; `cellrepro.compare.within_spread` has all of it."""
 
 _CAPTION = (
     "Share of cells without a counterpart and differing pixels between two runs that differ in one "

@@ -1,0 +1,131 @@
+"""What differs between the masks of two stored repeats, image by image, each file read seldom."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.compare.metrics import MaskComparison, compare_masks
+from cellrepro.compare.object_changes import ObjectKind
+from cellrepro.compare.verdicts import Verdict
+from cellrepro.store.store import Repeat
+
+_MOST_HELD = 2**24  # pixels of label images that many pairs need
+_EXCHANGED = {"lost": "gained", "gained": "lost", "split": "merged", "merged": "split"}
+
+
+@dataclass(frozen=True)
+class ImageDifference:
+    """What differs between two label images of one image, without the objects themselves."""
+
+    verdict: Verdict
+    n_objects: int
+    """Of both sides together."""
+    n_unmatched: int
+    """Those without a counterpart at IoU 0.5."""
+    n_pixels: int
+    n_differing: int
+    ap: float
+    """1 - AP, mean over IoU 0.5 to 0.95; NaN where neither side found an object."""
+    ap50: float
+    kinds: Mapping[str, int]
+
+    def part(self, measure: str) -> tuple[float, float]:
+        """Numerator and denominator of a measure; over several images both add up."""
+        if measure == "changed":
+            return self.n_unmatched, self.n_objects
+        if measure == "ppm":
+            return 1e6 * self.n_differing, self.n_pixels
+        score = getattr(self, measure)
+        return (0.0, 0.0) if math.isnan(score) else (score, 1.0)
+
+
+class MaskPairs:
+    """Compares the masks of repeats; each different pair of label images is compared once.
+
+    Attributes
+    ----------
+    n_compared : int
+        Pixels so far.
+    """
+
+    def __init__(self) -> None:
+        self.n_compared = 0
+        self._known: dict[tuple[str, str, str], ImageDifference] = {}
+        self._sizes: dict[str, int] = {}
+        self._held: OrderedDict[tuple[str, str], NDArray[np.integer]] = OrderedDict()
+
+    def differences(
+        self, a: Repeat, b: Repeat, results: Mapping[str, MaskComparison] | None = None
+    ) -> dict[str, ImageDifference]:
+        """What differs, by image, over the images that both segmented.
+
+        ``results``, by image and a against b, where the files were compared already.
+        """
+        shared = [name for name in a.manifest.masks if name in b.manifest.masks]
+        if results is not None:
+            return {name: _of(results[name]) for name in shared}
+        return {name: self._difference(name, a, b) for name in shared}
+
+    def _difference(self, image: str, a: Repeat, b: Repeat) -> ImageDifference:
+        one, other = a.manifest.masks[image], b.manifest.masks[image]
+        if one.canonical_digest == other.canonical_digest:
+            return self._equal(image, a, one.digest == other.digest)
+        swapped = one.canonical_digest > other.canonical_digest
+        if swapped:
+            a, b, one, other = b, a, other, one
+        key = (image, one.canonical_digest, other.canonical_digest)
+        if key not in self._known:
+            found = _of(compare_masks(self._masks(image, a), self._masks(image, b)))
+            self._known[key] = found
+            self.n_compared += found.n_pixels
+        found = self._known[key]
+        if not swapped:
+            return found
+        kinds = {_EXCHANGED.get(kind, kind): n for kind, n in found.kinds.items()}
+        return replace(found, kinds=kinds)
+
+    def _equal(self, image: str, repeat: Repeat, same_bits: bool) -> ImageDifference:
+        if image not in self._sizes:
+            self._sizes[image] = self._masks(image, repeat).size
+        n = repeat.manifest.masks[image].n_objects
+        verdict = Verdict.IDENTICAL if same_bits else Verdict.SAME_OBJECTS
+        score = 0.0 if n else math.nan
+        return ImageDifference(
+            verdict=verdict if n else Verdict.VACUOUS,
+            n_objects=2 * n,
+            n_unmatched=0,
+            n_pixels=self._sizes[image],
+            n_differing=0,
+            ap=score,
+            ap50=score,
+            kinds={**dict.fromkeys(map(str, ObjectKind), 0), "kept": n},
+        )
+
+    def _masks(self, image: str, repeat: Repeat) -> NDArray[np.integer]:
+        """Read, or still held from the last pairs that needed it."""
+        key = (image, repeat.manifest.masks[image].digest)
+        if key not in self._held:
+            self._held[key] = repeat.masks(image)
+            while len(self._held) > 2 and sum(m.size for m in self._held.values()) > _MOST_HELD:
+                self._held.popitem(last=False)
+        self._held.move_to_end(key)
+        return self._held[key]
+
+
+def _of(result: MaskComparison) -> ImageDifference:
+    return ImageDifference(
+        verdict=result.verdict,
+        n_objects=result.n_objects_a + result.n_objects_b,
+        n_unmatched=result.n_unmatched,
+        n_pixels=result.n_pixels,
+        n_differing=result.n_differing,
+        ap=1 - float(result.ap.mean()),
+        ap50=1 - result.ap50,
+        kinds={str(kind): result.kinds[kind] for kind in ObjectKind},
+    )

@@ -1,0 +1,236 @@
+"""The rule of ``within-spread``: whether a difference is less than what seeds do.
+
+A difference is within the spread of seeds only if it is shown to be *less* than what seeds do; to
+be no larger is not enough. With d the mean share of cells changed over the pairs in question, s
+that over the pairs of seeds in the same surroundings, and L = log(d / s):
+
+1. At least three seeds in one surrounding, at least three images that show an object, and no
+   vacuous pair on either side. Two seeds make one pair, which says nothing of how pairs vary.
+   Seeds that found nothing are no baseline and are left out.
+2. s > 0: between equal results there is no spread to be within.
+3. The upper end of the one-sided 95 % interval of L lies below 0, that is L + t * sqrt(V) < 0.
+   V adds up: *images*, the variance of L over resampled images, the same for d and s (at least
+   1/n_d + 1/n_s with the numbers of changed cells, as a count has); *seeds*, the delete-one-seed
+   jackknife (Efron and Stein 1981) of s, relative to s; and *the pair itself*, as a pair scatters
+   about the mean: n/2 times the former for n seeds, which is exact where seeds act additively
+   (of the variance v of one run's effect, s has 4 v / n and a pair 2 v), or more if the pairs in
+   question scatter more. t is Student's with Satterthwaite's degrees of freedom.
+4. The same holds for differing pixels per million.
+
+Pairs are taken together over what is drawn only, seeds and data seeds, and never over two axes.
+What was chosen is judged by itself: each two devices, modes, machines or versions, and repeats in
+each setting, are a *contrast*, with the seeds of either side as baselines; where neither side has
+three, those of all runs on the axis. An axis is within the spread of seeds only if each of its
+contrasts that differs is, held against each baseline; otherwise a device that does more than seeds
+would pass in the company of some that do nothing. No claim is made more often by that, as all must
+hold at 95 % each.
+
+Counts get half a cell (half a pixel) more, so that nothing changed on few cells is weak evidence.
+A bootstrap over images alone is not enough: where an axis does exactly what seeds do and runs
+differ among each other, many images leave it certain of whichever mean happens to be smaller, so
+it would claim within-spread up to half of the time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from cellrepro.compare.axes import Pair, Values, images_of, mean_of, parts_of
+from cellrepro.text import amount, share_text
+
+FEWEST_SEEDS = 3
+FEWEST_IMAGES = 3
+CONFIDENCE = 0.95
+_N_RESAMPLES = 2000
+_RANDOM_SEED = 20261101
+_FURTHEST = 700.0  # exp of more overflows
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a difference is less than what seeds do, and on what that was decided.
+
+    Attributes
+    ----------
+    within : bool
+        Never without three seeds, three images, and a spread to be within.
+    sentence : str
+        The decision with its numbers, or why there is none.
+    n_seeds, n_seed_pairs, n_pairs, n_images : int
+        What it was decided on.
+    changed, ppm : tuple of (float, float)
+        Share of cells changed, and differing pixels per million: of the pairs, and of seeds.
+    changed_ratio, ppm_ratio : float
+        How many times what seeds do the difference may be: the upper end of the one-sided 95 %
+        interval; NaN where the rule could not be applied.
+    contrast : str
+        Where several were judged: the one this is about, the least favourable, as in "between cpu
+        and cuda".
+    """
+
+    within: bool
+    sentence: str
+    n_seeds: int = 0
+    n_seed_pairs: int = 0
+    n_pairs: int = 0
+    n_images: int = 0
+    changed: tuple[float, float] = (math.nan, math.nan)
+    ppm: tuple[float, float] = (math.nan, math.nan)
+    changed_ratio: float = math.nan
+    ppm_ratio: float = math.nan
+    contrast: str = ""
+
+
+def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
+    """Whether a difference is less than what seeds do, by the rule in this module's docstring.
+
+    Parameters
+    ----------
+    pairs : sequence of Pair
+        That differ in the same respect; vacuous ones are left out.
+    seeds : sequence of Pair
+        Of runs that differ in the seed only; vacuous and one-sided ones are left out.
+    """
+    pairs = [pair for pair in pairs if not pair.vacuous]
+    seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
+    if not pairs:
+        return Decision(False, "no cells were found, so there is nothing to compare")
+    images = _common_images([*pairs, *seeds])
+    known = Decision(
+        within=False,
+        sentence="",
+        n_seeds=len(units_of(seeds)),
+        n_seed_pairs=len(seeds),
+        n_pairs=len(pairs),
+        n_images=len(images),
+        changed=(mean_of(pairs, "changed", images), mean_of(seeds, "changed", images)),
+        ppm=(mean_of(pairs, "ppm", images), mean_of(seeds, "ppm", images)),
+    )
+    why_not = _refusal(known, seeds)
+    if why_not:
+        return replace(known, sentence=why_not)
+    ratios = [_largest_ratio(pairs, seeds, name, images) for name in ("changed", "ppm")]
+    within = all(ratio < 1 for ratio in ratios)
+    judged = replace(known, within=within, changed_ratio=ratios[0], ppm_ratio=ratios[1])
+    return replace(judged, sentence=_decision_sentence(judged))
+
+
+def _common_images(pairs: Sequence[Pair]) -> list[str]:
+    """Images that all of them have, and in which some show an object."""
+    common = [name for name in images_of(pairs) if all(name in p.images for p in pairs)]
+    return [name for name in common if any(p.images[name].n_objects for p in pairs)]
+
+
+def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
+    """Why nothing can be said, or nothing."""
+    if known.n_seeds < FEWEST_SEEDS:
+        n = f"only {known.n_seeds} seeds" if known.n_seeds > 1 else "no other seed"
+        return f"{n}: not enough to say whether this is less than seeds do ({FEWEST_SEEDS} are)"
+    if known.n_images < FEWEST_IMAGES:
+        return (
+            f"only {amount(known.n_images, 'image')} with cells: not enough to say whether this "
+            f"is less than seeds do ({FEWEST_IMAGES} are)"
+        )
+    if not known.changed[1] or not known.ppm[1]:
+        same = "masks" if not known.ppm[1] else "cells"
+        return f"{amount(known.n_seeds, 'seed')} gave the same {same}: no spread to be within"
+    if len(seeds) in Counter(unit for pair in seeds for unit in pair.units).values():
+        return "every pair of seeds holds the same seed: not enough to say"
+    return ""
+
+
+def _largest_ratio(
+    pairs: Sequence[Pair], seeds: Sequence[Pair], measure: str, images: Sequence[str]
+) -> float:
+    """Upper end of the one-sided interval of d / s."""
+    from scipy import stats
+
+    over_d, under_d = parts_of(pairs, measure, images)
+    over_s, under_s = parts_of(seeds, measure, images)
+    unit = 1.0 if measure == "changed" else 1e6
+    d, s = mean_of(pairs, measure, images), mean_of(seeds, measure, images)
+    more_d, more_s = (0.5 * unit / under.sum() for under in (under_d, under_s))
+    drawn_d = resampled_means(pairs, measure, images, None)
+    drawn_s = resampled_means(seeds, measure, images, None)
+    known = np.isfinite(drawn_d) & np.isfinite(drawn_s)
+    logs = np.log((drawn_d[known] + more_d) / (drawn_s[known] + more_s))
+    n_images = len(images)
+    of_images = float(np.var(logs)) * n_images / (n_images - 1)
+    if measure == "changed":
+        of_images = max(of_images, 1 / (over_d.sum() + 0.5) + 1 / (over_s.sum() + 0.5))
+    of_seeds, n_seeds = _jackknife(over_s.sum(1) / under_s.sum(1), [p.units for p in seeds])
+    of_runs = of_seeds + max(of_seeds * n_seeds / 2, _own_variance(over_d.sum(1) / under_d.sum(1)))
+    variance = of_images + of_runs
+    if not variance:
+        return float((d + more_d) / (s + more_s))
+    freedom = variance**2 / (of_images**2 / (n_images - 1) + of_runs**2 / (n_seeds - 1))
+    furthest = float(stats.t.ppf(CONFIDENCE, freedom)) * math.sqrt(variance)
+    return float((d + more_d) / (s + more_s)) * math.exp(min(furthest, _FURTHEST))
+
+
+def _own_variance(values: Values) -> float:
+    """Relative variance of the mean over the pairs in question."""
+    n, mean = len(values), values.mean()
+    return float(values.var(ddof=1)) / n / mean**2 if n > 1 and mean else 0.0
+
+
+def _jackknife(values: Values, units: Sequence[tuple[str, str]]) -> tuple[float, int]:
+    """Relative variance of the mean over pairs of seeds when one seed at a time is left out."""
+    names = sorted({name for unit in units for name in unit})
+    means = [values[[name not in unit for unit in units]].mean() / values.mean() for name in names]
+    n = len(names)
+    return (n - 1) / n * float(((np.array(means) - np.mean(means)) ** 2).sum()), n
+
+
+def _decision_sentence(found: Decision) -> str:
+    text = (
+        f"{share_text(found.changed[0])} of the cells changed, between seeds "
+        f"{share_text(found.changed[1])} ({amount(found.n_seed_pairs, 'pair')} of "
+        f"{found.n_seeds} seeds, {amount(found.n_images, 'image')})"
+    )
+    if found.within:
+        return (
+            f"{text}; at most {found.changed_ratio:.2g} times as many cells as between seeds, and "
+            f"{found.ppm_ratio:.2g} times as many pixels (95 % confidence)"
+        )
+    cells, pixels = (
+        f"{ratio:.2g} times" if ratio < 100 else "over 100 times"
+        for ratio in (found.changed_ratio, found.ppm_ratio)
+    )
+    return (
+        f"{text}; not shown to be less than seeds do (it may be up to {cells} as many cells and "
+        f"{pixels} as many pixels)"
+    )
+
+
+# -- resampling ------------------------------------------------------------------------------
+
+
+def resampled_means(
+    pairs: Sequence[Pair], measure: str, images: Sequence[str], weights: Values | None
+) -> Values:
+    """The mean over pairs in each resample, shape (B,); NaN where nothing was drawn."""
+    over, under = parts_of(pairs, measure, images)
+    drawn = draws(len(images), 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        each = (drawn @ over.T) / (drawn @ under.T)
+        counted = np.isfinite(each) * (1.0 if weights is None else weights)
+        return (np.nan_to_num(each, posinf=0) * counted).sum(1) / counted.sum(1)
+
+
+@cache
+def draws(n: int, stream: int) -> Values:
+    """How often each of n things is drawn in each resample, shape (B, n)."""
+    generator = np.random.default_rng([_RANDOM_SEED, stream])
+    return generator.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)
+
+
+def units_of(pairs: Iterable[Pair]) -> list[str]:
+    """The different values on the axis: of pairs of seeds, the seeds."""
+    return sorted({unit for pair in pairs for unit in pair.units})
