@@ -214,12 +214,17 @@ def test_what_the_digest_of_a_file_depends_on(tmp_path):
     assert equal == (True,) * 4
 
 
-def test_weights_of_another_shape_do_not_fit(tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [lambda held: held.update({"out.bias": held["out.bias"][:-1]}), lambda held: held.popitem()],
+    ids=["another shape", "one missing"],
+)
+def test_weights_of_another_network_do_not_fit(tmp_path, change):
     path = tmp_path / "w.safetensors"
     save_weights(tiny(), path, architecture="tiny")
-    tensors = safetensors.numpy.load_file(path)
-    tensors["out.bias"] = tensors["out.bias"][:-1]
-    safetensors.numpy.save_file(tensors, path)
+    held = safetensors.numpy.load_file(path)
+    change(held)
+    safetensors.numpy.save_file(held, path)
     with pytest.raises(BadInput, match=r"w.safetensors does not fit the network 'tiny'"):
         tiny(path=path)
 
