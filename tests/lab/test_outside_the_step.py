@@ -14,7 +14,7 @@ from cellrepro.determinism.seeding import capture
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.images.synthetic import write_folder
-from cellrepro.lab import outside_the_step
+from cellrepro.lab import outside_the_step, process_state
 from cellrepro.model import cellpose_itself
 from cellrepro.model.network import import_cellpose
 
@@ -315,7 +315,7 @@ def test_an_import_that_draws_or_switches(tmp_path, monkeypatch):
     for name, code in modules.items():
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    source = outside_the_step.import_order(list(modules))
+    source = process_state.import_order(list(modules))
     assert source.moves
     assert source.evidence[0].endswith("moved by lab_draws, lab_reseeds, lab_switches")
     assert source.evidence[1:-1] == (
@@ -328,15 +328,15 @@ def test_an_import_that_draws_or_switches(tmp_path, monkeypatch):
 
 
 def test_a_network_of_ours_that_draws_from_elsewhere(monkeypatch):
-    real = outside_the_step.seeded_network
+    real = process_state.seeded_network
 
     def leaky(name, *, seed):
         network = real(name, seed=seed)
         network.out.bias.data += float(np.random.rand())
         return network
 
-    monkeypatch.setattr(outside_the_step, "seeded_network", leaky)
-    source = outside_the_step.initial_weights(seed=2**32 - 1)
+    monkeypatch.setattr(process_state, "seeded_network", leaky)
+    source = process_state.initial_weights(seed=2**32 - 1)
     assert "(1 of " in source.evidence[1]
     assert "seed 4294967295" in source.evidence[1]
     assert ", seed 0 " in source.evidence[1]
@@ -344,7 +344,7 @@ def test_a_network_of_ours_that_draws_from_elsewhere(monkeypatch):
 
 def test_defaults_that_an_earlier_call_has_changed(folder, defaults, monkeypatch):
     monkeypatch.setitem(defaults, "normalize", False)
-    source = outside_the_step.hidden_state(folder)
+    source = process_state.hidden_state(folder)
     assert source.moves
     assert "normalize False to True" in source.evidence[2]
     assert source.evidence[-1] == "normalize_default['normalize'] is False in this process now"
@@ -363,14 +363,14 @@ def test_the_defaults_come_back_from_a_failure(folder, defaults, monkeypatch):
 
     monkeypatch.setattr(cellpose_itself, "evaluator", evaluator)
     with pytest.raises(ArithmeticError):
-        outside_the_step.hidden_state(folder)
+        process_state.hidden_state(folder)
     assert defaults == before
 
 
 # -- what is given -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("probe", ["look", "file_order", "two_readings", "loader", "hidden_state"])
+@pytest.mark.parametrize("probe", ["look", "file_order", "two_readings", "loader"])
 def test_no_folder_of_images(tmp_path, probe):
     for name in ("missing cells", "empty cells"):
         path = tmp_path / name

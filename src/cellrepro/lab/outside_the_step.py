@@ -10,8 +10,6 @@ Nothing stays changed: generators, switches and Cellpose's defaults are put back
 from __future__ import annotations
 
 import contextlib
-import copy
-import importlib
 import io
 import os
 import random
@@ -25,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 from natsort import natsorted
 
-from cellrepro.determinism.modes import switches
 from cellrepro.determinism.seeding import (
     check_seed,
     generators_kept,
@@ -37,19 +34,16 @@ from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.process import Child, call
 from cellrepro.model import cellpose_itself
-from cellrepro.model.network import TINY, seeded_network
-from cellrepro.model.training import Loop, none_trainable, trainable, with_flows
+from cellrepro.model.step_timing import with_flows
+from cellrepro.model.training import Loop, none_trainable, trainable
 from cellrepro.progress import progress
-from cellrepro.store.digests import generator_digests, tensor_digest, value_digest
+from cellrepro.store.digests import tensor_digest, value_digest
 from cellrepro.text import amount
 
 Data = str | Path | ImageFolder
 DataSeed = int | Literal["cellpose"]
 
 _MOST_IMAGES = 6  # flows take longer than all the rest
-_EVAL_PIXELS = 512  # along an edge: enough to tell results apart
-_PARTIAL = {"percentile": [1.0, 99.0]}
-"""A dictionary as users pass it to ``eval``; what it leaves out is read from the defaults."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +111,10 @@ def look(
     Returns
     -------
     list of Source
-        In the order of this module.
+        Of the images first, then those of `cellrepro.lab.process_state`.
     """
+    from cellrepro.lab import process_state  # which asks questions of the same kind
+
     _check_workers(workers)
     check_seed(seed)
     _check_data_seed(data_seed)
@@ -128,9 +124,9 @@ def look(
         "two-readings": partial(two_readings, folder),
         "augmentation": partial(augmentation, folder, data_seed=data_seed),
         "loader": partial(loader, folder, workers=workers),
-        "import-order": import_order,
-        "initial-weights": partial(initial_weights, seed=seed),
-        "hidden-state": partial(hidden_state, folder),
+        "import-order": process_state.import_order,
+        "initial-weights": partial(process_state.initial_weights, seed=seed),
+        "hidden-state": partial(process_state.hidden_state, folder),
     }
     found = []
     with progress(len(probes), "sources", quiet=quiet) as bar:
@@ -147,11 +143,8 @@ def look(
 def file_order(data: Data) -> Source:
     """Whether the order in which the training images are listed changes what is trained on.
 
-    Cellpose draws indices, so in another order the same draws are other images. The directory's
-    own order, the alphabet's, Cellpose's ``io.get_image_files`` and the natural order after a
-    listing backwards (natsort leaves names that it takes for equal, such as ``a1`` and ``a01``,
-    as they came) are held against the order of cellrepro's reader; then one epoch of batches is
-    drawn and augmented in each.
+    Cellpose draws indices, so in another order the same draws are other images. Several listings
+    are held against the order of cellrepro's reader, and an epoch of batches is drawn in each.
     """
     source = partial(
         Source,
@@ -160,7 +153,7 @@ def file_order(data: Data) -> Source:
         remedy="give all file names equally many digits (img_002, img_010) and sort them before "
         "you hand them over; cellrepro.train does, whatever the file system lists",
     )
-    images = [image for image in _read(data).train if trainable(image)]
+    images = [image for image in read(data).train if trainable(image)]
     names = [image.image_path.name for image in images]
     if len(images) < 2:
         why = f"{amount(len(images), 'image')} to train on has one order only"
@@ -175,12 +168,12 @@ def file_order(data: Data) -> Source:
         elif not n_places:
             evidence.append(f"{label}: the same order")
         else:
-            n_other, n_steps = _batches_in(images, order)
+            n_others, n_steps = _batches_in(images, order)
             evidence.append(
                 f"{label}: {_few(order)}; {n_places} of {len(names)} places hold another image, "
-                f"and {n_other} of {n_steps} batches drawn with the same numbers are others"
+                f"and {n_others} of {n_steps} batches drawn with the same numbers are others"
             )
-            others += [label] * bool(n_other)
+            others += [label] * bool(n_others)
     head = f"other than the reader's: {', '.join(others)}" if others else "every listing agrees"
     return source(moves=bool(others), evidence=(head, *evidence), n_compared=len(names))
 
@@ -214,15 +207,14 @@ def _batches_in(images: list[LabelledImage], order: list[str]) -> tuple[int, int
         _batches([flows[name] for name in names if name in few], data_seed="cellpose")
         for names in (usual, order)
     )
-    return _n_other(a, b), len(a)
+    return n_other(a, b), len(a)
 
 
 def two_readings(data: Data) -> Source:
     """Whether one folder, read again here and in a fresh process, gives other numbers.
 
-    Compared are the files' bytes, every decoded image and its masks, and for the first six
-    training images what Cellpose's own preprocessing makes of them: the normalised image and the
-    flows. An `ImageFolder` is read anew.
+    Compared are files, decoded images and masks, and for six training images what Cellpose makes
+    of them: the normalised image and the flows.
     """
     path = data.path if isinstance(data, ImageFolder) else Path(data)
     first, again = readings(None, data=path), readings(None, data=path)
@@ -233,7 +225,7 @@ def two_readings(data: Data) -> Source:
         changed = [name for name in first | reading if first.get(name) != reading.get(name)]
         evidence.append(
             f"{label}: {len(changed)} of {amount(len(first), 'digest')} changed, "
-            f"all together {_short(first)} and {_short(reading)}"
+            f"all together {short(first)} and {short(reading)}"
         )
         evidence += [
             f"{label}: {name} {first.get(name, 'none')[:12]}, then {reading.get(name, 'none')[:12]}"
@@ -272,15 +264,14 @@ def readings(child: Child | None, *, data: Path) -> dict[str, str]:
 def augmentation(data: Data, *, data_seed: DataSeed = "cellpose") -> Source:
     """Whether augmentation shows the same image otherwise, and whose generator it draws from.
 
-    Cellpose's ``random_rotate_and_resize`` is called twice from one state of all generators, once
-    more going on from there, and with each generator seeded otherwise alone. Then one epoch of
-    the training loop is drawn after two seeds of yours, and with another data seed (`data_seed`
-    is as for `cellrepro.train`).
+    Cellpose's own is called from equal states of all generators and from others, then one epoch of
+    the training loop is drawn after two seeds of yours, and with another data seed than the one
+    given, which is as for `cellrepro.train`.
     """
     import torch
 
     _check_data_seed(data_seed)
-    images = _with_flows(_few_trainable(_read(data)))
+    images = _with_flows(_few_trainable(read(data)))
     prepared = list(_loop(images).prepared.values())
 
     def drawn(reseed: Callable[[int], Any] = lambda seed: None) -> str:
@@ -316,8 +307,8 @@ def augmentation(data: Data, *, data_seed: DataSeed = "cellpose") -> Source:
             f"from one state {once[:12]} and {again[:12]}, going on from there {after[:12]}",
             f"drawn from: {', '.join(drawn_from) or 'no global generator'}",
             f"one epoch with data_seed={data_seed!r} after your own seeds 1 and 2: "
-            f"{_n_other(*epochs)} of {len(epochs[0])} batches differ",
-            f"with data_seed={other_seed}: {_n_other(epochs[0], other)} of {len(other)} differ",
+            f"{n_other(*epochs)} of {len(epochs[0])} batches differ",
+            f"with data_seed={other_seed}: {n_other(epochs[0], other)} of {len(other)} differ",
         ),
         remedy="Cellpose seeds NumPy by the epoch's number, over any seed of yours: choose order "
         "and augmentation with cellrepro.train(data, data_seed=1)"
@@ -331,15 +322,12 @@ def augmentation(data: Data, *, data_seed: DataSeed = "cellpose") -> Source:
 def loader(data: Data, *, workers: Sequence[int] = (0, 2)) -> Source:
     """Whether a DataLoader gives another order or other crops after another draw.
 
-    The training images are loaded shuffled, each cropped at a place drawn from NumPy's global
-    generator by whoever loads it: without more arguments, with
-    `cellrepro.determinism.seeding.loader_arguments`, and with crops drawn from
-    `cellrepro.determinism.seeding.item_generator`. Each is done twice, after generators were seeded
-    alike, but the second time one number was drawn before. `workers` are numbers of worker
-    processes to try.
+    The training images are loaded shuffled, each cropped at a place drawn by whoever loads it:
+    plainly, with `loader_arguments`, and with crops from `item_generator`. Each is done twice after
+    equal seeds, the second time with one draw before, by each of these numbers of workers.
     """
     _check_workers(workers)
-    images = [image.image for image in _read(data).train]
+    images = [image.image for image in read(data).train]
     kinds = ("plain", "loader_arguments", "item_generator")
     orders: dict[str, set[str]] = {kind: set() for kind in kinds}
     crops: dict[str, set[str]] = {kind: set() for kind in kinds}
@@ -414,188 +402,6 @@ def _loaded(cropped: _Cropped, n_workers: int, extra: int, *, pinned: bool) -> t
     return value_digest([index for index, _ in seen]), value_digest(sorted(seen))
 
 
-# -- imports -------------------------------------------------------------------------------
-
-
-def import_order(modules: Sequence[str] = cellpose_itself.IMPORTED) -> Source:
-    """Whether importing Cellpose undoes a switch that was set, or changes a generator.
-
-    In a fresh process the generators are seeded, ``torch.backends.cuda.matmul.allow_tf32`` is set
-    to False, and torchvision, segment_anything and Cellpose (or other `modules`) are imported one
-    by one; switches, generators and environment variables are read before and after each. At last
-    the switch is set to False again, as one does who imports first.
-    """
-    work = "cellrepro.lab.outside_the_step:imported"
-    states, tf32 = call(work, None, label="sources, imports", modules=list(modules))
-    evidence, others = [], []
-    for name, before, after in zip(modules, states, states[1:], strict=False):
-        drawn = _changed(before["generators"], after["generators"])
-        switched = [
-            f"{key} {before['switches'][key]!r} to {after['switches'][key]!r}"
-            for key in _changed(before["switches"], after["switches"])
-        ]
-        variables = _changed(before["variables"], after["variables"])
-        others += [name] * bool(drawn or switched)
-        evidence.append(
-            f"import {name}: generators moved: {', '.join(drawn) or 'none'}; "
-            f"switches changed: {', '.join(switched) or 'none'}"
-            + (f"; variables changed: {', '.join(variables)}" if variables else "")
-        )
-    first, last = (value_digest(states[at]["generators"]) for at in (0, -1))
-    return Source(
-        name="import-order",
-        question="Does importing Cellpose undo what was set before, or move a generator?",
-        moves=bool(others),
-        evidence=(
-            f"allow_tf32 set to False: {tf32[0]} after the imports, {tf32[1]} when set after them"
-            + (f"; moved by {', '.join(others)}" if others else ""),
-            *evidence,
-            f"generators {first[:12]} before the imports, {last[:12]} after",
-        ),
-        remedy="import Cellpose first, then seed and set switches; the modes of cellrepro do so "
-        "and read the switches back",
-        n_compared=len(modules) * (len(states[0]["generators"]) + len(states[0]["switches"])),
-    )
-
-
-def imported(child: Child, *, modules: list[str]) -> tuple[list[dict[str, Any]], list[bool]]:
-    """Inside the child: the state before and after each import, and TF32 set before and after."""
-    import torch
-
-    seed_everything(0)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    states = [_state()]
-    for module in modules:
-        importlib.import_module(module)
-        states.append(_state())
-    tf32 = [torch.backends.cuda.matmul.allow_tf32]
-    torch.backends.cuda.matmul.allow_tf32 = False
-    return states, [*tf32, torch.backends.cuda.matmul.allow_tf32]
-
-
-def _state() -> dict[str, dict[str, Any]]:
-    return {
-        "generators": generator_digests(),
-        "switches": switches(),
-        "variables": dict(os.environ),
-    }
-
-
-# -- weights -------------------------------------------------------------------------------
-
-
-def initial_weights(*, seed: int = 0) -> Source:
-    """Whether the initial weights depend on what was drawn before they were made.
-
-    `tiny` is made with one seed twice, with the next seed, and after one number drawn from every
-    global generator; then the same network is initialised as PyTorch does it, by the
-    ``reset_parameters`` of its layers after ``torch.manual_seed``, alike.
-    """
-    import torch
-
-    check_seed(seed)
-    next_seed = (seed + 1) % 2**32
-    evidence, moves, n_compared = [], False, 0
-    with generators_kept():
-        for kind, make in (
-            ("PyTorch's own initialisation", _as_pytorch),
-            ("cellrepro's seeded_network", partial(seeded_network, TINY)),
-        ):
-            made = []
-            for use, n_drawn in ((seed, 0), (seed, 0), (next_seed, 0), (seed, 1)):
-                seed_everything(use)
-                for _ in range(n_drawn):
-                    random.random(), np.random.random_sample(), torch.rand(1)
-                state = make(seed=use).state_dict()
-                made.append({name: tensor_digest(value) for name, value in state.items()})
-            first, again, other, after = made
-            evidence.append(
-                f"{kind}: seed {seed} {_short(first)}, again {_short(again)}, seed {next_seed} "
-                f"{_short(other)}, seed {seed} after one more draw {_short(after)} "
-                f"({len(_changed(first, after))} of {len(first)} tensors differ)"
-            )
-            moves |= first != again or first != after
-            n_compared += len(first)
-    return Source(
-        name="initial-weights",
-        question="Do the initial weights depend on what was drawn before the network was made?",
-        moves=moves,
-        evidence=tuple(evidence),
-        remedy="start from one file of weights and compare its digest, or draw them from a "
-        "generator of their own, as cellrepro.model.network.seeded_network does",
-        n_compared=n_compared,
-    )
-
-
-def _as_pytorch(*, seed: int) -> Any:
-    """`tiny` with the weights that its layers draw by themselves, from where PyTorch is now."""
-    network = seeded_network(TINY, seed=seed)
-    for module in network.modules():
-        reset = getattr(module, "reset_parameters", None)
-        if reset is not None:
-            reset()
-    return network
-
-
-# -- hidden state --------------------------------------------------------------------------
-
-
-def hidden_state(data: Data) -> Source:
-    """Whether one call of ``CellposeModel.eval`` changes the result of the next.
-
-    ``models.normalize_default`` is shared by the whole process, and ``eval`` writes into it. An
-    image is segmented by a call that passes a dictionary of a few normalisation parameters, before
-    and after another call that turns normalisation off (or on, where it was off).
-    """
-    images = [image.image[:_EVAL_PIXELS, :_EVAL_PIXELS] for image in _read(data).train[:2]]
-    evaluated = cellpose_itself.evaluator(seeded_network(TINY, seed=0))
-
-    def outputs(normalize: Any) -> list[str]:
-        """Digests of what the network says of each image."""
-        return [value_digest(list(map(tensor_digest, evaluated(x, normalize)))) for x in images]
-
-    with _put_back(cellpose_itself.shared_defaults()) as (defaults, start), generators_kept():
-        plain = outputs(True)
-        _set(defaults, start)
-        before, again = outputs(dict(_PARTIAL)), outputs(dict(_PARTIAL))
-        outputs(not start["normalize"])
-        written = [f"{k} {start[k]!r} to {now!r}" for k, now in defaults.items() if start[k] != now]
-        after, plain_after = outputs(dict(_PARTIAL)), outputs(True)
-    n_other = _n_other(again, after)
-    return Source(
-        name="hidden-state",
-        question="Does a call of Cellpose's eval change the result of a later call?",
-        moves=n_other > 0 or plain != plain_after,
-        evidence=(
-            f"eval(normalize={_PARTIAL}) gives {_short(again)} before and {_short(after)} after "
-            f"another call; {n_other} of {amount(len(images), 'image')} came out otherwise",
-            f"called twice with nothing between: {_short(before)} and {_short(again)}",
-            f"eval(normalize={not start['normalize']}) wrote into models.normalize_default: "
-            f"{', '.join(written) or 'nothing'}",
-            f"eval(normalize=True) gives {_short(plain)} before and {_short(plain_after)} after",
-            f"normalize_default['normalize'] is {start['normalize']} in this process now",
-        ),
-        remedy="pass every parameter you rely on, 'normalize': True among them, or run each "
-        "analysis in a process of its own, as cellrepro does",
-        n_compared=2 * len(images),
-    )
-
-
-@contextlib.contextmanager
-def _put_back(shared: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Give a shared dictionary its content back, also when the block raises."""
-    start = copy.deepcopy(shared)
-    try:
-        yield shared, start
-    finally:
-        _set(shared, start)
-
-
-def _set(shared: dict[str, Any], content: dict[str, Any]) -> None:
-    shared.clear()
-    shared.update(copy.deepcopy(content))
-
-
 # -- common --------------------------------------------------------------------------------
 
 
@@ -613,7 +419,8 @@ def _check_workers(workers: Sequence[int]) -> None:
         raise BadInput(f"workers is {workers!r}, which names one number twice")
 
 
-def _read(data: Data) -> ImageFolder:
+def read(data: Data) -> ImageFolder:
+    """A folder of images, also where it is read already."""
     return data if isinstance(data, ImageFolder) else read_folder(data)
 
 
@@ -669,15 +476,13 @@ def _hushed() -> Iterator[None]:
         yield
 
 
-def _changed(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    return [name for name in sorted(a | b) if a.get(name) != b.get(name)]
-
-
-def _n_other(a: Sequence[str], b: Sequence[str]) -> int:
+def n_other(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many of two equally long lists differ."""
     return sum(x != y for x, y in zip(a, b, strict=True))
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """The first 12 hex digits of a plain value's digest."""
     return value_digest(value)[:12]
 
 
