@@ -7,30 +7,33 @@ process where the two have the same environment and mode, in two where they have
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from cellrepro.compare.operation_alignment import (
     Alignment,
-    align,
     first_divergence,
     judge_round_off,
 )
 from cellrepro.determinism.known_operations import may_race
-from cellrepro.determinism.substitutes import stands_in
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.lab.divergence.rerun import Replay, replay, replay_both, same_as_stored
 from cellrepro.lab.divergence.result import OF_STAGE, Evidence, Place
+from cellrepro.lab.divergence.substituted_calls import (
+    aligned,
+    is_call,
+    outputs_of,
+    substituted,
+    whose,
+)
 from cellrepro.lab.worker import Request
 from cellrepro.model.network import ModelSource, find_model
 from cellrepro.progress import progress
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
 from cellrepro.store.store import Repeat, Run, Store
-from cellrepro.text import amount
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw, DrawDifference, first_draw_difference
@@ -86,6 +89,7 @@ class Look:
         effort: Effort,
     ) -> None:
         self._sides, self._step = sides, step
+        self._repeats = [repeat for _, repeat in sides]
         self._store, self._data, self._effort = store, data, effort
 
     def at(self, place: Place) -> Finding:
@@ -133,7 +137,7 @@ class Look:
         """The first draw in which the two differ, of those that both wrote down."""
         sides = [
             read_rows(repeat.folder / DRAWS, Draw, step=self._step)
-            for _, repeat in self._sides
+            for repeat in self._repeats
             if (repeat.folder / DRAWS).exists()
         ]
         if len(sides) < 2:
@@ -211,7 +215,7 @@ class Look:
 
     def _no_fault(self) -> str | None:
         """Why a difference that did not come again may be something else than a fault."""
-        elsewhere = sorted({repeat.machine for _, repeat in self._sides})
+        elsewhere = sorted({repeat.machine for repeat in self._repeats})
         if len(elsewhere) > 1:
             return (
                 f"the two were computed on {' and '.join(elsewhere)}, and the step was repeated "
@@ -229,7 +233,7 @@ class Look:
         """Whose bits a replay of the step ends in; none where no ledger has anything of it."""
         stored = (
             by_place(read_rows(repeat.folder / LEDGER, Entry, step=self._step))
-            for _, repeat in self._sides
+            for repeat in self._repeats
         )
         a, b = (same_as_stored(seen.entries, entries) for entries in stored)
         if a is None and b is None:
@@ -241,23 +245,23 @@ class Look:
     def _side_by_side(self, place: Place) -> Finding:
         def choose(a: list[Any], b: list[Any]) -> list[tuple[Any, Any]]:
             """The pairs whose tensors are needed: whole calls, and where the two diverge."""
-            alignment = aligned(self._sides, a, b)
+            alignment = aligned(self._repeats, a, b)
             parting = first_divergence(alignment)
-            calls = [pair for pair in alignment.pairs if _is_call(pair[0])]
+            calls = [pair for pair in alignment.pairs if is_call(pair[0])]
             return calls + ([] if parting is None else [(parting.a, parting.b)])
 
-        names = " and ".join(repeat.name for _, repeat in self._sides)
+        names = " and ".join(repeat.name for repeat in self._repeats)
         total = 2 * (self._step + 3)
         with progress(total, f"replays of {names}", quiet=self._effort.quiet) as bar:
             seen = replay_both(
                 [self._request(side) for side in self._sides],
-                [repeat for _, repeat in self._sides],
+                self._repeats,
                 step=self._step,
                 choose=choose,
                 on_event=lambda event: bar.advance(event["name"]),
             )
         a, b = (side.rows for side in seen)
-        alignment = aligned(self._sides, a, b, [side.kept for side in seen])
+        alignment = aligned(self._repeats, a, b, [side.kept for side in seen])
         parting = first_divergence(alignment)
         round_off = judge_round_off(a, b)
         draws = first_draw_difference(*(side.draws for side in seen))
@@ -268,41 +272,21 @@ class Look:
             round_off=round_off.sentence(),
             arrival=tuple(side.arrival for side in seen),
             draws=None if draws is None else draws.sentence(),
-            substituted=self._substituted(alignment),
+            substituted=substituted(self._repeats, alignment),
         )
         judgement = {"unknown": "unexplained"}.get(round_off.verdict, round_off.verdict)
         if parting is not None:
             outputs = (
-                _outputs(side.kept, row.index)
+                outputs_of(side.kept, row.index)
                 for side, row in zip(seen, (parting.a, parting.b), strict=True)
             )
             place = replace(
                 place, **_named(parting.a), inputs=parting.inputs, **_difference(*outputs)
             )
-            if _is_call(parting.a):
-                words = (place.apart, f"between {self._whose()}")
+            if is_call(parting.a):
+                words = (place.apart, f"between {whose(self._repeats)}")
                 place = replace(place, apart=" ".join(filter(None, words)))
         return Finding(place, judgement, evidence, alignment)
-
-    def _substituted(self, alignment: Alignment) -> str | None:
-        """In how many calls the substitutes of one side gave what they stand for."""
-        calls = [(x.outputs, y.outputs) for x, y in alignment.pairs if _is_call(x)]
-        if not calls:
-            return None
-        n_unknown = sum(not x or not y for x, y in calls)
-        n_equal = sum(x == y for x, y in calls) - n_unknown
-        unknown = f", {n_unknown} could not be compared" if n_unknown else ""
-        return (
-            f"{n_equal} of {amount(len(calls), 'call')} gave equal bits{unknown}: {self._whose()}"
-        )
-
-    def _whose(self) -> str:
-        sides = [
-            f"{' and '.join(names)} of {side}"
-            for side, names in zip("AB", _own_substitutes(self._sides), strict=True)
-            if names
-        ]
-        return f"the substitutes {' and '.join(sides)} and what they stand for"
 
     # -- what a replay needs
 
@@ -372,7 +356,7 @@ def _of_rows(
     place: Place, sides: tuple[Side, Side], a: Sequence[Any], b: Sequence[Any]
 ) -> Finding | None:
     """The operation in which two lists of operations diverge; none that cannot be the cause."""
-    alignment = aligned(sides, a, b)
+    alignment = aligned([repeat for _, repeat in sides], a, b)
     parting = first_divergence(alignment)
     if parting is None or not _may_explain(parting.a.phase, place):
         return None
@@ -411,100 +395,7 @@ def _flipped(seen: Replay, place: Place) -> NondeterministicOperation | None:
     return next((op for op in seen.audited if reader in (op.read_by or "")), None)
 
 
-# -- operations that correspond, with each call of a substitute as one ---------------------
-
-
-def aligned(
-    sides: tuple[Side, Side],
-    a: Sequence[Any],
-    b: Sequence[Any],
-    kept: Sequence[Mapping[str, Any]] = ({}, {}),
-) -> Alignment:
-    """The operations of two runs that correspond.
-
-    Where one side has a substitute for what the other ran, the operations inside are a difference
-    of settings: each call is one operation then, and its result is compared, by its tensors where
-    they were kept.
-    """
-    if not any(_own_substitutes(sides)):
-        return align(a, b)
-    alignment = align(_calls_as_one(a), _calls_as_one(b))
-    pairs, all_agree = [], True
-    for x, y in alignment.pairs:
-        if _is_call(x):
-            x, y = _with_results(x, y, kept, all_agree=all_agree)
-        if x.outputs and y.outputs and x.outputs != y.outputs:
-            all_agree = False
-        pairs.append((x, y))
-    return replace(alignment, pairs=tuple(pairs))
-
-
-def _own_substitutes(sides: tuple[Side, Side]) -> tuple[list[str], list[str]]:
-    """The substitutes that only one of two runs had in place, of each."""
-    a, b = (set(repeat.manifest.switches.get("substitutes") or ()) for _, repeat in sides)
-    return sorted(a - b), sorted(b - a)
-
-
-def _calls_as_one(rows: Sequence[Any]) -> list[Any]:
-    """Operations of a step, with each call of a function that has substitutes as one."""
-    found: list[Any] = []
-    in_order = sorted(rows, key=lambda row: row.index)
-    for (function, _, _), group in groupby(
-        in_order, lambda row: (stands_in(row.source), row.module, row.phase)
-    ):
-        inside = list(group)
-        if function is None:
-            found += inside
-            continue
-        last = _end_of_call(inside[-1])
-        nothing: dict[str, Any] = dict.fromkeys(("shapes", "dtypes", "inputs"), "")
-        nothing |= dict.fromkeys(("norm", "ulp", "limit", "problem"), None)
-        found += [
-            replace(row, op=function.rpartition(" ")[2], source=function, **nothing)
-            for row in inside
-            if _end_of_call(row) == last
-        ]
-    return found
-
-
-def _end_of_call(row: Any) -> tuple[Any, ...]:
-    """What the last operation of every call in a row has in common, and no other of them."""
-    n_axes = row.shapes.partition(",")[0].partition(" ")[0].count("x")
-    return row.op, row.source, n_axes, row.dtypes
-
-
-def _is_call(row: Any) -> bool:
-    """Whether a row stands for a whole call; PyTorch's own names have dots."""
-    return "." not in row.op
-
-
-def _with_results(
-    x: Any, y: Any, kept: Sequence[Mapping[str, Any]], *, all_agree: bool
-) -> tuple[Any, Any]:
-    """Two calls with digests of their results, which no layout in memory changes.
-
-    What went in agrees as long as all that came out before does.
-    """
-    from cellrepro.store.digests import tensor_digest
-
-    results = [_outputs(side, row.index) for side, row in zip(kept, (x, y), strict=True)]
-    if all(results):
-        digests = [",".join(map(tensor_digest, result)) for result in results]
-    elif x.outputs == y.outputs:
-        digests = [x.outputs, y.outputs]
-    else:
-        digests = ["", ""]
-    x = replace(x, inputs="agree", outputs=digests[0])
-    return x, replace(y, inputs="agree" if all_agree else "other", outputs=digests[1])
-
-
 # -- how far results are apart -------------------------------------------------------------
-
-
-def _outputs(kept: Mapping[str, Any], index: int) -> list[Any]:
-    """The tensors that came out of an operation, as far as they were kept."""
-    names = sorted(name for name in kept if name.startswith(f"{index}/outputs/"))
-    return [kept[name] for name in names]
 
 
 def _difference(a: Sequence[Any], b: Sequence[Any]) -> dict[str, Any]:

@@ -1,0 +1,128 @@
+"""Operations of two runs that correspond, with each call of a substitute as one operation.
+
+Where one side has a substitute for what the other ran, the operations inside are a difference of
+settings; what can be compared is the result of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from cellrepro.compare.operation_alignment import Alignment, align
+from cellrepro.determinism.substitutes import stands_in
+from cellrepro.store.digests import tensor_digest
+from cellrepro.store.store import Repeat
+from cellrepro.text import amount
+
+
+def aligned(
+    repeats: Sequence[Repeat],
+    a: Sequence[Any],
+    b: Sequence[Any],
+    kept: Sequence[Mapping[str, Any]] = ({}, {}),
+) -> Alignment:
+    """The operations of two runs that correspond.
+
+    Where one side has a substitute for what the other ran, the operations inside are a difference
+    of settings: each call is one operation then, and its result is compared, by its tensors where
+    they were kept.
+    """
+    if not any(own_substitutes(repeats)):
+        return align(a, b)
+    alignment = align(_calls_as_one(a), _calls_as_one(b))
+    pairs, all_agree = [], True
+    for x, y in alignment.pairs:
+        if is_call(x):
+            x, y = _with_results(x, y, kept, all_agree=all_agree)
+        if x.outputs and y.outputs and x.outputs != y.outputs:
+            all_agree = False
+        pairs.append((x, y))
+    return replace(alignment, pairs=tuple(pairs))
+
+
+def own_substitutes(repeats: Sequence[Repeat]) -> tuple[list[str], list[str]]:
+    """The substitutes that only one of two runs had in place, of each."""
+    a, b = (set(repeat.manifest.switches.get("substitutes") or ()) for repeat in repeats)
+    return sorted(a - b), sorted(b - a)
+
+
+def _calls_as_one(rows: Sequence[Any]) -> list[Any]:
+    """Operations of a step, with each call of a function that has substitutes as one."""
+    found: list[Any] = []
+    in_order = sorted(rows, key=lambda row: row.index)
+    for (function, _, _), group in groupby(
+        in_order, lambda row: (stands_in(row.source), row.module, row.phase)
+    ):
+        inside = list(group)
+        if function is None:
+            found += inside
+            continue
+        last = _end_of_call(inside[-1])
+        nothing: dict[str, Any] = dict.fromkeys(("shapes", "dtypes", "inputs"), "")
+        nothing |= dict.fromkeys(("norm", "ulp", "limit", "problem"), None)
+        found += [
+            replace(row, op=function.rpartition(" ")[2], source=function, **nothing)
+            for row in inside
+            if _end_of_call(row) == last
+        ]
+    return found
+
+
+def _end_of_call(row: Any) -> tuple[Any, ...]:
+    """What the last operation of every call in a row has in common, and no other of them."""
+    n_axes = row.shapes.partition(",")[0].partition(" ")[0].count("x")
+    return row.op, row.source, n_axes, row.dtypes
+
+
+def is_call(row: Any) -> bool:
+    """Whether a row stands for a whole call; PyTorch's own names have dots."""
+    return "." not in row.op
+
+
+def _with_results(
+    x: Any, y: Any, kept: Sequence[Mapping[str, Any]], *, all_agree: bool
+) -> tuple[Any, Any]:
+    """Two calls with digests of their results, which no layout in memory changes.
+
+    What went in agrees as long as all that came out before does.
+    """
+    results = [outputs_of(side, row.index) for side, row in zip(kept, (x, y), strict=True)]
+    if all(results):
+        digests = [",".join(map(tensor_digest, result)) for result in results]
+    elif x.outputs == y.outputs:
+        digests = [x.outputs, y.outputs]
+    else:
+        digests = ["", ""]
+    x = replace(x, inputs="agree", outputs=digests[0])
+    return x, replace(y, inputs="agree" if all_agree else "other", outputs=digests[1])
+
+
+def outputs_of(kept: Mapping[str, Any], index: int) -> list[Any]:
+    """The tensors that came out of an operation, as far as they were kept."""
+    names = sorted(name for name in kept if name.startswith(f"{index}/outputs/"))
+    return [kept[name] for name in names]
+
+
+def substituted(repeats: Sequence[Repeat], alignment: Alignment) -> str | None:
+    """In how many calls the substitutes of one side gave what they stand for."""
+    calls = [(x.outputs, y.outputs) for x, y in alignment.pairs if is_call(x)]
+    if not calls:
+        return None
+    n_unknown = sum(not x or not y for x, y in calls)
+    n_equal = sum(x == y for x, y in calls) - n_unknown
+    unknown = f", {n_unknown} could not be compared" if n_unknown else ""
+    over = amount(len(calls), "call")
+    return f"{n_equal} of {over} gave equal bits{unknown}: {whose(repeats)}"
+
+
+def whose(repeats: Sequence[Repeat]) -> str:
+    """Whose substitutes are compared with what they stand for."""
+    sides = [
+        f"{' and '.join(names)} of {side}"
+        for side, names in zip("AB", own_substitutes(repeats), strict=True)
+        if names
+    ]
+    return f"the substitutes {' and '.join(sides)} and what they stand for"
