@@ -34,8 +34,7 @@ from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.process import Child, call
 from cellrepro.model import cellpose_itself
-from cellrepro.model.step_timing import with_flows
-from cellrepro.model.training import Loop, none_trainable, trainable
+from cellrepro.model.training import Loop, none_trainable, trainable, with_flows
 from cellrepro.progress import progress
 from cellrepro.store.digests import tensor_digest, value_digest
 from cellrepro.text import amount

@@ -12,12 +12,12 @@ from pathlib import Path
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
 from cellrepro.errors import whole
 from cellrepro.lab.compare_results import compare_repeats
-from cellrepro.lab.divergence.judge import CannotLook, Effort, Look, Side, of_image
+from cellrepro.lab.divergence.judge import CannotLook, Effort, Look, of_image
 from cellrepro.lab.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.lab.worker import flattened
 from cellrepro.store.digests import array_digest, file_digest, value_digest
 from cellrepro.store.ledger import LEDGER, STAGES, Entry, Ledger
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Repeat, Store
 
 _REPETITIONS, _SUSPECTS = 20, 200
 _LAST = 2**31 - 1  # the step of what is there once everything is done
@@ -62,11 +62,12 @@ def diverge(
     effort = Effort(whole("repetitions", repetitions, 1), whole("suspects", suspects, 0))
     place = Store(store)
     sides = place.find_two(a, b)
-    ledgers = _ledgers_compared(*sides)
+    repeats = [repeat for _, repeat in sides]
+    ledgers = _ledgers_compared(*repeats)
     comparison = compare_repeats(*sides)
     answer = Divergence(
-        a=sides[0][1].name,
-        b=sides[1][1].name,
+        a=repeats[0].name,
+        b=repeats[1].name,
         first=None,
         computed=None,
         stages={
@@ -79,7 +80,7 @@ def diverge(
         comparison=comparison,
         evidence=None,
         n_compared=ledgers.n_compared,
-        notes=_notes(ledgers, *sides),
+        notes=_notes(ledgers, *repeats),
         ledgers=ledgers,
     )
     if ledgers.first is None:
@@ -87,16 +88,16 @@ def diverge(
     answer = replace(
         answer, first=_place(ledgers.first, ledgers), judgement=_by_stage(ledgers, ledgers.first)
     )
-    shown = _shown(ledgers, sides)
+    shown = _shown(ledgers, repeats[0].spec.task)
     if shown is None:
         return answer
     computed = _place(shown, ledgers)
     try:
         if shown.step is None:
-            found = of_image(computed, sides)
+            found = of_image(computed, repeats)
         else:
             _refuse_other_inputs(ledgers)
-            look = Look(sides, shown.step, place, data, replace(effort, again=again, quiet=quiet))
+            look = Look(repeats, shown.step, place, data, replace(effort, again=again, quiet=quiet))
             found = look.at(computed)
     except CannotLook as error:
         # What nothing was computed in twice, as masks alone, is no place of its own.
@@ -110,9 +111,9 @@ def diverge(
     )
 
 
-def _shown(ledgers: LedgerComparison, sides: tuple[Side, Side]) -> Difference | None:
+def _shown(ledgers: LedgerComparison, task: str) -> Difference | None:
     """The first difference in what was computed: in a step, or in the flows of a segmentation."""
-    if sides[0][0].spec.task == "segment":
+    if task == "segment":
         return next(iter(ledgers.of_stage("flows")), None)
     return ledgers.first_computed
 
@@ -163,9 +164,9 @@ def _refuse_other_inputs(ledgers: LedgerComparison) -> None:
         raise CannotLook(f"operations were not compared: the two differ in {others}")
 
 
-def _notes(ledgers: LedgerComparison, a: Side, b: Side) -> tuple[str, ...]:
+def _notes(ledgers: LedgerComparison, a: Repeat, b: Repeat) -> tuple[str, ...]:
     notes = []
-    without = [side[1].name for side in (a, b) if not (side[1].folder / LEDGER).exists()]
+    without = [side.name for side in (a, b) if not (side.folder / LEDGER).exists()]
     if without:
         notes.append(
             f"{' and '.join(without)} kept no ledger, so steps were not compared; train with "
@@ -190,11 +191,11 @@ _TOLD_ELSEWHERE = {"data", "data_digest", "model_digest", "profile", "profile_se
 """Fields of a spec that have stages of their own, or do not change what is computed."""
 
 
-def _ledgers_compared(a: Side, b: Side) -> LedgerComparison:
+def _ledgers_compared(a: Repeat, b: Repeat) -> LedgerComparison:
     """All that two runs left, compared in the order in which they passed it."""
-    both = all((repeat.folder / LEDGER).exists() for _, repeat in (a, b))
-    same_mode = a[0].spec.held == b[0].spec.held
-    same_files = a[0].spec.model_digest is not None and b[0].spec.model_digest is not None
+    both = all((repeat.folder / LEDGER).exists() for repeat in (a, b))
+    same_mode = a.spec.held == b.spec.held
+    same_files = a.spec.model_digest is not None and b.spec.model_digest is not None
 
     def ignored(entry: Entry) -> bool:
         if entry.stage == "spec":
@@ -203,19 +204,19 @@ def _ledgers_compared(a: Side, b: Side) -> LedgerComparison:
             return entry.name.startswith("switches.") or entry.name.endswith("WORKSPACE_CONFIG")
         return False
 
-    return compare_ledgers(*(_entries(*side, from_ledger=both) for side in (a, b)), ignored=ignored)
+    return compare_ledgers(*(_entries(side, from_ledger=both) for side in (a, b)), ignored=ignored)
 
 
-def _entries(run: Run, repeat: Repeat, *, from_ledger: bool) -> list[Entry]:
+def _entries(repeat: Repeat, *, from_ledger: bool) -> list[Entry]:
     """What a repeat says of itself, and its files as they lie there now."""
     ledger = Ledger()
-    for name, value in flattened(run.spec.profile_settings, "profile"):
+    for name, value in flattened(repeat.spec.profile_settings, "profile"):
         if name != "profile.name":
             ledger.add("environment", name, value_digest(value), detail=value)
     if from_ledger:
         ledger.entries += Ledger.read(repeat.folder / LEDGER).entries
     else:
-        _add_manifest(ledger, run, repeat)
+        _add_manifest(ledger, repeat)
     ledger.step = _LAST
     if repeat.weights is not None:
         ledger.add("weights", "stored file", file_digest(repeat.weights))
@@ -225,7 +226,7 @@ def _entries(run: Run, repeat: Repeat, *, from_ledger: bool) -> list[Entry]:
     return ledger.entries
 
 
-def _add_manifest(ledger: Ledger, run: Run, repeat: Repeat) -> None:
+def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
     """What the manifest of a repeat without a ledger says of it."""
     manifest = repeat.manifest
     plain = manifest.model_dump(mode="json")
@@ -235,7 +236,7 @@ def _add_manifest(ledger: Ledger, run: Run, repeat: Repeat) -> None:
     ):
         for field_name, value in flattened(plain[name], name):
             ledger.add("environment", field_name, value_digest(value), detail=value)
-    for name, value in run.spec.model_dump(mode="json").items():
+    for name, value in repeat.spec.model_dump(mode="json").items():
         ledger.add("spec", name, value_digest(value), detail=value)
     for name, digest in manifest.data.files.items():
         ledger.add("data", f"file {name}", digest)

@@ -33,12 +33,10 @@ from cellrepro.lab.worker import Request
 from cellrepro.model.network import ModelSource, find_model
 from cellrepro.progress import progress
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw, DrawDifference, first_draw_difference
-
-Side = tuple[Run, Repeat]
 
 
 class CannotLook(Exception):
@@ -65,13 +63,13 @@ class Finding:
     operations: Alignment | None = None
 
 
-def of_image(place: Place, sides: tuple[Side, Side]) -> Finding:
+def of_image(place: Place, repeats: Sequence[Repeat]) -> Finding:
     """The operation in which segmenting an image diverges, from what both runs wrote down."""
     image = place.names[0].rpartition(" ")[0]
-    rows = _stored_operations(sides, list(sides[0][1].manifest.masks).index(image))
+    rows = _stored_operations(repeats, list(repeats[0].manifest.masks).index(image))
     if rows is None:
         raise CannotLook("segment both with --ledger ops to have the operation named")
-    found = _of_rows(place, sides, *rows)
+    found = _of_rows(place, repeats, *rows)
     if found is None:
         raise CannotLook("every operation that both wrote down gave equal outputs")
     return found
@@ -82,14 +80,13 @@ class Look:
 
     def __init__(
         self,
-        sides: tuple[Side, Side],
+        repeats: Sequence[Repeat],
         step: int,
         store: Store,
         data: str | Path | None,
         effort: Effort,
     ) -> None:
-        self._sides, self._step = sides, step
-        self._repeats = [repeat for _, repeat in sides]
+        self._repeats, self._step = repeats, step
         self._store, self._data, self._effort = store, data, effort
 
     def at(self, place: Place) -> Finding:
@@ -107,7 +104,7 @@ class Look:
                     "ended, where nobody writes down who draws"
                 )
             )
-        rows = _stored_operations(self._sides, self._step)
+        rows = _stored_operations(self._repeats, self._step)
         drawn = None if rows is None else self._drawn_otherwise()
         if drawn is not None and (
             place.stage == "rng" or {"crops", "images drawn"} & set(place.names)
@@ -117,7 +114,7 @@ class Look:
                 place, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
             )
             return Finding(named, "draws", evidence)
-        stored = None if rows is None else _of_rows(place, self._sides, *rows)
+        stored = None if rows is None else _of_rows(place, self._repeats, *rows)
         if stored is not None and drawn is not None:
             stored = replace(stored, evidence=replace(stored.evidence, draws=drawn.sentence()))
         if not self._effort.again:
@@ -145,19 +142,17 @@ class Look:
         return first_draw_difference(*sides)
 
     def _same_environment(self) -> bool:
-        a, b = (
-            (run.spec.profile_settings, run.spec.mode, run.spec.loose) for run, _ in self._sides
-        )
+        a, b = ((one.spec.profile_settings, one.spec.mode, one.spec.loose) for one in self._repeats)
         return a == b
 
     # -- one process, the same step again and again
 
     def _repeated(self) -> Replay:
-        side = self._sides[0]
-        with progress(self._step + 3, f"replay of {side[1].name}", quiet=self._effort.quiet) as bar:
+        first = self._repeats[0]
+        with progress(self._step + 3, f"replay of {first.name}", quiet=self._effort.quiet) as bar:
             return replay(
-                self._request(side),
-                side[1],
+                self._request(first),
+                first,
                 step=self._step,
                 repetitions=self._effort.repetitions,
                 suspects=self._effort.suspects,
@@ -201,7 +196,7 @@ class Look:
     def _of_repetitions(self, place: Place, seen: Replay) -> Finding:
         """The operation in which the step diverged from itself, or the first that flips."""
         if seen.again is not None:
-            found = _of_rows(place, self._sides, seen.rows, seen.again)
+            found = _of_rows(place, self._repeats, seen.rows, seen.again)
             if found is not None:
                 evidence = replace(found.evidence, how="repetition")
                 return replace(found, judgement="race", evidence=evidence)
@@ -221,7 +216,7 @@ class Look:
                 f"the two were computed on {' and '.join(elsewhere)}, and the step was repeated "
                 "on one machine only"
             )
-        spec = self._sides[0][0].spec
+        spec = self._repeats[0].spec
         return may_race(
             spec.mode,
             device=spec.profile_settings["device"],
@@ -254,7 +249,7 @@ class Look:
         total = 2 * (self._step + 3)
         with progress(total, f"replays of {names}", quiet=self._effort.quiet) as bar:
             seen = replay_both(
-                [self._request(side) for side in self._sides],
+                [self._request(repeat) for repeat in self._repeats],
                 self._repeats,
                 step=self._step,
                 choose=choose,
@@ -290,11 +285,10 @@ class Look:
 
     # -- what a replay needs
 
-    def _request(self, side: Side) -> Request:
-        return Request(side[0].spec, self._images(side), self._model(side))
+    def _request(self, repeat: Repeat) -> Request:
+        return Request(repeat.spec, self._images(repeat), self._model(repeat))
 
-    def _images(self, side: Side) -> Path:
-        run, repeat = side
+    def _images(self, repeat: Repeat) -> Path:
         folder = Path(repeat.manifest.data.path if self._data is None else self._data)
         if not folder.is_dir():
             raise CannotLook(
@@ -302,27 +296,27 @@ class Look:
                 "with --data"
             )
         found = folder_digest(folder).digest
-        if found != run.spec.data_digest:
+        if found != repeat.spec.data_digest:
             raise CannotLook(
                 f"{folder} does not hold the images of {repeat.name} (digest {found[:12]}…, "
-                f"expected {run.spec.data_digest[:12]}…); name their folder with --data"
+                f"expected {repeat.spec.data_digest[:12]}…); name their folder with --data"
             )
         return folder.resolve()
 
-    def _model(self, side: Side) -> ModelSource:
+    def _model(self, repeat: Repeat) -> ModelSource:
         """The weights that a run started from: by their name, or where they were."""
-        run, repeat = side
+        spec = repeat.spec
         problem: object = "it is not the one that was trained"
-        for reference in (run.spec.model, repeat.manifest.model.path):
+        for reference in (spec.model, repeat.manifest.model.path):
             try:
                 source = None if reference is None else find_model(reference, self._store)
             except BadInput as error:
                 problem = error
                 continue
-            if source is not None and source.digest == run.spec.model_digest:
-                return replace(source, label=run.spec.model)
+            if source is not None and source.digest == spec.model_digest:
+                return replace(source, label=spec.model)
         raise CannotLook(
-            f"the model {run.spec.model} that {run.key} started from is not to be found "
+            f"the model {spec.model} that {spec.key} started from is not to be found "
             f"({problem}); put the file back where it was"
         )
 
@@ -342,10 +336,10 @@ def _unnamed(why: str) -> str:
 
 
 def _stored_operations(
-    sides: tuple[Side, Side], step: int
+    repeats: Sequence[Repeat], step: int
 ) -> tuple[list[OperationRow], list[OperationRow]] | None:
     """The operations of one step, or image, that both runs wrote down; none where one did not."""
-    paths = [repeat.folder / OPERATIONS for _, repeat in sides]
+    paths = [repeat.folder / OPERATIONS for repeat in repeats]
     if not all(path.exists() for path in paths):
         return None
     a, b = (read_rows(path, OperationRow, step=step) for path in paths)
@@ -353,10 +347,10 @@ def _stored_operations(
 
 
 def _of_rows(
-    place: Place, sides: tuple[Side, Side], a: Sequence[Any], b: Sequence[Any]
+    place: Place, repeats: Sequence[Repeat], a: Sequence[Any], b: Sequence[Any]
 ) -> Finding | None:
     """The operation in which two lists of operations diverge; none that cannot be the cause."""
-    alignment = aligned([repeat for _, repeat in sides], a, b)
+    alignment = aligned(repeats, a, b)
     parting = first_divergence(alignment)
     if parting is None or not _may_explain(parting.a.phase, place):
         return None
