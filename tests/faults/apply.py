@@ -44,6 +44,7 @@ def faults(side: str) -> list[Fault]:
         Fault(path.stem, entry["name"], entry["behaviour"], **entry[side])
         for path in sorted(HERE.glob("*.yaml"))
         for entry in yaml.safe_load(path.read_text(encoding="utf-8"))
+        if side in entry
     ]
 
 

@@ -16,11 +16,7 @@ from scipy import ndimage
 from cellrepro.errors import BadInput
 from cellrepro.images.synthetic import (
     DIGESTS_FILE,
-    LOOKS,
     SyntheticImage,
-    _box_blur,
-    _Draws,
-    _fine_blur,
     _square_root,
     nuclei,
     write_folder,
@@ -127,12 +123,6 @@ def test_equal_seeds_agree_and_different_seeds_differ():
     assert not np.array_equal(first.masks, other.masks)
 
 
-def test_numpy_integers_are_seeds_too():
-    """np.int64(5) is 5."""
-    made = nuclei(np.int64(5), shape=(np.int32(64), np.int64(64)))
-    assert np.array_equal(made.image, nuclei(5, shape=(64, 64)).image)
-
-
 def test_global_generators_are_left_alone(tmp_path):
     """Neither Python's nor NumPy's global generator moves."""
     python_before, numpy_before = random.getstate(), np.random.get_state()
@@ -147,7 +137,7 @@ def test_global_generators_are_left_alone(tmp_path):
 # --- the masks ------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data(), seed=st.integers(0, 2**64), diameter=st.integers(8, 30))
 def test_labels_are_true_for_any_seed_and_shape(data, seed, diameter):
     """Any seed, shape and number that leaves room gives N whole labels and camera counts."""
@@ -161,15 +151,6 @@ def test_labels_are_true_for_any_seed_and_shape(data, seed, diameter):
     assert made.image.max() <= 4095
     assert n_nuclei is None or made.masks.max() == n_nuclei
     assert_true_labels(made)
-
-
-def test_labels_of_the_default_set_are_true(default_set):
-    """From 16 to 62 whole nuclei in every image."""
-    _, _, images = default_set
-    assert len(images) == 11
-    for made in images.values():
-        assert_true_labels(made)
-        assert 16 <= made.masks.max() <= 62
 
 
 def test_an_image_without_nuclei_is_background():
@@ -189,22 +170,6 @@ def test_nuclei_touch_where_asked_to():
     apart, together = (nuclei(3, n_nuclei=25, touching=touching).masks for touching in (0, 1))
     assert len(touching_pairs(apart)) == 0
     assert len(touching_pairs(together)) >= 15
-
-
-def test_the_default_set_has_a_crowded_image(default_set):
-    """Touching clusters are there to be separated."""
-    _, _, images = default_set
-    assert len(touching_pairs(images["train/synth_003.tif"].masks)) >= 40
-    assert len(touching_pairs(images["test/synth_008.tif"].masks)) >= 20
-
-
-def test_elongated_nuclei_exist(default_set):
-    """In image 6 most nuclei are nearly twice as long as wide, in image 5 few are."""
-    _, _, images = default_set
-    long, round_ = (axis_ratios(images[f"train/synth_{n:03d}.tif"].masks) for n in (6, 5))
-    assert np.median(long) > 1.5
-    assert long.max() > 2
-    assert np.median(round_) < 1.4
 
 
 @pytest.mark.parametrize("diameter", [14, 22, 34.5])
@@ -264,38 +229,6 @@ def test_square_root_is_exact():
     assert _square_root(values).tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("width", [1, 3, 31], ids=str)
-def test_box_blur_keeps_the_light(width):
-    """A flat field stays flat up to its edges, a point keeps its sum and spreads evenly."""
-    assert np.all(_box_blur(np.full((20, 30), 777), width) == 777)
-    point = np.zeros((121, 121), np.int64)
-    point[60, 60] = width**6  # divisible by the width in each of the six passes
-    blurred = _box_blur(point, width)
-    assert blurred.sum() == width**6
-    assert np.array_equal(blurred, blurred.T)
-    assert np.array_equal(blurred, blurred[::-1])
-
-
-def test_fine_blur_by_hand():
-    """One pass has the weights 1, 2, 1 along each axis."""
-    point = np.zeros((3, 3), np.int64)
-    point[1, 1] = 16
-    assert _fine_blur(point, 1).tolist() == [[1, 2, 1], [2, 4, 2], [1, 2, 1]]
-
-
-def test_draws_stay_in_their_range():
-    """Both ends are reached, nothing lies outside, and rotations are exact."""
-    draws = _Draws(0)
-    assert {draws.between(-1, 2) for _ in range(200)} == {-1, 0, 1, 2}
-    assert all(-9 <= draws.bell(-9, 9) <= 9 for _ in range(200))
-    directions = [draws.direction() for _ in range(200)]
-    assert all(p * p + q * q == r * r for p, q, r in directions)
-    assert {(p > 0, q > 0) for p, q, _ in directions} == {(a, b) for a in (0, 1) for b in (0, 1)}
-    noise = draws.noise((100, 100))
-    assert noise.mean() == pytest.approx(0, abs=8)
-    assert noise.std() == pytest.approx(209, rel=0.05)
-
-
 # --- files ----------------------------------------------------------------------------------
 
 
@@ -314,31 +247,12 @@ def test_layout_is_cellposes(default_set):
     assert (folder / DIGESTS_FILE).read_bytes() == "".join(lines).encode()
 
 
-def test_files_carry_no_date_and_no_software(default_set):
-    """Only the tags that a reader needs; the rest could differ from one version to the next."""
-    folder, _, images = default_set
-    for name in images:
-        with tifffile.TiffFile(folder / name) as tiff:
-            tags = {tag.name for tag in tiff.pages[0].tags}
-            assert tiff.byteorder == "<"
-        assert not tags & {"DateTime", "Software", "ImageDescription", "HostComputer", "Artist"}
-
-
 def test_image_depends_on_its_number_alone(default_set, tmp_path):
     """A smaller set is the start of a larger one, whatever the split."""
     _, digests, _ = default_set
     few = write_folder(tmp_path / "few", n_train=1, n_test=1)
     assert few["train/synth_000.tif"] == digests["train/synth_000.tif"]
     assert few["test/synth_001_masks.tif"] == digests["train/synth_001_masks.tif"]
-
-
-def test_looks_start_again(tmp_path):
-    """More images than looks: the same look, another image; number of nuclei follows the area."""
-    digests = write_folder(tmp_path / "set", n_train=len(LOOKS) + 1, n_test=0, shape=(64, 128))
-    assert len(set(digests.values())) == 2 * len(LOOKS) + 2
-    first = tifffile.imread(tmp_path / "set/train/synth_000_masks.tif")
-    assert first.shape == (64, 128)
-    assert first.max() == LOOKS[0]["n_nuclei"] // 8
 
 
 def test_writing_twice_touches_nothing(tmp_path):
@@ -381,64 +295,31 @@ def test_another_set_is_refused(tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 
-def test_a_file_is_not_a_folder(tmp_path):
-    """The path of a file is refused as such."""
-    (tmp_path / "set").write_text("")
-    with pytest.raises(BadInput, match="is a file; give a folder"):
-        write_folder(tmp_path / "set", n_train=0, n_test=0)
-
-
 # --- refusals -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"seed": -1}, "seed must be a whole number at least 0, got -1"),
-        ({"seed": 0.0}, "seed must be a whole number at least 0, got 0.0"),
-        ({"seed": True}, "seed must be a whole number at least 0, got True"),
-        ({"shape": (64,)}, r"shape must be two whole numbers \(Y, X\), got \(64,\)"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"seed": 0.0}, "seed must be a whole number of at least 0, got 0.0"),
         ({"shape": 64}, r"shape must be two whole numbers \(Y, X\), got 64"),
         ({"shape": (64, 15)}, "shape's X must be a whole number from 16 to 4096, got 15"),
-        ({"shape": (64.0, 64)}, "shape's Y must be a whole number from 16 to 4096, got 64.0"),
-        ({"n_nuclei": -1}, "n_nuclei must be a whole number from 0 to 65535, got -1"),
-        ({"diameter": 4}, "diameter must be from 8 to 128 pixels, got 4"),
-        ({"diameter": float("nan")}, "diameter must be from 8 to 128 pixels, got nan"),
-        ({"elongation": 0.5}, "elongation must be from 1 to 3, got 0.5"),
-        ({"touching": 1.5}, "touching must be from 0 to 1, got 1.5"),
-        ({"brightness": "high"}, "brightness must be from 50 to 2500 counts, got 'high'"),
-        ({"texture": -0.1}, "texture must be from 0 to 0.5, got -0.1"),
-        ({"chromocentres": 13}, "chromocentres must be a whole number from 0 to 12, got 13"),
-        ({"blur": 9}, "blur must be from 0 to 5 pixels, got 9"),
-        ({"haze": 2}, "haze must be from 0 to 1, got 2"),
+        ({"n_nuclei": 1.0}, "n_nuclei must be a whole number from 0 to 65535, got 1.0"),
+        ({"diameter": float("nan")}, "diameter must be from 8 to 128, got nan"),
+        ({"brightness": "high"}, "brightness must be from 50 to 2500, got 'high'"),
         ({"unevenness": 1}, "unevenness must be from 0 to 0.8, got 1"),
+        ({"shape": (48, 48), "n_nuclei": 200}, r"only \d+ of n_nuclei=200 nuclei found a place"),
     ],
-    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_arguments_outside_their_range_are_refused(given, message):
-    """The message names the argument, its range and what was given."""
     with pytest.raises(BadInput, match=message):
         nuclei(**{"seed": 0} | given)
 
 
-def test_too_many_nuclei_are_refused():
-    """An image with fewer nuclei than asked for is not handed out in silence."""
-    with pytest.raises(BadInput, match=r"only \d+ of n_nuclei=200 nuclei found a place"):
-        nuclei(0, shape=(48, 48), n_nuclei=200)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"seed": -1}, "seed must be a whole number at least 0"),
-        ({"n_train": -1}, "n_train must be a whole number from 0 to 1000"),
-        ({"n_test": 993}, "n_test must be a whole number from 0 to 992"),
-        ({"shape": (8, 8)}, "shape's Y must be a whole number from 16 to 4096"),
-    ],
-    ids=["seed", "n_train", "n_test", "shape"],
-)
-def test_impossible_sets_are_refused(given, message, tmp_path):
+@pytest.mark.parametrize("given", [{"seed": -1}, {"n_test": 993}, {"shape": (8, 8)}], ids=str)
+def test_impossible_sets_are_refused(given, tmp_path):
     """Before anything is drawn or written."""
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput, match="must be a whole number"):
         write_folder(tmp_path / "set", **given)
     assert not (tmp_path / "set").exists()

@@ -23,10 +23,8 @@ import tifffile
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import is_litter
-
-__all__ = ["SyntheticImage", "nuclei", "write_folder"]
 
 Integers = NDArray[np.int64]
 
@@ -41,22 +39,29 @@ NOISE_SPREAD = 209  # standard deviation of the sum of eight random bytes: sqrt(
 
 DIGESTS_FILE = "SHA256SUMS"
 
+RANGES: dict[str, tuple[float, float]] = {
+    "n_nuclei": (0, 65535),
+    "diameter": (8.0, 128.0),
+    "elongation": (1.0, 3.0),
+    "touching": (0.0, 1.0),
+    "brightness": (50.0, 2500.0),
+    "texture": (0.0, 0.5),
+    "chromocentres": (0, 12),
+    "blur": (0.0, 5.0),
+    "haze": (0.0, 1.0),
+    "unevenness": (0.0, 0.8),
+}
+"""What the arguments of `nuclei` may be; those without a fraction are whole numbers."""
+
 
 @dataclass(frozen=True)
 class SyntheticImage:
-    """One image of nuclei and the truth about it.
-
-    Attributes
-    ----------
-    image : ndarray of uint16, shape (Y, X)
-        Camera counts in [0, 4095]; 0 means no light at all, which does not occur in practice
-        because the camera adds an offset of 100 counts.
-    masks : ndarray of uint16, shape (Y, X)
-        0 is background; 1 to N, without gaps, are the nuclei, each one 4-connected piece.
-    """
+    """One image of nuclei and the truth about it."""
 
     image: NDArray[np.uint16]
+    """Shape (Y, X), camera counts in [0, 4095], to which the camera adds an offset of 100."""
     masks: NDArray[np.uint16]
+    """0 is background; 1 to N, without gaps, are the nuclei, each one 4-connected piece."""
 
 
 def nuclei(
@@ -111,32 +116,22 @@ def nuclei(
     SyntheticImage
         uint16 image and uint16 masks, both of `shape`.
 
-    Raises
-    ------
-    BadInput
-        If an argument is outside its range, or `n_nuclei` nuclei found no place.
-
     Examples
     --------
     >>> made = nuclei(0, shape=(64, 64), n_nuclei=5, diameter=14)
     >>> made.image.shape, made.image.dtype.name, int(made.masks.max())
     ((64, 64), 'uint16', 5)
     """
-    _check_whole("seed", seed, 0, None)
     _check_shape(shape)
-    if n_nuclei is not None:
-        _check_whole("n_nuclei", n_nuclei, 0, 65535)
-    _check_range("diameter", diameter, 8, 128, "pixels")
-    _check_range("elongation", elongation, 1, 3)
-    _check_range("touching", touching, 0, 1)
-    _check_range("brightness", brightness, 50, 2500, "counts")
-    _check_range("texture", texture, 0, 0.5)
-    _check_whole("chromocentres", chromocentres, 0, 12)
-    _check_range("blur", blur, 0, 5, "pixels")
-    _check_range("haze", haze, 0, 1)
-    _check_range("unevenness", unevenness, 0, 0.8)
+    for name, value in {
+        **({} if n_nuclei is None else {"n_nuclei": n_nuclei}),
+        **{"diameter": diameter, "elongation": elongation, "touching": touching},
+        **{"brightness": brightness, "texture": texture, "chromocentres": chromocentres},
+        **{"blur": blur, "haze": haze, "unevenness": unevenness},
+    }.items():
+        _check_range(name, value, *RANGES[name])
 
-    draws = _Draws(operator.index(seed))
+    draws = _Draws(whole("seed", seed, 0))
     field = _Field(draws, shape, diameter=_fixed(diameter, SUBPIXEL), texture=_fixed(texture, ONE))
     _place(
         field,
@@ -232,16 +227,15 @@ def write_folder(
     Raises
     ------
     BadInput
-        If an argument is outside its range, or `folder` holds a file that does not belong to
-        this set or has another content. Nothing is written then.
+        If `folder` holds a file that does not belong to this set or has another content. Nothing is
+        written then.
     """
     folder = Path(folder)
-    _check_whole("seed", seed, 0, None)
-    _check_whole("n_train", n_train, 0, 1000)
-    _check_whole("n_test", n_test, 0, 1000 - n_train)
+    _check_range("n_train", n_train, 0, 1000)
+    _check_range("n_test", n_test, 0, 1000 - n_train)
     _check_shape(shape)
 
-    contents = _draw_set(seed, n_train, n_test, shape)
+    contents = _draw_set(whole("seed", seed, 0), n_train, n_test, shape)
     digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}
     listing = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     contents[DIGESTS_FILE] = listing.encode("ascii")
@@ -254,26 +248,19 @@ def write_folder(
 # --- checks ---------------------------------------------------------------------------------
 
 
-def _check_whole(name: str, value: object, low: int, high: int | None) -> None:
-    """Refuse anything but a whole number in [low, high]; True and 3.0 are not whole numbers."""
-    expected = f"at least {low}" if high is None else f"from {low} to {high}"
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]
-        raise BadInput(f"{name} must be a whole number {expected}, got {value!r}")
-
-
-def _check_range(name: str, value: float, low: float, high: float, unit: str = "") -> None:
-    """Refuse a number outside [low, high], and NaN."""
-    number = isinstance(value, int | float | np.integer | np.floating)
-    if not number or isinstance(value, bool) or not low <= value <= high:
-        raise BadInput(f"{name} must be from {low} to {high}{unit and ' ' + unit}, got {value!r}")
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    """Refuse a number outside [low, high], NaN, and fractions where the range is of whole ones."""
+    kinds = (int, np.integer) if isinstance(low, int) else (int, float, np.integer, np.floating)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        what = "a whole number " if isinstance(low, int) else ""
+        raise BadInput(f"{name} must be {what}from {low:g} to {high:g}, got {value!r}")
 
 
 def _check_shape(shape: tuple[int, int]) -> None:
     if not isinstance(shape, tuple | list) or len(shape) != 2:
         raise BadInput(f"shape must be two whole numbers (Y, X), got {shape!r}")
     for name, side in zip(("shape's Y", "shape's X"), shape, strict=True):
-        _check_whole(name, side, 16, 4096)
+        _check_range(name, side, 16, 4096)
 
 
 def _fixed(value: float, scale: int) -> int:
