@@ -8,13 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cellrepro.compare.consensus import agree
     from cellrepro.compare.metrics import categories, compare_masks
+    from cellrepro.compare.seed_spread import measure as measure_spread
     from cellrepro.compare.verdicts import Verdict
+    from cellrepro.compare.weight_histograms import difference_distributions
+    from cellrepro.compare.weight_similarity import similarity
     from cellrepro.compare.weights import compare_weights
     from cellrepro.determinism.seeding import seed_everything, seeded
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
     from cellrepro.images.folder import read_folder
     from cellrepro.lab.audit_training import audit_training, effect, with_effects
+    from cellrepro.lab.compare_results import compare_repeats
     from cellrepro.lab.cost_of_determinism import measure_cost
     from cellrepro.lab.divergence.find import diverge
     from cellrepro.lab.doctor import diagnose
@@ -38,19 +43,23 @@ __all__ = [
     "NotPossibleHere",
     "Store",
     "Verdict",
+    "agree",
     "audit",
     "audit_training",
     "categories",
     "check_repeatable",
     "compare_masks",
+    "compare_repeats",
     "compare_weights",
     "determinism_warnings",
     "diagnose",
+    "difference_distributions",
     "diverge",
     "effect",
     "explore",
     "growth",
     "measure_cost",
+    "measure_spread",
     "read_folder",
     "read_grid",
     "run_grid",
@@ -58,6 +67,7 @@ __all__ = [
     "seed_everything",
     "seeded",
     "segment",
+    "similarity",
     "train",
     "which_seed_changes",
     "with_effects",
@@ -70,19 +80,23 @@ _HOMES = {
     "NotPossibleHere": "errors",
     "Store": "store.store",
     "Verdict": "compare.verdicts",
+    "agree": "compare.consensus",
     "audit": "trace.flips",
     "audit_training": "lab.audit_training",
     "categories": "compare.metrics",
     "check_repeatable": "trace.check_repeatable",
     "compare_masks": "compare.metrics",
+    "compare_repeats": "lab.compare_results",
     "compare_weights": "compare.weights",
     "determinism_warnings": "trace.torch_warnings",
     "diagnose": "lab.doctor",
+    "difference_distributions": "compare.weight_histograms",
     "diverge": "lab.divergence.find",
     "effect": "lab.audit_training",
     "explore": "show.explorer.widget",
     "growth": "lab.growth",
     "measure_cost": "lab.cost_of_determinism",
+    "measure_spread": "compare.seed_spread:measure",
     "read_folder": "images.folder",
     "read_grid": "lab.grid",
     "run_grid": "lab.grid",
@@ -90,6 +104,7 @@ _HOMES = {
     "seed_everything": "determinism.seeding",
     "seeded": "determinism.seeding",
     "segment": "lab.run",
+    "similarity": "compare.weight_similarity",
     "train": "lab.run",
     "which_seed_changes": "lab.seed_effect",
     "with_effects": "lab.audit_training",
@@ -100,7 +115,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home, _, there = _HOMES[name].partition(":")
+    return getattr(import_module(f"{__name__}.{home}"), there or name)
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from cellrepro.compare.operation_alignment import growth
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
-from cellrepro.lab.divergence.result import JUDGEMENTS, Divergence, Place
+from cellrepro.lab.divergence.result import JUDGEMENTS, OF_STAGE, Divergence, Place
 from cellrepro.show.figures.style import (
     GREY,
     SERIES,
@@ -37,22 +37,6 @@ if TYPE_CHECKING:
     from cellrepro.compare.operation_alignment import Alignment
     from cellrepro.trace.operation_ledger import OperationRow
 
-NAMES = {
-    # name, and what that is to somebody who trains networks but does not write them
-    "environment": ("environment", "machine,\nversions"),
-    "spec": ("spec", "settings"),
-    "data": ("data", "images and\ntrue masks"),
-    "weights-init": ("initial weights", "before any\ntraining"),
-    "rng": ("generators", "random\nnumbers"),
-    "batch": ("batch", "images\nshown"),
-    "forward": ("forward", "network's\nanswer"),
-    "loss": ("loss", "how far\nit is off"),
-    "backward": ("backward", "gradients"),
-    "update": ("update", "optimizer's\nchange"),
-    "weights": ("weights", "network\nafter it"),
-    "flows": ("flows", "towards cell\ncentres"),
-    "masks": ("masks", "outlined\ncells"),
-}
 _BEFORE, _IN_STEP, _AFTER = STAGES[:4], STAGES[4:11], STAGES[11:]
 
 _EQUAL, _DIFFERENT, _FIRST, _UNKNOWN = "#D9EEF9", SERIES[0], SERIES[1], "#FFFFFF"
@@ -83,7 +67,7 @@ def differs(place: Place) -> str:
     """Stage, and what each side holds there, without digests, which tell a reader nothing."""
     found = re.fullmatch(r"(.*): [0-9a-f]{8} in A, [0-9a-f]{8} in B", place.said)
     said = place.said if found is None else f"{found[1]} has other bits"
-    return f"{NAMES[place.stage][0]}; {said}"
+    return f"{OF_STAGE[place.stage].name}; {said}"
 
 
 def size(place: Place) -> str:
@@ -107,7 +91,7 @@ def _headline(place: Place | None, n_compared: int) -> str:
         return f"No difference in {grouped(n_compared)} {'entry' if n_compared == 1 else 'entries'}"
     at = when(place)
     at = f"at step {grouped(at)}" if isinstance(at, int) else f"{at} training"
-    return f"The two runs diverge {at}: {NAMES[place.stage][0]}"
+    return f"The two runs diverge {at}: {OF_STAGE[place.stage].name}"
 
 
 # -- all stages in one row -----------------------------------------------------------------
@@ -140,14 +124,14 @@ def chain(divergence: Divergence) -> Picture:
     axes.set_axis_off()
     words = {"equal": "=", "first": "≠\nfirst", "different": "≠\nlater", "unknown": "?"}
     for i, (stage, state) in enumerate(states.items()):
-        name, plain = NAMES[stage]
+        name, meaning = OF_STAGE[stage].name, textwrap.fill(OF_STAGE[stage].meaning, 12)
         axes.bar(i, 0.95, width=0.78, gid=state, **{"linewidth": 0.8, **_STYLES[state]})
         ground = {"facecolor": _STYLES[state]["facecolor"], "edgecolor": "none", "pad": 1}
         axes.text(
             i, 0.47, words[state], ha="center", va="center", fontsize=11, linespacing=1.3,
             color="white" if state == "different" else "black", bbox=ground,
         )  # fmt: skip
-        axes.text(i, 1.32, plain, ha="center", va="center", fontsize=7, color=GREY)
+        axes.text(i, 1.32, meaning, ha="center", va="center", fontsize=7, color=GREY)
         axes.text(
             i, 1.62, name.replace(" ", "\n"), ha="center", va="bottom", fontsize=8,
             fontweight="bold" if state == "first" else "normal",
@@ -176,7 +160,7 @@ def chain(divergence: Divergence) -> Picture:
     notes = (f"{note[:1].upper()}{note[1:]}." for note in divergence.notes)
     said = {"equal": "agrees", "unknown": "not compared", "different": "differs"}
     said["first"] = "differs first"
-    boxes = ", ".join(f"{NAMES[stage][0]} {said[state]}" for stage, state in states.items())
+    boxes = ", ".join(f"{OF_STAGE[stage].name} {said[state]}" for stage, state in states.items())
     told = " ".join(f"{text}." for text, _ in story)
     alt = f"A row of boxes. {_headline(divergence.first, divergence.n_compared)}. {boxes}. {told}"
     return figure.described(" ".join([caption, *notes]), alt)
@@ -272,15 +256,16 @@ def step_map(divergence: Divergence) -> Picture:
         _fields(axes, np.array(list(found.values()))[:, None], [-0.5, 0.5])
         axes.set_axis_off()
         for y, (stage, state) in enumerate(found.items()):
-            name = "final weights" if (side, stage) == ("after", "weights") else NAMES[stage][0]
+            name = (
+                "final weights" if (side, stage) == ("after", "weights") else OF_STAGE[stage].name
+            )
             colour = "white" if state == 1 else "black"
             text = f"{'≠' if state else '='} {name}"
             axes.text(0, y, text, ha="center", va="center", fontsize=9, color=colour)
         axes.set_title(f"{side} training", fontsize=9, y=-0.1, color=GREY)
     if n_steps:
         _fields(middle, steps, np.arange(steps.shape[1] + 1) * size - 0.5)
-        names = [f"{NAMES[stage][0]}\n{NAMES[stage][1]}".replace(",\n", ", ") for stage in _IN_STEP]
-        names = [name.replace("\n", "  (", 1).replace("\n", " ") + ")" for name in names]
+        names = [f"{OF_STAGE[stage].name}  ({OF_STAGE[stage].meaning})" for stage in _IN_STEP]
         middle.set_yticks(range(len(_IN_STEP)), names, fontsize=8.5)
         middle.tick_params(axis="y", length=0)
         middle.locator_params(axis="x", integer=True)
@@ -360,12 +345,12 @@ def _map_words(
             "is of a processor and one of a GPU; they are drawn as no difference."
         )
     told = [
-        f"{NAMES[stage][0]} from step {int(np.flatnonzero(row)[0]) * size} on"
+        f"{OF_STAGE[stage].name} from step {int(np.flatnonzero(row)[0]) * size} on"
         for stage, row in zip(_IN_STEP, steps, strict=True)
         if row.any()
     ]
     told += [
-        f"{NAMES[stage][0]} {side} training"
+        f"{OF_STAGE[stage].name} {side} training"
         for side, found in beside.items()
         for stage, state in found.items()
         if state

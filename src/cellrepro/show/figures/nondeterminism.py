@@ -15,7 +15,7 @@ import numpy as np
 from cellrepro.compare.metrics import compare_masks
 from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism.known_operations import base_name
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, whole
 from cellrepro.show.figures import masks, weights
 from cellrepro.show.figures.style import (
     GREY,
@@ -292,20 +292,11 @@ def seed_strips(probe: SeedProbe) -> Picture:
     return figure.described(caption, f"Rows of small images, one row a trial. {alt}.")
 
 
-def learning_rate_start(rates: Sequence[float]) -> Picture:
-    """The learning rate of each epoch, as a share of its peak.
+def learning_rate_start(n_epochs: int = 12) -> Picture:
+    """The learning rate of each epoch of Cellpose's schedule, as a share of its peak."""
+    from cellrepro.model.training import learning_rates
 
-    Parameters
-    ----------
-    rates : sequence of float
-        As `cellrepro.train` records them; the largest counts as the whole.
-    """
-    given = np.asarray(rates, float)
-    if not given.size or not given.max() > 0:
-        raise BadInput(
-            f"the learning rates are {given.tolist()}; expected those of 2 epochs or more"
-        )
-    shares = 100 * given / given.max()
+    shares = learning_rates(whole("n_epochs", n_epochs, 2), 100.0)
     figure = Picture(height=3.5)
     axes = figure.subplots()
     epochs = range(1, len(shares) + 1)

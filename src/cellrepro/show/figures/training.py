@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import (
     GREY,
@@ -22,13 +23,14 @@ from cellrepro.show.figures.style import (
     legend,
     line,
     line_style,
+    note,
     rows,
 )
 from cellrepro.text import amount
 
 if TYPE_CHECKING:
     from cellrepro.store.manifest import TrainingRecord
-    from cellrepro.store.store import Repeat
+    from cellrepro.store.store import Repeat, Run
 
 _MOST_CURVES = 12  # that the legend names
 
@@ -137,6 +139,25 @@ def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -
     if len(groups) > 1:
         legend(figure, [line(of, **style) for of, style in zip(groups, styles, strict=True)])
     return figure
+
+
+def scores_of_runs(runs: Sequence[Run]) -> Picture:
+    """AP@0.5 of every repeat against the ground truth, a row for each spec, profiles as groups."""
+    scored = [
+        (run.spec, repeat, repeat.manifest.ap50)
+        for run in runs
+        for repeat in run.repeats
+        if repeat.manifest.ap50
+    ]
+    if not scored:
+        return note("no run has a score above 0 against a ground truth")
+    names = Names.of((spec, repeat) for spec, repeat, _ in scored)
+    return scores(
+        [
+            (names.context(place_of(repeat), {"profile"}), spec.profile, score)
+            for spec, repeat, score in scored
+        ]
+    )
 
 
 def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None) -> Picture:
