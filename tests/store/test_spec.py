@@ -86,46 +86,28 @@ def test_the_key_holds_content_and_no_reference():
     assert key("x", "cuda") != key("x", "cpu")
 
 
-def test_every_field_is_among_those():
-    assert set(Spec.model_fields) == set(FIELDS) | {"ledger", "loose"}
-
-
-def test_an_operation_left_loose_is_another_spec_and_none_is_the_old_one():
+def test_an_operation_left_loose_is_another_spec_and_all_others_are_fixed():
     """Keys of stores made before there was such a field stay."""
-    strict = {**FIELDS, "mode": "strict"}
-    assert make_spec(**strict, loose=None).key == make_spec(**strict).key
-    assert make_spec(**strict, loose="index_put").key != make_spec(**strict).key
-
-
-@pytest.mark.parametrize("mode", ["fast", "warn"])
-def test_loose_means_all_others_are_fixed(mode):
-    with pytest.raises(BadInput, match=f"expected mode 'strict', not '{mode}'"):
-        make_spec(**{**FIELDS, "mode": mode}, loose="index_put")
+    assert set(Spec.model_fields) == set(FIELDS) | {"ledger", "loose"}
+    assert make_spec(**FIELDS, loose=None).key == make_spec(**FIELDS).key
+    assert make_spec(**FIELDS, loose="index_put").key != make_spec(**FIELDS).key
+    with pytest.raises(BadInput, match="expected mode 'strict', not 'fast'"):
+        make_spec(**{**FIELDS, "mode": "fast"}, loose="index_put")
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("seed", -1),
         ("seed", 2**32),
-        ("seed", 1.5),
         ("seed", "zero"),
-        ("data_seed", "Cellpose"),
         ("data_seed", -1),
-        ("data_seed", 2**32),
-        ("epochs", -1),
         ("epochs", 2.5),
-        ("epochs", 10**6),
         ("batch_size", 0),
-        ("learning_rate", -0.1),
-        ("learning_rate", float("nan")),
         ("learning_rate", float("inf")),
         ("images_per_epoch", 0),
         ("mode", "Strict"),
-        ("mode", True),
         ("ledger", "everything"),
         ("data_digest", "abc"),
-        ("task", "draw"),
         ("colour", "red"),
     ],
 )
@@ -140,28 +122,18 @@ def test_names_every_wrong_field_at_once():
 
 
 def test_survives_json():
-    spec = make_spec(**FIELDS)
+    spec = make_spec(**{**FIELDS, "learning_rate": 1})
     assert Spec.model_validate_json(spec.model_dump_json()) == spec
-    assert Spec(**spec.model_dump(mode="json")).key == spec.key
-
-
-def test_whole_numbers_and_floats_of_equal_value_are_one_spec():
-    a, b = (make_spec(**{**FIELDS, "learning_rate": rate}) for rate in (1, 1.0))
-    assert a.key == b.key
+    assert Spec(**{**spec.model_dump(mode="json"), "learning_rate": 1.0}).key == spec.key
 
 
 # -- planned on this machine ---------------------------------------------------------------
 
 
-def test_where_the_data_lies_does_not_matter(small_data, tmp_path):
-    elsewhere = tmp_path / "deep" / small_data.name
-    shutil.copytree(small_data, elsewhere)
-    assert plan_training(elsewhere).spec.key == plan_training(small_data).spec.key
-
-
-def test_what_is_in_it_does(small_data, tmp_path):
-    other = tmp_path / small_data.name
+def test_what_is_in_the_data_matters_and_not_where_it_lies(small_data, tmp_path):
+    other = tmp_path / "deep" / small_data.name
     shutil.copytree(small_data, other)
+    assert plan_training(other).spec.key == plan_training(small_data).spec.key
     first, second = sorted((other / "train").glob("*[0-9].tif"))[:2]
     first.write_bytes(second.read_bytes())
     assert plan_training(other).spec.key != plan_training(small_data).spec.key
@@ -197,15 +169,14 @@ def test_text_for_numbers_as_yaml_reads_1e_3(small_data):
     assert a.spec.key == plan_training(small_data, learning_rate=1e-3, epochs=3).spec.key
 
 
-@pytest.mark.parametrize("epochs", [0, -1, "0", "many", None, 2.5], ids=repr)
-def test_refuses_epochs(small_data, epochs):
-    with pytest.raises(BadInput, match=r"epochs is "):
-        plan_training(small_data, epochs=epochs)
-
-
-@pytest.mark.parametrize("name", ["model", "profile", "mode"])
-@pytest.mark.parametrize("value", [None, 3, True], ids=repr)
-def test_refuses_what_is_no_name(small_data, name, value):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("epochs", value) for value in (0, "0", "many", None)),
+        *(("model", None), ("profile", 3), ("mode", True)),
+    ],
+)
+def test_refuses_what_a_plan_cannot_have(small_data, name, value):
     """A grid file may hold any plain value at any place."""
-    with pytest.raises(BadInput, match=rf"{name}.*{value!r}"):
+    with pytest.raises(BadInput, match=rf"{name}.*{value}"):
         plan_training(small_data, **{name: value})
