@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cellrepro.compare import canonical, compare_masks
-from cellrepro.compare import consensus as module
+from cellrepro.compare import canonical, object_groups
 from cellrepro.compare.consensus import agree
 from cellrepro.errors import BadInput
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=60)
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=40)
 HUGE = 2**32 - 1
 
 
@@ -48,20 +47,11 @@ def test_votes_of_four_runs():
 @pytest.mark.parametrize(
     ("runs", "consensus", "expected"),
     [
-        (["aabb."], "aabb.", [(1, (0,), 1), (2, (0,), 1)]),
-        (["aabb."] * 3, "aabb.", [(1, (0, 1, 2), 1), (2, (0, 1, 2), 1)]),
         (["aabb.", "zzaa.", "bbzz."], "aabb.", [(1, (0, 1, 2), 1), (2, (0, 1, 2), 1)]),
-        (["aabb"] * 2, "aabb", [(1, (0, 1), 1), (2, (0, 1), 1)]),
         (["a..", "...", "..."], "...", [(0, (0,), 1)]),
         (["a..", "..."], "a..", [(1, (0,), 1)]),
         (["aaaa", "aabb"], "aabb", [(2, (1,), 1), (1, (0, 1), 0.75)]),
         (["aaaa", "aaaa", "aabb"], "aaaa", [(0, (2,), 1), (1, (0, 1, 2), 0.833)]),
-        (["aaaa", "aabb", "aabb"], "aabb", [(2, (1, 2), 1), (1, (0, 1, 2), 0.833)]),
-        (
-            ["aaaaaa", "aabbcc"],
-            "aabbcc",
-            [(1, (1,), 1), (2, (1,), 1), (0, (0,), 1), (3, (1,), 1)],
-        ),
         (["aaa..", "..aaa"], "aaabb", [(2, (1,), 0.667), (1, (0,), 1)]),
         (["aaab", "aabb"], "aabb", [(2, (0, 1), 0.75), (1, (0, 1), 0.833)]),
         (
@@ -70,22 +60,10 @@ def test_votes_of_four_runs():
             [(1, (1,), 1), (2, (1,), 1), (0, (0,), 1), (3, (1,), 1)],
         ),
     ],
-    ids=[
-        "one run",
-        "all equal",
-        "renumbered is equal",
-        "no background",
-        "a minority has it",
-        "exactly half have it",
-        "half of the runs cut it in two",
-        "a third cuts it",
-        "two thirds cut it",
-        "half of the runs cut it in three",
-        "too little overlap to be the same",
-        "a border moves in half of the runs",
-        "no sliver of a loser stays",
-    ],
-)
+    ids=["renumbered is equal", "a minority has it", "exactly half have it", "half cut it in two",
+         "a third cuts it", "too little overlap to be the same", "a border moves in half",
+         "no sliver of a loser stays"],
+)  # fmt: skip
 def test_consensus_and_stability(runs, consensus, expected):
     agreement = agree([row(text) for text in runs])
     assert agreement.consensus.tolist() == canonical(row(consensus)).tolist()
@@ -121,13 +99,6 @@ def test_the_typical_result_is_the_one_nearest_to_all():
     assert agree([row(text) for text in runs]).results[0] == (3,)
 
 
-def test_neighbours_tell_cuts_apart():
-    """All call the same pixels cell; the typical result shares most cuts with the others."""
-    runs = ["aaaaaaaa", "aaaabbbb", "aaaabbcc", "aabbccdd"]
-    ranked = agree([row(text) for text in [*runs, *runs[1:]]]).results
-    assert ranked[:2] == ((2, 5), (1, 4))
-
-
 def test_more_runs_may_give_a_pixel_to_another_object_than_the_typical_one_does():
     """Three borders, of which each run has one where no other run has it."""
     runs = [row(text) for text in ["aaabb.ccddd.eefff", "aabbb.cccdd.eefff", "aabbb.ccddd.eeeff"]]
@@ -144,13 +115,6 @@ def test_left_over_objects_join_the_best_group():
     runs += ["..aaaaaa..bbbbbbbbbbb"]  # IoU 1/2 with the first, 5/7 with the second
     found = sorted(item.runs for item in agree([row(text) for text in runs]).objects)
     assert found == [(6,), (7, 8), (8,)]
-
-
-def test_one_object_of_a_run_joins_a_group():
-    runs = ["........"] * 4 + ["aaaa....", "aabb.ccc"]  # both halves have IoU 1/2
-    agreement = agree([row(text) for text in runs])
-    assert sorted(item.runs for item in agreement.objects) == [(4, 5), (5,), (5,)]
-    assert agreement.objects_of(5)[0].runs == (4, 5)
 
 
 def test_objects_of_a_run_in_raster_order():
@@ -184,11 +148,6 @@ def test_three_dimensions():
     assert item.mean_iou == pytest.approx(5 / 6)
 
 
-def test_largest_labels():
-    a = np.array([[HUGE, HUGE, 0, HUGE - 1]], np.uint32)
-    assert agree([a, a.astype(np.int64), canonical(a)]).n_distinct == 1
-
-
 # Reading
 
 
@@ -213,16 +172,10 @@ def test_only_new_digests_are_read():
     assert brief(agreement) == brief(expected)
 
 
-def test_without_digests_each_is_read_once():
-    readers = [Reader(row("aab.")), Reader(row("aab.")), Reader(row("aa.."))]
-    assert agree(readers).n_distinct == 2
-    assert [reader.n for reader in readers] == [1, 1, 1]
-
-
 def test_what_does_not_fit_is_read_again(monkeypatch):
     runs = [row("aab."), row("aa.."), row("aabb")]
     expected = agree(runs)
-    monkeypatch.setattr(module, "_KEPT_BYTES", runs[0].nbytes)
+    monkeypatch.setattr(object_groups, "KEPT", runs[0].size)
     readers = [Reader(run) for run in runs]
     agreement = agree(readers)
     assert [reader.n > 1 for reader in readers] == [False, True, True]
@@ -301,23 +254,6 @@ def test_order_and_numbers_do_not_matter(runs, random):
     assert facts(agree(runs)) == facts(agree(other), lambda run: order[run])
 
 
-@given(st.one_of(some_runs(), some_rows()))
-@PROPERTY
-def test_results_are_ranked_by_distance(runs):
-    """Counted pair by pair."""
-
-    def statements(masks):
-        links = [
-            (np.diff(masks, axis=axis) == 0) & (np.delete(masks, -1, axis) > 0)
-            for axis in range(masks.ndim)
-        ]
-        return np.concatenate([masks.ravel() > 0, *(link.ravel() for link in links)])
-
-    said = np.array([statements(masks) for masks in runs])
-    distances = [int((said != said[result[0]]).sum()) for result in agree(runs).results]
-    assert distances == sorted(distances)
-
-
 @given(some_runs())
 @PROPERTY
 def test_what_is_always_true(runs):
@@ -389,37 +325,6 @@ def test_same_object_by_counting(runs):
         ]
         winner = agreement.objects[min(bids)[-1] - 1].label if bids else 0
         assert agreement.consensus[pixel] == winner
-
-
-@given(some_runs(), st.integers(2, 3))
-@PROPERTY
-def test_repeating_all_runs_changes_no_share(runs, n):
-    once, often = agree(runs), agree(runs * n)
-    assert np.array_equal(once.cell_share, often.cell_share)
-    assert np.array_equal(once.same_object_share, often.same_object_share)
-    assert np.array_equal(once.consensus, often.consensus)
-    assert sorted(i.share for i in once.objects) == sorted(i.share for i in often.objects)
-    assert once.n_distinct == often.n_distinct
-
-
-@given(some_runs(), st.integers(1, 4))
-@PROPERTY
-def test_equal_runs_agree_on_everything(runs, n):
-    agreement = agree([runs[0]] * n)
-    assert np.array_equal(agreement.consensus, canonical(runs[0]))
-    assert np.array_equal(agreement.same_object_share, runs[0] > 0)
-    assert {item.share for item in agreement.objects} <= {1.0}
-    assert {item.mean_iou for item in agreement.objects} <= {1.0}
-    assert agreement.n_distinct == 1
-
-
-@given(some_runs())
-@PROPERTY
-def test_two_results_agree_as_the_comparison_of_a_pair_says(runs):
-    assume(len(runs) > 1)
-    a, b = runs[:2]
-    both = [item for item in agree([a, b]).objects if item.n_runs_with == 2]
-    assert len(both) == compare_masks(a, b).n_matched
 
 
 def test_more_runs_than_a_small_counter_holds():

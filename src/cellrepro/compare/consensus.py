@@ -11,14 +11,7 @@ The sum over all runs follows from two counts per pixel, so the ranking takes tw
 result, where comparing all pairs of results would take time with their square. Of equal distances
 the result of more runs comes first, then the smaller digest, which is arbitrary but fixed.
 
-**The same object.** Every object of the typical result starts a group. The objects of the other
-results, nearest result first, join the group of the typical object that they match at IoU >= 0.5;
-an IoU above 0.5 has no competitor, and of two exact halves the first in raster order joins. What
-is left over joins, best IoU first, the groups started by the left-over objects of earlier
-results, again at IoU >= 0.5 with the object that started the group; what fits none starts a new
-one. So each object belongs to one group and a group holds at most one object of a run. Objects in
-one group are *the same object*. Sameness is judged against the object that started the group, not
-from one member to the next, so that a chain of small shifts cannot join two cells.
+**The same object** is settled in `cellrepro.compare.object_groups`.
 
 **Outline.** A pixel belongs to a group if at least half of the runs that have the group give it
 that pixel: exactly half is enough, as a border moved by one pixel in half of the runs should not
@@ -36,25 +29,24 @@ be nobody's vote.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cellrepro.compare.labels import canonical, label_image
-from cellrepro.compare.matching import matches, overlap
+from cellrepro.compare.labels import canonical
+from cellrepro.compare.object_groups import (
+    Groups,
+    Result,
+    Source,
+    Votes,
+    codes_of,
+    counter,
+    different_results,
+    vote,
+)
 from cellrepro.errors import BadInput
-from cellrepro.store.digests import tensor_digest
-
-_SAME = 0.5
-"""IoU from which two objects are the same."""
-
-_KEPT_BYTES = 2**28
-"""Label images held at a time; what does not fit is read again for each of the four looks."""
-
-_PENDING = 2**22
-"""Votes that are held one by one before they are added up."""
 
 
 @dataclass(frozen=True)
@@ -142,31 +134,14 @@ class Agreement:
         return int(np.count_nonzero((share > 0) & (share < 1)))
 
     def objects_of(self, run: int) -> tuple[Stability, ...]:
-        """The objects of one run: element i is the object ``i + 1`` of its canonical masks.
-
-        Parameters
-        ----------
-        run : int
-            Position in the sequence that was given.
-
-        Returns
-        -------
-        tuple of Stability
-
-        Raises
-        ------
-        BadInput
-            If there is no such run.
-        """
+        """The objects of one run: element i is the object ``i + 1`` of its canonical masks."""
         for runs, members in zip(self.results, self.members, strict=True):
             if run in runs:
                 return tuple(self.objects[i] for i in members)
         raise BadInput(f"there is no run {run}; expected one of 0 to {self.n_runs - 1}")
 
 
-def agree(
-    masks: Sequence[ArrayLike | Callable[[], ArrayLike]], *, digests: Sequence[str] | None = None
-) -> Agreement:
+def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> Agreement:
     """Get the votes of many runs on one image: agreement maps, stability of objects, consensus.
 
     Parameters
@@ -185,12 +160,6 @@ def agree(
         See the head of this module for what counts as the same object and for how the consensus
         is found. Time and memory grow with the number of different results.
 
-    Raises
-    ------
-    BadInput
-        If there are no runs, one holds no label image, the shapes differ, there is not one digest
-        per run, or a function returns something else when it is called again.
-
     Examples
     --------
     >>> agreement = agree([[[1, 1, 0, 2]], [[7, 7, 0, 0]], [[5, 5, 0, 4]], [[1, 1, 1, 0]]])
@@ -201,10 +170,10 @@ def agree(
     >>> [(item.label, item.runs) for item in agreement.objects]
     [(2, (0, 2)), (1, (0, 1, 2, 3))]
     """
-    results = _different_results(masks, digests)
+    results = different_results(masks, digests)
     n_runs = len(masks)
     cell_votes = _rank(results, n_runs)
-    groups, votes = _vote(results, n_runs)
+    groups, votes = vote(results, n_runs)
     shape = results[0].shape
     outlines = _outlines(votes, groups.n_runs_with, n_runs, shape)
     mean_iou = _mean_iou(results, groups, votes, outlines)
@@ -225,109 +194,15 @@ def _share(votes: NDArray[np.unsignedinteger], n_runs: int) -> NDArray[np.float3
     return np.divide(votes, n_runs, dtype=np.float32)
 
 
-# Which runs have equal results
+# -- which result is the most typical ------------------------------------------------------
 
 
-class _Result:
-    """One of the different results: who has it, and its label image in canonical numbers."""
-
-    def __init__(
-        self, run: int, source: ArrayLike | Callable[[], ArrayLike], given: NDArray[np.integer]
-    ):
-        self.runs = [run]
-        self._source = source
-        image = _compact(canonical(given))
-        self.shape = image.shape
-        self.n_bytes = image.nbytes
-        self.n_objects = int(image.max()) if image.size else 0
-        self.digest = tensor_digest(image)
-        self._kept: NDArray[np.unsignedinteger] | None = image
-
-    @property
-    def weight(self) -> int:
-        return len(self.runs)
-
-    def image(self) -> NDArray[np.unsignedinteger]:
-        """Objects 1 to ``n_objects`` in raster order."""
-        if self._kept is not None:
-            return self._kept
-        run = self.runs[0]
-        image = _compact(canonical(_read(run, self._source)))
-        if tensor_digest(image) != self.digest:
-            raise BadInput(
-                f"the masks of run {run} changed while they were compared: the function that "
-                "reads them returned other objects when called again; compare copies that stay"
-            )
-        return image
-
-    def forget(self) -> None:
-        self._kept = None
-
-
-def _read(run: int, source: ArrayLike | Callable[[], ArrayLike]) -> NDArray[np.integer]:
-    return label_image(f"run {run}", source() if callable(source) else source)
-
-
-def _compact(image: NDArray[np.uint32]) -> NDArray[np.unsignedinteger]:
-    small = not image.size or image.max() < 2**16
-    return image.astype(np.uint16) if small else image
-
-
-def _different_results(
-    masks: Sequence[ArrayLike | Callable[[], ArrayLike]], digests: Sequence[str] | None
-) -> list[_Result]:
-    if not len(masks):
-        raise BadInput("no masks were given; agreement takes those of one or more runs")
-    if digests is not None and len(digests) != len(masks):
-        raise BadInput(
-            f"{len(digests)} digests were given for the masks of {len(masks)} runs; give one for "
-            "each, or none"
-        )
-    by_digest: dict[str, _Result] = {}
-    by_objects: dict[str, _Result] = {}
-    n_bytes = 0
-    for run, source in enumerate(masks):
-        given = None
-        if digests is None:  # bits first: digesting them is far quicker than renumbering
-            given = _read(run, source)
-            digest = tensor_digest(given)
-        else:
-            digest = digests[run]
-        known = by_digest.get(digest)
-        if known is not None:
-            known.runs.append(run)
-            continue
-        result = _Result(run, source, _read(run, source) if given is None else given)
-        first = by_objects.setdefault(result.digest, result)
-        by_digest[digest] = first
-        if first is not result:
-            first.runs.append(run)
-            continue
-        _check_shape(result, next(iter(by_objects.values())))
-        n_bytes += result.n_bytes
-        if n_bytes > _KEPT_BYTES:
-            result.forget()
-    return list(by_objects.values())
-
-
-def _check_shape(result: _Result, first: _Result) -> None:
-    if result.shape != first.shape:
-        raise BadInput(
-            f"label images differ in shape: run {first.runs[0]} has {first.shape}, run "
-            f"{result.runs[0]} has {result.shape}; check that all belong to the same image, then "
-            "transpose, crop or resize"
-        )
-
-
-# Which result is the most typical
-
-
-def _rank(results: list[_Result], n_runs: int) -> NDArray[np.unsignedinteger]:
+def _rank(results: list[Result], n_runs: int) -> NDArray[np.unsignedinteger]:
     """Sort results by their distance from all runs, in place; return the votes for "cell"."""
     shape = results[0].shape
     # One map of votes for "this pixel is cell", and one per axis for "it and the next pixel
     # along this axis are of one object".
-    votes = [np.zeros(shape, _counter(n_runs)) for _ in range(1 + len(shape))]
+    votes = [np.zeros(shape, counter(n_runs)) for _ in range(1 + len(shape))]
     if len(results) == 1:
         votes[0] += (results[0].image() > 0) * votes[0].dtype.type(n_runs)
         return votes[0]
@@ -336,7 +211,7 @@ def _rank(results: list[_Result], n_runs: int) -> NDArray[np.unsignedinteger]:
             part = total[tuple(slice(0, n) for n in said.shape)]
             part += said * part.dtype.type(result.weight)
 
-    def distance(result: _Result) -> int:
+    def distance(result: Result) -> int:
         # Where V of N runs say yes, saying yes contradicts N - V runs and saying no V. What "no"
         # costs everywhere is the same for all results, so only N - 2 V is left at each yes.
         sum_ = 0
@@ -360,167 +235,7 @@ def _statements(image: NDArray[np.unsignedinteger]) -> Iterator[NDArray[np.bool_
         yield (image[here] == image[after]) & cell[here]
 
 
-def _counter(n_runs: int) -> type[np.unsignedinteger]:
-    return np.uint16 if n_runs < 2**16 else np.uint32
-
-
-# Which objects are the same
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """Objects that are the same. Groups count from 1; 0 is background."""
-
-    of_object: list[NDArray[np.int64]]
-    """For each result the group of every object, element 0 being background."""
-    n_runs_with: NDArray[np.int64]
-    """Per group; element 0 means nothing."""
-
-
-def _vote(results: list[_Result], n_runs: int) -> tuple[_Groups, _Votes]:
-    typical = results[0].image()
-    starters = _Starters(results[0].n_objects)
-    votes = _Votes(typical.size, n_runs)
-    of_object = [np.arange(results[0].n_objects + 1)]
-    votes.add(typical.ravel(), results[0].weight)
-    for result in results[1:]:
-        image = result.image()
-        group = np.zeros(result.n_objects + 1, np.int64)
-        table = overlap(typical, image)
-        same = matches(table, _SAME)
-        group[table.columns[same] + 1] = table.rows[same] + 1
-        left_over = np.flatnonzero(group[1:] == 0) + 1
-        if len(left_over):
-            group[left_over] = starters.groups_of(image.ravel(), left_over, result.n_objects)
-        of_object.append(group)
-        votes.add(group.astype(np.uint32)[image.ravel()], result.weight)
-    votes.add_up()
-    n_runs_with = np.zeros(starters.n_groups + 1, np.int64)
-    for result, group in zip(results, of_object, strict=True):
-        n_runs_with[group[1:]] += result.weight
-    return _Groups(of_object, n_runs_with), votes
-
-
-class _Starters:
-    """The objects that started a group because the typical result has none like them."""
-
-    def __init__(self, n_groups: int):
-        self.n_groups = n_groups
-        self._areas = np.zeros(n_groups + 1, np.int64)  # of starters only
-        # Starters overlap each other, so a pixel may be listed with several groups.
-        self._pixels = np.zeros(0, np.int64)
-        self._groups = np.zeros(0, np.int64)
-
-    def groups_of(
-        self, flat: NDArray[np.unsignedinteger], objects: NDArray[np.int64], n_objects: int
-    ) -> NDArray[np.int64]:
-        """Groups of some objects of a result; objects that match none start new ones."""
-        chosen = np.zeros(n_objects + 1, bool)
-        chosen[objects] = True
-        pixels = np.flatnonzero(chosen[flat])
-        position = np.searchsorted(objects, flat[pixels])
-        areas = np.bincount(position, minlength=len(objects))
-        group = np.zeros(len(objects), np.int64)
-        taken = set()
-        for candidate, i in self._candidates(pixels, position, areas):
-            if not group[i] and candidate not in taken:
-                group[i] = candidate
-                taken.add(candidate)
-        new = np.flatnonzero(group == 0)
-        group[new] = self.n_groups + 1 + np.arange(len(new))
-        self.n_groups += len(new)
-        self._areas = np.concatenate([self._areas, areas[new]])
-        started = np.isin(position, new)
-        all_pixels = np.concatenate([self._pixels, pixels[started]])
-        all_groups = np.concatenate([self._groups, group[position[started]]])
-        order = np.argsort(all_pixels, kind="stable")
-        self._pixels, self._groups = all_pixels[order], all_groups[order]
-        return group
-
-    def _candidates(
-        self, pixels: NDArray[np.int64], position: NDArray[np.int64], areas: NDArray[np.int64]
-    ) -> list[tuple[int, int]]:
-        """Pairs of (group, object) that match, best IoU first."""
-        first = np.searchsorted(self._pixels, pixels, "left")
-        n_listed = np.searchsorted(self._pixels, pixels, "right") - first
-        before = np.cumsum(n_listed) - n_listed
-        listed = np.repeat(first - before, n_listed) + np.arange(n_listed.sum())
-        codes = self._groups[listed] * len(areas) + np.repeat(position, n_listed)
-        pairs, shared = np.unique(codes, return_counts=True)
-        groups, objects = np.divmod(pairs, len(areas))
-        iou = shared / (self._areas[groups] + areas[objects] - shared)
-        order = np.lexsort((objects, groups, -iou))
-        order = order[iou[order] >= _SAME]
-        return list(zip(groups[order].tolist(), objects[order].tolist(), strict=True))
-
-
-# How many runs give a pixel to a group
-
-
-class _Votes:
-    """Votes per pixel and group: dense for the first group seen at a pixel, sparse for others.
-
-    Runs agree at most pixels, so nearly all votes are in the dense part.
-    """
-
-    def __init__(self, n_pixels: int, n_runs: int):
-        self.group = np.zeros(n_pixels, np.uint32)
-        """Per pixel, 0 where no run has an object."""
-        self.n = np.zeros(n_pixels, _counter(n_runs))
-        """Votes for ``group``."""
-        self.codes = np.zeros(0, np.uint64)
-        """Pixels and groups of the sparse part, ascending; see `_codes`."""
-        self.n_sparse = np.zeros(0, np.int64)
-        self._pending: list[tuple[NDArray[np.uint64], int]] = []
-        self._n_pending = 0
-
-    @property
-    def pixels(self) -> NDArray[np.int64]:
-        """Of the sparse part."""
-        return (self.codes >> np.uint64(32)).astype(np.int64)
-
-    @property
-    def groups(self) -> NDArray[np.int64]:
-        """Of the sparse part."""
-        return (self.codes & np.uint64(2**32 - 1)).astype(np.int64)
-
-    def add(self, flat: NDArray[np.unsignedinteger], weight: int) -> None:
-        """Count the votes of the runs with one result, given the group of every pixel."""
-        n_votes = self.n.dtype.type(weight)
-        same = flat == self.group
-        other = np.flatnonzero(~same)
-        same &= flat > 0
-        self.n += same * n_votes
-        other = other[flat[other] > 0]
-        fresh = self.group[other] == 0
-        self.group[other[fresh]] = flat[other[fresh]]
-        self.n[other[fresh]] = n_votes
-        other = other[~fresh]
-        self._pending.append((_codes(other, flat[other]), weight))
-        self._n_pending += len(other)
-        if self._n_pending > _PENDING:
-            self.add_up()
-
-    def add_up(self) -> None:
-        codes = [self.codes, *(codes for codes, _ in self._pending)]
-        n = [self.n_sparse, *(np.full(len(codes), n) for codes, n in self._pending)]
-        self.codes, position = np.unique(np.concatenate(codes), return_inverse=True)
-        sums = np.bincount(position, np.concatenate(n), len(self.codes))
-        self.n_sparse = sums.astype(np.int64)
-        self._pending, self._n_pending = [], 0
-
-    def largest(self) -> NDArray[np.unsignedinteger]:
-        """The most votes of any group at each pixel."""
-        most = self.n.copy()
-        np.maximum.at(most, self.pixels, self.n_sparse.astype(most.dtype))
-        return most
-
-
-def _codes(pixels: NDArray[np.int64], groups: NDArray[np.unsignedinteger]) -> NDArray[np.uint64]:
-    return (pixels.astype(np.uint64) << np.uint64(32)) | groups.astype(np.uint64)
-
-
-# Outlines and consensus
+# -- outlines and consensus ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -536,7 +251,7 @@ class _Outlines:
 
 
 def _outlines(
-    votes: _Votes, n_runs_with: NDArray[np.int64], n_runs: int, shape: tuple[int, ...]
+    votes: Votes, n_runs_with: NDArray[np.int64], n_runs: int, shape: tuple[int, ...]
 ) -> _Outlines:
     dense = (2 * votes.n.astype(np.int64) >= n_runs_with[votes.group]) & (votes.group > 0)
     sparse = 2 * votes.n_sparse >= n_runs_with[votes.groups]
@@ -564,7 +279,7 @@ def _outlines(
 
 
 def _award(
-    votes: _Votes,
+    votes: Votes,
     dense: NDArray[np.bool_],
     sparse: NDArray[np.bool_],
     n_runs_with: NDArray[np.int64],
@@ -607,7 +322,7 @@ def _first_of_each(ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _sums(
-    votes: _Votes, dense: NDArray[np.bool_], sparse: NDArray[np.bool_], n_groups: int
+    votes: Votes, dense: NDArray[np.bool_], sparse: NDArray[np.bool_], n_groups: int
 ) -> NDArray[np.int64]:
     """Pixels per group among chosen votes."""
     return np.bincount(votes.group[dense], minlength=n_groups) + np.bincount(
@@ -616,7 +331,7 @@ def _sums(
 
 
 def _first_pixels(
-    votes: _Votes, dense: NDArray[np.bool_], sparse: NDArray[np.bool_], n_groups: int
+    votes: Votes, dense: NDArray[np.bool_], sparse: NDArray[np.bool_], n_groups: int
 ) -> NDArray[np.int64]:
     # Of equal indices the last assignment stays, so running backwards keeps the first pixel.
     within = np.flatnonzero(dense)[::-1]
@@ -626,11 +341,11 @@ def _first_pixels(
     return first
 
 
-# How stable an object is
+# -- how stable an object is ---------------------------------------------------------------
 
 
 def _mean_iou(
-    results: list[_Result], groups: _Groups, votes: _Votes, outlines: _Outlines
+    results: list[Result], groups: Groups, votes: Votes, outlines: _Outlines
 ) -> NDArray[np.float64]:
     """Per group, over the runs that have it; element 0 means nothing."""
     n_groups = len(groups.n_runs_with)
@@ -643,7 +358,7 @@ def _mean_iou(
         shared = np.bincount(of_pixel[same & outlines.dense], minlength=n_groups)
         other = np.flatnonzero(~same)
         other = other[of_pixel[other] > 0]
-        listed = np.searchsorted(votes.codes, _codes(other, of_pixel[other]))
+        listed = np.searchsorted(votes.codes, codes_of(other, of_pixel[other]))
         inside = outlines.sparse[listed]
         shared += np.bincount(of_pixel[other[inside]], minlength=n_groups)
         held = group[1:]
@@ -653,8 +368,8 @@ def _mean_iou(
 
 
 def _stabilities(
-    results: list[_Result],
-    groups: _Groups,
+    results: list[Result],
+    groups: Groups,
     outlines: _Outlines,
     mean_iou: NDArray[np.float64],
     n_runs: int,

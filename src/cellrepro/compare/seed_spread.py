@@ -1,10 +1,8 @@
 """How far results lie apart, by what made them differ, and when that is less than seeds do.
 
-Everything that makes results vary is an *axis*: repeats of one spec, seed, data seed, mode, device,
-threads and instruction set, precision, machine, versions of libraries. Two stored repeats that
-differ along one axis only are a *pair* (`cellrepro.compare.axes`). Per image a pair has three
-measures: the share of cells without a counterpart (IoU below 0.5), differing pixels per million,
-and 1 - AP.
+Two stored repeats that differ along one *axis* only are a *pair* (`cellrepro.compare.axes`). Per
+image a pair has three measures: the share of cells without a counterpart (IoU below 0.5), differing
+pixels per million, and 1 - AP.
 
 Intervals
 ---------
@@ -97,24 +95,15 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """One measure along one axis.
-
-    Attributes
-    ----------
-    measure : str
-        One of `MEASURES`.
-    values : ndarray of float64, shape (P,)
-        Of each pair that is evidence, over all its images.
-    mean : float
-        Of the pairs; NaN over none.
-    interval : Interval or None
-        None from fewer than three images that show an object.
-    """
+    """One of `MEASURES` along one axis."""
 
     measure: str
     values: Values
+    """Of each pair that is evidence, over all its images; shape (P,)."""
     mean: float
+    """Of the pairs; NaN over none."""
     interval: Interval | None
+    """None from fewer than three images that show an object."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,15 +242,9 @@ def measure(
         Some of `AXES`, or other fields of a spec.
     names : Names, optional
         Under which the runs are shown; by default of these alone.
-    most_pairs : int
-        Of each axis. Where there are more, every surrounding and every run in it has its turn
-        equally often; which pairs are taken follows from the runs alone.
-    most_pixels : float
-        Read and compared for each axis; after that its remaining pairs are left out.
-
-    Returns
-    -------
-    Spread
+    most_pairs, most_pixels : int, float
+        Compared along each axis; where there are more, every surrounding and every run in it has
+        its turn equally often, and which are taken follows from the runs alone.
     """
     samples = [Sample(run.spec, repeat) for run in runs for repeat in run.repeats]
     kinds = {(sample.spec.task, sample.spec.data_digest) for sample in samples}
@@ -322,17 +305,9 @@ class Spread:
         return _grouped(pairs, lambda pair: pair.surroundings)
 
     def decide(self, name: str) -> Decision:
-        """Whether what an axis does is less than what seeds do; see the rule above.
+        """Whether what an axis with pairs does is less than what seeds do, by its worst contrast.
 
-        Parameters
-        ----------
-        name : str
-            Of an axis with pairs, not ``seed``.
-
-        Returns
-        -------
-        Decision
-            Of its least favourable contrast.
+        See `cellrepro.compare.within_spread`.
         """
         axis = self.axis(name)
         if axis is None or name == "seed":
