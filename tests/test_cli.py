@@ -19,11 +19,11 @@ from cellrepro.lab import process
 from cellrepro.lab.machine import machine_here
 from cellrepro.store.digests import file_digest
 from cellrepro.store.store import Store
+from stores import add_run, three
 
 HEX = re.compile(r"[0-9a-f]{64}")
 SMALL = ["--epochs", 4, "--images-per-epoch", 16, "--learning-rate", 0.01]
 PROGRAM = "from cellrepro.cli import main; main()"
-QUICK = ["--epochs", 2, "--images-per-epoch", 1]
 
 
 @pytest.fixture
@@ -41,62 +41,41 @@ def no_worker(monkeypatch):
 
 
 def test_train_twice_gives_the_same_bits(small_store):
-    """The product's promise, through its front door."""
+    """The product's promise, through its front door; with the fields of the contract."""
     answer = small_store.answer
     assert answer.code == 0
-    assert answer.json["verdict"] == "identical"
-    first, second = answer.json["repeats"]
-    assert HEX.fullmatch(first["weights"])
+    document = answer.json
+    assert document["verdict"] == "identical"
+    assert document["folder"] == str(small_store.root / "runs" / document["key"])
+    first, second = document["repeats"]
+    assert (first["index"], second["index"]) == (0, 1)
     assert first["weights"] == second["weights"]
     assert first["masks"] == second["masks"]
-    assert sum(first["objects"].values()) > 5
-
-
-def test_train_answers_with_the_fields_of_the_contract(small_store):
-    document = small_store.answer.json
-    assert document["folder"] == str(small_store.root / "runs" / document["key"])
-    assert [repeat["index"] for repeat in document["repeats"]] == [0, 1]
-    for repeat in document["repeats"]:
+    for repeat in (first, second):
         assert {"index", "machine", "weights", "masks", "ap50", "seconds"} <= repeat.keys()
-        assert repeat["masks"].keys() == {"synth_003"}
         assert HEX.fullmatch(repeat["masks"]["synth_003"])
+        assert repeat["objects"]["synth_003"] > 5
         assert 0 < repeat["ap50"] < 1
-        assert repeat["seconds"] > 0
         folder = small_store.folder / str(repeat["index"])
         assert file_digest(folder / "weights.safetensors") == repeat["weights"]
-
-
-def test_progress_goes_to_standard_error(small_store):
-    assert "train repeat 1/2: 5/5" in small_store.answer.err
-    assert "train repeat 2/2" in small_store.answer.err
-    assert "{" not in small_store.answer.err
-    assert small_store.answer.out.startswith("{")
-    assert small_store.answer.out.endswith("}\n")
+    assert "train repeat 1/2: 5/5" in answer.err
+    assert "{" not in answer.err
+    assert (answer.out[0], answer.out[-2:]) == ("{", "}\n")
 
 
 def test_finished_repeats_are_not_run_again(small_store, invoke, no_worker, listing):
     before = listing(small_store.root)
-    answer = invoke("train", small_store.data, *SMALL, "--store", small_store.root, "--json")
-    assert answer.json == small_store.answer.json
-    assert listing(small_store.root) == before
-
-
-def test_train_in_words(small_store, invoke, no_worker):
-    answer = invoke("train", small_store.data, *SMALL, "--store", small_store.root)
-    lines = answer.out.splitlines()
-    assert answer.code == 0
+    asked = ["train", small_store.data, *SMALL, "--store", small_store.root]
+    assert invoke(*asked, "--json").json == small_store.answer.json
+    lines = invoke(*asked).out.splitlines()
     assert lines[0] == f"run {small_store.key} in {small_store.root / 'runs' / small_store.key}"
     assert lines[1] == f"machine {small_store.machine}"
     assert lines[2] == "learning rate 0 to 0.0033 over 4 epochs"
     assert lines[-1] == "identical (weights identical, masks identical) over 2 repeats, 1 images"
-
-
-def test_a_single_repeat_has_no_verdict(small_store, invoke, no_worker):
-    arguments = ["train", small_store.data, *SMALL, "--store", small_store.root, "--repeats", 1]
-    answer = invoke(*arguments, "--json")
-    assert (answer.code, answer.json["verdict"]) == (0, None)
-    assert answer.json["reasons"] == ["a single repeat has nothing to be compared with"]
-    assert "no verdict over 1 repeats" in invoke(*arguments).out
+    alone = invoke(*asked, "--repeats", 1, "--json")
+    assert (alone.code, alone.json["verdict"]) == (0, None)
+    assert alone.json["reasons"] == ["a single repeat has nothing to be compared with"]
+    assert listing(small_store.root) == before
 
 
 @pytest.mark.slow
@@ -107,8 +86,7 @@ def test_one_epoch_is_vacuous(small_data, tmp_path, command):
         small_data,
         *("--epochs", 1, "--images-per-epoch", 1, "--store", tmp_path / "outputs", "--json"),
     )
-    assert answer.code == 1
-    assert answer.json["verdict"] == "vacuous"
+    assert (answer.code, answer.json["verdict"]) == (1, "vacuous")
     assert answer.json["verdicts"] == {"weights": "vacuous", "masks": "vacuous"}
     assert "1 epoch trains nothing" in "; ".join(answer.json["reasons"])
     assert "note: this run will be vacuous: 1 epoch trains nothing" in answer.err
@@ -117,93 +95,58 @@ def test_one_epoch_is_vacuous(small_data, tmp_path, command):
     assert (told.code, told.json["first"], told.json["verdict"]) == (1, None, "vacuous")
 
 
-# -- segment, compare, list, over a store with more in it ----------------------------------
+# -- segment, compare, list ----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def store(small_store, tmp_path_factory, command):
-    """A copy of the small store with a run of other surroundings and one that segmented."""
-    root = tmp_path_factory.mktemp("cli") / "outputs"
+def test_segmenting_gives_the_masks_that_training_found(small_store, tmp_path, command, invoke):
+    root = tmp_path / "outputs"
     shutil.copytree(small_store.root, root)
-    other = command(
-        *("train", small_store.data, "--seed", 1, "--profile", "cpu-baseline", *QUICK),
-        *("--repeats", 1, "--store", root, "--json"),
-    )
-    assert other.code == 0, other.err
-    segmented = command(
-        *("segment", small_store.data, "--model", small_store.key, "--repeats", 2),
-        *("--store", root, "--json"),
-    )
-    return SimpleNamespace(root=root, first=small_store.key, other=other, segmented=segmented)
-
-
-@pytest.mark.slow
-def test_segmenting_gives_the_masks_that_training_found(store, small_store):
-    answer = store.segmented
-    assert answer.code == 0
-    assert answer.json["verdict"] == "identical"
+    place = ["--store", root, "--json"]
+    asked = ["segment", small_store.data, "--model", small_store.key, "--repeats", 2]
+    answer = command(*asked, *place)
+    assert (answer.code, answer.json["verdict"]) == (0, "identical")
     assert answer.json["verdicts"]["weights"] is None
     trained = small_store.answer.json["repeats"][0]
     for repeat in answer.json["repeats"]:
         assert repeat["weights"] is None
-        assert repeat["masks"] == trained["masks"]
-        assert repeat["ap50"] == trained["ap50"]
+        assert (repeat["masks"], repeat["ap50"]) == (trained["masks"], trained["ap50"])
+    found = invoke("compare", small_store.key, answer.json["key"], *place)
+    assert (found.code, found.json["verdict"], found.json["weights"]) == (1, "identical", None)
+    assert "spec" in found.json["differs"]
 
 
-@pytest.mark.slow
-def test_compare_two_repeats(store, invoke):
-    answer = invoke(
-        "compare", f"{store.first}/0", f"{store.first}/1", "--store", store.root, "--json"
-    )
+def test_compare_and_list_runs(invoke, tmp_path):
+    store = Store(tmp_path)
+    same, other = three(), three(three()["img_b"] * 0)
+    first = add_run(store, [(1.0, same)] * 2)
+    second = add_run(store, [(1.0, same), (2.0, other)], seed=1)
+    key, place = first.key, ["--store", tmp_path, "--json"]
+    answer = invoke("compare", key, key, *place)
     assert answer.code == 0
-    document = answer.json
-    assert {"verdict", "differs", "weights", "masks", "objects", "environment"} <= document.keys()
-    assert (document["verdict"], document["differs"]) == ("identical", [])
-    assert document["environment"] == {}
-    assert document["masks"]["synth_003"]["verdict"] == "identical"
-    assert document["objects"]["lost"] == 0
-
-
-@pytest.mark.slow
-def test_compare_two_runs(store, invoke):
-    key = store.other.json["key"]
-    answer = invoke("compare", store.first, key, "--store", store.root, "--json")
-    assert answer.code == 1
-    document = answer.json
-    assert document["verdict"] == "different"
-    assert {"environment", "spec", "weights-init", "weights", "masks"} <= set(document["differs"])
-    assert "data" not in document["differs"]
-    assert document["environment"]["cpu_capability"][1] == "DEFAULT"
-    assert document["spec"]["seed"] == [0, 1]
-    assert document["weights"]["n_differing"] > 1000
-    words = invoke("compare", store.first, key, "--store", store.root)
-    assert words.code == 1
-    assert words.out.startswith("different: environment, spec")
-
-
-@pytest.mark.slow
-def test_compare_a_training_with_a_segmentation(store, invoke):
-    """Of two runs that made the same masks, one of which has no weights."""
-    key = store.segmented.json["key"]
-    answer = invoke("compare", store.first, key, "--store", store.root, "--json")
-    assert answer.json["verdict"] == "identical"
-    assert answer.json["weights"] is None
-    assert answer.code == 1
-    assert "spec" in answer.json["differs"]
-
-
-@pytest.mark.slow
-def test_list(store, invoke):
-    answer = invoke("list", "--store", store.root, "--json")
-    assert answer.code == 0
-    found = {run["key"]: run for run in answer.json["runs"]}
-    assert found[store.first]["verdict"] == "identical"
-    assert found[store.first]["repeats"] == [0, 1]
-    assert found[store.other.json["key"]]["verdict"] is None
-    assert found[store.segmented.json["key"]]["spec"]["task"] == "segment"
-    lines = invoke("list", "--store", store.root).out.splitlines()
-    assert len(lines) == 3
-    assert any("seed 1, cpu-baseline, strict: 1 repeat on " in line for line in lines)
+    assert {
+        "verdict",
+        "differs",
+        "weights",
+        "masks",
+        "objects",
+        "environment",
+    } <= answer.json.keys()
+    assert (answer.json["verdict"], answer.json["differs"]) == ("identical", [])
+    answer = invoke("compare", key, second.key, *place)  # the same bits of another spec
+    assert (answer.code, answer.json["verdict"]) == (1, "identical")
+    assert (answer.json["differs"], answer.json["spec"]) == (["spec"], {"seed": [0, 1]})
+    answer = invoke("compare", key, f"{second.key}/1", *place)
+    assert (answer.code, answer.json["verdict"]) == (1, "different")
+    assert {"spec", "weights", "masks", "truth"} == set(answer.json["differs"])
+    assert answer.json["objects"]["lost"] == 2
+    words = invoke("compare", key, f"{second.key}/1", "--store", tmp_path)
+    assert words.out.startswith("different: spec")
+    rows = {row["key"]: row for row in invoke("list", *place).json["runs"]}
+    assert {"key", "label", "machine", "repeats"} <= rows[key].keys()
+    assert [row["verdict"] for row in rows.values()] == ["identical", "different"]
+    lines = invoke("list", "--store", tmp_path).out.splitlines()
+    assert len(lines) == 2
+    assert any("seed 1, cpu, strict: 2 repeats on abacus-9" in line for line in lines)
 
 
 def test_list_of_nothing(invoke, tmp_path):
@@ -301,7 +244,7 @@ def test_data(invoke, tmp_path):
     assert len(list((tmp_path / "data" / "synthetic" / "train").glob("*_masks.tif"))) == 8
 
 
-@pytest.mark.parametrize("verb", ["train", "segment", "compare", "grid", "list", "report", "data"])
+@pytest.mark.parametrize("verb", ["train", "segment", "compare", "data"])
 def test_help(invoke, verb):
     answer = invoke(verb, "--help")
     assert answer.code == 0
@@ -360,20 +303,9 @@ BAD = {
     # the images
     "corrupt image": (lambda g: corrupt(g.image), train, "synth_000.tif"),
     "corrupt masks": (lambda g: corrupt(g.masks), train, "synth_000_masks.tif"),
-    "empty image": (lambda g: g.image.write_bytes(b""), train, "synth_000.tif"),
     "masks of another size": (lambda g: rewrite(g.masks, g.labels[:-1]), train, "synth_000_masks"),
     "missing masks": (lambda g: g.masks.unlink(), train, "synth_000"),
     "masks without an image": (lambda g: g.image.unlink(), train, "synth_000_masks.tif"),
-    "float masks": (
-        lambda g: rewrite(g.masks, (g.labels / 2).astype(np.float32)),
-        train,
-        "synth_000_masks.tif",
-    ),
-    "negative labels": (
-        lambda g: rewrite(g.masks, g.labels.astype(np.int16) - 1),
-        train,
-        "synth_000_masks.tif",
-    ),
     "no object anywhere": (
         lambda g: [rewrite(p, np.zeros_like(g.labels)) for p in g.data.rglob("train/*_masks.tif")],
         train,
@@ -386,7 +318,6 @@ BAD = {
     ),
     "missing folder": (None, lambda g: ["train", g.tmp / "absent"], "absent"),
     "a file for a folder": (None, lambda g: ["train", g.image], "synth_000.tif"),
-    "segment a missing folder": (None, lambda g: ["segment", g.tmp / "absent"], "absent"),
     "segment a corrupt image": (
         lambda g: corrupt(g.data / "test" / "synth_003.tif"),
         lambda g: ["segment", g.data],
@@ -394,23 +325,11 @@ BAD = {
     ),
     # the model
     "unknown model": (None, lambda g: train(g, "--model", "cyto9"), "'cyto9'"),
-    "a folder as the model": (None, lambda g: train(g, "--model", g.tmp), "is not a file"),
     "missing weights": (None, lambda g: train(g, "--model", "absent.pth"), "absent.pth"),
     "truncated weights": (None, lambda g: train(g, "--model", truncated(g)), "cut.safetensors"),
-    "text as weights": (
-        None,
-        lambda g: train(g, "--model", text(g, "notes.txt", "no weights")),
-        "notes.txt",
-    ),
-    "unknown model to segment with": (
-        None,
-        lambda g: ["segment", g.data, "--model", "abcdef/0"],
-        "'abcdef/0'",
-    ),
     "a name too long": (None, lambda g: train(g, "--model", "m" * 5000), "m" * 50),
     # the options
     "unknown profile": (None, lambda g: train(g, "--profile", "gpu9"), "'gpu9'"),
-    "missing profile file": (None, lambda g: train(g, "--profile", "my.yaml"), "my.yaml"),
     "bad profile file": (
         None,
         lambda g: train(g, "--profile", text(g, "my.yaml", "thread: 2")),
@@ -419,89 +338,51 @@ BAD = {
     "unknown mode": (None, lambda g: train(g, "--mode", "exact"), "'exact'"),
     "ledger": (None, lambda g: train(g, "--ledger", "everything"), "'everything'"),
     "negative seed": (None, lambda g: train(g, "--seed", -1), "seed is -1"),
-    "seed too large": (None, lambda g: train(g, "--seed", 2**32), "seed is 4294967296"),
-    "seed in words": (None, lambda g: train(g, "--seed", "one"), "--seed"),
-    "seed with a point": (None, lambda g: train(g, "--seed", "1.5"), "--seed"),
     "data seed in words": (None, lambda g: train(g, "--data-seed", "other"), "'other'"),
-    "negative data seed": (None, lambda g: train(g, "--data-seed", -3), "data_seed is -3"),
     "no epoch": (None, lambda g: train(g, "--epochs", 0), "epochs is 0"),
-    "negative epochs": (None, lambda g: train(g, "--epochs", -2), "epochs is -2"),
-    "epochs in words": (None, lambda g: train(g, "--epochs", "ten"), "--epochs"),
     "no repeat": (None, lambda g: train(g, "--repeats", 0), "repeats must be"),
-    "negative repeats": (None, lambda g: train(g, "--repeats", -1), "repeats must be"),
-    "segment no times": (None, lambda g: ["segment", g.data, "--repeats", 0], "repeats must be"),
     "batch of nothing": (None, lambda g: train(g, "--batch-size", 0), "batch_size is 0"),
-    "no image an epoch": (
-        None,
-        lambda g: train(g, "--images-per-epoch", 0),
-        "images_per_epoch is 0",
-    ),
     "learning rate NaN": (None, lambda g: train(g, "--learning-rate", "nan"), "is nan"),
-    "infinite learning rate": (None, lambda g: train(g, "--learning-rate", "inf"), "is inf"),
-    "negative learning rate": (None, lambda g: train(g, "--learning-rate", -1), "is -1"),
-    "learning rate in words": (
-        None,
-        lambda g: train(g, "--learning-rate", "low"),
-        "--learning-rate",
-    ),
     "unknown option": (None, lambda g: train(g, "--epoch-s", 2), "--epoch-s"),
-    "unknown verb": (None, lambda g: ["retrain", g.data], "'retrain'"),
     "no folder": (None, lambda g: ["train"], "Missing argument"),
     # comparisons
     "compare unknown keys": (None, lambda g: ["compare", "abcdef", "fedcba/1"], "'abcdef'"),
-    "compare a repeat of four parts": (
-        None,
-        lambda g: ["compare", "abc/laptop/0/1", "abc"],
-        "'abc",
-    ),
     "compare a missing file": (None, lambda g: ["compare", g.masks, g.tmp / "no.tif"], "no.tif"),
     "compare two kinds": (None, lambda g: ["compare", g.masks, g.weights], "not of one kind"),
-    "compare corrupt masks": (
-        lambda g: corrupt(g.masks),
-        lambda g: ["compare", g.masks, g.masks],
-        "synth_000_masks.tif",
-    ),
     "compare truncated weights": (
         None,
         lambda g: ["compare", truncated(g), g.weights],
         "cut.safetensors",
     ),
-    "compare one thing": (None, lambda g: ["compare", "abc"], "Missing argument"),
-    "compare names too long": (None, lambda g: ["compare", "a" * 5000, "b"], "a" * 50),
     # grids
     "missing grid": (None, lambda g: ["grid", g.tmp / "absent.yaml"], "absent.yaml"),
     "grid that is no YAML": (None, lambda g: grid(g, "notebook: ["), "is not YAML"),
-    "grid of other fields": (None, lambda g: grid(g, "notebook: a\nvaries: 3"), "varies"),
-    "grid that is a list": (None, lambda g: grid(g, "- 1"), "grid.yaml is not a grid file"),
     "grid in binary": (
         None,
         lambda g: ["grid", g.image],
         "synth_000.tif cannot be read",
     ),
-    "grid of an unknown notebook": (None, lambda g: grid(g, "notebook: 99_none"), "'99_none'"),
     "data set unknown": (None, lambda g: ["data", "nuclei9", "--into", g.tmp / "sets"], "nuclei9"),
 }
 
 
-@pytest.mark.parametrize("there", [False, True], ids=["no store yet", "a store"])
 @pytest.mark.parametrize(("spoil", "arguments", "named"), BAD.values(), ids=BAD.keys())
-def test_bad_input(given, small_store, invoke, no_worker, listing, spoil, arguments, named, there):
+def test_bad_input(given, invoke, no_worker, listing, spoil, arguments, named):
     """One message that names what was given, exit code 2, and nothing is written."""
     if spoil:
         spoil(given)
     call = [str(argument) for argument in arguments(given)]
-    store = small_store.root if there else given.tmp / "outputs"
+    store = given.tmp / "outputs"
     if call[0] in ("train", "segment", "compare", "grid"):
         call += ["--store", str(store)]
-    before, tree = listing(store), listing(given.tmp)
-    answer = invoke(*call, *(["--json"] if call[0] != "retrain" else []))
+    tree = listing(given.tmp)
+    answer = invoke(*call, "--json")
     assert answer.code == 2, answer
     assert answer.out == ""
     assert named in answer.err
     assert "Traceback" not in answer.err
     ours = answer.err.count("cellrepro: ")
     assert (ours, "Usage: " in answer.err) in [(1, False), (0, True)], answer.err
-    assert listing(store) == before
     assert listing(given.tmp) == tree
 
 
@@ -510,23 +391,21 @@ def test_bad_input(given, small_store, invoke, no_worker, listing, spoil, argume
     ["/proc/no/store", "/dev/null/store", "{tmp}/notes.txt", "{tmp}/" + 300 * "n"],
     ids=["in /proc", "below a device", "a file", "a name too long"],
 )
-@pytest.mark.parametrize("verb", ["train", "segment"])
-def test_a_store_that_cannot_be_written(given, invoke, no_worker, listing, verb, root):
+def test_a_store_that_cannot_be_written(given, invoke, no_worker, listing, root):
     text(given, "notes.txt", "mine")
     before = listing(given.tmp)
-    answer = invoke(verb, given.data, "--store", root.format(tmp=given.tmp), "--json")
+    answer = invoke("train", given.data, "--store", root.format(tmp=given.tmp), "--json")
     assert (answer.code, answer.out) == (2, "")
     assert re.search(r"cellrepro: the store .*(--store|a name to make|name another)", answer.err)
     assert listing(given.tmp) == before
 
 
-@pytest.mark.parametrize("verb", ["train", "segment"])
-def test_a_full_disk(given, invoke, no_worker, monkeypatch, verb):
+def test_a_full_disk(given, invoke, no_worker, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device", str(given.tmp))
 
     monkeypatch.setattr("cellrepro.store.disk.FileLock.acquire", full)
-    answer = invoke(verb, given.data, "--store", given.tmp / "outputs")
+    answer = invoke("segment", given.data, "--store", given.tmp / "outputs")
     assert (answer.code, answer.out) == (3, "")
     assert "cellrepro: no space left for the store" in answer.err
     assert not (given.tmp / "outputs").exists()
@@ -541,16 +420,6 @@ def test_a_disk_that_is_full_elsewhere(given, invoke, no_worker, monkeypatch):
     assert (answer.code, answer.out) == (3, "")
     assert "cellrepro: [Errno 28] No space left on device: '/tmp'" in answer.err
     assert not (given.tmp / "outputs").exists()
-
-
-def test_a_folder_that_was_an_empty_store_stays(given, invoke, no_worker, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device", "/tmp")
-
-    monkeypatch.setattr(process.tempfile, "TemporaryDirectory", full)
-    (given.tmp / "outputs").mkdir()
-    invoke("train", given.data, "--store", given.tmp / "outputs")
-    assert list((given.tmp / "outputs").iterdir()) == []
 
 
 @pytest.mark.slow
@@ -568,18 +437,6 @@ def test_a_missing_device(small_data, tmp_path, command):
     assert "cpu-1thread" in message
     assert "Traceback" not in answer.err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("case", ["corrupt image", "unknown option", "compare unknown keys"])
-def test_bad_input_to_a_real_process(given, command, case):
-    spoil, arguments, named = BAD[case]
-    if spoil:
-        spoil(given)
-    answer = command(*arguments(given), cwd=given.tmp)
-    assert (answer.code, answer.out) == (2, "")
-    assert named in answer.err
-    assert "Traceback" not in answer.err
-    assert not (given.tmp / "outputs").exists()
 
 
 def test_ctrl_c_is_no_traceback(invoke, monkeypatch):
@@ -610,8 +467,3 @@ def test_a_faulty_program_is_not_hidden(invoke, monkeypatch):
     monkeypatch.setattr("cellrepro.lab.compare_results.compare", faulty)
     with pytest.raises(ZeroDivisionError):
         invoke("compare", "a", "b")
-
-
-def test_stored_runs_of_the_small_store_are_whole(small_store, wholeness):
-    assert wholeness(small_store.root) == [f"{small_store.key}/0", f"{small_store.key}/1"]
-    assert len(Store(small_store.root).runs()) == 1

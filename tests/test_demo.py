@@ -13,8 +13,7 @@ from cellrepro.store.store import Store
 @pytest.fixture
 def short(monkeypatch):
     """A first network that has learnt nothing; nothing more may be trained or executed."""
-    monkeypatch.setattr(demo, "BASE_EPOCHS", 2)
-    monkeypatch.setattr(demo, "BASE_DRAWS", 1)
+    monkeypatch.setattr(demo, "BASE", {"epochs": 2, "images_per_epoch": 1})
     for name in ("run_grid", "_execute_notebooks", "write_report"):
         monkeypatch.delattr(demo, name)
 
@@ -75,7 +74,7 @@ def test_when_it_stops(made_up, score, vacuous, stops):
         record.ap50, record.n_true = score, None if score is None else 30
     base = SimpleNamespace(store=Store("outputs"), repeats=[SimpleNamespace(manifest=manifest)])
     grid = SimpleNamespace(points=[], repeats=2)
-    said = demo._why_to_stop(base, grid, "cells", "tiny")
+    said = demo.why_to_stop(base, grid, "cells", "tiny")
     assert (said is not None) is stops
     if score is not None and stops:
         assert "finds 3 cells in 1 image where 30 are drawn (mean AP@0.5 0.05)" in said

@@ -7,7 +7,9 @@ on first use, so that ``import cellrepro`` is quick and imports neither PyTorch 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+# ruff: noqa: F401
+
+if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.compare.consensus import agree
     from cellrepro.compare.metrics import categories, compare_masks
     from cellrepro.compare.seed_spread import measure as measure_spread
@@ -36,43 +38,6 @@ if TYPE_CHECKING:
     from cellrepro.trace.torch_warnings import determinism_warnings
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "BadInput",
-    "CellreproError",
-    "NotPossibleHere",
-    "Store",
-    "Verdict",
-    "agree",
-    "audit",
-    "audit_training",
-    "categories",
-    "check_repeatable",
-    "compare_masks",
-    "compare_repeats",
-    "compare_weights",
-    "determinism_warnings",
-    "diagnose",
-    "difference_distributions",
-    "diverge",
-    "effect",
-    "explore",
-    "growth",
-    "measure_cost",
-    "measure_spread",
-    "read_folder",
-    "read_grid",
-    "run_grid",
-    "seed_check",
-    "seed_everything",
-    "seeded",
-    "segment",
-    "similarity",
-    "train",
-    "which_seed_changes",
-    "with_effects",
-    "write_report",
-]
 
 _HOMES = {
     "BadInput": "errors",
@@ -110,6 +75,8 @@ _HOMES = {
     "with_effects": "lab.audit_training",
     "write_report": "show.report.build",
 }
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import CellreproError
+from cellrepro.lab import defaults
 from cellrepro.lab.grid import Grid, GridRun, read_grid, run_grid
 from cellrepro.lab.notebook_process import brought, find_notebook
 from cellrepro.lab.process import call
@@ -20,9 +21,7 @@ from cellrepro.show.report.build import Report, write_report
 from cellrepro.store.store import Store
 from cellrepro.text import amount
 
-BASE_EPOCHS = 12
-BASE_DRAWS = 20
-BASE_RATE = 0.004
+BASE: dict[str, Any] = {"epochs": 12, "images_per_epoch": 20, "learning_rate": 0.004}
 """The network the demo's runs start from: enough steps to find nuclei, in about half a minute."""
 
 LEAST_SCORE = 0.1
@@ -42,7 +41,7 @@ class Demo:
     stopped: str | None = None
 
 
-def run_demo(data: str | Path, *, store: str | Path = "outputs", model: str = TINY) -> Demo:
+def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str = TINY) -> Demo:
     """Train a network on a folder, fine-tune it over the demo grid, execute every notebook.
 
     What the store holds already is not run again. Where the network finds hardly a cell, all that
@@ -56,23 +55,20 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs", model: str = TI
     model : str
         Another network to start from than `tiny`, which is trained first: a Cellpose name, a
         weights file, or ``KEY/REPEAT`` of a stored run.
-
-    Returns
-    -------
-    Demo
-
-    Raises
-    ------
-    CellreproError
-        If a run of the grid failed.
     """
     if Path(model).is_file():
         model = str(Path(model).resolve())  # notebooks have folders of their own
-    base = _find_cells(data, store, model)
-    start = base.repeats[0].name if model == TINY else model
-    overrides: dict[str, Any] = {"data": str(data), "model": start}
+    if model == TINY:
+        _say("1/4  a network to start from, trained once and stored like any run")
+        base = train(data, repeats=1, store=store, mode="strict", **BASE)
+        start = base.repeats[0].name
+    else:
+        _say(f"1/4  what the network {model} finds, before anything is trained")
+        base = segment(data, model=model, repeats=1, store=store, mode="strict")
+        start = model
+    overrides = {"data": str(data), "model": start}
     grid = read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides)
-    stopped = _why_to_stop(base, grid, data, model)
+    stopped = why_to_stop(base, grid, data, model)
     if stopped is not None:
         return Demo(base, [], [], None, stopped)
     _say(
@@ -94,41 +90,22 @@ def run_demo(data: str | Path, *, store: str | Path = "outputs", model: str = TI
     return Demo(base, runs, notebooks, write_report(store))
 
 
-def _find_cells(data: str | Path, store: str | Path, model: str) -> Outcome:
-    """The network to start from, and what it finds in the images."""
-    if model != TINY:
-        _say(f"1/4  what the network {model} finds, before anything is trained")
-        return segment(data, model=model, repeats=1, store=store, mode="strict")
-    _say("1/4  a network to start from, trained once and stored like any run")
-    return train(
-        data,
-        epochs=BASE_EPOCHS,
-        images_per_epoch=BASE_DRAWS,
-        learning_rate=BASE_RATE,
-        repeats=1,
-        store=store,
-        mode="strict",
-    )
-
-
-def _why_to_stop(base: Outcome, grid: Grid, data: str | Path, model: str) -> str | None:
+def why_to_stop(base: Outcome, grid: Grid, data: str | Path, model: str) -> str | None:
     """That the network finds too little to compare anything, and the ways on; none if it does."""
-    manifest = base.repeats[0].manifest
-    score = manifest.ap50
+    manifest, score = base.repeats[0].manifest, base.repeats[0].manifest.ap50
     if not manifest.vacuous and (score is None or score >= LEAST_SCORE):
         return None
-    found = sum(record.n_objects for record in manifest.masks.values())
     drawn = sum(record.n_true or 0 for record in manifest.masks.values())
     beside = "" if score is None else f" where {drawn} are drawn (mean AP@0.5 {score:.2f})"
     root = str(base.store.root)
-    usual = root == "outputs"
+    usual = root == defaults.STORE
     again = f"make demo DATA={data}{'' if usual else f' STORE={root}'} MODEL="
     ways = [
         f"a network that knows such cells: {again}{CELLPOSE_NAMES[0]}, or a weights file instead "
         f"of the name; {_time_of_a_large_network(grid)}"
     ]
     if model == TINY:
-        seconds = manifest.seconds["train"] / (BASE_EPOCHS * BASE_DRAWS)
+        seconds = manifest.seconds["train"] / (BASE["epochs"] * BASE["images_per_epoch"])
         n_epochs, n_draws = 100, 40  # from 100 epochs on Cellpose's learning rate falls at the end
         ways.append(
             f"more epochs: cellrepro train {data} --epochs {n_epochs} --images-per-epoch {n_draws} "
@@ -137,16 +114,16 @@ def _why_to_stop(base: Outcome, grid: Grid, data: str | Path, model: str) -> str
         )
     ways.append("other images: more of them, of separate cells that stand out from the background")
     return (
-        f"{model} finds {amount(found, 'cell')} in {amount(len(manifest.masks), 'image')}{beside}: "
-        "masks of its fine-tunings would agree about nothing, so the demo ends here, before its "
-        "grid. Ways on:" + "".join(f"\n  - {way}" for way in ways)
+        f"{model} finds {amount(manifest.n_objects, 'cell')} in "
+        f"{amount(len(manifest.masks), 'image')}{beside}: masks of its fine-tunings would agree "
+        "about nothing, so the demo ends here, before its grid. Ways on:"
+        + "".join(f"\n  - {way}" for way in ways)
     )
 
 
 def _time_of_a_large_network(grid: Grid) -> str:
-    n_steps = grid.repeats * sum(
-        point.plan.spec.epochs * (point.plan.spec.images_per_epoch or 1) for point in grid.points
-    )
+    specs = [point.plan.spec for point in grid.points]
+    n_steps = grid.repeats * sum(spec.epochs * (spec.images_per_epoch or 1) for spec in specs)
     hours = n_steps * seconds_of_a_large_step() / 3600
     return (
         f"the grid's {n_steps} steps of Cellpose's own network take about {hours:.1f} hours on "
@@ -157,48 +134,42 @@ def _time_of_a_large_network(grid: Grid) -> str:
 def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[Path]:
     """Execute the notebooks that look at runs; returns the executed copies."""
     root = Path(store).resolve()
-    place = {"store": str(root)}
-    # A few steps each, to see what warns: kept apart, so that the report is about the demo's grid.
-    aside = {
-        "store": str(root / "warnings"),
-        "model": elsewhere(model, Store(store)),
-    }
-    # A taste of what it measures; opened by hand, the notebook trains and times more.
-    short: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1}
-    images = {"data": str(Path(data).resolve())}
-    start = {"model": model}
+    images: dict[str, Any] = {"data": str(Path(data).resolve())}
+    place = images | {"store": str(root)}
     jobs = {
-        "03_determinism_warnings": images | aside | short,  # the longest first
+        # The longest first. A few steps each, to see what warns: a taste of what it measures, kept
+        # apart, so that the report is about the demo's grid.
+        "03_determinism_warnings": images
+        | {"store": str(root / "warnings"), "model": elsewhere(model, Store(store))}
+        | {"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1},
         "00_setup": images,
-        "02_mask_comparison": images | place | start,
-        "04_cross_device_report": images | place,
+        "02_mask_comparison": place | {"model": model},
+        "04_cross_device_report": place,
         # What differs outside the training step is the same every time; opened by hand it is shown.
-        "05_first_divergence": images
-        | place
-        | start
-        | {"follow_epochs": 3, "follow_images": 8, "outside": False},
-        "06_inference_benchmark": images | place | start | {"repeats": 2},
+        "05_first_divergence": place
+        | {"model": model, "follow_epochs": 3, "follow_images": 8, "outside": False},
+        "06_inference_benchmark": place | {"model": model, "repeats": 2},
     }
-    folder = Store(store).root / "notebooks"
+    folder = root / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
+
+    def execute(name: str) -> Path:
+        output = folder / f"{name}.ipynb"
+        reason = call(
+            "cellrepro.lab.notebook_process:execute",
+            None,
+            label=f"the notebook {name}",
+            notebook=find_notebook(name),
+            output=output,
+            parameters=jobs[name],
+        )
+        if reason:
+            raise CellreproError(f"the notebook {name} failed: {reason}; see {output}")
+        _say(f"     {output}")
+        return output
+
     with ThreadPoolExecutor(_WORKERS) as pool:  # each thread only waits for its process
-        return list(pool.map(lambda name: _execute_one(name, jobs[name], folder), jobs))
-
-
-def _execute_one(name: str, parameters: dict[str, Any], folder: Path) -> Path:
-    output = folder / f"{name}.ipynb"
-    reason = call(
-        "cellrepro.lab.notebook_process:execute",
-        None,
-        label=f"the notebook {name}",
-        notebook=find_notebook(name),
-        output=output.resolve(),
-        parameters=parameters,
-    )
-    if reason:
-        raise CellreproError(f"the notebook {name} failed: {reason}; see {output}")
-    _say(f"     {output}")
-    return output
+        return list(pool.map(execute, jobs))
 
 
 def _say(line: str) -> None:

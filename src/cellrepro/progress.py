@@ -20,16 +20,7 @@ def _in_notebook() -> bool:
 
 
 def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
-    """The kind of progress that suits where this process writes to.
-
-    Parameters
-    ----------
-    total : int
-        Steps until done.
-    label : str
-        What is going on.
-    quiet : bool
-        Show nothing.
+    """A bar of ``total`` steps that suits where this process writes to; ``quiet`` shows nothing.
 
     Examples
     --------
