@@ -157,15 +157,6 @@ def test_images_arrive_exactly_or_closely(arrays):
     assert error.max() <= 0.51 * np.ptp(broken) / 65_535
 
 
-def test_contrast_reaches_from_first_to_last_percentile_of_each_channel(arrays):
-    """Without contrast nothing is divided by zero, and few bright pixels are still seen."""
-    ramp = np.arange(SIZE * SIZE).reshape(SIZE, SIZE)
-    few = np.where(ramp == 5, 10, 0)
-    sent = plane(explore(**arrays | {"image": np.stack([ramp, 0 * ramp + 7, few], 2)}), "image")
-    assert (sent["low"][0], sent["high"][0]) == pytest.approx(np.percentile(ramp, (1, 99)))
-    assert (sent["low"][1:], sent["high"][1:]) == ([7, 0], [8, 10])
-
-
 def test_story_tells_every_cell():
     story = unpacked(plane(three_runs(), "story"))
     keys = ("kind", "labels_a", "labels_b", "iou", "area_a", "area_b", "runs")
@@ -240,19 +231,13 @@ def test_refused(arrays, changes, message):
         explore(**arrays | changes)
 
 
-@pytest.mark.parametrize(
-    ("views", "runs", "message"),
-    [
-        ([], ["A", "B"], "no image was given"),
-        ([View("image", [squares()])], ["A"], "1 run given; the explorer compares two"),
-        ([View("one", [squares()] * 2)], list("ABC"), "image one has 2 masks for 3 runs"),
-        ([View("one", [squares(), None])], ["A", "B"], "fewer than two runs have masks of image"),
-    ],
-    ids=["no image", "one run", "a mask too few", "one run's masks"],
-)
-def test_views_that_cannot_be_compared(views, runs, message):
-    with pytest.raises(BadInput, match=message):
-        Explorer(views, runs)
+def test_views_that_cannot_be_compared():
+    with pytest.raises(BadInput, match="1 run given; the explorer compares two"):
+        Explorer([View("image", [squares()])], ["A"])
+    with pytest.raises(BadInput, match="image one has 2 masks for 3 runs"):
+        Explorer([View("one", [squares()] * 2)], list("ABC"))
+    with pytest.raises(BadInput, match="fewer than two runs have masks of image one"):
+        Explorer([View("one", [squares(), None])], ["A", "B"])
 
 
 def test_what_the_browser_cannot_have_is_said():

@@ -66,16 +66,7 @@ class View:
 
 
 class OpenView:
-    """A view that is looked at: its arrays, read once and checked, and what follows from them.
-
-    Attributes
-    ----------
-    image : ndarray of uint16, shape (Y, X, C) or (Z, Y, X, C)
-        See `limits`.
-    limits : dict
-        How these numbers become those of the image, and its contrast: see `narrow_image`.
-    truth : ndarray of int or None
-    """
+    """A view that is looked at: its arrays, read once and checked, and what follows from them."""
 
     def __init__(self, view: View, names: Sequence[str]):
         self.view, self.names = view, names
@@ -175,14 +166,8 @@ class OpenView:
 
 
 class Views:
-    """Some images with the masks of the same runs, read when they are looked at.
-
-    Parameters
-    ----------
-    views : sequence of View
-    names : sequence of str
-        What the runs are called, in the order of each view's masks.
-    """
+    """Some images with the masks of the same runs, read when they are looked at; the names are
+    those of the runs, in the order of each view's masks."""
 
     def __init__(self, views: Sequence[View], names: Sequence[str]):
         if not views:
@@ -224,20 +209,8 @@ class Views:
         return a, b
 
     def scene(self, view: int, a: int, b: int, z: int = 0) -> dict[str, Any]:
-        """What the browser needs to show two runs: texts, counts and names of planes.
-
-        Parameters
-        ----------
-        view, a, b : int
-            Positions of the view and of two runs.
-        z : int
-            Plane of a stack; the last one if there are fewer.
-
-        Returns
-        -------
-        dict
-            Plain values. ``planes`` names what `plane` gives.
-        """
+        """What the browser needs to show two runs of a view, in one plane of a stack, as plain
+        values: texts, counts, and the names of what `plane` gives."""
         opened = self.open(view)
         n_planes = opened.shape[0] if len(opened.shape) == 3 else 1
         z = min(z, n_planes - 1)
@@ -310,21 +283,8 @@ class Views:
 
 
 def packed(array: np.ndarray, **facts: Any) -> Plane:
-    """An array of non-negative integers as the browser receives it.
-
-    Parameters
-    ----------
-    array : ndarray of int, shape (Y, X) or (Y, X, C)
-        Values in [0, 2**32).
-    **facts
-        Further entries to send along.
-
-    Returns
-    -------
-    dict
-        ``data`` (zlib stream of the little-endian values in C order), ``dtype`` (the narrowest of
-        uint8, uint16, uint32 that holds them), ``shape`` and `facts`.
-    """
+    """An array of integers in [0, 2**32), shape (Y, X) or (Y, X, C), as the browser receives it:
+    ``data`` is a zlib stream of little-endian values in C order, in the narrowest ``dtype``."""
     dtype = np.min_scalar_type(int(array.max()))
     data = np.ascontiguousarray(array, dtype=dtype.newbyteorder("<")).tobytes()
     # Level 1: label images are so regular that more effort saves little and costs seconds.
@@ -363,17 +323,8 @@ def narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def count(categories: np.ndarray) -> dict[str, int | float]:
-    """How many pixels fall into each category, and how many of a million differ.
-
-    Parameters
-    ----------
-    categories : ndarray of uint8, shape (Y, X) or (Z, Y, X)
-        Values 0 to 4 as in `CATEGORIES`.
-
-    Returns
-    -------
-    dict
-        One count per category, ``differ``, ``pixels`` and ``ppm`` = differ / pixels * 1e6.
+    """How many pixels of a map fall into each of `CATEGORIES`, how many ``differ``, and how many of
+    a million ``pixels`` that is (``ppm``).
 
     Examples
     --------

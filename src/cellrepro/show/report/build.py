@@ -17,7 +17,7 @@ from typing import Any
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
-from cellrepro.show.report.page import Links
+from cellrepro.show.report.page import runs_folder
 from cellrepro.show.report.protocol import GRID, Status
 from cellrepro.show.report.section_cells import cells_view, worst_figure, worst_of_all
 from cellrepro.show.report.section_circumstances import cost_view, environment_view, warnings_view
@@ -125,12 +125,12 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
     store = store if isinstance(store, Store) else Store(store)
     found = summarise(store)
     target = Path(html) if html is not None else store.root / "report" / "index.html"
-    _write_whole(target, _page(found, Links.between(target, store)))
+    _write_whole(target, _page(found, runs_folder(target, store)))
     groups = [group for chapter in found.chapters for group in group_documents(chapter)]
     return Report(target, run_documents(found.chapters), groups, found.sentence)
 
 
-def _page(found: Summary, links: Links) -> str:
+def _page(found: Summary, folder: str | None) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from cellrepro import __version__
@@ -169,7 +169,7 @@ def _page(found: Summary, links: Links) -> str:
         warnings=warnings_view(chapters),
         costs=[cost_view(chapter) for chapter in chapters],
         environment=environment_view(chapters),
-        runs=runs_view(found, same, links),
+        runs=runs_view(found, same, folder),
         chapters=chapters,
     )
 
@@ -181,18 +181,8 @@ def _unbroken(value: Any) -> Any:
     return _NUMBER_GAP.sub("\u00a0", value)
 
 
-@dataclass(frozen=True)
-class Headline:
+def _headline(found: Summary) -> dict[str, Any]:
     """The verdict in one sentence, over what most runs are about; then what else there is to it."""
-
-    verdict: str
-    matters: str
-    more: str
-    others: list[str]
-
-
-def _headline(found: Summary) -> Headline:
-    several = len(found.chapters) > 1
     main = max(found.chapters, key=lambda chapter: len(chapter.repeats))
     verdict, *more = clauses(main)
     others = [
@@ -202,13 +192,14 @@ def _headline(found: Summary) -> Headline:
     ]
     if found.failures:
         others.append(f"{amount(len(found.failures), 'repeat')} failed.")
+    data = f"{main.data}: " if len(found.chapters) > 1 else ""
     rest = "; ".join(more)
-    return Headline(
-        verdict=(f"{main.data}: " if several else "") + verdict + ".",
-        matters=main.spread.sentence() if main.spread.axes else "",
-        more=f"{rest[0].upper()}{rest[1:]}." if rest else "",
-        others=others,
-    )
+    return {
+        "verdict": f"{data}{verdict}.",
+        "matters": main.spread.sentence() if main.spread.axes else "",
+        "more": f"{rest[0].upper()}{rest[1:]}." if rest else "",
+        "others": others,
+    }
 
 
 def _write_whole(target: Path, text: str) -> None:

@@ -69,24 +69,16 @@ class Shown:
     data: Download | None = None
 
 
-def figure(picture: Picture, *, alt: str, caption: str, data: Download | None = None) -> Shown:
-    """A drawing as a figure of the page.
-
-    Parameters
-    ----------
-    picture : Picture
-    alt : str
-        Its content in words, with the numbers that matter.
-    caption : str
-        What it shows, over how many images and runs.
-    data : Download, optional
-        The numbers that were drawn.
+def figure(picture: Picture, caption: str, data: Download | None) -> Shown:
+    """A drawing as a figure of the page: what it shows over how many images and runs, and the
+    numbers that were drawn. For those who do not see it, its heading says what is in it.
     """
     with warnings.catch_warnings():
         # A file name in a script that the font lacks shows as boxes; the caption spells it out.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         source = _image_address(picture.png(dpi=_DPI))
     width, height = picture.get_size_inches()
+    alt = picture.alt or picture.get_suptitle() or caption
     one = Panel(source, alt, round(width * _DPI), round(height * _DPI), round(width * 100))
     return Shown((one,), caption, data)
 
@@ -239,37 +231,24 @@ def _no_formula(value: Any) -> Any:
 # -- links and words -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Links:
-    """Where runs lie, seen from the page.
+def runs_folder(page: Path, store: Store) -> str | None:
+    """The store's folder ``runs``, relative to the page's folder; none for a page outside of its
+    store, which must not say where that is."""
+    folder, root = page.resolve().parent, store.root.resolve()
+    if root not in (folder, *folder.parents):
+        return None
+    return "../" * len(folder.relative_to(root).parts) + "runs"
 
-    Attributes
-    ----------
-    runs : str or None
-        The store's folder ``runs``, relative to the page's folder; none for a page outside of
-        its store, which must not say where that is.
-    """
 
-    runs: str | None
-
-    @classmethod
-    def between(cls, page: Path, store: Store) -> Links:
-        """Those from a page to a store."""
-        folder, root = page.resolve().parent, store.root.resolve()
-        if root not in (folder, *folder.parents):
-            return cls(None)
-        return cls("../" * len(folder.relative_to(root).parts) + "runs")
-
-    def of(self, repeat: Repeat) -> dict[str, str]:
-        """Of one repeat: its folder, manifest and notebook, as far as they are there."""
-        if self.runs is None:
-            return {}
-        # The folder and not what the manifest says: a store can be put together by hand.
-        folder = "/".join([self.runs, *repeat.folder.parts[-3:], ""])
-        found = {"folder": folder, "manifest": f"{folder}manifest.json"}
-        if (repeat.folder / "notebook.ipynb").exists():
-            found["notebook"] = f"{folder}notebook.ipynb"
-        return found
+def links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
+    """The folder, manifest and notebook of a repeat, as far as they are there."""
+    if runs is None:
+        return {}
+    # The folder and not what the manifest says: a store can be put together by hand.
+    folder = "/".join([runs, *repeat.folder.parts[-3:], ""])
+    files = {"folder": "", "manifest": "manifest.json", "notebook": "notebook.ipynb"}
+    there = {what: file for what, file in files.items() if (repeat.folder / file).exists()}
+    return {what: folder + file for what, file in there.items()}
 
 
 def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> str:

@@ -66,59 +66,35 @@ def difference_panels(
         The image; the outlines of both; what differs, with a sign at every cell that is not
         kept; the place where most differs, larger. The last is missing where the image is small.
     """
-    background = _background(image, a)
-    outlines = (
-        f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of the "
-        f"second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they "
-        "coincide."
-    )
-    both = masks.with_outlines(background, {"a": a, "b": b})
+    background = np.zeros(a.shape, np.uint8) if image is None else masks.grey_image(image)
+    map_ = categories(a, b)
     found = [
-        panel(both, alt=outlines, heading="Outlines of both"),
-        _what_differs(background, a, b, comparison),
+        panel(
+            masks.with_outlines(background, {"a": a, "b": b}),
+            alt=f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of "
+            f"the second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where "
+            "they coincide.",
+            heading="Outlines of both",
+        ),
+        panel(
+            masks.category_picture(background, map_)[0],
+            alt=f"What differs: {grouped(comparison.n_differing)} of "
+            f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). "
+            f"{counts_text(comparison)}.",
+            heading="What differs",
+            marks=_marks(changed(comparison), a.shape),
+        ),
     ]
     if image is not None:
         alone = masks.with_outlines(background, {})
         found.insert(0, panel(alone, alt="The image alone.", heading="Image"))
-    window = _window(categories(a, b) >= 2)
+    window = _window(map_ >= 2)
     if window is not None:
         rows, columns = (f"{one.start}–{one.stop}" for one in window)
         near = masks.with_outlines(background[window], {"a": a[window], "b": b[window]})
         alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
         found.append(panel(near, alt=alt, heading=f"Closer: rows {rows}, columns {columns}"))
     return tuple(found)
-
-
-def truth_panels(
-    image: np.ndarray | None, truth: np.ndarray, found: np.ndarray, comparison: MaskComparison
-) -> tuple[Panel, ...]:
-    """The ground truth and what a network found, with a sign where they disagree."""
-    background = _background(image, truth)
-    n_true, n_found = (amount(n, "cell") for n in (comparison.n_objects_a, comparison.n_objects_b))
-    drawn = masks.with_outlines(background, {"truth": truth}, solid=True)
-    alt = f"Outlines of the ground truth: {n_true}."
-    outlines = masks.with_outlines(background, {"a": found})
-    return (
-        panel(drawn, alt=alt, heading=f"Truth: {n_true}"),
-        panel(outlines, alt=f"Outlines of what was found: {n_found}.", heading=f"Found: {n_found}"),
-        _what_differs(background, truth, found, comparison),
-    )
-
-
-def _background(image: np.ndarray | None, labels: np.ndarray) -> np.ndarray:
-    return np.zeros(labels.shape, np.uint8) if image is None else masks.grey_image(image)
-
-
-def _what_differs(
-    background: np.ndarray, a: np.ndarray, b: np.ndarray, comparison: MaskComparison
-) -> Panel:
-    return panel(
-        masks.category_picture(background, categories(a, b))[0],
-        alt=f"What differs: {grouped(comparison.n_differing)} of {grouped(comparison.n_pixels)} "
-        f"pixels ({ppm_text(comparison.ppm)}). {counts_text(comparison)}.",
-        heading="What differs",
-        marks=_marks(changed(comparison), a.shape),
-    )
 
 
 def _marks(changes: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:

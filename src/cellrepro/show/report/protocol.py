@@ -30,22 +30,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the protocol.
-
-    Attributes
-    ----------
-    number : int
-        From 1 to 5.
-    question : str
-    compared : str
-        What was held against what.
-    n_pairs, n_runs, n_images : int
-        Over what; pairs in which no cells were found are left out.
-    answer : str
-        One sentence with its numbers; why there is none, where there is none.
-    status : Status
-    todo : str
-        What to run for an answer; empty where there is one.
+    """One step of the protocol: what was held against what, over how much (pairs in which no cells
+    were found are left out), one sentence that answers or says why there is no answer, and what to
+    run for one.
     """
 
     number: int
@@ -60,19 +47,7 @@ class Step:
 
 
 def protocol(spread: Spread) -> tuple[Step, ...]:
-    """The five steps, as far as the compared runs answer them.
-
-    Parameters
-    ----------
-    spread : Spread
-        Of the runs over one set of images: from `cellrepro.compare.seed_spread.measure`, or of a
-        chapter of the report.
-
-    Returns
-    -------
-    tuple of Step
-        Always five.
-    """
+    """The five steps, as far as compared runs over one set of images answer them."""
     return (
         _repeated(
             spread, 1, "fast", "Does the same spec give the same result with only the seed fixed?"

@@ -12,7 +12,7 @@ from cellrepro.show.figures import agreement as agreement_plots
 from cellrepro.show.report.page import Column, Shown, Table, figure, table, which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat
-from cellrepro.text import amount, grouped, share_text
+from cellrepro.text import amount, share_text
 
 MOST_PIXELS = 3e7
 """Of different results, whose agreement is looked at."""
@@ -44,12 +44,9 @@ def agreement_view(chapter: Chapter) -> AgreementView | None:
     figures = [
         figure(
             agreement_plots.agreement_map(pixels, agreement),
-            alt=f"Where {n_runs} runs disagree on {image}: {grouped(agreement.n_disputed)} of "
-            f"{grouped(agreement.consensus.size)} pixels; {agreement.n_stable} of "
-            f"{amount(len(objects), 'cell')} are in all runs.",
-            caption=f"The image with most unstable cells, {image}, in {over}: the share of runs "
+            f"The image with most unstable cells, {image}, in {over}: the share of runs "
             "that call a pixel cell, and that give it the same cell.",
-            data=table(objects, columns, file=f"stability-{image}").data,
+            table(objects, columns, file=f"stability-{image}").data,
         )
     ]
     sentence = _stable_sentence([one for _, one in found.values()], n_left_out)
@@ -61,14 +58,12 @@ def agreement_view(chapter: Chapter) -> AgreementView | None:
     )
     least = table(unstable[:_MOST_CELLS], columns, caption=caption, file=f"least-stable-{image}")
     readers = [partial(repeat.masks, image) for repeat in repeats]
-    places = [f"at {row[0].text} in {row[2].text}" for row in least.rows]
     figures.append(
         figure(
             agreement_plots.least_stable(pixels, agreement, readers, n=len(least.rows)),
-            alt=f"The least stable cells: {'; '.join(places)} of {n_runs} runs.",
-            caption=f"The least stable cells of {image} in {over}, with their outlines in the runs "
+            f"The least stable cells of {image} in {over}, with their outlines in the runs "
             "that have them and what the other runs have there.",
-            data=least.data,
+            least.data,
         )
     )
     return AgreementView(sentence, figures, least)

@@ -19,7 +19,6 @@ from cellrepro.show.report.panels import (
     changed,
     counts_text,
     difference_panels,
-    truth_panels,
 )
 from cellrepro.show.report.section_agreement import AgreementView, agreement_view
 from cellrepro.show.report.summary import AXES, PLACES, Chapter, where
@@ -151,16 +150,8 @@ def _cell_rows(comparison: MaskComparison, image: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class AxisView:
-    """The comparisons along one axis: in a sentence, in tables and, where masks differ, a picture.
-
-    Attributes
-    ----------
-    largest : Table or None
-        The largest differences between each two values on the axis.
-    folded : bool
-        Whether picture and table are to be opened first, for a page read in minutes.
-    above : bool
-        Whether its picture stands at the top of the page already.
+    """The comparisons along one axis: in a sentence, in tables and, where masks differ, a picture,
+    unless that stands `above`, at the top of the page. Some are to be unfolded first.
     """
 
     title: str
@@ -304,7 +295,6 @@ def truth_figures(chapter: Chapter) -> list[Shown]:
         points.append((line, profile, float(repeat.manifest.ap50 or 0.0)))
     lines = list(dict.fromkeys(line for line, _, _ in points))[:_MOST_LINES]
     shown = [point for point in points if point[0] in lines]
-    values = [score for _, _, score in points]
     per_image = [
         (float(record.ap50), name, repeat)
         for _, repeat in scored
@@ -315,11 +305,9 @@ def truth_figures(chapter: Chapter) -> list[Shown]:
     of = "" if len(shown) == len(points) else f"the first {len(shown)} of "
     scores = figure(
         training.scores(shown),
-        alt=f"AP@0.5 of every run, a point each: from {min(values):.3f} to {max(values):.3f}, "
-        f"mean {sum(values) / len(values):.3f}.",
-        caption=f"AP@0.5 of {of}{amount(len(points), 'run')} of {amount(chapter.n_specs, 'spec')}, "
+        f"AP@0.5 of {of}{amount(len(points), 'run')} of {amount(chapter.n_specs, 'spec')}, "
         f"each the mean over {amount(n_images, 'image')} with ground truth.",
-        data=table_file(f"scores-{chapter.data}", [_score_row(*one) for one in per_image]),
+        table_file(f"scores-{chapter.data}", [_score_row(*one) for one in per_image]),
     )
     best, worst = (pick(per_image, key=lambda entry: entry[0]) for pick in (max, min))
     over = f"of {amount(len(per_image), 'result')} (images times runs)"
@@ -344,9 +332,10 @@ def _truth_figure(chapter: Chapter, what: str, score: float, name: str, repeat: 
     found = compare_masks(truth, masks)
     image = chapter.store.image(chapter.data_digest, name)
     return Shown(
-        truth_panels(image, truth, masks, found),
-        f"{caption} Against the truth: {counts_text(found)}; Dice {found.dice:.3f}, PQ "
-        f"{found.pq:.3f}. Coloured: blue only the truth, orange only found, pink another cell.",
+        difference_panels(image, truth, masks, found)[-3:],
+        f"{caption} From the truth (blue, {amount(found.n_objects_a, 'cell')}) to what was found "
+        f"(orange, {found.n_objects_b}; white where both coincide): {counts_text(found)}; Dice "
+        f"{found.dice:.3f}, PQ {found.pq:.3f}.",
         table_file(f"against-truth-{name}", _cell_rows(found, name)),
     )
 

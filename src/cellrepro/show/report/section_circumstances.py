@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ PHASES = {
 
 _MOST_PLACES = 3
 _MOST_BARS = 12  # specs with a bar each; of more, a bar for each profile and mode
-_MOST_SPECS = 60  # in the table of times
 
 Of = tuple[Chapter, Run, Repeat]
 
@@ -54,28 +53,17 @@ class Effect:
     text: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Alert:
-    """One operation that cannot repeat, wherever it was seen.
-
-    Attributes
-    ----------
-    known : NondeterministicOperation or None
-        None where it was left loose on purpose.
-    settings : dict
-        Chapter and everything but the mode, for the runs in which it was seen.
-    """
+    """One operation that cannot repeat, wherever it was seen; not known if it was left loose."""
 
     name: str
     known: NondeterministicOperation | None
-    places: Counter[str] = field(default_factory=Counter)
-    phases: dict[str, None] = field(default_factory=dict)
-    count: int = 0
-    repeats: dict[str, str] = field(default_factory=dict)
-    settings: dict[tuple[int, tuple], Chapter] = field(default_factory=dict)
-    effects: list[Effect] = field(default_factory=list)
-    where: str = ""
-    runs: str = ""
+    where: str
+    phases: str
+    count: int
+    runs: str
+    effects: list[Effect]
 
 
 @dataclass(frozen=True)
@@ -93,20 +81,21 @@ class WarningsView:
 def warnings_view(chapters: Sequence[Chapter]) -> WarningsView:
     """Over all chapters."""
     every = list(_repeats(chapters))
-    alerts = list(_alerts(every).values())
-    for alert in alerts:
-        alert.effects = _effects(alert)
-        places = [place for place, _ in alert.places.most_common()]
-        more = f"; and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
-        alert.where = "; ".join(places[:_MOST_PLACES]) + more
-        alert.runs = which(list(alert.repeats.values()), len(every), "run")
+    seen: dict[str, list[tuple[Of, NondeterministicOperation | None]]] = defaultdict(list)
+    for one in every:
+        _, run, repeat = one
+        for warning in about_determinism(repeat.manifest.warnings):
+            seen[warning.op].append((one, warning))
+        if run.spec.loose is not None:
+            seen[run.spec.loose].append((one, None))
+    alerts = [_alert(name, found, len(every)) for name, found in seen.items()]
     switches = [repeat.manifest.switches for _, _, repeat in every]
     watched = [found for found in switches if found.get("deterministic_algorithms")]
     n_warned = sum(bool(found.get("deterministic_warn_only")) for found in watched)
     columns = [
         Column("operation", lambda row: row[0].name),
         Column("times", lambda row: row[0].count),
-        Column("phases", lambda row: ", ".join(row[0].phases)),
+        Column("phases", lambda row: row[0].phases),
         Column("runs", lambda row: row[0].runs),
         Column("remedy", lambda row: row[0].known and row[0].known.remedy),
         Column("substitute", lambda row: row[0].known and row[0].known.substitute),
@@ -125,30 +114,38 @@ def warnings_view(chapters: Sequence[Chapter]) -> WarningsView:
     )
 
 
-def _alerts(every: Sequence[Of]) -> dict[str, Alert]:
-    found: dict[str, Alert] = {}
-    for chapter, run, repeat in every:
-        seen: list[Alert] = []
-        for warning in about_determinism(repeat.manifest.warnings):
-            alert = found.setdefault(warning.op, Alert(warning.op, warning))
-            alert.count += warning.calls
+def _alert(
+    name: str, seen: Sequence[tuple[Of, NondeterministicOperation | None]], n_runs: int
+) -> Alert:
+    places: Counter[str] = Counter()
+    for _, warning in seen:
+        if warning is not None:
             source = _short_path(warning.source) if warning.source else ""
-            place = ", ".join(filter(None, [warning.module, source])) or "not observed"
-            alert.places[place] += warning.calls
-            alert.phases[warning.phase or "not observed"] = None
-            seen.append(alert)
-        if run.spec.loose is not None:
-            seen.append(found.setdefault(run.spec.loose, Alert(run.spec.loose, None)))
-        for alert in seen:
-            alert.repeats[repeat.name] = chapter.names.label(repeat)
-            alert.settings[id(chapter), chapter.names.without(where(run), "mode")] = chapter
-    return found
+            place = ", ".join(filter(None, [warning.module, source]))
+            places[place or "not observed"] += warning.calls
+    shown = [place for place, _ in places.most_common()]
+    more = f"; and {len(shown) - _MOST_PLACES} more" if len(shown) > _MOST_PLACES else ""
+    warnings = [warning for _, warning in seen if warning is not None]
+    labels = {repeat.name: chapter.names.label(repeat) for (chapter, _, repeat), _ in seen}
+    return Alert(
+        name=name,
+        known=warnings[0] if warnings else None,
+        where="; ".join(shown[:_MOST_PLACES]) + more,
+        phases=", ".join(dict.fromkeys(one.phase or "not observed" for one in warnings)),
+        count=places.total(),
+        runs=which(list(labels.values()), n_runs, "run"),
+        effects=_effects([of for of, _ in seen]),
+    )
 
 
-def _effects(alert: Alert) -> list[Effect]:
-    """By mode: how the repeats of the specs that were set alike came out."""
+def _effects(seen: Sequence[Of]) -> list[Effect]:
+    """By mode: how the repeats of the specs came out that were set as these, the mode excepted."""
+    settings = {
+        (chapter.title, chapter.names.without(where(run), "mode")): chapter
+        for chapter, run, _ in seen
+    }
     by_mode: dict[str, list[tuple[Judgement, float]]] = defaultdict(list)
-    for (_, setting), chapter in alert.settings.items():
+    for (_, setting), chapter in settings.items():
         for run, judgement in chapter.every:
             if chapter.names.without(where(run), "mode") == setting:
                 by_mode[run.spec.held].append((judgement, _largest_ppm(chapter, run)))
@@ -237,19 +234,8 @@ class Timed:
 
 @dataclass(frozen=True)
 class CostView:
-    """What the runs of one chapter took, and what strict takes beside fast for the same spec.
-
-    Attributes
-    ----------
-    phases : list of (str, str)
-        CSS class of each phase, and what the page calls it.
-    bars : list of list of (str, float)
-        CSS class and width in per cent, for every row of `numbers`.
-    strict : Table or None
-    strict_text : str
-        The same in a sentence.
-    specs : Table or None
-        Every spec, where `numbers` has several of them in a row.
+    """What the runs of one chapter took, and what strict takes beside fast for the same spec; the
+    bars are parts of a row of `numbers`, with CSS class and width in per cent.
     """
 
     title: str
@@ -258,7 +244,6 @@ class CostView:
     numbers: Table
     strict: Table | None
     strict_text: str
-    specs: Table | None
     data: Download | None
 
 
@@ -286,11 +271,6 @@ def cost_view(chapter: Chapter) -> CostView:
         f"Seconds of every phase, the mean over {over}: {amount(len(rows), 'spec')}, "
         f"{amount(n_runs, 'run')}."
     )
-    left_out = len(rows) - _MOST_SPECS
-    more = f"; {left_out} more are in the file" if left_out > 0 else ""
-    specs = table(
-        rows[:_MOST_SPECS], columns, caption=f"The mean over the repeats of each spec{more}."
-    )
     strict, text = _strict_beside_fast(chapter)
     return CostView(
         title=chapter.title,
@@ -305,7 +285,6 @@ def cost_view(chapter: Chapter) -> CostView:
         numbers=table(shown, columns, caption=caption),
         strict=strict,
         strict_text=text,
-        specs=specs if together else None,
         data=table(rows, columns, file=f"seconds-{chapter.data}").data,
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cellrepro.compare.names import said, sort_key
 from cellrepro.compare.verdicts import Judgement, Verdict
-from cellrepro.show.report.page import Column, Download, Links, Table, table, which
+from cellrepro.show.report.page import Column, Download, Table, links_to, table, which
 from cellrepro.show.report.summary import (
     NO_VERDICT,
     Chapter,
@@ -33,19 +33,8 @@ _MADE_WITH = ("model", "seed", "epochs", "images_per_epoch", "learning_rate", "p
 
 
 class Results:
-    """Which repeats of a chapter came to the same result, and what each result is called.
-
-    Attributes
-    ----------
-    masks : dict of str to str
-        Letter of the masks by ``KEY/MACHINE/REPEAT``: equal for equal outlines in every image.
-    networks : dict of str to int
-        Number of the weights by ``KEY/MACHINE/REPEAT``: equal for equal bits; none of what
-        trained nothing.
-    style : dict of str to str
-        CSS class by letter; results that stand alone have none.
-    numbered_otherwise : list of str
-        Letters under which the outlines are equal, but not the numbers of the cells.
+    """Which repeats of a chapter came to the same result, and what each result is called: a letter
+    for equal outlines in every image, a number for equal weights. Shared letters have a CSS class.
     """
 
     def __init__(self, chapter: Chapter):
@@ -110,21 +99,8 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class EqualityView:
-    """The matrix of equal results of one chapter, and what is to be said of it.
-
-    Attributes
-    ----------
-    profiles : list of (str, int)
-        Of the columns, each with how many.
-    columns : list of (str, str)
-        Profile and mode.
-    rows : list of (str, list of list of MatrixCell)
-    across : list of (str, str)
-        How specs that several machines carried out came out, and which these are.
-    starts : list of (str, str, str, int)
-        Networks that others were trained from: name, run, how it was made, specs trained from it.
-    reasons : list of (str, str)
-        Why a run is vacuous, or why it has no verdict, and which.
+    """The matrix of equal results of one chapter, and what is to be said of it: specs that several
+    machines carried out, networks that others were trained from, why there is no verdict.
     """
 
     chapter: Chapter
@@ -273,7 +249,7 @@ class RunsView:
         return len(self.rows) > _MOST_OPEN
 
 
-def runs_view(found: Summary, same: Sequence[Results], links: Links) -> RunsView:
+def runs_view(found: Summary, same: Sequence[Results], folder: str | None) -> RunsView:
     """What each came to and where it lies, seen from the page."""
 
     def rows() -> Iterator[RunRow]:
@@ -283,7 +259,7 @@ def runs_view(found: Summary, same: Sequence[Results], links: Links) -> RunsView
                 spec = data + chapter.names.short(where(run))
                 for i, repeat in enumerate(run.repeats):
                     word = "" if i else _word(judgement)
-                    yield RunRow(repeat, spec, word, results.of(repeat), links.of(repeat))
+                    yield RunRow(repeat, spec, word, results.of(repeat), links_to(repeat, folder))
 
     names = {f.place: c.names.short(f.place) for c in found.chapters for f in c.failures}
 
@@ -301,4 +277,4 @@ def runs_view(found: Summary, same: Sequence[Results], links: Links) -> RunsView
         Column("reason", lambda failure: failure.reason, "long"),
     ]
     failures = table(found.failures, columns) if found.failures else None
-    return RunsView(list(rows()), failures, links.runs is not None)
+    return RunsView(list(rows()), failures, folder is not None)

@@ -85,12 +85,8 @@ def spread_view(chapter: Chapter) -> SpreadView | None:
     picture = None
     if any(axis.evidence for axis in spread.axes):
         drawn = spread_axis(spread)
-        picture = figure(
-            drawn,
-            alt=drawn.alt,
-            caption=drawn.caption,
-            data=table_file(f"spread-{chapter.data}", spread_rows(spread)),
-        )
+        data = table_file(f"spread-{chapter.data}", spread_rows(spread))
+        picture = figure(drawn, drawn.caption, data)
     numbers = table(spread.axes, columns, caption=_CAPTION)
     return SpreadView(chapter.title, spread.sentence(), picture, numbers, for_all)
 

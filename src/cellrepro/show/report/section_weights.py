@@ -62,17 +62,7 @@ class Network:
 
 @dataclass(frozen=True)
 class WeightsView:
-    """The networks of one chapter; those that are compared, far apart, are chosen evenly.
-
-    Attributes
-    ----------
-    text : str
-        How many there are, over how many runs.
-    matrices : list of Table
-        Distances of every two, by three measures.
-    pair : str
-        The two most distant ones, in a sentence.
-    """
+    """The networks of one chapter: distances of every two of some, and the two most distant."""
 
     title: str
     text: str = ""
@@ -274,16 +264,12 @@ def _layers(chapter: Chapter, found: Similarity, networks: Sequence[Network]) ->
         Column("furthest a", lambda row: labels[row.furthest[0]]),
         Column("furthest b", lambda row: labels[row.furthest[1]]),
     ]
-    first = "; ".join(f"{row.layer} (median {row.median:.2g})" for row in rows[:3])
     return figure(
         weights.layer_distances(found, labels=labels),
-        alt=f"The layers that differ most, by relative L2 distance: {first}."
-        if rows
-        else "No two networks can be compared layer by layer.",
-        caption=f"Relative L2 distance of every layer over all pairs of "
+        f"Relative L2 distance of every layer over all pairs of "
         f"{amount(len(labels), 'different network')}: from the least to the most, with the median. "
         "Those that differ most come first.",
-        data=table(rows, columns, file=f"layers-{chapter.data}").data,
+        table(rows, columns, file=f"layers-{chapter.data}").data,
     )
 
 
@@ -294,11 +280,6 @@ def _differences(chapter: Chapter, networks: Sequence[Network]) -> Shown:
     """Between the first network and the others."""
     found = difference_distributions([one.path for one in networks])
     labels = [one.name for one in networks]
-    shares = (found.n_zero.sum(1) / found.counts.sum((1, 2))).tolist()
-    equal = [
-        f"{label} ({share_text(share)} of the parameters equal)"
-        for label, share in zip(labels[1:], shares, strict=True)
-    ]
     rows = [
         {
             "a": labels[i],
@@ -313,12 +294,10 @@ def _differences(chapter: Chapter, networks: Sequence[Network]) -> Shown:
     ]
     return figure(
         weights.difference_distributions(found, labels=labels),
-        alt="Histograms of the differences of parameters by part of the network, between "
-        f"{labels[0]} and {'; '.join(equal)}.",
-        caption=f"How the parameters of {amount(len(labels) - 1, 'network')}, the nearest to the "
+        f"How the parameters of {amount(len(labels) - 1, 'network')}, the nearest to the "
         f"farthest, differ from those of {labels[0]}, by part of the network: logarithmic both "
         "ways, 0 in the middle.",
-        data=table_file(f"differences-{chapter.data}", rows),
+        table_file(f"differences-{chapter.data}", rows),
     )
 
 
@@ -344,12 +323,10 @@ def _distributions(
     ]
     return figure(
         weights.weight_distributions(shown),
-        alt=f"Histograms of the weights of {amount(len(shown), 'network')}, by part of the "
-        "network.",
-        caption=f"How the weights of {len(shown)} of {amount(n_networks, 'different network')} "
+        f"How the weights of {len(shown)} of {amount(n_networks, 'different network')} "
         f"({amount(n_runs, 'run')}) are spread, by part of the network. Lines on top of each other "
         "are equal.",
-        data=table_file(f"weights-{chapter.data}", rows),
+        table_file(f"weights-{chapter.data}", rows),
     )
 
 
@@ -383,14 +360,11 @@ def _curve(chapter: Chapter, trained: Sequence[Repeat]) -> Shown:
             {"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate}
             for epoch, (loss, rate) in enumerate(each, start=1)
         ]
-    last = [r.manifest.training.train_losses[-1] for r in kept if r.manifest.training]
     left_out = len(trained) - len(kept)
     more = f" {amount(left_out, 'run')} with further curves left out." if left_out else ""
     return figure(
         training.training_curves(kept, labels=[chapter.names.label(repeat) for repeat in kept]),
-        alt=f"Training loss and learning rate of every epoch, {amount(len(courses), 'curve')}; the "
-        f"last loss is {min(last):.6g} to {max(last):.6g}.",
-        caption=f"Loss and learning rate per epoch of {amount(len(kept), 'run')}. Runs that agree "
+        f"Loss and learning rate per epoch of {amount(len(kept), 'run')}. Runs that agree "
         f"to the last digit share one line.{more}",
-        data=table_file(f"training-{chapter.data}", rows),
+        table_file(f"training-{chapter.data}", rows),
     )
