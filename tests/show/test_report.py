@@ -204,7 +204,7 @@ def test_page_is_self_contained_and_says_everything(page):
         "memory is <short>",
         "3 of 5 steps have an answer.",
         "cpu and cpu-1thread ≠ different 0 of 2 1 of 2 2 315 ppm 9.1 % 0 1 0 0 0 0.17",
-        "UserWarning: no deterministic <implementation> torch/nn/functional.py, line 7 8 train",
+        "UserWarning no deterministic <implementation> torch/nn/functional.py, line 7 8 train",
         "10 runs ended in 5 different networks of 84 parameters each",
         runs["identical"].repeats[0].name,
     ):

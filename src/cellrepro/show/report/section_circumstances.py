@@ -189,7 +189,8 @@ def _other_warnings(every: Sequence[Of]) -> Table | None:
                 seen = (record.count, record.phase, chapter.names.label(repeat))
                 found[record.category, record.message, place].append(seen)
     columns = [
-        Column("warning", lambda row: f"{row[0][0]}: {row[0][1]}", "long"),
+        Column("category", lambda row: row[0][0]),
+        Column("warning", lambda row: row[0][1], "long"),
         Column("where", lambda row: row[0][2], "code"),
         Column("times", lambda row: sum(n for n, _, _ in row[1]), "number"),
         Column("phase", lambda row: ", ".join(dict.fromkeys(phase for _, phase, _ in row[1]))),
