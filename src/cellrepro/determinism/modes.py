@@ -89,12 +89,9 @@ def environment(mode: str) -> dict[str, str]:
 def switches() -> dict[str, Any]:
     """What is in force in this process, read back from PyTorch and the environment.
 
-    Returns
-    -------
-    dict
-        Plain values, for JSON. None stands for a switch that this PyTorch does not have, `MIXED`
-        for one that it refuses to read. ``fp32_precision_...`` are what an operation would use,
-        inheritance followed. ``substitutes`` are the names of those in place.
+    Plain values, for JSON. None stands for a switch that this PyTorch does not have, `MIXED` for
+    one that it refuses to read. ``fp32_precision_...`` are what an operation would use,
+    inheritance followed. ``substitutes`` are the names of those in place.
     """
     import torch
 
@@ -121,7 +118,7 @@ def switches() -> dict[str, Any]:
 def mode_in_force(
     mode: str, *, tf32: bool = False, loose: Collection[str] = (), device: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Set every switch of a mode for one block; yields them as read back.
+    """Set every switch of a mode for one block; yields them as `switches` reads them back.
 
     ``warn`` and ``strict`` set what makes results repeat; ``fast`` sets the same switches to
     PyTorch's defaults, whatever they were before. How precise float32 products are is the
@@ -139,19 +136,6 @@ def mode_in_force(
     device : str, optional
         Where the block computes. On ``cpu`` and ``mps`` nothing is asked of cuBLAS; without it,
         CUDA counts as used where there is one.
-
-    Yields
-    ------
-    dict
-        What `switches` reads once everything is set.
-
-    Raises
-    ------
-    BadInput
-        If there is no such mode or substitute, or if cuBLAS was not told to repeat itself when this
-        process started.
-    NotPossibleHere
-        If a substitute does not fit the installed package.
 
     Notes
     -----
@@ -217,24 +201,8 @@ def left_loose(op: str) -> Any:
 
     What an operation does to the cells shows when it alone is loose: in mode ``strict``, with its
     substitute left out. Its calls in the backward pass count; all else stays as the mode has it.
-
-    Parameters
-    ----------
-    op : str
-        In any form: ``index_put``, ``aten.index_put.default``.
-
-    Returns
-    -------
-    torch.utils._python_dispatch.TorchDispatchMode
-        Its ``n_calls`` says how many calls were left loose; 0 proves nothing about them.
-
-    Examples
-    --------
-    >>> import torch
-    >>> with left_loose("index_put") as loose:
-    ...     _ = torch.zeros(2).index_put((torch.tensor([0]),), torch.ones(1), accumulate=True)
-    >>> loose.n_calls
-    1
+    The name may have any form. ``n_calls`` of what is returned says how many calls were left loose;
+    0 proves nothing about them.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -403,12 +403,6 @@ def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> N
     what : str
         What needs them, for the message.
 
-    Raises
-    ------
-    BadInput
-        If one was different at the start, set too late, or changed since; the message says which
-        and how to start the process.
-
     Examples
     --------
     >>> require_at_startup({})

@@ -32,13 +32,7 @@ FORMAT = "cellrepro generators 2"
 
 
 def check_seed(seed: int, *, name: str = "seed") -> int:
-    """Return ``seed`` if every generator accepts it: NumPy's global one takes [0, 2**32).
-
-    Examples
-    --------
-    >>> check_seed(7)
-    7
-    """
+    """Return ``seed`` if every generator accepts it: NumPy's global one takes [0, 2**32)."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise BadInput(f"{name} is {seed!r}; expected a whole number from 0 to {2**32 - 1}")
     return seed
@@ -99,17 +93,7 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
     Inside the block ``numpy.random.default_rng()`` without an argument is reproducible too: it
     takes its seed from NumPy's global generator. Code that has fetched the function earlier
     (``from numpy.random import default_rng``) is not reached and stays random. TensorFlow and
-    CuPy stay seeded after the block.
-
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**32).
-
-    Yields
-    ------
-    numpy.random.Generator
-        As `seed_everything` returns it.
+    CuPy stay seeded after the block. Yields what `seed_everything` returns.
 
     Examples
     --------
@@ -227,14 +211,6 @@ def capture(
         ``torch.Generator``, ``random.Random``.
     seed : int, optional
         What the training was seeded with, for `restore` to check.
-
-    Examples
-    --------
-    >>> state = capture()
-    >>> first = random.gauss(), np.random.randn()
-    >>> restore(state)
-    >>> first == (random.gauss(), np.random.randn())
-    True
     """
     return _plain({"format": FORMAT, "seed": seed, **_read(generators or {})})
 
@@ -258,13 +234,6 @@ def restore(
         The generators captured by name; they are set in place.
     seed : int, optional
         What the training should have been seeded with; another seed in the state is refused.
-
-    Raises
-    ------
-    BadInput
-        If it is no such state, of another seed, or the generators are not those it names.
-    NotPossibleHere
-        If a device whose state it holds is missing.
     """
     import torch
 
@@ -279,11 +248,12 @@ def restore(
             f"the state holds the generators {sorted(states['generators'])}, but {sorted(own)} "
             "were given; give those that were captured, by the same names"
         )
+    n_held = len(states["cuda"] or ())
     n_here = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if states["cuda"] is not None and n_here != len(states["cuda"]):
+    if n_held not in (0, n_here):
         raise NotPossibleHere(
-            f"the state holds the generators of {len(states['cuda'])} CUDA devices, and PyTorch "
-            f"finds {n_here}; restore it where CUDA_VISIBLE_DEVICES shows {len(states['cuda'])}"
+            f"the state holds the generators of {n_held} CUDA devices, and PyTorch finds {n_here}; "
+            f"restore it where CUDA_VISIBLE_DEVICES shows {n_held}"
         )
     if states["mps"] is not None and not torch.backends.mps.is_available():
         raise NotPossibleHere("the state is of a machine with an MPS device; restore it on one")
@@ -347,13 +317,7 @@ def _plain(value: Any) -> Any:
 
 
 def torch_generator(seed: int, device: Any = "cpu") -> Any:
-    """A ``torch.Generator``, seeded, that nothing else draws from.
-
-    Examples
-    --------
-    >>> torch_generator(3).initial_seed()
-    3
-    """
+    """A ``torch.Generator``, seeded, that nothing else draws from."""
     import torch
 
     return torch.Generator(device=device).manual_seed(check_seed(seed))
@@ -391,12 +355,7 @@ def loader_arguments(seed: int, *, rank: int = 0) -> dict[str, Any]:
     generators is not: which worker loads an image depends on their number, and with none it is
     the training's own generators that are drawn from. `item_generator` does not depend on it.
 
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**32); the same on every rank, see `rank_seeds`.
-    rank : int
-        Of this process among those that train together.
+    The seed is the same on every rank of those that train together, see `rank_seeds`.
     """
     return {
         "generator": torch_generator(seed),
@@ -501,11 +460,6 @@ def rank_seeds(base: int, rank: int, n_ranks: int, *, data_seed: int | None = No
     Runs to be compared as repeats should have bases at least ``n_ranks`` apart: rank 1 of base 0
     draws as rank 0 of base 1. A seed out of range on any rank is refused by all, so that none
     waits for the others.
-
-    Examples
-    --------
-    >>> rank_seeds(40, rank=1, n_ranks=2)
-    RankSeeds(rank=1, model=41, data=40)
     """
     if whole("rank", rank, 0) >= whole("n_ranks", n_ranks, 1):
         raise BadInput(f"rank is {rank} of {n_ranks} ranks; expected one from 0 to n_ranks - 1")
