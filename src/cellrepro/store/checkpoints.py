@@ -31,56 +31,37 @@ START_ANEW = "remove that folder and train without --resume"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a checkpoint belongs to.
-
-    Attributes
-    ----------
-    spec : dict
-        What was asked for, as plain values; digests of data and model among it.
-    repeat : int
-    numeric_class : dict
-        ``name`` and ``probes`` of the machine, see `cellrepro.store.platform`.
-    initial_weights : str
-        SHA-256 of the weights the training started from.
-    """
+    """What a checkpoint belongs to."""
 
     spec: dict[str, Any]
+    """What was asked for, as plain values; digests of data and model among it."""
     repeat: int
     numeric_class: dict[str, Any]
+    """``name`` and ``probes`` of the machine, see `cellrepro.store.platform`."""
     initial_weights: str
+    """SHA-256 of the weights the training started from."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk, its plain part read.
-
-    Attributes
-    ----------
-    folder : Path
-    origin : Origin
-    epoch, step : int
-        Epochs and steps done.
-    loop : dict
-        The loop's own position, plain values.
-    groups : list of dict
-        The optimizer's settings.
-    generators : dict
-        As `cellrepro.determinism.seeding.capture` gives them.
-    n_rows : dict of str to int
-        Rows of each of the run's ledgers up to here, by file name.
-    state : str
-        SHA-256 of the tensors' file, as it was written.
-    """
+    """A checkpoint on disk, its plain part read."""
 
     folder: Path
     origin: Origin
     epoch: int
+    """Epochs done."""
     step: int
+    """Steps done."""
     loop: dict[str, Any]
+    """The loop's own position, plain values."""
     groups: list[dict[str, Any]]
+    """The optimizer's settings."""
     generators: dict[str, Any]
+    """As `cellrepro.determinism.seeding.capture` gives them."""
     n_rows: dict[str, int]
+    """Rows of each of the run's ledgers up to here, by file name."""
     state: str
+    """SHA-256 of the tensors' file, as it was written."""
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The network's state dict and the optimizer's, on the processor."""
@@ -118,16 +99,8 @@ def save(
 ) -> Path:
     """Write a checkpoint below a folder and return its own, ``epoch-00003``.
 
-    Parameters
-    ----------
-    parent : Path
-        Made if need be.
-    origin : Origin
-    network : torch.nn.Module
-    loop_state : mapping
-        ``loop``, plain values with ``epochs`` and ``n_steps``, and ``optimizer``, a state dict.
-    n_rows : mapping of str to int
-        Rows of each of the run's ledgers so far, by file name.
+    ``loop_state`` holds ``loop``, plain values with ``epochs`` and ``n_steps``, and ``optimizer``,
+    a state dict; ``n_rows`` the rows of each of the run's ledgers so far, by file name.
     """
     from safetensors.torch import save_file
 

@@ -76,22 +76,9 @@ def tensor_digest(value: Any, *, lanes: bool = False) -> str:
 
     Strides, offsets, conjugate and negative views do not matter; the payload of NaN and the sign
     of 0 do. A tensor and an array of equal dtype, shape and bits have one digest. Sparse,
-    quantized, nested and wrapping tensors are digested by their parts. The value is not changed,
-    a contiguous tensor in the processor's memory is not copied, and one elsewhere does not leave
-    its device.
-
-    Parameters
-    ----------
-    value : Tensor or ndarray
-        Of any dtype and shape.
-    lanes : bool
-        Ask for lanes in the processor's memory, too, to hold a tensor there against a digest that
-        comes from another device.
-
-    Returns
-    -------
-    str
-        32 hex digits for xxh3, 48 for lanes.
+    quantized, nested and wrapping tensors are digested by their parts. A contiguous tensor in the
+    processor's memory is not copied, and one elsewhere does not leave its device. With ``lanes``
+    a tensor in the processor's memory can be held against a digest of another device.
 
     Examples
     --------
@@ -104,14 +91,7 @@ def tensor_digest(value: Any, *, lanes: bool = False) -> str:
 
 
 def tensors_digest(tensors: Mapping[str, Any]) -> str:
-    """One digest for a group of tensors and plain values by name, whatever their order.
-
-    Examples
-    --------
-    >>> one = tensors_digest({"weight": np.ones(3), "step": 1})
-    >>> one == tensors_digest({"step": 1, "weight": np.ones(3)})
-    True
-    """
+    """One digest for a group of tensors and plain values by name, whatever their order."""
     row: list[Any] = [b"{"]
     for name in sorted(tensors):
         row += [*_tokens(name), *_tokens(tensors[name])]
@@ -121,18 +101,8 @@ def tensors_digest(tensors: Mapping[str, Any]) -> str:
 def state_digest(state: Any) -> str:
     """One digest for nested plain data with tensors in it, such as an optimizer's state.
 
-    Parameters
-    ----------
-    state : nested dicts, lists and tuples of tensors, arrays, numbers, text, bytes and None
-        The order of a dict's keys does not matter. Numbers count by type and bits, dtypes and
-        devices of PyTorch by name.
-
-    Examples
-    --------
-    >>> state_digest({"lr": 0.1, "betas": (0.9, 0.99)}) == state_digest(
-    ...     {"betas": (0.9, 0.99), "lr": 0.1}
-    ... )
-    True
+    The order of a dict's keys does not matter. Numbers count by type and bits, dtypes and devices
+    of PyTorch by name.
     """
     return _combined(list(_tokens(state)))
 
@@ -384,11 +354,8 @@ def _signed(word: int) -> int:
 def generator_digests() -> dict[str, str]:
     """A digest of the state of every global generator of random numbers; none is moved.
 
-    Returns
-    -------
-    dict of str
-        "python", "numpy", "torch" (on the processor), "cuda:0" and so on if CUDA has started,
-        "mps" if there is one: 32 lower-case hex digits each.
+    By name: "python", "numpy", "torch" (on the processor), "cuda:0" and so on if CUDA has started,
+    "mps" if there is one.
     """
     import torch
 

@@ -42,33 +42,22 @@ BEFORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing digested.
-
-    Attributes
-    ----------
-    step : int
-        From 0; `BEFORE` before the first, the number of steps after the last.
-    epoch : int
-        From 0; -1 before the first.
-    stage : str
-        One of `STAGES`.
-    name : str
-        What it is: a variable, a file, an image, a generator, a group of layers.
-    digest : str
-        Lower-case hex, see `cellrepro.store.digests`.
-    value : float or None
-        A number worth having beside the digest: the loss, a norm.
-    detail : str or None
-        A short plain value as JSON: which images, which crops, what a field holds.
-    """
+    """One thing digested."""
 
     step: int
+    """From 0; `BEFORE` before the first, the number of steps after the last."""
     epoch: int
+    """From 0; -1 before the first."""
     stage: str
+    """One of `STAGES`."""
     name: str
+    """What it is: a variable, a file, an image, a generator, a group of layers."""
     digest: str
+    """Lower-case hex, see `cellrepro.store.digests`."""
     value: float | None = None
+    """A number worth having beside the digest: the loss, a norm."""
     detail: str | None = None
+    """A short plain value as JSON: which images, which crops, what a field holds."""
 
     @property
     def plain(self) -> Any:
@@ -77,14 +66,7 @@ class Entry:
 
 
 class Ledger:
-    """Entries in the order in which they were made.
-
-    Attributes
-    ----------
-    step, epoch : int
-        Given to every entry added.
-    entries : list of Entry
-    """
+    """Entries in the order in which they were made; each is given the present step and epoch."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)

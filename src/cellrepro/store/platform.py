@@ -254,9 +254,9 @@ def peak_memory() -> dict[str, int | None]:
 
 # -- the numeric class: which bits a process computes --------------------------------------
 #
-# Two processes of one class agree on a fixed set of small operations, so digests stored by one may
-# be compared with those of the other. Processor, instruction sets, the settings that limit them,
-# threads and versions of libraries all show there, and only if they change a bit.
+# Processes of one class agree on a fixed set of small operations, so that their digests may be
+# compared. Processor, instruction sets, settings, threads and versions of libraries all show
+# there, and only if they change a bit.
 
 _NAME_LENGTH = 12
 DTYPES = ("float32", "bfloat16")
@@ -273,15 +273,11 @@ class NumericClass:
 
 
 def numeric_class(device: str = "cpu") -> NumericClass:
-    """Name the numeric class of this process on one device, in about half a second.
+    """The numeric class of this process on ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
 
-    No generator is drawn from, no switch stays moved, and no mode makes a difference: what does
-    is the profile, that is threads, instruction sets, oneDNN, and on CUDA also TF32.
-
-    Parameters
-    ----------
-    device : str
-        ``cpu``, ``cuda`` (also ``cuda:1``) or ``mps``.
+    It takes about half a second. No generator is drawn from, no switch stays moved, and no mode
+    makes a difference: what does is the profile, that is threads, instruction sets, oneDNN, and on
+    CUDA also TF32.
     """
     place = _device(device)
     with _undisturbed(place.type):
@@ -294,13 +290,7 @@ def numeric_class(device: str = "cpu") -> NumericClass:
 
 
 def differing_probes(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
-    """The probes in which two classes differ, sorted; a probe of only one of them is one.
-
-    Examples
-    --------
-    >>> differing_probes({"sum/float32": "aa", "conv/float32": "bb"}, {"conv/float32": "bb"})
-    ['sum/float32']
-    """
+    """The probes in which two classes differ, sorted; a probe of only one of them is one."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
 
 

@@ -155,13 +155,7 @@ class Run:
 
 
 class Store:
-    """A folder of finished runs.
-
-    Parameters
-    ----------
-    root : Path
-        Need not exist; it is made when the first repeat is staged.
-    """
+    """A folder of finished runs; it need not exist, and is made when the first is staged."""
 
     def __init__(self, root: Path | str):
         self.root = Path(root)
@@ -229,13 +223,10 @@ class Store:
     def find(self, reference: str) -> tuple[Run, Repeat]:
         """The repeat that a reference means, with its run.
 
-        Parameters
-        ----------
-        reference : str
-            ``KEY``, which means repeat 0, ``KEY/REPEAT``, ``KEY/MACHINE`` or
-            ``KEY/MACHINE/REPEAT``; of keys and machines the first letters are enough, as long as
-            only one begins with them. Without a machine it is the only one that has the repeat,
-            else this one. Where none or several match, the refusal lists what there is.
+        ``KEY``, which means repeat 0, ``KEY/REPEAT``, ``KEY/MACHINE`` or ``KEY/MACHINE/REPEAT``; of
+        keys and machines the first letters are enough, as long as only one begins with them.
+        Without a machine it is the only one that has the repeat, else this one. Where none or
+        several match, the refusal lists what there is.
         """
         run, machine, index = self._parsed(reference)
         index = index or 0
@@ -326,18 +317,9 @@ class Store:
     def commit(self, staged: Path, spec: Spec) -> Repeat:
         """Seal a staged repeat with its digests and move it into place, whole.
 
-        Parameters
-        ----------
-        staged : Path
-            Folder inside `staging` with ``manifest.json``, the files it speaks of and
-            ``data/``, the images that were segmented.
-        spec : Spec
-            What was asked for.
-
-        Returns
-        -------
-        Repeat
-            The stored repeat; if another process stored the same one first, that one.
+        ``staged`` is a folder inside `staging` with ``manifest.json``, the files it speaks of and
+        ``data/``, the images that were segmented. If another process stored the same repeat first,
+        that one is returned.
         """
         manifest = Repeat(staged).manifest
         run = self.root / "runs" / spec.key
