@@ -183,21 +183,12 @@ def audit_training(
         As for `cellrepro.train`.
     mode : str
         In which the steps run: ``fast`` shows what flips, ``strict`` that nothing does.
-    steps : int, optional
-        Training steps to audit, all of them with a learning rate above 0.
-    replays : int, optional
-        How often each operation is run again on equal inputs.
-    suspects : int, optional
-        How often, if more, those that have a substitute or are documented to race. The defaults
-        of all three are those of `cellrepro.audit`.
+    steps, replays, suspects : int, optional
+        As for `cellrepro.audit`; the steps all have a learning rate above 0.
     threads : int, optional
         CPU threads, instead of the profile's.
     quiet : bool
         Show no progress.
-
-    Returns
-    -------
-    TrainingAudit
     """
     numbers = {"steps": steps, "replays": replays, "suspects": suspects, "threads": threads}
     options = {

@@ -144,9 +144,8 @@ def measure_cost(
 ) -> Cost:
     """Time the same training steps in every mode and in plain Cellpose, in turns.
 
-    Runs in a process of its own with the profile's variables. Every run starts from the same
-    weights and draws the same batches; of each run the first step is not timed, and neither are
-    images, flows and saving.
+    Every run starts from the same weights and draws the same batches; of each run the first step
+    is not timed, and neither are images, flows and saving.
 
     Parameters
     ----------
@@ -160,17 +159,11 @@ def measure_cost(
     steps, rounds : int
         Timed steps of each run, and how often every variant is run.
     variants : sequence of str, optional
-        Names in `cellrepro.model.step_timing.VARIANTS`, ``plain`` among them; by default the first
-        five, and the sixth on CUDA.
-    batch_size : int
-    seed : int
-        Of weights, order, augmentation and layer drop.
+        Names in `cellrepro.model.step_timing.VARIANTS`, ``plain`` among them.
+    batch_size, seed : int
+        The seed is that of weights, order, augmentation and layer drop.
     quiet : bool
         Show no progress.
-
-    Returns
-    -------
-    Cost
     """
     from cellrepro.model.network import ENCODERS
 
@@ -202,16 +195,7 @@ def measure_cost(
 # -- inside the child ----------------------------------------------------------------------
 
 
-def timed(
-    child: Child,
-    *,
-    data: Path | None,
-    encoder: str,
-    steps: int,
-    rounds: int,
-    variants: list[str],
-    batch_size: int,
-) -> Cost:
+def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **options: Any) -> Cost:
     """Build the network and time every round."""
     child.phase("import")
     import torch
@@ -222,14 +206,7 @@ def timed(
     device, seed = child.setup.enter(), child.setup.seed
     child.phase("network, images and flows")
     network = seeded_network(encoder, seed=seed, device=device)
-    bench = SideBySide(
-        network,
-        _images(data),
-        steps=steps,
-        variants=variants,
-        seed=seed,
-        batch_size=batch_size,
-    )
+    bench = SideBySide(network, _images(data), seed=seed, **options)
     times = []
     for index in range(rounds):
         times.append(bench.round())
@@ -239,8 +216,8 @@ def timed(
         n_parameters=sum(parameter.numel() for parameter in network.parameters()),
         device=str(device),
         threads=torch.get_num_threads(),
-        batch_size=batch_size,
-        steps=steps,
+        batch_size=options["batch_size"],
+        steps=options["steps"],
         rounds=rounds,
         rows=summarise(times),
         notes=tuple(bench.notes),

@@ -48,6 +48,14 @@ class Finding:
     remedy: str
 
 
+_OF_CELLPOSE = Finding(
+    "info",
+    "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image order nor "
+    "augmentation, so two seeds see the same images in the same order",
+    "pass --data-seed to make them follow a seed",
+)
+
+
 @dataclass(frozen=True)
 class Diagnosis:
     """What `diagnose` found.
@@ -109,15 +117,10 @@ def diagnose(
     quiet : bool
         Show no progress.
 
-    Returns
-    -------
-    Diagnosis
-
     Notes
     -----
-    The double run takes two processes of a few seconds each. It proves that this machine, with
-    this profile, repeats `tiny`; it does not prove that another machine gives the same bits, nor
-    that every network does: `cellrepro audit` looks at yours.
+    The double run proves that this machine, with this profile, repeats `tiny`; not that another
+    machine gives the same bits, nor that every network does: `cellrepro audit` looks at yours.
     """
     modes.check_mode(mode)
     check_seed(seed)
@@ -128,12 +131,7 @@ def diagnose(
         *_of_machine(settings),
         *_of_profile(settings, mode),
         *_of_this_process(setup),
-        Finding(
-            "info",
-            "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image "
-            "order nor augmentation, so two seeds see the same images in the same order",
-            "pass --data-seed to make them follow a seed",
-        ),
+        _OF_CELLPOSE,
     ]
     runs: list[FewSteps] = []
     impossible = False
@@ -144,15 +142,7 @@ def diagnose(
         impossible = isinstance(refused, NotPossibleHere)
         remedy = "choose another profile or mode, see the message"
         findings.append(Finding("error", f"the double run could not run: {refused}", remedy))
-    double_run = None
-    if runs:
-        double_run = {
-            "identical": runs[0].weights == runs[1].weights,
-            "steps": _STEPS,
-            "weights": [run.weights for run in runs],
-            "n_changed": runs[0].n_changed,
-            "switches": runs[0].switches,
-        }
+    levels = ("error", "warning", "info")
     ok = not any(finding.level == "error" for finding in findings)
     return Diagnosis(
         host={
@@ -162,8 +152,8 @@ def diagnose(
             "libraries": runs[0].libraries if runs else [],
         },
         profile={**settings.model_dump(mode="json"), "mode": mode, "seed": seed},
-        findings=tuple(sorted(findings, key=lambda f: ("error", "warning", "info").index(f.level))),
-        double_run=double_run,
+        findings=tuple(sorted(findings, key=lambda finding: levels.index(finding.level))),
+        double_run=_compared(*runs) if runs else None,
         ok=ok,
         exit_code=0 if ok else NotPossibleHere.exit_code if impossible else 1,
     )
@@ -274,23 +264,7 @@ def _of_this_process(setup: Setup) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class FewSteps:
-    """What a process ended with that trained a few steps.
-
-    Attributes
-    ----------
-    weights : str
-        Digest.
-    n_changed : int
-        Weights that differ from the initial ones.
-    numeric_class : str
-    switches : dict
-    libraries : list of dict
-        See `cellrepro.store.platform.numeric_libraries`.
-    tf32_at_import : bool
-        Whether importing Cellpose allowed TF32.
-    warned : tuple of str
-        What PyTorch warned of, about determinism.
-    """
+    """What a process ended with that trained a few steps, and what it was."""
 
     weights: str
     n_changed: int
@@ -313,6 +287,16 @@ def _double_run(setup: Setup, *, quiet: bool) -> list[FewSteps]:
             )
 
         return [run("first run"), run("second run")]
+
+
+def _compared(first: FewSteps, second: FewSteps) -> dict[str, Any]:
+    return {
+        "identical": first.weights == second.weights,
+        "steps": _STEPS,
+        "weights": [first.weights, second.weights],
+        "n_changed": first.n_changed,
+        "switches": first.switches,
+    }
 
 
 def _of_double_run(runs: list[FewSteps], profile: profiles.Profile, mode: str) -> Iterator[Finding]:

@@ -113,14 +113,8 @@ def explain_warning(
 class StepSeen:
     """Where a training step calls each operation, in mode fast and in its own.
 
-    Attributes
-    ----------
-    fast, own : dict of str to list of str
-        Places by operation.
-    stopped : str or None
-        At which operation the step stopped in its own mode, if it did.
-    elsewhere : str
-        Where this was seen, if not on the training's own device.
+    ``stopped`` is the operation at which it stopped in its own mode; ``elsewhere`` says where it
+    was seen, if not on the training's own device.
     """
 
     fast: Mapping[str, list[str]] = field(default_factory=dict)

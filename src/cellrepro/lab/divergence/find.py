@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
 from cellrepro.errors import whole
-from cellrepro.lab.compare_results import compare_repeats
+from cellrepro.lab.compare_results import Comparison, compare_repeats
 from cellrepro.lab.divergence.judge import CannotLook, Effort, Look, of_image
 from cellrepro.lab.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.lab.worker import flattened
@@ -54,40 +54,15 @@ def diverge(
     store : str or Path
     quiet : bool
         Show no progress.
-
-    Returns
-    -------
-    Divergence
     """
     effort = Effort(whole("repetitions", repetitions, 1), whole("suspects", suspects, 0))
     place = Store(store)
     sides = place.find_two(a, b)
     repeats = [repeat for _, repeat in sides]
     ledgers = _ledgers_compared(*repeats)
-    comparison = compare_repeats(*sides)
-    answer = Divergence(
-        a=repeats[0].name,
-        b=repeats[1].name,
-        first=None,
-        computed=None,
-        stages={
-            stage: tuple(dict.fromkeys(difference.name for difference in ledgers.of_stage(stage)))
-            for stage in STAGES
-            if ledgers.of_stage(stage)
-        },
-        judgement=None,
-        verdict=comparison.verdict,
-        comparison=comparison,
-        evidence=None,
-        n_compared=ledgers.n_compared,
-        notes=_notes(ledgers, *repeats),
-        ledgers=ledgers,
-    )
+    answer = _by_ledgers(ledgers, *repeats, comparison=compare_repeats(*sides))
     if ledgers.first is None:
         return answer
-    answer = replace(
-        answer, first=_place(ledgers.first, ledgers), judgement=_by_stage(ledgers, ledgers.first)
-    )
     shown = _shown(ledgers, repeats[0].spec.task)
     if shown is None:
         return answer
@@ -108,6 +83,31 @@ def diverge(
         judgement=answer.judgement if shown.step is None else found.judgement,
         evidence=found.evidence,
         operations=found.operations,
+    )
+
+
+def _by_ledgers(
+    ledgers: LedgerComparison, a: Repeat, b: Repeat, *, comparison: Comparison
+) -> Divergence:
+    """What ledgers and files alone say."""
+    first = ledgers.first
+    return Divergence(
+        a=a.name,
+        b=b.name,
+        first=None if first is None else _place(first, ledgers),
+        computed=None,
+        stages={
+            stage: tuple(dict.fromkeys(difference.name for difference in ledgers.of_stage(stage)))
+            for stage in STAGES
+            if ledgers.of_stage(stage)
+        },
+        judgement=None if first is None else _by_stage(ledgers, first),
+        verdict=comparison.verdict,
+        comparison=comparison,
+        evidence=None,
+        n_compared=ledgers.n_compared,
+        notes=_notes(ledgers, a, b),
+        ledgers=ledgers,
     )
 
 

@@ -38,47 +38,6 @@ _TRIES = 12
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """How a replay came to the state before its step.
-
-    Attributes
-    ----------
-    start : int
-        The step of the checkpoint it started from; 0 for the initial weights.
-    n_verified : int
-        Steps on the way that ended in the bits of the stored run; one of which its ledger holds
-        nothing is not among them.
-    n_retries : int
-        How often a step had to be taken back because it ended in others.
-    diverged_at : int or None
-        A step on the way whose bits could not be reached again; the replay went on with its own.
-    passed_over : tuple of str
-        What is wrong with kept checkpoints that were nearer than the one it started from.
-    """
-
-    start: int
-    n_verified: int
-    n_retries: int
-    diverged_at: int | None
-    passed_over: tuple[str, ...] = ()
-
-    def sentence(self, step: int) -> str:
-        """How the state before ``step`` was reached."""
-        start = "the initial weights" if self.start == 0 else f"the checkpoint at step {self.start}"
-        text = f"restored from {start}"
-        if step > self.start:
-            over = f"{self.n_verified} of {step - self.start} steps on the way"
-            text += f", {over} in the stored bits"
-        if self.n_retries:
-            text += f" after {self.n_retries} tries that ended in others"
-        if self.diverged_at is not None:
-            text += f"; from step {self.diverged_at} on the stored bits could not be reached again"
-        if self.passed_over:
-            text += f"; a nearer checkpoint was passed over: {'; '.join(self.passed_over)}"
-        return text
-
-
-@dataclass(frozen=True)
 class Replay:
     """What a replay of one step saw.
 
@@ -86,19 +45,14 @@ class Replay:
     ----------
     arrival : str
         How the state before the step was reached.
-    entries : list of Entry
-        The step's ledger.
-    rows : list of OperationRow
-    draws : list of Draw
+    entries, rows, draws
+        The step's ledger, its operations and its draws of random numbers.
     again : list of OperationRow or None
         Of the repetition that diverged from the first, when one did.
     n_repetitions : int
         How often the step was repeated from the same state, until it diverged.
-    audited : tuple of NondeterministicOperation
-        Operations that gave other bits on equal inputs, or handed out memory that was read
-        unwritten.
-    n_replays : int
-        Replays of single operations made by the audit.
+    audited, n_replays
+        What the audit of the step found, and its replays of single operations.
     kept : dict
         ``INDEX/inputs/0``, ``INDEX/outputs/0``, …: tensors of the operations that were chosen.
     """
@@ -126,21 +80,9 @@ def replay(
 ) -> Replay:
     """Repeat one step of a stored training with every operation written down.
 
-    Parameters
-    ----------
-    request : Request
-        Of the run: its spec, data and model.
-    repeat : Repeat
-        The stored repeat, with its ledger.
-    step : int
-        From 0.
-    repetitions : int
-        How often to repeat the step from the same state, until it diverges from itself.
-    suspects : int
-        Replays of each operation known to race by the audit, after the repetitions; 0 for none.
-    choose : callable, optional
-        Given the operations of the step, each with its error against float64, it says whose
-        tensors to keep, by their order; the step is then repeated once more.
+    It is repeated up to ``repetitions`` times from the same state, until it diverges from itself;
+    then each operation known to race is run again ``suspects`` times. ``choose`` is given the
+    step's operations, each with its error against float64, and says whose tensors to keep.
     """
     with tempfile.TemporaryDirectory() as meeting:
 
@@ -175,13 +117,7 @@ def replay_both(
     choose: Callable[[list[Any], list[Any]], list[tuple[Any, Any]]],
     on_event: Callable[[dict[str, Any]], None],
 ) -> list[Replay]:
-    """The same step of two runs at the same time, with the tensors of pairs of their operations.
-
-    Parameters
-    ----------
-    choose : callable
-        Given the operations of both, it says of which pairs the tensors are to be kept.
-    """
+    """The same step of two runs at the same time, with the tensors of the pairs that are chosen."""
     rows: list[list[Any]] = [[], []]
     pairs: list[tuple[Any, Any]] = []
     both_there = threading.Barrier(2, action=lambda: pairs.extend(choose(*rows)))
@@ -267,35 +203,13 @@ class Stepper:
         self.loop.restore(copy.deepcopy(snapshot["loop"]))
         seeding.restore(snapshot["generators"])
 
-    def start(self, stored: Sequence[Entry], kept: Path, step: int) -> tuple[str, ...]:
-        """Be at the nearest checkpoint at or before a step; what is wrong with nearer ones.
-
-        Raises
-        ------
-        BadInput
-            If the initial weights are not those that the run began with.
-        """
-        held = _held(self.initial_weights, by_place(stored))
-        other = [entry.name for entry, same in held if not same]
-        if other:
-            raise BadInput(
-                f"the initial weights of {', '.join(other[:4])} are not those that the run began "
-                "with, so its steps cannot be repeated here"
-            )
-        nearest, passed_over = checkpoints.nearest(kept, step=step)
-        if nearest is not None:
-            weights, optimizer = nearest.tensors()
-            loop = {"loop": nearest.loop, "optimizer": optimizer}
-            state = {"network": weights, "loop": loop, "generators": nearest.generators}
-            self.go_back(state)
-        return passed_over
-
-    def walk(self, stored: Sequence[Entry], *, to: int, told: Callable[[int], None]) -> Arrival:
-        """Go to the state before a step, each step held against the stored ledger."""
+    def go_to(self, step: int, stored: Sequence[Entry], kept: Path, child: Child) -> str:
+        """Be before a step, each step on the way held against the stored ledger; how that went."""
+        passed_over = self._start(stored, kept, step)
         expected = by_place(stored)
         start, n_verified, n_retries = self.loop.training.n_steps, 0, 0
         diverged: int | None = None
-        while (here := self.loop.training.n_steps) < to:
+        while (here := self.loop.training.n_steps) < step:
             before = self.snapshot() if diverged is None else None
             for attempt in range(_TRIES):
                 agrees = self._step(expected)
@@ -307,9 +221,36 @@ class Stepper:
                     self.go_back(before)
             else:
                 diverged = here
-            told(here)
+            child.phase(f"step {here}")
         self.ledger.entries.clear()
-        return Arrival(start, n_verified, n_retries, diverged)
+        text = (
+            f"restored from {f'the checkpoint at step {start}' if start else 'the initial weights'}"
+        )
+        if step > start:
+            text += f", {n_verified} of {step - start} steps on the way in the stored bits"
+        if n_retries:
+            text += f" after {n_retries} tries that ended in others"
+        if diverged is not None:
+            text += f"; from step {diverged} on the stored bits could not be reached again"
+        if passed_over:
+            text += f"; a nearer checkpoint was passed over: {'; '.join(passed_over)}"
+        return text
+
+    def _start(self, stored: Sequence[Entry], kept: Path, step: int) -> tuple[str, ...]:
+        """Be at the nearest checkpoint at or before a step; what is wrong with nearer ones."""
+        held = _held(self.initial_weights, by_place(stored))
+        other = [entry.name for entry, same in held if not same]
+        if other:
+            raise BadInput(
+                f"the initial weights of {', '.join(other[:4])} are not those that the run began "
+                "with, so its steps cannot be repeated here"
+            )
+        nearest, passed_over = checkpoints.nearest(kept, step=step)
+        if nearest is not None:
+            weights, optimizer = nearest.tensors()
+            loop = {"loop": nearest.loop, "optimizer": optimizer}
+            self.go_back({"network": weights, "loop": loop, "generators": nearest.generators})
+        return passed_over
 
     def _step(self, expected: Mapping[Any, Entry]) -> bool | None:
         """Make a step; whether it ended as the stored one: weights, optimizer and generators."""
@@ -337,14 +278,13 @@ def replayed(
     with child.prepared() as device, child.setup.loosened():
         child.phase("images and flows")
         stepper = Stepper(request, device)
-        passed_over = stepper.start(stored, folder / CHECKPOINTS, step)
-        arrival = stepper.walk(stored, to=step, told=lambda n: child.phase(f"step {n}"))
+        arrival = stepper.go_to(step, stored, folder / CHECKPOINTS, child)
         child.phase(f"operations of step {step}")
         before = stepper.snapshot()
         with OperationLedger(stepper.network, step=step, reference=meeting is not None) as first:
             stepper.loop.step()
         seen = Replay(
-            arrival=replace(arrival, passed_over=passed_over).sentence(step),
+            arrival=arrival,
             entries=list(stepper.ledger.entries),
             rows=first.rows,
             draws=first.draws,
