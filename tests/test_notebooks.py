@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import nbformat
-import papermill
 import pytest
+
+from cellrepro.lab import defaults
+from cellrepro.lab.notebook_process import find_notebook, notebook_parameters
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 CHECKED = "nbval-check-output"
@@ -59,12 +61,32 @@ def test_one_parameters_cell_of_plain_literals(notebook):
     assert len(cells) == 1
     for statement in ast.parse(cells[0].source).body:
         assert isinstance(statement, ast.AnnAssign)
-        ast.literal_eval(statement.value)
-    described = papermill.inspect_notebook(str(notebook))
-    assert described
-    if notebook.stem == "01_seeded_training":
-        expected = "data model seed data_seed epochs batch_size learning_rate profile mode"
-        assert set(f"{expected} repeats ledger store".split()) <= set(described)
+    assert notebook_parameters(notebook)
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats"),
+    [
+        ("01_seeded_training", defaults.TRAININGS),
+        ("06_inference_benchmark", defaults.SEGMENTATIONS),
+    ],
+)
+def test_defaults_are_those_of_the_commands(name, repeats):
+    found = notebook_parameters(find_notebook(name))
+    of_commands = {
+        "seed": defaults.SEED,
+        "data_seed": defaults.DATA_SEED,
+        "epochs": defaults.EPOCHS,
+        "batch_size": defaults.BATCH_SIZE,
+        "profile": defaults.PROFILE,
+        "mode": defaults.MODE,
+        "ledger": defaults.LEDGER,
+        "repeats": repeats,
+        "store": f"../{defaults.STORE}",
+    }
+    shared = of_commands.keys() & found.keys()
+    assert {"seed", "profile", "mode", "repeats", "ledger", "store"} <= shared
+    assert {n: found[n] for n in shared} == {n: of_commands[n] for n in shared}
 
 
 def test_committed_as_executed(notebook):

@@ -152,14 +152,10 @@ def test_one_network_for_each_change(tmp_path):
     assert select_runs.one_change_each(apart[:1]) == apart[:1]
 
 
-def test_agreement_counts_pixels_and_objects(tmp_path):
+def test_masks_each_with_each(tmp_path):
     """The lost object has 16 pixels; three images of equal size are compared."""
-    store = Store(tmp_path)
-    run = add_run(store, [(1.0, three()), (1.0, missing()), (1.0, three())])
-    found = compare_results.agreement(run.repeats)
-    n_pixels = 3 * squares().size
-    expected = 16e6 / n_pixels
-    assert found.ppm == pytest.approx(
-        np.array([[0, expected, 0], [expected, 0, expected], [0, expected, 0]])
-    )
-    assert found.n_unmatched.tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    run = add_run(Store(tmp_path), [(1.0, three()), (1.0, missing()), (1.0, three())])
+    found = compare_results.masks_each_with_each(run.repeats)
+    expected = 16e6 / (3 * squares().size)
+    assert [pair.ppm for pair in found] == pytest.approx([expected, 0, expected])
+    assert [pair.n_unmatched for pair in found] == [1, 0, 1]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
-from cellrepro.lab.compare_results import agreement
+from cellrepro.lab.compare_results import masks_each_with_each
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import Outcome, plan_training, train
 from cellrepro.lab.worker import Request
@@ -325,7 +325,7 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
     ]
     masks = {repeat.manifest.masks_digest: repeat for repeat in loose.repeats}
     fixed_masks = {repeat.manifest.masks_digest for repeat in fixed.repeats}
-    agreed = agreement(list(masks.values()))
+    compared = masks_each_with_each(masks.values())
     reasons = [repeat.manifest.vacuous for repeat in loose.repeats]
     return Effect(
         op=op,
@@ -339,8 +339,8 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
         ),
         relative_l2=max((pair.relative_l2 for pair in pairs), default=0.0),
         n_masks=len(masks),
-        ppm=float(agreed.ppm.max(initial=0)),
-        n_objects=int(agreed.n_unmatched.max(initial=0)),
+        ppm=max((pair.ppm for pair in compared), default=0.0),
+        n_objects=max((pair.n_unmatched for pair in compared), default=0),
         # What holds for every repeat: cells in one and none in another are an effect.
         vacuous=tuple(why for why in reasons[0] if all(why in others for others in reasons)),
     )

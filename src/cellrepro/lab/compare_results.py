@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -254,36 +255,11 @@ def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str
     return masks, notes
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How far the masks of N repeats agree, each with each, over all images.
-
-    Attributes
-    ----------
-    names : tuple of str
-        ``KEY/MACHINE/REPEAT``.
-    ppm : ndarray of float64, shape (N, N)
-        Differing pixels per million.
-    n_unmatched : ndarray of int, shape (N, N)
-        Objects of either without a match at IoU 0.5 in the other.
-    """
-
-    names: tuple[str, ...]
-    ppm: np.ndarray
-    n_unmatched: np.ndarray
-
-
-def agreement(repeats: Sequence[Repeat]) -> Agreement:
-    """Compare the masks of every two repeats over the same images."""
-    n = len(repeats)
-    ppm, n_unmatched = np.zeros((n, n)), np.zeros((n, n), int)
-    for i in range(n):
-        for j in range(i + 1, n):
-            masks, _ = _masks_of(repeats[i], repeats[j])
-            pair = Comparison(Verdict.DIFFERENT, (), masks)
-            ppm[i, j] = ppm[j, i] = pair.ppm
-            n_unmatched[i, j] = n_unmatched[j, i] = pair.n_unmatched
-    return Agreement(tuple(repeat.name for repeat in repeats), ppm, n_unmatched)
+def masks_each_with_each(repeats: Iterable[Repeat]) -> list[Comparison]:
+    """The masks of every two of some repeats, compared over the same images."""
+    pairs = combinations(repeats, 2)
+    found = [_masks_of(a, b)[0] for a, b in pairs]
+    return [Comparison(_over_images(masks), (), masks) for masks in found]
 
 
 # -- files ---------------------------------------------------------------------------------
