@@ -13,8 +13,9 @@ from cellrepro.errors import BadInput
 from cellrepro.lab.divergence.result import JUDGEMENTS, Divergence, Evidence, Place
 from cellrepro.lab.growth import Moment
 from cellrepro.show import operation_tables
-from cellrepro.show.figures.divergence import chain, operations_map, step_map
+from cellrepro.show.figures.divergence import chain, step_map
 from cellrepro.show.figures.growth import growth_curve
+from cellrepro.show.figures.operations import operations_map
 from cellrepro.store.ledger import STAGES
 from cellrepro.trace.operation_ledger import OperationRow
 from drawn import texts
@@ -156,7 +157,7 @@ def test_a_field_stands_for_several_of_many_steps():
     assert steps.shape == (7, 100)
     assert (steps[4, 18], steps[5, 99], np.count_nonzero(steps)) == (2, 1, 2)
     assert "A field stands for 50 steps" in picture.caption
-    assert "A made 5 000 steps and B 6 000" in picture.caption
+    assert "A made 5000 steps and B 6000" in picture.caption
 
 
 def test_what_differs_beside_the_steps_is_named():

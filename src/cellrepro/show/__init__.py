@@ -31,7 +31,7 @@ _HOMES = {
     "masks_beside_truth": "figures.masks",
     "masks_changed": "figures.nondeterminism",
     "operation_table": "operation_tables",
-    "operations_map": "figures.divergence",
+    "operations_map": "figures.operations",
     "profile_table": "tables",
     "protocol": "report.protocol",
     "protocol_table": "tables",
