@@ -66,13 +66,7 @@ def operations_map(divergence: Divergence) -> Picture:
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)
     panels = panels.ravel()
     foot = panels[-1]
-    for y, (name, found) in enumerate(lines.items()):
-        marker = {"equal bits": "|", "other bits, same norm": "o"}.get(name, "D")
-        colour = SERIES[2] if name.startswith("only") else DIFFERENT
-        foot.plot(found, [y] * len(found), marker, color=colour, markersize=6, alpha=0.8, gid=name)
-    foot.set_yticks(range(len(lines)), list(lines))
-    foot.set_ylim(len(lines) - 0.4, -0.6)
-    label_axes(foot, x="operation of A, in the order of execution")
+    _lines(foot, lines)
     if above:
         top = panels[0]
         top.plot(list(above), list(above.values()), "o", color=DIFFERENT, ms=5, gid="different")
@@ -103,6 +97,17 @@ def operations_map(divergence: Divergence) -> Picture:
     return figure.described(
         caption, f"{alt} The largest relative difference of norms is {largest:.1e}."
     )
+
+
+def _lines(foot: Axes, lines: dict[str, list[float]]) -> None:
+    """A line of marks for each kind of operation whose norms say nothing."""
+    for y, (name, found) in enumerate(lines.items()):
+        marker = {"equal bits": "|", "other bits, same norm": "o"}.get(name, "D")
+        colour = SERIES[2] if name.startswith("only") else DIFFERENT
+        foot.plot(found, [y] * len(found), marker, color=colour, markersize=6, alpha=0.8, gid=name)
+    foot.set_yticks(range(len(lines)), list(lines))
+    foot.set_ylim(len(lines) - 0.4, -0.6)
+    label_axes(foot, x="operation of A, in the order of execution")
 
 
 def _where_of_b(alignment: Alignment) -> list[float]:
