@@ -77,7 +77,6 @@ def operations_map(divergence: Divergence) -> Picture:
         _bands(panel, alignment, with_names=i == 0)
     if named is not None:
         _point_at(named, panels[0] if named.index in above else foot, above, lines)
-    largest = max(grown.values(), default=0.0)
     n, step = len(lines["equal bits"]) + len(differing), next((a.step for a, _ in both), None)
     at = "" if step is None else f" of step {grouped(step)}"
     text = f"Other outputs in {grouped(len(differing))} of {amount(n, 'operation')}{at}"
@@ -94,9 +93,7 @@ def operations_map(divergence: Divergence) -> Picture:
     )
     alt = f"Points over the operations of a training step. {text}."
     alt += f" Where they diverge: {operation(named)}." if named is not None else ""
-    return figure.described(
-        caption, f"{alt} The largest relative difference of norms is {largest:.1e}."
-    )
+    return figure.described(caption, alt)
 
 
 def _lines(foot: Axes, lines: dict[str, list[float]]) -> None:
