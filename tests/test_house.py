@@ -119,9 +119,6 @@ MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_ALL = 500, 60, 33_300
 LONG_FILES = {
     "images/synthetic.py": 735,  # drawing, whose bytes are pinned
     # what follows may only shrink
-    "compare/axes.py": 703,
-    "compare/consensus.py": 689,
-    "compare/seed_spread.py": 790,
     "determinism/seeding.py": 514,
     "images/reading.py": 562,
     "lab/divergence/judge.py": 529,

@@ -182,7 +182,7 @@ def test_labels_of_any_type_up_to_the_largest(dtype):
     assert canonical(table[A]).tolist() == A
     assert canonical(table[A]).dtype == np.uint32
     other = compare_masks(np.array(A, np.uint8), np.array(A))
-    assert (other.verdict, other.same_dtype) == ("identical", False)
+    assert (other.verdict, other.dtype_a, other.dtype_b) == ("identical", "uint8", "int64")
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (0, 4), (2, 3, 3)], ids=["2-D", "no pixels", "3-D"])

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.compare.boundaries import BoundaryMatch, match_boundaries
+from cellrepro.compare.boundaries import TOLERANCE, BoundaryMatch, match_boundaries
 from cellrepro.compare.labels import label_images
 from cellrepro.compare.matching import Overlap, matches, overlap, partners, runs
 from cellrepro.compare.object_changes import ObjectChange, ObjectKind, object_changes
@@ -60,23 +60,33 @@ class MaskComparison:
     """Which objects overlap, and by how much."""
     boundaries: BoundaryMatch
     """Boundary pixels within 2 pixels of the other side's."""
-    same_dtype: bool
-    """Whether the two arrays are of one dtype; the verdict ignores that."""
+    dtype_a: str
+    """As given; the verdict ignores it."""
+    dtype_b: str
 
     def figures(self) -> dict[str, Any]:
         """Every count and score by name, for JSON; what became of each object is in ``objects``."""
         names = [
-            *("verdict", "shape", "same_dtype", "n_pixels", "n_agree", "n_only_a", "n_only_b"),
-            *("n_other_object", "n_differing", "ppm", "n_objects_a", "n_objects_b", "n_renumbered"),
+            *("verdict", "shape", "dtype_a", "dtype_b", "n_pixels", "n_agree", "n_only_a"),
+            *("n_only_b", "n_other_object", "n_differing", "ppm", "n_objects_a", "n_objects_b"),
             *("ap", "precision", "recall", "f1", "n_matched", "n_unmatched", "changed"),
             *("ap50", "precision50", "recall50", "mean_matched_iou", "dice", "aji"),
             *("pq", "sq", "dq", "boundary_f1", "vi", "vi_split", "vi_merge"),
             *("rand_error", "rand_precision", "rand_recall", "mean_matched_area_difference"),
+            "n_renumbered",
         ]
+        areas = _mean(self.table.areas_a), _mean(self.table.areas_b)
         return {
             **{name: getattr(self, name) for name in names},
             "n_background": self.table.n_background,
             "thresholds": THRESHOLDS,
+            "same_dtype": self.dtype_a == self.dtype_b,
+            "tolerance": float(TOLERANCE),
+            "boundary_precision": self.boundaries.precision,
+            "boundary_recall": self.boundaries.recall,
+            "mean_area_a": areas[0],
+            "mean_area_b": areas[1],
+            "mean_area_difference": areas[1] - areas[0],
             **{f"n_{kind}": self.kinds[kind] for kind in ObjectKind},
             "lost": [c.labels_a[0] for c in self.objects if c.kind == ObjectKind.LOST],
             "gained": [c.labels_b[0] for c in self.objects if c.kind == ObjectKind.GAINED],
@@ -367,7 +377,8 @@ def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
     return MaskComparison(
         overlap(image_a, image_b),
         match_boundaries(image_a, image_b),
-        same_dtype=image_a.dtype == image_b.dtype,
+        dtype_a=str(image_a.dtype),
+        dtype_b=str(image_b.dtype),
     )
 
 
