@@ -198,7 +198,7 @@ def test_seeds_row_by_row():
         *(trial(torch, seed, f"t{seed}", 0) for seed in (1, 2)),
         *(trial(data, seed, f"d{seed}", seed) for seed in (1, 2)),
     )
-    picture = nondeterminism.seed_strips(SeedProbe(trials, 6, 9, 2, 2, 77))
+    picture = nondeterminism.seed_strips(SeedProbe(trials, 6, 9, 2, 77))
     assert "torch.manual_seed(2)" in texts(picture)
     assert "".join(text.get_text() for text in picture.axes[-1].texts) == "AABCDE"
     images = pixels(picture)
