@@ -226,12 +226,9 @@ def _list_folder(folder: Path, *, need_masks: bool, need_train: bool) -> _Listin
         )
     if not splits:
         _list_split(folder, "train", entries, need_masks, listing)
-        if not listing.pairs and not listing.problems:
-            raise BadInput(_no_images(folder, entries))
-        return listing
-
-    loose = [name for name in _regular(entries) if _kind(name) == "image"]
-    if loose:
+    is_folder = {name: stat.S_ISDIR(status.st_mode) for name, status in entries.items()}
+    loose = [name for name in entries if _kind(name) == "image" and not is_folder[name]]
+    if splits and loose:
         listing.warnings.append(
             f"{len(loose)} images beside {'/ and '.join(splits)}/ are not used "
             f"({some(loose)}); move them into a subfolder if they should be"
@@ -273,10 +270,6 @@ def _entries(folder: Path) -> dict[str, os.stat_result]:
         except OSError:
             entries[entry.name] = entry.stat(follow_symlinks=False)
     return entries
-
-
-def _regular(entries: dict[str, os.stat_result]) -> list[str]:
-    return [name for name, status in entries.items() if not stat.S_ISDIR(status.st_mode)]
 
 
 def _kind(name: str) -> str | None:
@@ -345,23 +338,18 @@ def _list_split(
 
     for stem, name in images.items():
         partner = masks.pop(stem + _MASK_ENDING, None)
+        masks_path = None if partner is None else directory / partner
         if partner is None and need_masks:
             listing.problems.append(_no_mask(directory, stem, name, entries))
-        elif partner is None:
-            listing.pairs.append(_Pair(split, directory / name, None))
         else:
-            listing.pairs.append(_Pair(split, directory / name, directory / partner))
+            listing.pairs.append(_Pair(split, directory / name, masks_path))
     for stem, name in masks.items():
         wanted = stem[: -len(_MASK_ENDING)]
         near = next((images[s] for s in images if _same_name(s) == _same_name(wanted)), None)
+        remedy = f"{near} is written differently, give both the same name"
         listing.problems.append(
             f"{directory / name}: a mask without its image, expected {wanted}.tif (or "
-            f"{extensions()}) beside it; "
-            + (
-                f"{near} is written differently, give both the same name"
-                if near
-                else "add the image or remove the mask"
-            )
+            f"{extensions()}) beside it; {remedy if near else 'add the image or remove the mask'}"
         )
 
 
