@@ -13,8 +13,7 @@ class NondeterministicOperation:
     Attributes
     ----------
     op : str
-        As dispatched, with its overload: ``aten.index_put.default``. Of a warning whose operation
-        was not observed, what PyTorch calls it in the warning.
+        As dispatched, with its overload; of a warning that was not observed, its `alert`.
     module, source, phase : str or None
         As in `cellrepro.store.manifest.Place`; the phase is none where it was not observed.
     flips : int

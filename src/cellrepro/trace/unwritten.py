@@ -9,7 +9,7 @@ differs from the training was computed from it. The training itself is not touch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -198,12 +198,11 @@ class Unwritten:
     def _compare(self, call: Call, plan: Plan, second: _Second, returned: Any) -> None:
         """Carry an operation out in the second execution and follow what differs."""
         try:
-            real, ran = second.real(returned), second.run(second.memories)
+            real, ran = second.real(returned), second.run()
         except (MemoryError, torch.OutOfMemoryError):
             return
         except Exception:  # it cannot take the pattern, though it took what was really there
-            reached = _all_of(second.reading.values())
-            self._reached |= _read(reached, call.place, 1, float("inf"))
+            self._reached |= _read(second.stretches(), call.place, 1, float("inf"))
             return
         apart = [(x, y) for x, y in zip_longest(real.new, ran.new) if not same_bits(x, y)]
         changed = {key: _changed(real, ran, key, size) for key, size in second.sizes.items()}
@@ -211,7 +210,7 @@ class Unwritten:
             sizes = [difference(x, y) for x, y in apart]
             sizes += [(n, float("inf")) for n, _ in changed.values()]
             n_elements, max_abs = (max(column) for column in zip(*sizes, strict=True))
-            result = _Result(_read(second.depends_on(real), call.place, n_elements, max_abs))
+            result = _Result(_read(second.stretches(), call.place, n_elements, max_abs))
             self._results.append(result)
         for x, y in apart:
             if not (is_plain(x) and _alike(x, y)):
@@ -245,34 +244,24 @@ class _Ran:
 class _Second:
     """One operation that is given followed memory, to be run in the second execution.
 
-    Attributes
-    ----------
-    memories : dict of int to _Memory
-        By storage, those that it is given.
-    reading : dict of int to _Memory
-        Those of which it is given something that differs.
-    written : dict of int to storage
-        What it writes into.
-    sizes : dict of int to int
-        Bytes of one element of it.
-    matters : bool
-        Whether the executions may come apart by it, or together.
+    ``written`` holds the storages that it writes into, ``sizes`` the bytes of one element there,
+    and ``matters`` whether the executions may come apart by it, or together.
     """
 
     def __init__(self, call: Call, plan: Plan, memories: dict[int, _Memory]) -> None:
-        self._call, self._plan, self.memories = call, plan, memories
+        self._call, self._plan, self._memories = call, plan, memories
         self._arguments = Arguments(call)
-        self.reading: dict[int, _Memory] = {}
+        self._reading: dict[int, _Memory] = {}  # those of which it is given what differs
         for layout in self._arguments.layouts.values():
             memory = memories.get(layout.key)
             if memory is not None and not same_bits(
                 layout.on(_whole(memory.real)), layout.on(_whole(memory.shadow))
             ):
-                self.reading[layout.key] = memory
+                self._reading[layout.key] = memory
         written = [leaf for leaf in plan.overwritten(call.args, call.kwargs) if is_plain(leaf)]
         self.written = {t.untyped_storage()._cdata: t.untyped_storage() for t in written}
         self.sizes = {t.untyped_storage()._cdata: t.element_size() for t in written}
-        self.matters = bool(self.reading or self.written.keys() & memories.keys())
+        self.matters = bool(self._reading or self.written.keys() & memories.keys())
         if self.matters:
             others = self.written.keys() - memories.keys()
             self._kept = {key: bytes_of(self.written[key]).clone() for key in others}
@@ -280,16 +269,13 @@ class _Second:
 
     def real(self, returned: Any) -> _Ran:
         """What the training had and has of it."""
-        before = self._kept | {key: memory.real for key, memory in self.memories.items()}
+        before = self._kept | {key: memory.real for key, memory in self._memories.items()}
         after = {key: bytes_of(storage) for key, storage in self.written.items()}
         return _Ran(self._plan.new_values(returned), before, after)
 
-    def run(self, shadows: Collection[int]) -> _Ran:
-        """Run it with the shadows of some memories, the others as they are; generators stay."""
-        before = self._kept | {
-            key: memory.shadow if key in shadows else memory.real
-            for key, memory in self.memories.items()
-        }
+    def run(self) -> _Ran:
+        """Run it in the second execution; generators stay."""
+        before = self._kept | {key: memory.shadow for key, memory in self._memories.items()}
         given = {
             key: _whole(held.clone() if key in self.written else held)
             for key, held in before.items()
@@ -306,21 +292,11 @@ class _Second:
         after = {key: bytes_of(given[key].memory.untyped_storage()) for key in self.written}
         return _Ran(self._plan.new_values(returned), before, after)
 
-    def depends_on(self, real: _Ran) -> frozenset[_Stretch]:
-        """On what its result depends: where it reads several, each is tried by itself."""
-        found = list(self.reading.items())
-        if len(found) > 1:
-            found = [(key, memory) for key, memory in found if self._matters(key, real)] or found
-        return _all_of(memory for _, memory in found)
-
-    def _matters(self, key: int, real: _Ran) -> bool:
-        try:
-            ran = self.run({key})
-        except Exception:
-            return True
-        return not all(map(same_bits, real.new, ran.new)) or any(
-            _changed(real, ran, written, size)[0] for written, size in self.sizes.items()
-        )
+    def stretches(self) -> frozenset[_Stretch]:
+        """On what its result depends: what it only writes into counts where it reads no other."""
+        only_read = [memory for key, memory in self._reading.items() if key not in self.written]
+        memories = only_read or self._reading.values()
+        return frozenset().union(*(memory.stretches for memory in memories))
 
 
 def _whole(held: torch.Tensor) -> Copy:
@@ -341,10 +317,6 @@ def _apart(a: torch.Tensor, b: torch.Tensor, size: int) -> torch.Tensor:
     differ = a != b
     whole = len(differ) // size * size
     return torch.cat([differ[:whole].view(-1, size).any(1), differ[whole:].any()[None]])
-
-
-def _all_of(memories: Iterable[_Memory]) -> frozenset[_Stretch]:
-    return frozenset().union(*(memory.stretches for memory in memories))
 
 
 def _fill(memory: torch.Tensor, dtype: torch.dtype, number: int) -> None:
