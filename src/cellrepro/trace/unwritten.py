@@ -322,9 +322,9 @@ def _apart(a: torch.Tensor, b: torch.Tensor, size: int) -> torch.Tensor:
 def _fill(memory: torch.Tensor, dtype: torch.dtype, number: int) -> None:
     """Write a pattern that differs from what is there in every element.
 
-    Floating numbers are finite ones of both signs, and NaN; they differ among themselves, or a
-    mean would take the pattern out, and with the number of the memory, or a copy into another would
-    not be seen. Whole ones stay near, for they are indices too.
+    Floating numbers are of the other sign, every third NaN; they differ among themselves, or a mean
+    would take the pattern out, and with the number of the memory, or a copy into another would not
+    be seen. Whole ones stay near, for they are indices too.
     """
     real = dtype.to_real() if dtype.is_complex else dtype
     if real not in _PATTERNED or memory.storage_offset() % real.itemsize:
@@ -332,14 +332,14 @@ def _fill(memory: torch.Tensor, dtype: torch.dtype, number: int) -> None:
         return
     values = memory[: len(memory) // real.itemsize * real.itemsize].view(real)
     if real is torch.bool:
-        values.logical_not_()
+        values.fill_(not bool(values.any()))
     elif not real.is_floating_point:
         values.bitwise_xor_(2)
     else:
         steps = torch.arange(number, number + len(values), device=memory.device)
-        finite = (0.5 + steps % 251 / 256) * (1 - 2 * (steps % 2))
-        pattern = torch.where(steps % 3 == 0, torch.nan, finite).to(real)
-        values.copy_(torch.where(values.isnan() & pattern.isnan(), finite.to(real), pattern))
+        pattern = (0.5 + steps % 251 / 256) * torch.where(values > 0, -1.0, 1.0)
+        nan = (steps % 3 == 0) & ~values.isnan() & (len(values) > 1)
+        values.copy_(torch.where(nan, torch.nan, pattern))
 
 
 _PATTERNED = frozenset(
