@@ -279,8 +279,9 @@ def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_pat
     data, weights = tmp_path / "nuclei", tmp_path / "w.safetensors"
     shutil.copytree(small_data, data)
     shutil.copy(small_store.weights, weights)
-    of_data = plan_training(data)
-    of_weights = plan_training(small_data, model=str(weights))
+    short = {"epochs": 1, "images_per_epoch": 1}
+    of_data = plan_training(data, **short)
+    of_weights = plan_training(small_data, model=str(weights), **short)
     next((data / "test").glob("*_masks.tif")).unlink()
     next((data / "test").glob("*.tif")).unlink()
     weights.chmod(0o644)
