@@ -83,6 +83,7 @@ def test_segmenting_needs_no_masks(small_data, tmp_path):
         ({"checkpoint_every": -1}, "checkpoint_every must be"),
         ({"keep_checkpoints": True, "checkpoint_every": 0}, "keep_checkpoints asks for"),
         ({"operation_steps": [1]}, "ledger is 'steps'"),
+        ({"operation_steps": [], "ledger": "ops"}, "holds no step"),
         ({"operation_steps": [-1], "ledger": "ops"}, "operation_steps must be"),
         ({"loose": "relu"}, "mode strict does not hold"),
     ],

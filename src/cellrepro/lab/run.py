@@ -415,6 +415,11 @@ def epochs_between_checkpoints(plan: Plan, asked: int | None, *, keep: bool) -> 
 def _operation_steps(asked: Sequence[int] | None, spec: Spec) -> tuple[int, ...] | None:
     if asked is None:
         return None
+    if not asked:
+        raise BadInput(
+            "operation_steps holds no step; expected steps counted from 0, such as 0,17 or 0-9, "
+            "the lower one first"
+        )
     if spec.ledger != "ops":
         raise BadInput(
             f"operation_steps is {list(asked)}, but ledger is {spec.ledger!r}; operations are "

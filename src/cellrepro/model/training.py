@@ -186,11 +186,6 @@ class Loop:
         }
 
     @property
-    def at_epoch_start(self) -> bool:
-        """Whether the next step is the first of its epoch."""
-        return self._position == 0
-
-    @property
     def finished(self) -> bool:
         """Whether every epoch is done."""
         return len(self.training.epochs) == len(self._rates)
