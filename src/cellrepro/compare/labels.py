@@ -16,14 +16,9 @@ LARGEST_LABEL = 2**32 - 1
 
 
 def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
-    """Get the array that was given, not copied, once it is known to be a label image.
+    """The array that was given, not copied, once it is known to be a label image.
 
-    Parameters
-    ----------
-    name : str
-        What messages call it.
-    masks : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background, every other label one object.
+    ``name`` is what messages call it.
     """
     try:
         image = np.asarray(masks)
@@ -56,7 +51,7 @@ def label_image(name: str, masks: ArrayLike) -> NDArray[np.integer]:
 def label_images(
     first: tuple[str, ArrayLike], second: tuple[str, ArrayLike]
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """Get two label images of one shape; each is given with what messages call it."""
+    """Two label images of one shape; each is given with what messages call it."""
     a, b = label_image(*first), label_image(*second)
     if a.shape != b.shape:
         # Cellpose 4.2.1.1 compares sizes only, and scores (2, 3) against (3, 2).
@@ -68,23 +63,11 @@ def label_images(
 
 
 def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
-    """Get the label image numbered 1 to N in raster order of first appearance.
+    """Number the objects 1 to N in raster order of first appearance; 0 stays background.
 
-    Equal outlines give equal arrays, and therefore equal bytes and digests, whatever their
-    numbers and dtype were.
+    Equal outlines give equal arrays, and therefore equal digests, whatever their numbers were.
+    Always uint32, which holds as many objects as there can be labels.
 
-    Parameters
-    ----------
-    masks : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background, every other label one object.
-
-    Returns
-    -------
-    ndarray of uint32, same shape
-        0 is background. Always uint32: it holds as many objects as there can be labels.
-
-    Examples
-    --------
     >>> canonical([[0, 9], [7, 9]]).tolist()
     [[0, 1], [2, 1]]
     """

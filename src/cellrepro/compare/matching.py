@@ -1,9 +1,8 @@
 """Which objects of two label images overlap, and which of them are each other's counterpart.
 
-Label images are constant over long stretches, so both are read as *runs*: stretches of one row in
-which neither label changes. There are about ten times fewer runs than pixels, and everything else
-is counted from them. Images are read in blocks of rows; beyond the two arrays, memory grows with
-the number of objects and of overlapping pairs only.
+Both images are read as *runs*: stretches of one row in which neither label changes, of which there
+are about ten times fewer than pixels. They are read in blocks of rows; beyond the two arrays,
+memory grows with the number of objects and of overlapping pairs only.
 """
 
 from __future__ import annotations
@@ -29,14 +28,12 @@ class Runs(NamedTuple):
 
     labels_a: NDArray[np.integer]
     labels_b: NDArray[np.integer]
-    starts: Integers
-    """Position of the first pixel in the flat image."""
-    lengths: Integers
-    """Pixels; no run crosses the end of a row."""
+    starts: Integers  # position of the first pixel in the flat image
+    lengths: Integers  # pixels; no run crosses the end of a row
 
 
 def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
-    """Get the runs of two label images of one shape, a block of rows at a time."""
+    """The runs of two label images of one shape, a block of rows at a time."""
     if not a.size:
         return
     n_plane = a[0].size
@@ -57,48 +54,25 @@ def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
 class Overlap:
     """Which objects of two label images overlap, and by how much; only pairs that do.
 
-    Objects count from 0 in raster order of first appearance, so that nothing computed from this
-    depends on their labels. Pairs are sorted by (row, column).
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (Y, X) or (Z, Y, X), pixels.
-    labels_a, labels_b : ndarray of int64, shape (A,) and (B,)
-        Labels as given.
-    areas_a, areas_b : ndarray of int64, shape (A,) and (B,)
-        Pixels.
-    centroids_a, centroids_b : ndarray of float64, shape (A, D) and (B, D)
-        Pixels, in the order of the axes.
-    first_a, first_b : ndarray of int64, shape (A,) and (B,)
-        Position of an object's first pixel in the flat image.
-    rows, columns : ndarray of int64, shape (P,)
-        An object of a and one of b that share pixels.
-    pixels : ndarray of int64, shape (P,)
-        That they share.
-    iou : ndarray of float64, shape (P,)
-        Intersection over union.
-    n_background : int
-        Pixels that are background in both.
-    equal_labels : bool
-        Whether every pixel has the same label in both.
+    The A objects of a and B of b count from 0 in raster order of first appearance, so that nothing
+    computed from this depends on their labels. The P pairs are sorted by (row, column).
     """
 
-    shape: tuple[int, ...]
-    labels_a: Integers
+    shape: tuple[int, ...]  # (Y, X) or (Z, Y, X), pixels
+    labels_a: Integers  # (A,), as given
     labels_b: Integers
-    areas_a: Integers
+    areas_a: Integers  # (A,), pixels
     areas_b: Integers
-    centroids_a: NDArray[np.float64]
+    centroids_a: NDArray[np.float64]  # (A, D), pixels, in the order of the axes
     centroids_b: NDArray[np.float64]
-    first_a: Integers
+    first_a: Integers  # (A,), position of an object's first pixel in the flat image
     first_b: Integers
-    rows: Integers
-    columns: Integers
-    pixels: Integers
-    iou: NDArray[np.float64]
-    n_background: int
-    equal_labels: bool
+    rows: Integers  # (P,), an object of a ...
+    columns: Integers  # ... and one of b that share pixels
+    pixels: Integers  # (P,), how many
+    iou: NDArray[np.float64]  # (P,), intersection over union
+    n_background: int  # pixels that are background in both
+    equal_labels: bool  # in every pixel
 
     @property
     def n_a(self) -> int:
@@ -112,7 +86,7 @@ class Overlap:
 
 
 def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
-    """Get the sparse contingency table of two label images of one shape, and their objects."""
+    """The sparse contingency table of two label images of one shape, and their objects."""
     side_a, side_b = _Side(a), _Side(b)
     shape = side_a.n, side_b.n
     parts = []
@@ -232,13 +206,7 @@ def _table(
 
 
 def matches(table: Overlap, threshold: float) -> NDArray[np.intp]:
-    """Get a largest set of one-to-one pairs that have at least this IoU, in (0, 1].
-
-    Returns
-    -------
-    ndarray of intp
-        Positions in the list of pairs.
-    """
+    """Positions of a largest set of one-to-one pairs that have at least this IoU, in (0, 1]."""
     eligible = np.flatnonzero(table.iou >= threshold)
     if threshold > 0.5:
         return eligible  # as said below
@@ -267,20 +235,10 @@ def _first_of_each(values: Integers) -> NDArray[np.bool_]:
 
 
 def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
-    """Get the one-to-one pairs with the largest total overlap in pixels.
+    """Positions, ascending, of the one-to-one pairs with the largest total overlap in pixels.
 
-    Parameters
-    ----------
-    table : Overlap
-    among : ndarray of bool, shape (P,), optional
-        Pairs that may be chosen; all by default.
-
-    Returns
-    -------
-    ndarray of intp
-        Positions in the list of pairs, ascending. A pair with IoU > 1/2 is always among them. Where
-        several assignments overlap equally, near centroids decide, then the order of appearance;
-        exchanging a and b exchanges the result.
+    Only pairs of ``among`` (bool, shape (P,)) may be chosen. Of assignments that overlap equally,
+    near centroids decide, then the order of appearance; exchanging a and b exchanges the result.
     """
     allowed = np.ones(len(table.iou), bool) if among is None else among
     # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.compare.boundaries import TOLERANCE, BoundaryMatch, match_boundaries
+from cellrepro.compare.boundaries import boundary_f1
 from cellrepro.compare.labels import label_images
 from cellrepro.compare.matching import Overlap, matches, overlap, partners, runs
 from cellrepro.compare.object_changes import ObjectChange, ObjectKind, object_changes
@@ -26,22 +26,25 @@ from cellrepro.errors import BadInput
 # Written out: arange(0.5, 1, 0.05) holds 0.6000000000000001, which an IoU of 3/5 fails.
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
+_FIGURES = (
+    *("verdict", "shape", "n_pixels", "n_agree", "n_only_a", "n_only_b", "n_other_object"),
+    *("n_differing", "ppm", "n_objects_a", "n_objects_b", "n_renumbered", "n_matched"),
+    *("n_unmatched", "changed", "ap", "precision", "recall", "f1", "ap50", "precision50"),
+    *("recall50", "mean_matched_iou", "mean_matched_area_difference", "dice", "aji", "pq"),
+    *("boundary_f1", "vi", "vi_split", "vi_merge", "rand_error"),
+)
+
 Scores = NDArray[np.float64]
 
 
 class Category(IntEnum):
     """What a pixel is in two label images; the values of a ``categories`` map."""
 
-    BACKGROUND = 0
-    """Background in both."""
-    AGREE = 1
-    """The same object in both."""
-    ONLY_A = 2
-    """An object in a, background in b."""
+    BACKGROUND = 0  # in both
+    AGREE = 1  # the same object in both
+    ONLY_A = 2  # an object in a, background in b
     ONLY_B = 3
-    """Background in a, an object in b."""
-    OTHER_OBJECT = 4
-    """An object in both, but the two are not partners."""
+    OTHER_OBJECT = 4  # an object in both, but the two are not partners
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,38 +61,16 @@ class MaskComparison:
 
     table: Overlap
     """Which objects overlap, and by how much."""
-    boundaries: BoundaryMatch
-    """Boundary pixels within 2 pixels of the other side's."""
-    dtype_a: str
-    """As given; the verdict ignores it."""
-    dtype_b: str
+    boundary_f1: float
+    """F1 of the boundary pixels within 2 pixels of the other side's; 0 if one side has none."""
 
     def figures(self) -> dict[str, Any]:
         """Every count and score by name, for JSON; what became of each object is in ``objects``."""
-        names = [
-            *("verdict", "shape", "dtype_a", "dtype_b", "n_pixels", "n_agree", "n_only_a"),
-            *("n_only_b", "n_other_object", "n_differing", "ppm", "n_objects_a", "n_objects_b"),
-            *("ap", "precision", "recall", "f1", "n_matched", "n_unmatched", "changed"),
-            *("ap50", "precision50", "recall50", "mean_matched_iou", "dice", "aji"),
-            *("pq", "sq", "dq", "boundary_f1", "vi", "vi_split", "vi_merge"),
-            *("rand_error", "rand_precision", "rand_recall", "mean_matched_area_difference"),
-            "n_renumbered",
-        ]
-        areas = _mean(self.table.areas_a), _mean(self.table.areas_b)
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in _FIGURES},
             "n_background": self.table.n_background,
             "thresholds": THRESHOLDS,
-            "same_dtype": self.dtype_a == self.dtype_b,
-            "tolerance": float(TOLERANCE),
-            "boundary_precision": self.boundaries.precision,
-            "boundary_recall": self.boundaries.recall,
-            "mean_area_a": areas[0],
-            "mean_area_b": areas[1],
-            "mean_area_difference": areas[1] - areas[0],
             **{f"n_{kind}": self.kinds[kind] for kind in ObjectKind},
-            "lost": [c.labels_a[0] for c in self.objects if c.kind == ObjectKind.LOST],
-            "gained": [c.labels_b[0] for c in self.objects if c.kind == ObjectKind.GAINED],
         }
 
     @cached_property
@@ -163,6 +144,10 @@ class MaskComparison:
         """Objects of b."""
         return self.table.n_b
 
+    @property
+    def _n_objects(self) -> int:
+        return self.table.n_a + self.table.n_b
+
     @cached_property
     def objects(self) -> tuple[ObjectChange, ...]:
         """What became of every object, each in exactly one change."""
@@ -196,17 +181,17 @@ class MaskComparison:
     @property
     def n_unmatched(self) -> int:
         """Objects of either side without a match."""
-        return self.table.n_a + self.table.n_b - 2 * self.n_matched
+        return self._n_objects - 2 * self.n_matched
 
     @property
     def changed(self) -> float:
         """Share of the objects of both sides that have no match, 1 - F1."""
-        return _ratio(self.n_unmatched, self.table.n_a + self.table.n_b)
+        return _ratio(self.n_unmatched, self._n_objects)
 
     @property
     def ap(self) -> Scores:
         """Matches over all objects of either at each of `THRESHOLDS`; see `average_precision`."""
-        return _ratios(self._n_at_each, self.table.n_a + self.table.n_b - self._n_at_each)
+        return _ratios(self._n_at_each, self._n_objects - self._n_at_each)
 
     @property
     def precision(self) -> Scores:
@@ -221,12 +206,12 @@ class MaskComparison:
     @property
     def f1(self) -> Scores:
         """Twice the matches over the objects of both at each of `THRESHOLDS`."""
-        return _ratios(2 * self._n_at_each, self.table.n_a + self.table.n_b)
+        return _ratios(2 * self._n_at_each, self._n_objects)
 
     @property
     def ap50(self) -> float:
         """At IoU 0.5."""
-        return _ratio(self.n_matched, self.table.n_a + self.table.n_b - self.n_matched)
+        return _ratio(self.n_matched, self._n_objects - self.n_matched)
 
     @property
     def precision50(self) -> float:
@@ -261,31 +246,15 @@ class MaskComparison:
         return _ratio(shared.sum(), unions.sum() + alone + never_taken)
 
     @property
-    def sq(self) -> float:
-        """Segmentation quality: mean IoU of the matches with an IoU above 0.5."""
-        return _mean(self.table.iou[self.table.iou > 0.5])
-
-    @property
-    def dq(self) -> float:
-        """Detection quality: F1 of the matches with an IoU above 0.5."""
-        n = int(np.count_nonzero(self.table.iou > 0.5))
-        return _ratio(2 * n, self.table.n_a + self.table.n_b)
-
-    @property
     def pq(self) -> float:
-        """Panoptic quality (Kirillov et al., CVPR 2019): ``sq`` times ``dq``."""
-        return self.dq * self.sq if self.dq else self.dq
+        """Panoptic quality (Kirillov et al., CVPR 2019): mean IoU times F1, above an IoU of 0.5."""
+        return _ratio(2 * self.table.iou[self.table.iou > 0.5].sum(), self._n_objects)
 
     @property
     def mean_matched_area_difference(self) -> float:
         """Mean over the matches of area in b minus area in a, pixels."""
         rows, columns = self.table.rows[self._matched], self.table.columns[self._matched]
         return _mean(self.table.areas_b[columns] - self.table.areas_a[rows])
-
-    @property
-    def boundary_f1(self) -> float:
-        """Of the boundary pixels; 0 if only one side has any."""
-        return self.boundaries.f1
 
     # Information and pairs of pixels
 
@@ -320,36 +289,17 @@ class MaskComparison:
         """Variation of information in bits (Meilă 2003): the sum of the two."""
         return self.vi_split + self.vi_merge
 
-    @cached_property
-    def _joined_pixels(self) -> tuple[float, float, float]:
-        """Ordered pairs of pixels of objects of a that are joined in both, in a, and in b."""
-        in_a, in_b, shared = self._whole_table
-        of_a = in_a > 0
-        in_a, in_b, shared = in_a[of_a], in_b[of_a], shared[of_a].astype(np.float64)
-        counts = (shared, np.bincount(in_a, shared), np.bincount(in_b, shared))
-        both, a, b = (float(np.sum(count**2) - shared.sum()) for count in counts)
-        return both, a, b
-
     @property
     def rand_error(self) -> float:
-        """Adapted Rand error (SNEMI3D), a being the truth, over the pixels of a's objects."""
-        both, a, b = self._joined_pixels
-        return 1 - _ratio(2 * both, a + b)
+        """Adapted Rand error (SNEMI3D), a being the truth, over the pixels of a's objects.
 
-    @property
-    def rand_precision(self) -> float:
-        """Share of the pairs of pixels joined in b that are joined in a as well.
-
-        ``skimage.metrics.adapted_rand_error`` (0.26) returns precision and recall exchanged.
+        1 - F1 over the ordered pairs of pixels that one object joins.
         """
-        both, _, b = self._joined_pixels
-        return _ratio(both, b)
-
-    @property
-    def rand_recall(self) -> float:
-        """Share of the pairs of pixels joined in a that are joined in b as well."""
-        both, a, _ = self._joined_pixels
-        return _ratio(both, a)
+        in_a, in_b, shared = (part[self._whole_table[0] > 0] for part in self._whole_table)
+        shared = shared.astype(np.float64)
+        counts = (shared, np.bincount(in_a, shared), np.bincount(in_b, shared))
+        both, a, b = (float(np.sum(count**2) - shared.sum()) for count in counts)
+        return 1 - _ratio(2 * both, a + b)
 
 
 def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
@@ -374,12 +324,7 @@ def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
     [('kept', (1,), (0.0, 0.5)), ('lost', (2,), (0.0, 3.0))]
     """
     image_a, image_b = label_images(("a", a), ("b", b))
-    return MaskComparison(
-        overlap(image_a, image_b),
-        match_boundaries(image_a, image_b),
-        dtype_a=str(image_a.dtype),
-        dtype_b=str(image_b.dtype),
-    )
+    return MaskComparison(overlap(image_a, image_b), boundary_f1(image_a, image_b))
 
 
 def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
@@ -424,29 +369,13 @@ def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
 def average_precision(
     truth: ArrayLike, predicted: ArrayLike, thresholds: Iterable[float] = (0.5,)
 ) -> Scores:
-    """Get the average precision TP / (TP + FP + FN) at each IoU threshold.
+    """Get TP / (TP + FP + FN) of two label images at each IoU threshold, in (0, 1].
 
-    TP is the largest number of one-to-one pairs of a true and a predicted object whose IoU is at
-    least the threshold, FP the predicted and FN the true objects left over. This is what
-    ``cellpose.metrics.average_precision`` (4.2.1.1) computes, in float32, on images of equal shape
-    that hold background and an object; unlike it, this function refuses unequal shapes, needs no
-    background pixel and has a documented answer for images without objects.
+    TP is the largest number of one-to-one pairs of objects whose IoU is at least the threshold, FP
+    the predicted and FN the true objects left over. ``cellpose.metrics.average_precision``
+    (4.2.1.1) computes the same in float32, but also for unequal shapes, and wrongly without
+    background. NaN if neither image holds an object, 0 if only one does.
 
-    Parameters
-    ----------
-    truth, predicted : array_like of int, shape (Y, X) or (Z, Y, X)
-        0 is background, every other label one object. The result is the same if they swap.
-    thresholds : iterable of float
-        In (0, 1].
-
-    Returns
-    -------
-    ndarray of float64, shape (T,)
-        NaN if neither image holds an object: a score over nothing would be a claim (verdict
-        ``vacuous``). 0 if only one of them does.
-
-    Examples
-    --------
     >>> truth = [[1, 1, 0, 2], [1, 1, 0, 2]]
     >>> average_precision(truth, [[3, 3, 0, 0], [3, 0, 0, 0]], (0.5, 0.75, 0.8)).tolist()
     [0.5, 0.5, 0.0]

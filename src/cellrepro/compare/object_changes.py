@@ -55,34 +55,17 @@ class ObjectKind(StrEnum):
 
 
 class ObjectChange(NamedTuple):
-    """What became of one object, or of the objects that one split into or was merged from.
-
-    Attributes
-    ----------
-    kind : ObjectKind
-    labels_a, labels_b : tuple of int
-        As given; several on the side of the parts of a split or merge, none where it is missing.
-    iou : float
-        Intersection over union, of all parts together; 0 for lost and gained.
-    position : tuple of float
-        Centroid in a, in b for gained; pixels, (y, x) or (z, y, x).
-    position_b : tuple of float or None
-        Centroid in b.
-    area_a, area_b : int
-        Pixels, of all parts together.
-    displacement : float
-        Pixels between the two centroids; NaN for lost and gained.
-    """
+    """What became of one object, or of the objects that one split into or was merged from."""
 
     kind: ObjectKind
-    labels_a: tuple[int, ...]
+    labels_a: tuple[int, ...]  # several for the parts of a split or merge, none where missing
     labels_b: tuple[int, ...]
-    iou: float
-    position: tuple[float, ...]
-    position_b: tuple[float, ...] | None
-    area_a: int
+    iou: float  # of all parts together; 0 for lost and gained
+    position: tuple[float, ...]  # centroid in a, in b for gained; pixels, (y, x) or (z, y, x)
+    position_b: tuple[float, ...] | None  # in b
+    area_a: int  # pixels, of all parts together
     area_b: int
-    displacement: float
+    displacement: float  # pixels between the centroids; NaN for lost and gained
 
     @property
     def renumbered(self) -> bool:
@@ -91,13 +74,7 @@ class ObjectChange(NamedTuple):
 
 
 def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
-    """Get what became of every object.
-
-    Returns
-    -------
-    tuple of ObjectChange
-        In raster order of first appearance, in a, or in b for what only b has.
-    """
+    """What became of every object, in raster order of first appearance, in a if a has it."""
     events = _events(table)
     free_a, free_b = np.ones(table.n_a, bool), np.ones(table.n_b, bool)
     for event in events:
@@ -108,23 +85,26 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
     free_a[table.rows[pairs]] = False
     free_b[table.columns[pairs]] = False
     found = [(int(table.first_a[event.of_a].min()), _of_event(table, event)) for event in events]
-    found += zip(
-        table.first_a[table.rows[pairs]].tolist(), _of_counterparts(table, pairs), strict=True
-    )
+    first_a, first_b = table.first_a.tolist(), table.first_b.tolist()
+    counterparts = _of_counterparts(table, pairs)
+    found += zip((first_a[i] for i in table.rows[pairs]), counterparts, strict=True)
     for i in np.flatnonzero(free_a).tolist():
-        label, area = int(table.labels_a[i]), int(table.areas_a[i])
-        at = tuple(table.centroids_a[i].tolist())
-        change = ObjectChange(ObjectKind.LOST, (label,), (), 0.0, at, None, area, 0, math.nan)
-        found.append((int(table.first_a[i]), change))
+        label, at, area = table.labels_a[i], table.centroids_a[i], table.areas_a[i]
+        found.append((first_a[i], _one_sided(ObjectKind.LOST, label, at, area)))
     for i in np.flatnonzero(free_b).tolist():
-        label, area = int(table.labels_b[i]), int(table.areas_b[i])
-        at = tuple(table.centroids_b[i].tolist())
-        change = ObjectChange(ObjectKind.GAINED, (), (label,), 0.0, at, at, 0, area, math.nan)
-        found.append((int(table.first_b[i]), change))
+        label, at, area = table.labels_b[i], table.centroids_b[i], table.areas_b[i]
+        found.append((first_b[i], _one_sided(ObjectKind.GAINED, label, at, area)))
     # Nothing but position settles the order. A gained object can begin at the pixel of another's
     # first one; then what a has comes first.
     found.sort(key=lambda each: (each[0], each[1].kind == ObjectKind.GAINED))
     return tuple(change for _, change in found)
+
+
+def _one_sided(kind: ObjectKind, label: int, centroid: NDArray, area: int) -> ObjectChange:
+    labels, at, none = (int(label),), tuple(centroid.tolist()), ()
+    if kind == ObjectKind.LOST:
+        return ObjectChange(kind, labels, none, 0.0, at, None, int(area), 0, math.nan)
+    return ObjectChange(kind, none, labels, 0.0, at, at, 0, int(area), math.nan)
 
 
 # -- splits and merges -----------------------------------------------------------------------
