@@ -64,7 +64,8 @@ def _boundary(labels: NDArray[np.integer]) -> NDArray[np.bool_]:
         edge = along[1:] != along[:-1]
         marked[:-1] |= edge
         marked[1:] |= edge
-    return found & (labels != 0)
+    found &= labels != 0
+    return found
 
 
 def _n_close(points: NDArray[np.intp], other: NDArray[np.bool_], shifts: NDArray[np.int64]) -> int:

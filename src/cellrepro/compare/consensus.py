@@ -29,6 +29,7 @@ be nobody's vote.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -40,7 +41,6 @@ from cellrepro.compare.object_groups import (
     Groups,
     Result,
     Source,
-    Votes,
     codes_of,
     counter,
     different_results,
@@ -51,71 +51,36 @@ from cellrepro.errors import BadInput
 
 @dataclass(frozen=True)
 class Stability:
-    """One object as all runs see it.
+    """One object as all runs see it."""
 
-    Attributes
-    ----------
-    label : int
-        In ``Agreement.consensus``; 0 if it is not there.
-    position : tuple of float
-        Centroid of the outline, pixels, (y, x) or (z, y, x).
-    area : int
-        Pixels of the outline: of the object in the consensus, or, if it is not there, those that
-        at least half of the runs that have the object give to it.
-    n_runs_with : int
-        Runs that have the object.
-    share : float
-        ``n_runs_with`` over all runs, in (0, 1].
-    mean_iou : float
-        Mean IoU of the runs' objects with the outline, over the runs that have the object.
-    runs : tuple of int
-        Which runs have it, as positions in the sequence that was given, ascending.
-    """
-
-    label: int
-    position: tuple[float, ...]
-    area: int
+    label: int  # in `Agreement.consensus`; 0 if it is not there
+    position: tuple[float, ...]  # centroid of the outline, pixels, (y, x) or (z, y, x)
+    area: int  # pixels of the outline
     n_runs_with: int
-    share: float
-    mean_iou: float
-    runs: tuple[int, ...]
+    share: float  # of all runs, in (0, 1]
+    mean_iou: float  # of the runs' objects with the outline, over the runs that have the object
+    runs: tuple[int, ...]  # that have it, as positions in what was given, ascending
 
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """How far many runs agree on the objects of one image.
-
-    Attributes
-    ----------
-    n_runs : int
-        Runs.
-    n_distinct : int
-        Results that differ in their objects; renumbered objects are the same result.
-    cell_share : ndarray of float32, shape (Y, X) or (Z, Y, X)
-        Share of the runs that call the pixel cell; 0 where all call it background.
-    same_object_share : ndarray of float32, same shape
-        Share of the runs that give the pixel the same object: the most votes that any one object
-        gets there. Never more than ``cell_share``; both are 1 where all agree on a cell.
-    consensus : ndarray of uint32, same shape
-        What most runs say, numbered from 1 in raster order; 0 is background.
-    objects : tuple of Stability
-        Every object that any run has, the least stable first: in fewest runs, then with the
-        lowest mean IoU, then in raster order of their positions.
-    results : tuple of tuple of int
-        The runs of each different result, the most typical result first.
-    members : tuple of ndarray of int64, shape (N,)
-        For each of ``results``, where its N objects, in raster order of first appearance, are in
-        ``objects``.
-    """
+    """How far many runs agree on the objects of one image; maps have the shape of the image."""
 
     n_runs: int
     n_distinct: int
+    """Results that differ in their objects; renumbered objects are the same result."""
     cell_share: NDArray[np.float32]
+    """Share of the runs that call the pixel cell."""
     same_object_share: NDArray[np.float32]
+    """Share of the runs that give the pixel the same object: the most votes of any one object."""
     consensus: NDArray[np.uint32]
+    """What most runs say, numbered from 1 in raster order; 0 is background."""
     objects: tuple[Stability, ...]
+    """The least stable first: in fewest runs, then with the lowest mean IoU, then by position."""
     results: tuple[tuple[int, ...], ...]
+    """The runs of each different result, the most typical result first."""
     members: tuple[NDArray[np.int64], ...]
+    """For each of ``results``, where its objects, in raster order, are in ``objects``."""
 
     @property
     def vacuous(self) -> bool:
@@ -147,18 +112,14 @@ def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> A
     Parameters
     ----------
     masks : sequence of array_like of int, shape (Y, X) or (Z, Y, X), or of callables
-        One label image per run, 0 is background, every other label one object; or a function
-        without arguments that reads it.
+        One label image per run, 0 is background; or a function without arguments that reads it.
     digests : sequence of str, optional
-        One per run; equal digests promise equal objects, and then only the first of them is
-        read. Without digests every image is read once. Different digests promise nothing:
-        equal objects are found in either case.
+        One per run; equal digests promise equal objects, and then only the first is read.
 
     Returns
     -------
     Agreement
-        See the head of this module for what counts as the same object and for how the consensus
-        is found. Time and memory grow with the number of different results.
+        Time and memory grow with the number of different results.
 
     Examples
     --------
@@ -171,18 +132,17 @@ def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> A
     [(2, (0, 2)), (1, (0, 1, 2, 3))]
     """
     results = different_results(masks, digests)
-    n_runs = len(masks)
+    n_runs, shape = len(masks), results[0].shape
     cell_votes = _rank(results, n_runs)
     groups, votes = vote(results, n_runs)
-    shape = results[0].shape
-    outlines = _outlines(votes, groups.n_runs_with, n_runs, shape)
-    mean_iou = _mean_iou(results, groups, votes, outlines)
+    outlines = _outlines(*votes.counted(), groups.n_runs_with, n_runs, shape)
+    mean_iou = _mean_iou(results, groups, outlines)
     objects, rank = _stabilities(results, groups, outlines, mean_iou, n_runs)
     return Agreement(
         n_runs=n_runs,
         n_distinct=len(results),
         cell_share=_share(cell_votes, n_runs),
-        same_object_share=_share(votes.largest(), n_runs).reshape(shape),
+        same_object_share=_share(outlines.most_votes, n_runs).reshape(shape),
         consensus=outlines.consensus,
         objects=objects,
         results=tuple(tuple(result.runs) for result in results),
@@ -190,7 +150,7 @@ def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> A
     )
 
 
-def _share(votes: NDArray[np.unsignedinteger], n_runs: int) -> NDArray[np.float32]:
+def _share(votes: NDArray[np.integer], n_runs: int) -> NDArray[np.float32]:
     return np.divide(votes, n_runs, dtype=np.float32)
 
 
@@ -240,130 +200,101 @@ def _statements(image: NDArray[np.unsignedinteger]) -> Iterator[NDArray[np.bool_
 
 @dataclass(frozen=True)
 class _Outlines:
-    """The consensus, and which votes lie inside the outline of the group that they are for."""
+    """The consensus, and the outline of every group; those of groups in it lie in it."""
 
     consensus: NDArray[np.uint32]
+    winners: NDArray[np.uint32]  # per pixel, the group in the consensus
     labels: NDArray[np.int64]  # per group, in the consensus; 0 if it is not there
-    dense: NDArray[np.bool_]
-    sparse: NDArray[np.bool_]
+    elsewhere: NDArray[np.uint64]  # pixels of the outlines of groups that are not there
     areas: NDArray[np.int64]  # per group, pixels
     positions: NDArray[np.float64]  # per group from group 1 on, centroids
+    most_votes: NDArray[np.int64]  # per pixel, of any group
 
 
 def _outlines(
-    votes: Votes, n_runs_with: NDArray[np.int64], n_runs: int, shape: tuple[int, ...]
+    pixels: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    n: NDArray[np.int64],
+    n_runs_with: NDArray[np.int64],
+    n_runs: int,
+    shape: tuple[int, ...],
 ) -> _Outlines:
-    dense = (2 * votes.n.astype(np.int64) >= n_runs_with[votes.group]) & (votes.group > 0)
-    sparse = 2 * votes.n_sparse >= n_runs_with[votes.groups]
-    winners = _award(votes, dense, sparse, n_runs_with, n_runs)
+    most_votes = np.zeros(math.prod(shape), np.int64)
+    np.maximum.at(most_votes, pixels, n)
+    inside = 2 * n >= n_runs_with[groups]
+    pixels, groups, n = pixels[inside], groups[inside], n[inside]
+    winners = _award(pixels, groups, n, n_runs_with, n_runs, len(most_votes))
     consensus = canonical(winners.reshape(shape))
     labels = np.zeros(len(n_runs_with), np.int64)
     labels[winners] = consensus.ravel()
     labels[0] = 0
     # An object of the consensus is outlined as it is there, without pixels that others won.
-    present = labels > 0
-    dense &= (winners == votes.group) | ~present[votes.group]
-    sparse &= (winners[votes.pixels] == votes.groups) | ~present[votes.groups]
-    areas = _sums(votes, dense, sparse, len(labels))
-    within = np.flatnonzero(dense)
-    axes = zip(
-        np.unravel_index(within, shape), np.unravel_index(votes.pixels[sparse], shape), strict=True
+    held = (labels[groups] == 0) | (winners[pixels] == groups)
+    pixels, groups = pixels[held], groups[held]
+    areas = np.bincount(groups, minlength=len(labels))
+    sums = [np.bincount(groups, at, len(labels)) for at in np.unravel_index(pixels, shape)]
+    absent = labels[groups] == 0
+    return _Outlines(
+        consensus=consensus,
+        winners=winners,
+        labels=labels,
+        elsewhere=np.sort(codes_of(pixels[absent], groups[absent])),
+        areas=areas,
+        positions=(np.array(sums)[:, 1:] / areas[1:]).T,
+        most_votes=most_votes,
     )
-    sums = [
-        np.bincount(votes.group[within], along_dense, len(labels))
-        + np.bincount(votes.groups[sparse], along_sparse, len(labels))
-        for along_dense, along_sparse in axes
-    ]
-    positions = (np.array(sums)[:, 1:] / areas[1:]).T
-    return _Outlines(consensus, labels, dense, sparse, areas, positions)
 
 
 def _award(
-    votes: Votes,
-    dense: NDArray[np.bool_],
-    sparse: NDArray[np.bool_],
+    pixels: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    n: NDArray[np.int64],
     n_runs_with: NDArray[np.int64],
     n_runs: int,
+    n_pixels: int,
 ) -> NDArray[np.uint32]:
-    """The group that each pixel of the consensus goes to, given the pixels of all outlines."""
+    """The group that each pixel of the consensus goes to, given the votes inside all outlines."""
     n_groups = len(n_runs_with)
-    areas = _sums(votes, dense, sparse, n_groups)
+    areas = np.bincount(groups, minlength=n_groups)
+    first = np.full(n_groups, n_pixels)
+    np.minimum.at(first, groups, pixels)
     rank = np.empty(n_groups, np.int64)
-    rank[np.lexsort((_first_pixels(votes, dense, sparse, n_groups), areas, n_runs_with))] = (
-        np.arange(n_groups)
-    )
-    # Sparse votes as they come up at their pixel, the best one first.
-    order = np.lexsort((rank[votes.groups], -votes.n_sparse, votes.pixels))
-    order = order[sparse[order]]
-    pixels, groups, n = votes.pixels[order], votes.groups[order], votes.n_sparse[order]
+    rank[np.lexsort((first, areas, n_runs_with))] = np.arange(n_groups)
+    bids = n * n_groups + (n_groups - rank[groups])  # most votes, then the best rank
     takes_part = 2 * n_runs_with >= n_runs
-    takes_part[0] = False
     while True:
-        winners = np.where(dense & takes_part[votes.group], votes.group, np.uint32(0))
-        candidates = np.flatnonzero(takes_part[groups])
-        candidates = candidates[_first_of_each(pixels[candidates])]
-        at = pixels[candidates]
-        n_winner = np.where(winners[at] > 0, votes.n[at], 0).astype(np.int64)
-        wins = (n[candidates] > n_winner) | (
-            (n[candidates] == n_winner) & (rank[groups[candidates]] < rank[winners[at]])
-        )
-        winners[at[wins]] = groups[candidates[wins]]
-        kept = np.bincount(winners, minlength=n_groups)
-        out = takes_part & (2 * kept < areas)
+        taking = takes_part[groups]
+        pixels, groups, bids = pixels[taking], groups[taking], bids[taking]
+        best = np.zeros(n_pixels, np.int64)
+        np.maximum.at(best, pixels, bids)
+        won = bids == best[pixels]
+        winners = np.zeros(n_pixels, np.uint32)
+        winners[pixels[won]] = groups[won]
+        out = takes_part & (2 * np.bincount(winners, minlength=n_groups) < areas)
         if not out.any():
             return winners
         takes_part &= ~out
 
 
-def _first_of_each(ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
-    first = np.ones(len(ascending), bool)
-    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
-    return first
-
-
-def _sums(
-    votes: Votes, dense: NDArray[np.bool_], sparse: NDArray[np.bool_], n_groups: int
-) -> NDArray[np.int64]:
-    """Pixels per group among chosen votes."""
-    return np.bincount(votes.group[dense], minlength=n_groups) + np.bincount(
-        votes.groups[sparse], minlength=n_groups
-    )
-
-
-def _first_pixels(
-    votes: Votes, dense: NDArray[np.bool_], sparse: NDArray[np.bool_], n_groups: int
-) -> NDArray[np.int64]:
-    # Of equal indices the last assignment stays, so running backwards keeps the first pixel.
-    within = np.flatnonzero(dense)[::-1]
-    first = np.full(n_groups, len(dense))
-    first[votes.group[within]] = within
-    np.minimum.at(first, votes.groups[sparse], votes.pixels[sparse])
-    return first
-
-
 # -- how stable an object is ---------------------------------------------------------------
 
 
-def _mean_iou(
-    results: list[Result], groups: Groups, votes: Votes, outlines: _Outlines
-) -> NDArray[np.float64]:
+def _mean_iou(results: list[Result], groups: Groups, outlines: _Outlines) -> NDArray[np.float64]:
     """Per group, over the runs that have it; element 0 means nothing."""
     n_groups = len(groups.n_runs_with)
+    absent = outlines.labels == 0
+    absent[0] = False
     sums = np.zeros(n_groups)
     for result, group in zip(results, groups.of_object, strict=True):
         flat = result.image().ravel()
         areas = np.bincount(flat, minlength=result.n_objects + 1)[1:]
-        of_pixel = group.astype(np.uint32)[flat]
-        same = of_pixel == votes.group
-        shared = np.bincount(of_pixel[same & outlines.dense], minlength=n_groups)
-        other = np.flatnonzero(~same)
-        other = other[of_pixel[other] > 0]
-        listed = np.searchsorted(votes.codes, codes_of(other, of_pixel[other]))
-        inside = outlines.sparse[listed]
-        shared += np.bincount(of_pixel[other[inside]], minlength=n_groups)
-        held = group[1:]
-        both = shared[held]
-        sums[held] += result.weight * both / (areas + outlines.areas[held] - both)
+        in_consensus = (group.astype(np.uint32)[flat] == outlines.winners) & (flat > 0)
+        shared = np.bincount(flat[in_consensus], minlength=result.n_objects + 1)[1:]
+        if absent[group].any():
+            other = np.flatnonzero(absent[group][flat])
+            held = np.isin(codes_of(other, group[flat[other]]), outlines.elsewhere)
+            shared += np.bincount(flat[other[held]], minlength=result.n_objects + 1)[1:]
+        sums[group[1:]] += result.weight * shared / (areas + outlines.areas[group[1:]] - shared)
     return np.divide(sums, groups.n_runs_with, out=sums, where=groups.n_runs_with > 0)
 
 

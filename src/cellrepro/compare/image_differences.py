@@ -24,14 +24,11 @@ class ImageDifference:
     """What differs between two label images of one image, without the objects themselves."""
 
     verdict: Verdict
-    n_objects: int
-    """Of both sides together."""
-    n_unmatched: int
-    """Those without a counterpart at IoU 0.5."""
+    n_objects: int  # of both sides together
+    n_unmatched: int  # those without a counterpart at IoU 0.5
     n_pixels: int
     n_differing: int
-    ap: float
-    """1 - AP, mean over IoU 0.5 to 0.95; NaN where neither side found an object."""
+    ap: float  # 1 - AP, mean over IoU 0.5 to 0.95; NaN where neither side found an object
     ap50: float
     kinds: Mapping[str, int]
 
@@ -46,16 +43,10 @@ class ImageDifference:
 
 
 class MaskPairs:
-    """Compares the masks of repeats; each different pair of label images is compared once.
-
-    Attributes
-    ----------
-    n_compared : int
-        Pixels so far.
-    """
+    """Compares the masks of repeats; each different pair of label images is compared once."""
 
     def __init__(self) -> None:
-        self.n_compared = 0
+        self.n_compared = 0  # pixels so far
         self._known: dict[tuple[str, str, str], ImageDifference] = {}
         self._sizes: dict[str, int] = {}
         self._held: OrderedDict[tuple[str, str], NDArray[np.integer]] = OrderedDict()

@@ -13,6 +13,7 @@ from one member to the next, so that a chain of small shifts cannot join two cel
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ _SAME = 0.5
 """IoU from which two objects are the same."""
 
 KEPT = 2**27
-"""Pixels of label images held at a time; others are read again for each of the four looks."""
+"""Pixels of label images that are held as they are; further ones are compressed."""
 
 _PENDING = 2**22
 """Votes that are held one by one before they are added up."""
@@ -43,14 +44,14 @@ Source = ArrayLike | Callable[[], ArrayLike]
 class Result:
     """One of the different results: who has it, and its label image in canonical numbers."""
 
-    def __init__(self, run: int, source: Source, given: NDArray[np.integer]):
+    def __init__(self, run: int, given: NDArray[np.integer]):
         self.runs = [run]
-        self._source = source
-        image = _renumbered(given)
-        self._kept: NDArray[np.unsignedinteger] | None = image
-        self.shape = image.shape
-        self.n_objects = int(image.max()) if image.size else 0
-        self.digest = tensor_digest(image)
+        image = canonical(given)
+        self.n_objects = int(image.max(initial=0))
+        self._image = image.astype(np.uint16) if self.n_objects < 2**16 else image
+        self._packed = b""
+        self.shape, self._dtype = image.shape, self._image.dtype
+        self.digest = tensor_digest(self._image)
 
     @property
     def weight(self) -> int:
@@ -59,29 +60,18 @@ class Result:
 
     def image(self) -> NDArray[np.unsignedinteger]:
         """Objects 1 to ``n_objects`` in raster order."""
-        if self._kept is not None:
-            return self._kept
-        run = self.runs[0]
-        image = _renumbered(_read(run, self._source))
-        if tensor_digest(image) != self.digest:
-            raise BadInput(
-                f"the masks of run {run} changed while they were compared: the function that "
-                "reads them returned other objects when called again; compare copies that stay"
-            )
-        return image
+        if not self._packed:
+            return self._image
+        return np.frombuffer(zlib.decompress(self._packed), self._dtype).reshape(self.shape)
 
-    def forget(self) -> None:
-        """Read the image again whenever it is needed."""
-        self._kept = None
+    def pack(self) -> None:
+        """Hold it compressed from here on."""
+        self._packed = zlib.compress(self._image, 1)
+        self._image = self._image[:0]
 
 
 def _read(run: int, source: Source) -> NDArray[np.integer]:
     return label_image(f"run {run}", source() if callable(source) else source)
-
-
-def _renumbered(given: NDArray[np.integer]) -> NDArray[np.unsignedinteger]:
-    image = canonical(given)
-    return image.astype(np.uint16) if not image.size or image.max() < 2**16 else image
 
 
 def different_results(masks: Sequence[Source], digests: Sequence[str] | None) -> list[Result]:
@@ -103,7 +93,7 @@ def different_results(masks: Sequence[Source], digests: Sequence[str] | None) ->
         if digest in by_digest:
             by_digest[digest].runs.append(run)
             continue
-        result = Result(run, source, _read(run, source) if given is None else given)
+        result = Result(run, _read(run, source) if given is None else given)
         first = by_digest[digest] = by_objects.setdefault(result.digest, result)
         if first is not result:
             first.runs.append(run)
@@ -116,7 +106,7 @@ def different_results(masks: Sequence[Source], digests: Sequence[str] | None) ->
             )
         n_pixels += math.prod(shape)
         if n_pixels > KEPT:
-            result.forget()
+            result.pack()
     return list(by_objects.values())
 
 
@@ -156,7 +146,6 @@ def vote(results: list[Result], n_runs: int) -> tuple[Groups, Votes]:
             group[left_over] = starters.groups_of(image.ravel(), left_over, result.n_objects)
         of_object.append(group)
         votes.add(group.astype(np.uint32)[image.ravel()], result.weight)
-    votes.add_up()
     n_runs_with = np.zeros(starters.n_groups + 1, np.int64)
     for result, group in zip(results, of_object, strict=True):
         n_runs_with[group[1:]] += result.weight
@@ -226,59 +215,48 @@ class Votes:
     """
 
     def __init__(self, n_pixels: int, n_runs: int):
-        self.group = np.zeros(n_pixels, np.uint32)
-        """Per pixel, 0 where no run has an object."""
-        self.n = np.zeros(n_pixels, counter(n_runs))
-        """Votes for ``group``."""
-        self.codes = np.zeros(0, np.uint64)
-        """Pixels and groups of the sparse part, ascending; see `codes_of`."""
-        self.n_sparse = np.zeros(0, np.int64)
+        self._group = np.zeros(n_pixels, np.uint32)  # 0 where no run has an object
+        self._n = np.zeros(n_pixels, counter(n_runs))
+        self._codes = np.zeros(0, np.uint64)  # pixel and group of the sparse part
+        self._n_sparse = np.zeros(0, np.int64)
         self._pending: list[tuple[NDArray[np.uint64], int]] = []
-        self._n_pending = 0
-
-    @property
-    def pixels(self) -> NDArray[np.int64]:
-        """Of the sparse part."""
-        return (self.codes >> np.uint64(32)).astype(np.int64)
-
-    @property
-    def groups(self) -> NDArray[np.int64]:
-        """Of the sparse part."""
-        return (self.codes & np.uint64(2**32 - 1)).astype(np.int64)
 
     def add(self, flat: NDArray[np.unsignedinteger], weight: int) -> None:
         """Count the votes of the runs with one result, given the group of every pixel."""
-        n_votes = self.n.dtype.type(weight)
-        same = flat == self.group
+        same = flat == self._group
         other = np.flatnonzero(~same)
         same &= flat > 0
-        self.n += same * n_votes
+        self._n += same * self._n.dtype.type(weight)
         other = other[flat[other] > 0]
-        fresh = self.group[other] == 0
-        self.group[other[fresh]] = flat[other[fresh]]
-        self.n[other[fresh]] = n_votes
+        fresh = self._group[other] == 0
+        self._group[other[fresh]] = flat[other[fresh]]
+        self._n[other[fresh]] = weight
         other = other[~fresh]
         self._pending.append((codes_of(other, flat[other]), weight))
-        self._n_pending += len(other)
-        if self._n_pending > _PENDING:
-            self.add_up()
+        if sum(len(codes) for codes, _ in self._pending) > _PENDING:
+            self._add_up()
 
-    def add_up(self) -> None:
-        """Add what is pending to the sparse part."""
-        codes = [self.codes, *(codes for codes, _ in self._pending)]
-        n = [self.n_sparse, *(np.full(len(codes), n) for codes, n in self._pending)]
-        self.codes, position = np.unique(np.concatenate(codes), return_inverse=True)
-        sums = np.bincount(position, np.concatenate(n), len(self.codes))
-        self.n_sparse = sums.astype(np.int64)
-        self._pending, self._n_pending = [], 0
+    def _add_up(self) -> None:
+        codes = [self._codes, *(codes for codes, _ in self._pending)]
+        n = [self._n_sparse, *(np.full(len(codes), n) for codes, n in self._pending)]
+        self._codes, position = np.unique(np.concatenate(codes), return_inverse=True)
+        sums = np.bincount(position, np.concatenate(n), len(self._codes))
+        self._n_sparse = sums.astype(np.int64)
+        self._pending = []
 
-    def largest(self) -> NDArray[np.unsignedinteger]:
-        """The most votes of any group at each pixel."""
-        most = self.n.copy()
-        np.maximum.at(most, self.pixels, self.n_sparse.astype(most.dtype))
-        return most
+    def counted(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Every pixel and group that go together, and their votes."""
+        self._add_up()
+        dense = np.flatnonzero(self._group)
+        pixels = (self._codes >> np.uint64(32)).astype(np.int64)
+        groups = (self._codes & np.uint64(2**32 - 1)).astype(np.int64)
+        return (
+            np.concatenate([dense, pixels]),
+            np.concatenate([self._group[dense].astype(np.int64), groups]),
+            np.concatenate([self._n[dense].astype(np.int64), self._n_sparse]),
+        )
 
 
-def codes_of(pixels: NDArray[np.int64], groups: NDArray[np.unsignedinteger]) -> NDArray[np.uint64]:
+def codes_of(pixels: NDArray[np.int64], groups: NDArray[np.integer]) -> NDArray[np.uint64]:
     """Pixel and group in one number."""
     return (pixels.astype(np.uint64) << np.uint64(32)) | groups.astype(np.uint64)

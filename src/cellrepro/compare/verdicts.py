@@ -13,16 +13,11 @@ from cellrepro.store.manifest import Manifest
 class Verdict(StrEnum):
     """What a comparison found; each member equals its word, so it writes itself to JSON."""
 
-    IDENTICAL = "identical"
-    """Same bits, and there was something to compare."""
-    SAME_OBJECTS = "same-objects"
-    """Same outlines under other numbers."""
-    WITHIN_SPREAD = "within-spread"
-    """Differs, by less than seeds make it differ."""
-    DIFFERENT = "different"
-    """Differs, and no spread accounts for it."""
-    VACUOUS = "vacuous"
-    """Nothing was trained or found, so equality would prove nothing."""
+    IDENTICAL = "identical"  # same bits, and there was something to compare
+    SAME_OBJECTS = "same-objects"  # same outlines under other numbers
+    WITHIN_SPREAD = "within-spread"  # differs, by less than seeds make it differ
+    DIFFERENT = "different"  # differs, and no spread accounts for it
+    VACUOUS = "vacuous"  # nothing was trained or found, so equality would prove nothing
 
 
 # A part that proved nothing must not count as proof, so VACUOUS comes before both kinds of
@@ -37,21 +32,8 @@ _STRONGEST_FIRST = (
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """Get the one verdict that holds over many comparisons: that of the least equal part.
+    """Get the verdict of the least equal of many comparisons; ``vacuous`` of none.
 
-    Parameters
-    ----------
-    verdicts : iterable of Verdict
-        In any order, any number; words such as ``"identical"`` do as well.
-
-    Returns
-    -------
-    Verdict
-        The first of different, within-spread, vacuous, same-objects, identical that occurs;
-        ``vacuous`` when there is nothing to combine.
-
-    Examples
-    --------
     >>> print(combine([Verdict.IDENTICAL, Verdict.SAME_OBJECTS]))
     same-objects
     >>> print(combine([Verdict.IDENTICAL, Verdict.VACUOUS]))
@@ -71,17 +53,7 @@ Groups = tuple[tuple[int, ...], ...]
 class Judgement:
     """Whether repeats came out the same, and over what that was seen.
 
-    Attributes
-    ----------
-    weights, masks, overall : Verdict or None
-        None where nothing was compared: a single repeat, or no weights were trained.
-    n_repeats, n_images : int
-        What the verdicts are about.
-    reasons : tuple of str
-        Why a verdict is ``vacuous``, or why there is none; which switches changed during a repeat.
-    equal_weights, equal_masks, equal_outlines : tuple of tuple of int
-        Which repeats have the same bits in all weights and in all masks, and the same objects
-        under any numbers.
+    The verdicts are None where nothing was compared: a single repeat, or no weights were trained.
     """
 
     weights: Verdict | None
@@ -89,10 +61,10 @@ class Judgement:
     overall: Verdict | None
     n_repeats: int
     n_images: int
-    reasons: tuple[str, ...]
-    equal_weights: Groups = ()
-    equal_masks: Groups = ()
-    equal_outlines: Groups = ()
+    reasons: tuple[str, ...]  # why vacuous, or why no verdict; which switches changed
+    equal_weights: Groups = ()  # repeats with the same bits in all weights,
+    equal_masks: Groups = ()  # in all masks,
+    equal_outlines: Groups = ()  # and with the same objects under any numbers
 
     @property
     def agreement(self) -> dict[str, Groups | None]:
@@ -128,13 +100,7 @@ class Judgement:
 
 
 def _agreeing(groups: Groups, what: str) -> list[str]:
-    """How repeats fall into groups; nothing of two, where *different* says it all.
-
-    Examples
-    --------
-    >>> _agreeing(((0, 3), (1, 2), (4,)), "equal"), _agreeing(((0,), (1,)), "equal")
-    (['2 and 2 of 5 equal'], [])
-    """
+    """How repeats fall into groups; nothing of two, where *different* says it all."""
     n = sum(map(len, groups))
     several = [str(len(group)) for group in groups if len(group) > 1]
     return [f"{' and '.join(several) or 'no two'} of {n} {what}"] if n > 2 else []

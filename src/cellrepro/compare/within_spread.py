@@ -54,48 +54,25 @@ _FURTHEST = 700.0  # exp of more overflows
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a difference is less than what seeds do, and on what that was decided.
+    """Whether a difference is less than what seeds do, and on what that was decided."""
 
-    Attributes
-    ----------
-    within : bool
-        Never without three seeds, three images, and a spread to be within.
-    sentence : str
-        The decision with its numbers, or why there is none.
-    n_seeds, n_seed_pairs, n_pairs, n_images : int
-        What it was decided on.
-    changed, ppm : tuple of (float, float)
-        Share of cells changed, and differing pixels per million: of the pairs, and of seeds.
-    changed_ratio, ppm_ratio : float
-        How many times what seeds do the difference may be: the upper end of the one-sided 95 %
-        interval; NaN where the rule could not be applied.
-    contrast : str
-        Where several were judged: the one this is about, the least favourable, as in "between cpu
-        and cuda".
-    """
-
-    within: bool
-    sentence: str
+    within: bool  # never without three seeds, three images, and a spread to be within
+    sentence: str  # the decision with its numbers, or why there is none
     n_seeds: int = 0
     n_seed_pairs: int = 0
     n_pairs: int = 0
     n_images: int = 0
-    changed: tuple[float, float] = (math.nan, math.nan)
-    ppm: tuple[float, float] = (math.nan, math.nan)
-    changed_ratio: float = math.nan
+    changed: tuple[float, float] = (math.nan, math.nan)  # share of cells: of the pairs, of seeds
+    ppm: tuple[float, float] = (math.nan, math.nan)  # differing pixels per million: likewise
+    changed_ratio: float = math.nan  # upper end of the one-sided 95 % interval; NaN: no rule
     ppm_ratio: float = math.nan
-    contrast: str = ""
+    contrast: str = ""  # of several the least favourable one, as in "between cpu and cuda"
 
 
 def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     """Whether a difference is less than what seeds do, by the rule in this module's docstring.
 
-    Parameters
-    ----------
-    pairs : sequence of Pair
-        That differ in the same respect; vacuous ones are left out.
-    seeds : sequence of Pair
-        Of runs that differ in the seed only; vacuous and one-sided ones are left out.
+    Vacuous pairs are left out, and of pairs of seeds also those with cells on one side only.
     """
     pairs = [pair for pair in pairs if not pair.vacuous]
     seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
