@@ -16,6 +16,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,7 +49,7 @@ class Result:
         self.runs = [run]
         image = canonical(given)
         self.n_objects = int(image.max(initial=0))
-        self._image = image.astype(np.uint16) if self.n_objects < 2**16 else image
+        self._image: NDArray[Any] = image if self.n_objects >= 2**16 else image.astype(np.uint16)
         self._packed = b""
         self.shape, self._dtype = image.shape, self._image.dtype
         self.digest = tensor_digest(self._image)
@@ -66,7 +67,7 @@ class Result:
 
     def pack(self) -> None:
         """Hold it compressed from here on."""
-        self._packed = zlib.compress(self._image, 1)
+        self._packed = zlib.compress(self._image.tobytes(), 1)
         self._image = self._image[:0]
 
 
