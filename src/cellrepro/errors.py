@@ -3,7 +3,13 @@
 Every message says what was given, what was expected, where, and what to do.
 """
 
+from __future__ import annotations
+
 import operator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class CellreproError(Exception):
@@ -42,3 +48,14 @@ def whole(name: str, value: object, least: int) -> int:
     if number < least:
         raise BadInput(f"{name} must be a whole number of at least {least}, got {value!r}")
     return number
+
+
+def wrong_fields(error: ValidationError) -> str:
+    """What pydantic found wrong, every field in one sentence a user can act on."""
+    told = []
+    for problem in error.errors():
+        given = f"{'.'.join(str(part) for part in problem['loc']) or 'value'} is "
+        message = problem["msg"].removeprefix("Value error, ")
+        said = message.startswith(given)
+        told.append(message if said else f"{given}{problem['input']!r}: {message}")
+    return "; ".join(told)

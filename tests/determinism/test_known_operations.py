@@ -5,8 +5,6 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cellrepro.determinism.known_operations import (
     alert_in,
@@ -73,27 +71,20 @@ def test_operations_exist():
 # -- alerts --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("dimensions", "alert"),
-    [(1, "max_unpooling2d_forward_out"), (3, "max_unpooling3d_forward_out"), (0, "put_")],
-)
-def test_finds_real_warnings_and_errors(dimensions, alert):
+def test_finds_real_warnings_and_errors():
     def call():
-        pixels = torch.ones(1, 1, *[2] * dimensions)
-        if dimensions == 0:
-            return torch.zeros(3).put_(torch.tensor([0, 0]), torch.ones(2))
-        index = torch.arange(pixels.numel()).reshape(pixels.shape)
-        return getattr(torch.nn.functional, f"max_unpool{dimensions}d")(pixels, index, 2)
+        pixels = torch.ones(1, 1, 2, 2, 2)
+        index = torch.arange(8).reshape(pixels.shape)
+        return torch.nn.functional.max_unpool3d(pixels, index, 2)
 
     with mode_in_force("warn"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()
     (warning,) = caught
-    assert lookup(str(warning.message)).alert == alert
+    assert lookup(str(warning.message)).alert == "max_unpooling3d_forward_out"
     with mode_in_force("strict"), pytest.raises(RuntimeError) as error:
         call()
-    assert lookup(str(error.value)).alert == alert_in(str(error.value)) == alert
-    assert "cpu" in lookup(alert).devices
+    assert lookup(str(error.value)) is lookup(str(warning.message))
 
 
 def test_finds_every_alert_by_name_and_by_message():
@@ -122,16 +113,12 @@ def test_the_alert_in_a_message(message, alert):
 
 @pytest.mark.parametrize(
     "before",
-    [
-        "/home/me/lab/my model.py:12: UserWarning: ",
-        "2026-11-22 07:32:11,123 WARNING py.warnings ",
-        "Traceback (most recent call last):\n  File 'a.py', line 3, in <module>\nRuntimeError: ",
-    ],
+    ["/home/me/lab/my model.py:12: UserWarning: ", "Traceback:\n  File 'a.py'\nRuntimeError: "],
 )
 @pytest.mark.parametrize("width", [1000, 37])
-@pytest.mark.parametrize("alert", ["put_", "median CUDA with indices output"])
-def test_a_warning_is_recognised_as_it_is_pasted(before, width, alert):
+def test_a_warning_is_recognised_as_it_is_pasted(before, width):
     """Time, file and category before it, the rest of the message behind, wrapped by a terminal."""
+    alert = "median CUDA with indices output"
     text = before + ERROR.format(alert) + " (Triggered internally at ../aten/Context.cpp:91.)\n  x"
     text = "\n".join(text[i : i + width] for i in range(0, len(text), width))
     assert lookup(text).alert == alert_in(text) == alert
@@ -140,16 +127,16 @@ def test_a_warning_is_recognised_as_it_is_pasted(before, width, alert):
 # -- operations ----------------------------------------------------------------------------
 
 
-@given(
-    stem=st.sampled_from(sorted({op for entry in entries() for op in entry.ops})),
-    prefix=st.sampled_from(["", "aten.", "aten::", "torch.ops.aten."]),
-    marks=st.sampled_from(
-        [("", ""), ("", "_"), ("_", "_impl_"), ("_unsafe_", ""), ("", "_out_cuda"), ("", "_cpu")]
-    ),
-    overload=st.sampled_from(["", ".default", ".Tensor_out"]),
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("upsample_linear1d", "aten.upsample_linear1d.default", "aten::upsample_linear1d_"),
+        *("torch.ops.aten._upsample_linear1d_impl_", "_unsafe_upsample_linear1d.Tensor_out"),
+        *("upsample_linear1d_out_cuda", "aten.upsample_linear1d_cpu"),
+    ],
 )
-def test_every_spelling_of_an_operation_is_one(stem, prefix, marks, overload):
-    assert base_name(prefix + marks[0] + stem + marks[1] + overload) == stem
+def test_every_spelling_of_an_operation_is_one(name):
+    assert base_name(name) == "upsample_linear1d"
 
 
 def test_an_operation_of_another_namespace_is_another():
@@ -157,7 +144,7 @@ def test_an_operation_of_another_namespace_is_another():
     assert for_operation("lab.index_put.default", "cpu") is None
 
 
-@pytest.mark.parametrize("op", ["", " ", "_", "aten.", ".default"], ids=repr)
+@pytest.mark.parametrize("op", ["", "_", "aten."], ids=repr)
 def test_refuses_what_names_no_operation(op):
     with pytest.raises(BadInput, match=r"not the name of an operation; expected one such as"):
         base_name(op)

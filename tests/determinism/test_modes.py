@@ -17,27 +17,17 @@ from cellrepro.determinism.modes import (
     MIXED,
     MODES,
     MOVED_BY_CELLPOSE,
-    environment,
+    PARENTS,
+    PRECISIONS,
     left_loose,
     mode_in_force,
     switches,
 )
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Observer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PLACES = {
-    "generic": ("generic", "all"),
-    "cuda": ("cuda", "all"),
-    "onednn": ("mkldnn", "all"),
-    "cuda_matmul": ("cuda", "matmul"),
-    "cudnn_conv": ("cuda", "conv"),
-    "cudnn_rnn": ("cuda", "rnn"),
-    "onednn_matmul": ("mkldnn", "matmul"),
-    "onednn_conv": ("mkldnn", "conv"),
-    "onednn_rnn": ("mkldnn", "rnn"),
-}
 NEWER = hasattr(torch._C, "_set_fp32_precision_setter")
 NAMES = [item.name for item in substitutes.SUBSTITUTES]
 
@@ -57,21 +47,18 @@ def _started_for_every_mode(monkeypatch):
 def as_found():
     """Whatever the block sets is put back by other means than a mode's."""
     backends = torch.backends
-    places = PLACES.values() if NEWER else ()
+    places = PRECISIONS.values() if NEWER else ()
     precisions = [torch._C._get_fp32_precision_getter(*place) for place in places]
-    algorithms = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    fill, onednn = memory.fill_uninitialized_memory, backends.mkldnn.deterministic
-    cudnn = backends.cudnn.deterministic, backends.cudnn.benchmark
-    matmul, tf32 = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+    debug, fill = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
+    onednn, cudnn = backends.mkldnn.deterministic, backends.cudnn.deterministic
+    benchmark, tf32 = backends.cudnn.benchmark, backends.cudnn.allow_tf32
+    matmul = torch.get_float32_matmul_precision()
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
+        torch.set_deterministic_debug_mode(debug)
         memory.fill_uninitialized_memory, backends.mkldnn.deterministic = fill, onednn
-        backends.cudnn.deterministic, backends.cudnn.benchmark = cudnn
+        backends.cudnn.deterministic, backends.cudnn.benchmark = cudnn, benchmark
         torch.set_float32_matmul_precision(matmul)
         backends.cudnn.allow_tf32 = tf32
         for place, value in zip(places, precisions, strict=True):
@@ -123,39 +110,21 @@ def test_what_is_in_force_whatever_was_before(mode, tf32):
 
 def test_refuses_another_mode_and_changes_nothing():
     before = switches()
-    for enter in (lambda: mode_in_force("Strict").__enter__(), lambda: environment("Strict")):
-        with pytest.raises(BadInput, match=r"unknown mode 'Strict'; expected one of fast, warn"):
-            enter()
+    with pytest.raises(BadInput, match=r"unknown mode 'Strict'; expected one of fast, warn"):
+        mode_in_force("Strict").__enter__()
     with pytest.raises(BadInput, match=r"put_with_care.*expected"):
         mode_in_force("strict", loose={"put_with_care"}).__enter__()
     assert switches() == before
 
 
-@pytest.mark.parametrize("switch", ["cudnn", "mkldnn"])
-def test_a_switch_that_does_not_take_hold_is_an_error(monkeypatch, switch):
+def test_a_switch_that_does_not_take_hold_is_an_error(monkeypatch):
     before = switches()
     stuck = property(lambda self: False, lambda self, value: None)
-    monkeypatch.setattr(type(getattr(torch.backends, switch)), "deterministic", stuck)
+    monkeypatch.setattr(type(torch.backends.cudnn), "deterministic", stuck)
     with pytest.raises(RuntimeError, match=r"'strict' did not take hold.*_deterministic': False"):
         mode_in_force("strict").__enter__()
     monkeypatch.undo()
-    assert switches() == {
-        **before,
-        "CUBLAS_WORKSPACE_CONFIG": switches()["CUBLAS_WORKSPACE_CONFIG"],
-    }
-
-
-def test_a_substitute_that_does_not_fit_changes_nothing(monkeypatch):
-    @contextmanager
-    def refuse(*, without):
-        raise NotPossibleHere("not the code it was tested against")
-        yield
-
-    before = switches()
-    monkeypatch.setattr(substitutes, "applied", refuse)
-    with pytest.raises(NotPossibleHere, match="tested against"), mode_in_force("strict"):
-        pytest.fail("entered")
-    assert switches() == before
+    assert switches() | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} == before
 
 
 def test_a_new_process_reads_as_it_started_and_undoes_what_cellpose_set():
@@ -198,7 +167,7 @@ _changes = st.one_of(
     st.tuples(st.just("deterministic"), st.tuples(_flags, _flags)),
     st.tuples(st.sampled_from(["fill", "benchmark", "cudnn", "mkldnn", "cudnn_tf32"]), _flags),
     st.tuples(st.just("matmul"), st.sampled_from(["highest", "high", "medium"])),
-    st.tuples(st.sampled_from(sorted(PLACES)), st.sampled_from(["none", "ieee", "tf32"])),
+    st.tuples(st.sampled_from(sorted(PRECISIONS)), st.sampled_from(["none", "ieee", "tf32"])),
 )
 _blocks = st.recursive(
     st.just([]),
@@ -222,9 +191,9 @@ def change(name, value):
         torch.set_float32_matmul_precision(value)
     elif name == "cudnn_tf32":
         backends.cudnn.allow_tf32 = value
-    elif name in PLACES:
+    elif name in PRECISIONS:
         if NEWER:
-            torch._C._set_fp32_precision_setter(*PLACES[name], value)
+            torch._C._set_fp32_precision_setter(*PRECISIONS[name], value)
     else:
         getattr(backends, name).deterministic = value
 
@@ -235,8 +204,8 @@ def readings():
     if NEWER:
         get, put_ = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
         generic = get("generic", "all")
-        for parent in ("generic", "cuda", "onednn"):
-            place = PLACES[parent]
+        for parent in PARENTS:
+            place = PRECISIONS[parent]
             # only the generic one reads as what it was set to; so ask the others under "none"
             put_("generic", "all", "none")
             held = generic if parent == "generic" else get(*place)
@@ -268,9 +237,8 @@ def go_through(blocks):
         assert readings() == before
 
 
-@settings(deadline=None, max_examples=40)  # other processes may be busy
+@settings(deadline=None, max_examples=30)  # other processes may be busy
 @given(start=st.lists(_changes, max_size=6), blocks=_blocks)
-@example(start=[("matmul", "medium")], blocks=[("strict", False, False, [], [])])
 @example(start=[("cuda_matmul", "tf32")], blocks=[("fast", False, True, [], [])])
 @example(
     start=[("generic", "bf16"), ("cudnn_tf32", False), ("cudnn_conv", "tf32")],
@@ -292,16 +260,14 @@ def test_any_modes_from_any_start_end_as_they_began(start, blocks):
 # -- cuBLAS --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [None, ":4096:2"])
+@pytest.mark.parametrize("value", ["", ":4096:2"])
 def test_refuses_a_process_in_which_cublas_may_vary(monkeypatch, value):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for workspace in (":4096:8", ":16:8"):
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", workspace)
         with mode_in_force("strict", device="cuda:1"):
             pass
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
-    if value is not None:
-        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value)
     before = switches()
     for mode, device in (("warn", None), ("strict", "cuda:1")):
         message = rf"'{mode}' needs CUBLAS_WORKSPACE_CONFIG to be .*, but it is {value!r}; .* befo"
@@ -314,8 +280,6 @@ def test_refuses_a_process_in_which_cublas_may_vary(monkeypatch, value):
 
 
 # -- one operation left loose --------------------------------------------------------------
-
-ZERO, ONE = torch.tensor([0]), torch.ones(1)
 
 
 class Switches(TorchDispatchMode):
@@ -334,20 +298,17 @@ class Switches(TorchDispatchMode):
         return [state for name, *state in self.seen if name.startswith(f"aten.{op}.")]
 
 
-@pytest.mark.parametrize("mode", ["fast", "strict"])
-def test_only_the_calls_of_the_operation_are_loose(mode):
+def test_only_the_calls_of_the_operation_are_loose():
     """In the backward pass, too; with its substitute left out of mode strict."""
-    fixed = mode != "fast"
-    with mode_in_force(mode, loose=["index_put"]) as in_force, Switches() as log:
-        assert in_force["substitutes"] == ([NAMES[1]] if fixed else [])
+    with mode_in_force("strict", loose=["index_put"]) as in_force, Switches() as log:
+        assert in_force["substitutes"] == [NAMES[1]]
         with left_loose("aten::_index_put_impl_") as loose:
             x = torch.ones(3, requires_grad=True)
             x[torch.tensor([0, 0])].cos().sum().backward()
-            torch.zeros(2).index_put_((ZERO,), ONE)
         assert switches() == in_force
-    assert loose.n_calls == 2
-    assert log.of("index_put") == log.of("index_put_") == [[False, False]]
-    assert log.of("cos") == log.of("index") == [[fixed, fixed]]
+    assert loose.n_calls == 1
+    assert log.of("index_put") == [[False, False]]
+    assert log.of("cos") == log.of("index") == [[True, True]]
 
 
 def test_an_operation_without_deterministic_form_runs_loose_in_strict():

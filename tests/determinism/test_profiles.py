@@ -50,7 +50,7 @@ def test_a_users_own_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["CPU", "", "no-such", "absent.yaml"])
 def test_unknown_name(name):
-    with pytest.raises(BadInput, match=r"(unknown|no) profile .*; expected .*one of cpu, cpu-1thr"):
+    with pytest.raises(BadInput, match=r"(unknown profile|is not a profile).*; expected"):
         load(name)
 
 
@@ -59,14 +59,11 @@ def test_unknown_name(name):
     [
         (b"threads: [", "while parsing"),
         (b"- cpu\n", "mapping"),
-        (b"thread: 2", "thread: Extra inputs"),
-        (b"threads: 0", "threads: Input should be greater than or equal to 1"),
-        (b"device: gpu", "device: .*expected cpu, mps, cuda, cuda:N or a GPU's UUID.*, not 'gpu'"),
-        (
-            b"environment: {NVIDIA_TF32_OVERRIDE: false}",
-            r'valid string, not False \(in quotes: NVIDIA_TF32_OVERRIDE: "false"',
-        ),
-        (b"tf32: maybe", r"tf32: Input should be a valid boolean.*, not 'maybe'"),
+        (b"thread: 2", "thread is 2: Extra inputs"),
+        (b"threads: 0", "threads is 0: Input should be greater than or equal to 1"),
+        (b"device: gpu", "device is 'gpu': expected cpu, mps, cuda, cuda:N or a GPU's UUID"),
+        (b"environment: {A: false}", "environment.A is False: Input should be a valid string"),
+        (b"tf32: maybe", "tf32 is 'maybe': Input should be a valid boolean"),
         (b"name: other", "name"),
         (b"\xff\xfe\x00binary", "decode"),
     ],
@@ -74,7 +71,7 @@ def test_unknown_name(name):
 def test_bad_file(tmp_path, content, expected):
     path = tmp_path / "mine.yaml"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=rf"(?s)mine.yaml is not a profile: .*{expected}"):
+    with pytest.raises(BadInput, match=rf"mine.yaml is not a profile: .*{expected}"):
         load(path)
 
 
@@ -136,19 +133,18 @@ def test_what_specs_of_before_hold():
 
 
 @pytest.mark.parametrize(
-    ("fields", "vendor", "expected"),
+    ("fields", "intel", "expected"),
     [
-        ({"environment": {"MKL_CBWR": "BRANCH=AVX2"}}, "AuthenticAMD", "AUTO on this processor"),
-        ({"environment": {"MKL_CBWR": "AVX2"}}, "", "of unknown make"),
-        ({"environment": {"MKL_CBWR": "AVX2"}}, "GenuineIntel", None),
-        ({"environment": {"MKL_CBWR": "branch=compatible"}}, "AuthenticAMD", None),
-        ({"environment": {"ONEDNN_MAX_CPU_ISA": "AVX512"}}, "", "takes for no limit"),
-        ({"environment": {"ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}}, "", None),
-        ({"environment": {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "onednn": False}, "", "turns oneDNN off"),
+        ({"environment": {"MKL_CBWR": "BRANCH=AVX2"}}, False, "AUTO on this processor"),
+        ({"environment": {"MKL_CBWR": "AVX2"}}, True, None),
+        ({"environment": {"MKL_CBWR": "branch=compatible"}}, False, None),
+        ({"environment": {"ONEDNN_MAX_CPU_ISA": "AVX512"}}, True, "takes for no limit"),
+        ({"environment": {"ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}}, True, None),
+        ({"environment": {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "onednn": False}, True, "oneDNN off"),
     ],
 )
-def test_says_what_libraries_would_ignore_in_silence(monkeypatch, fields, vendor, expected):
-    monkeypatch.setattr(profiles, "_processor_vendor", lambda: vendor)
+def test_says_what_libraries_would_ignore_in_silence(monkeypatch, fields, intel, expected):
+    monkeypatch.setattr(profiles, "is_intel", lambda: intel)
     found = Profile(name="mine", **fields).warnings()
     assert found == [] if expected is None else expected in found[0]
 
@@ -183,14 +179,17 @@ def test_enters(started_as, onednn):
 def test_refuses_a_process_started_otherwise(started_as, monkeypatch):
     profile = started_as(load("cpu"))
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    with pytest.raises(BadInput, match=r"before the process starts.*OMP_NUM_THREADS is '5'"):
+    with pytest.raises(
+        BadInput,
+        match=r"before the process starts.*OMP_NUM_THREADS was '5' at the start, expected '2'",
+    ):
         profile.enter()
     assert torch.get_num_threads() == 1
 
 
 def test_refuses_another_machine(started_as):
     missing = "mps" if not torch.backends.mps.is_available() else "cuda"
-    with pytest.raises(NotPossibleHere, match=rf"'{missing}'.*choose .* cpu, cpu-1thread"):
+    with pytest.raises(NotPossibleHere, match=rf"'{missing}'.*choose .*: cpu, cpu-1thread"):
         started_as(load(missing)).enter()
     with pytest.raises(NotPossibleHere, match=r"'old' needs the instruction set Z80, but PyTorch"):
         started_as(Profile(name="old", cpu_capability="Z80")).enter()
@@ -249,9 +248,9 @@ def ask(late="", **changes):
 def test_says_how_to_start_a_process_right():
     assert ask() == "started right"
     said = ask(TCNN_SEED="4", CUBLAS_WORKSPACE_CONFIG=None, PYTHONHASHSEED="7")
-    assert "TCNN_SEED is '4', expected '3'" in said
-    assert "CUBLAS_WORKSPACE_CONFIG is not set, expected ':4096:8'" in said
-    assert "PYTHONHASHSEED is '7', expected '0'" in said
+    assert "TCNN_SEED was '4' at the start, expected '3'" in said
+    assert "CUBLAS_WORKSPACE_CONFIG was not set at the start, expected ':4096:8'" in said
+    assert "PYTHONHASHSEED was '7' at the start, expected '0'" in said
     command = "PYTHONHASHSEED=0 TCNN_SEED=3 CUBLAS_WORKSPACE_CONFIG=:4096:8 A='b c'"
     assert f"start it again as `{command} python ...`" in said
 
@@ -263,9 +262,9 @@ def test_refuses_what_was_set_too_late_or_changed_since():
         "os.environ |= {'TCNN_SEED': '3', 'CUBLAS_WORKSPACE_CONFIG': ':16:8'}; del os.environ['A']"
     )
     said = ask(late=late, TCNN_SEED="8")
-    assert "TCNN_SEED was '8' at the start and took '3' too late" in said
-    assert "CUBLAS_WORKSPACE_CONFIG was ':4096:8' at the start and has since been changed" in said
-    assert "A was 'b c' at the start and has since been removed" in said
+    assert "TCNN_SEED was '8' at the start and is '3' now, too late, expected '3'" in said
+    assert "CUBLAS_WORKSPACE_CONFIG was ':4096:8' at the start and is ':16:8' now" in said
+    assert "A was 'b c' at the start and is not set now, too late" in said
 
 
 def test_a_hash_seed_counts_only_where_python_took_it():
@@ -277,7 +276,7 @@ def test_a_hash_seed_counts_only_where_python_took_it():
         "profiles._INITIAL = Path('/nowhere')"
     )
     said = ask(late=late, PYTHONHASHSEED="7")
-    assert "PYTHONHASHSEED was not set at the start and took '0' too late" in said
+    assert "PYTHONHASHSEED was not set at the start and is '0' now, too late" in said
 
 
 def test_reads_what_the_kernel_keeps(monkeypatch, tmp_path):

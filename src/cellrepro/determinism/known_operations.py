@@ -1,7 +1,6 @@
 """What is known of operations that may not repeat bit for bit: why, and what to do.
 
-The knowledge is data, ``nondeterministic.yaml`` beside this file, with the source and version of
-every line; `releases` names the versions of PyTorch that it covers.
+The knowledge is data, ``nondeterministic.yaml`` beside this file, with the source of every line.
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ from typing import Any
 
 import yaml
 
-from cellrepro.determinism.profiles import device_kind
 from cellrepro.errors import BadInput
 
 _ORDER = ("error", "switched", "unlisted")
-
 _CUBLAS = "uses CuBLAS and you have CUDA"
 _PHRASES = (
     "does not have a deterministic implementation",
@@ -29,39 +26,25 @@ _PHRASES = (
 
 @dataclass(frozen=True)
 class Entry:
-    """One way in which an operation may not repeat."""
+    """One way in which an operation may not repeat; the data's head explains its fields."""
 
-    alert: str | None
-    """What PyTorch calls it in its warning or error; none where it says nothing."""
-    ops: tuple[str, ...]
-    """Operations in the form of `base_name`; empty where none of ``torch.ops.aten`` comes here."""
+    alert: str | None  # what PyTorch calls it in its warning; none where it says nothing
+    ops: tuple[str, ...]  # as `base_name` gives them
     devices: tuple[str, ...]
-    """Of ``cpu``, ``cuda`` and ``mps``."""
     phase: str
-    """``forward``, ``backward`` or ``both``."""
-    kind: str
-    """``error``: no deterministic implementation; ``switched``: the remedy names the switch that
-    selects one; ``unlisted``: neither an alert nor a line on PyTorch's page."""
+    kind: str  # one of `_ORDER`
     reason: str
     remedy: str
     source: str
     version: str
-    """Of PyTorch where nothing else is named."""
     documented: tuple[str, ...] = ()
-    """Its names on PyTorch's page on ``torch.use_deterministic_algorithms``."""
 
 
 @cache
 def base_name(op: str) -> str:
     """The one name under which an operation is looked up, however it is written.
 
-    Without namespace, overload and device, without the marks of its variants (in place, unsafe,
-    implementation). An operation of another namespace than PyTorch's own keeps that.
-
-    Raises
-    ------
-    BadInput
-        If nothing is left.
+    An operation of another namespace than PyTorch's own keeps that.
 
     Examples
     --------
@@ -93,11 +76,7 @@ def _data() -> dict[str, Any]:
 
 
 def releases() -> dict[str, dict[str, Any]]:
-    """For each version of PyTorch covered, oldest first, what it alerts on and documents.
-
-    Each holds the names of its ``alerts``, those on its page that are an ``error`` and those that
-    are ``switched``, the ``source`` and the date on which that was ``read``.
-    """
+    """For each version of PyTorch covered, oldest first, what it alerts on and documents."""
     return _data()["releases"]
 
 
@@ -107,11 +86,11 @@ def entries() -> tuple[Entry, ...]:
     found = []
     for fields in _data()["entries"]:
         known: dict[str, Any] = {
-            name: value.strip() for name, value in fields.items() if isinstance(value, str)
+            name: value.strip() if isinstance(value, str) else tuple(value)
+            for name, value in fields.items()
+            if name != "alerts"
         }
-        known["ops"] = tuple(dict.fromkeys(map(base_name, fields["ops"])))
-        known["devices"] = tuple(fields["devices"])
-        known["documented"] = tuple(fields.get("documented", ()))
+        known["ops"] = tuple(dict.fromkeys(map(base_name, known["ops"])))
         found += [Entry(alert=alert, **known) for alert in fields["alerts"] or [None]]
     return tuple(found)
 
@@ -146,25 +125,13 @@ def alert_in(message: str) -> str | None:
 
 
 def lookup(text: str) -> Entry | None:
-    """What is known of an alert: of its name, or of any text that `alert_in` understands.
-
-    None if the text is about something else, or the alert is newer than the data.
-
-    Examples
-    --------
-    >>> lookup("a.py:3: UserWarning: put_ does not have a deterministic implementation").kind
-    'error'
-    """
+    """What is known of an alert: of its name, or of a text that `alert_in` understands."""
     named = {entry.alert: entry for entry in entries() if entry.alert}
     return named.get(text.strip()) or named.get(alert_in(text) or "")
 
 
 def for_operation(op: str, device: str) -> Entry | None:
-    """What is known of an operation on a device, ``cuda:0`` for example.
-
-    Where several entries fit, a missing implementation goes before a switch, and the file's order
-    decides the rest.
-    """
+    """What is known of an operation on a device; a missing implementation goes first."""
     name, kind = base_name(op), device.partition(":")[0]
     fitting = [entry for entry in entries() if name in entry.ops and kind in entry.devices]
     return min(fitting, key=lambda entry: _ORDER.index(entry.kind), default=None)
@@ -175,24 +142,12 @@ def may_race(
 ) -> str | None:
     """Why repeats may give other bits though nothing is wrong; none where no race is possible.
 
-    Parameters
-    ----------
-    mode : str
-    device : str
-        As a profile names it.
-    threads : int or None
-        Of the processor; None for as many as there are.
-    loose : str, optional
-        The operation that mode ``strict`` left as it is.
-
     Examples
     --------
     >>> may_race("fast", device="cpu", threads=2)
     'mode fast lets operations add in the order in which threads arrive'
-    >>> may_race("strict", device="cpu", threads=2), may_race("fast", device="cpu", threads=1)
-    (None, None)
     """
-    if device_kind(device) == "cpu" and threads == 1:
+    if device == "cpu" and threads == 1:
         return None
     if mode == "warn":
         return "mode warn lets operations race that have no deterministic implementation"

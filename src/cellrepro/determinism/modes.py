@@ -10,36 +10,36 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from typing import Any
 
+from cellrepro.determinism import substitutes
+from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
 
 MODES = ("fast", "warn", "strict")
 """``fast`` fixes nothing but the seeds, ``warn`` warns of operations without a deterministic
 implementation, ``strict`` makes them an error and puts the substitutes in place."""
 
-WORKSPACES = (":4096:8", ":16:8")
-"""What ``CUBLAS_WORKSPACE_CONFIG`` may be for cuBLAS to give equal bits; the first is faster."""
+_WORKSPACES = (":4096:8", ":16:8")  # with which cuBLAS gives equal bits; the first is faster
 
 _FLAGS = {
-    "cudnn_deterministic": ("cudnn", "deterministic"),
-    "cudnn_benchmark": ("cudnn", "benchmark"),
-    "onednn_deterministic": ("mkldnn", "deterministic"),
+    "cudnn_deterministic": "cudnn.deterministic",
+    "cudnn_benchmark": "cudnn.benchmark",
+    "onednn_deterministic": "mkldnn.deterministic",
 }
 """Where in ``torch.backends`` each switch of a mode is."""
 
 _RECORDED = {
-    "onednn": ("mkldnn", "enabled"),
-    "cuda_float16_reduced_precision_sum": ("cuda.matmul", "allow_fp16_reduced_precision_reduction"),
-    "cuda_bfloat16_reduced_precision_sum": (
-        "cuda.matmul",
-        "allow_bf16_reduced_precision_reduction",
-    ),
-    "cuda_float16_accumulation": ("cuda.matmul", "allow_fp16_accumulation"),  # torch 2.7
+    "onednn": "mkldnn.enabled",
+    "cuda_float16_reduced_precision_sum": "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda_bfloat16_reduced_precision_sum": "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "cuda_float16_accumulation": "cuda.matmul.allow_fp16_accumulation",  # torch 2.7
 }
 """Switches that change numbers and that no mode sets: the profile's, and PyTorch's defaults."""
 
-_PRECISIONS = {
+PARENTS = ("generic", "cuda", "onednn")
+PRECISIONS = {
     "generic": ("generic", "all"),
     "cuda": ("cuda", "all"),
     "onednn": ("mkldnn", "all"),
@@ -50,9 +50,14 @@ _PRECISIONS = {
     "onednn_conv": ("mkldnn", "conv"),
     "onednn_rnn": ("mkldnn", "rnn"),
 }
-"""PyTorch's newer precision settings (torch 2.9), parents first: ``none`` inherits."""
+"""PyTorch's newer precision settings (torch 2.9), `PARENTS` first: ``none`` inherits."""
 
-_PARENTS = ("generic", "cuda", "onednn")
+_FULL_PRECISION: dict[str, Any] = {
+    "matmul": "highest",
+    "cudnn_tf32": False,
+    "precisions": {name: "ieee" if name.endswith("matmul") else "none" for name in PRECISIONS},
+}
+"""Full float32 everywhere, as PyTorch's older interface leaves both."""
 
 MIXED = "set through both of PyTorch's interfaces"
 """What `switches` reads where PyTorch refuses to answer: ``allow_tf32`` after ``fp32_precision``
@@ -74,28 +79,17 @@ def check_mode(mode: str) -> str:
 
 
 def environment(mode: str) -> dict[str, str]:
-    """The variables that must be set before a process starts for the mode to hold.
-
-    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when its handle is made.
-
-    Examples
-    --------
-    >>> environment("fast")
-    {}
-    """
-    return {} if check_mode(mode) == "fast" else {"CUBLAS_WORKSPACE_CONFIG": WORKSPACES[0]}
+    """The variables that must be set before a process starts for the mode to hold."""
+    return {} if check_mode(mode) == "fast" else {"CUBLAS_WORKSPACE_CONFIG": _WORKSPACES[0]}
 
 
 def switches() -> dict[str, Any]:
     """What is in force in this process, read back from PyTorch and the environment.
 
-    Plain values, for JSON. None stands for a switch that this PyTorch does not have, `MIXED` for
-    one that it refuses to read. ``fp32_precision_...`` are what an operation would use,
-    inheritance followed. ``substitutes`` are the names of those in place.
+    Plain values, for JSON. None stands for a switch that this PyTorch does not have.
+    ``fp32_precision_...`` are what an operation would use, inheritance followed.
     """
     import torch
-
-    from cellrepro.determinism import substitutes
 
     precisions = _precisions()
     return {
@@ -105,10 +99,10 @@ def switches() -> dict[str, Any]:
         "float32_matmul_precision": _old(torch.get_float32_matmul_precision),
         **{
             f"fp32_precision_{name}": precisions[0](*place) if precisions else None
-            for name, place in _PRECISIONS.items()
-            if name not in _PARENTS
+            for name, place in PRECISIONS.items()
+            if name not in PARENTS
         },
-        **{name: _flag(name) for name in _RECORDED},
+        **{name: _flag(place) for name, place in _RECORDED.items()},
         "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
         "substitutes": list(substitutes.in_force()),
     }
@@ -120,28 +114,11 @@ def mode_in_force(
 ) -> Iterator[dict[str, Any]]:
     """Set every switch of a mode for one block; yields them as `switches` reads them back.
 
-    ``warn`` and ``strict`` set what makes results repeat; ``fast`` sets the same switches to
-    PyTorch's defaults, whatever they were before. How precise float32 products are is the
-    profile's to say, so every mode sets it from ``tf32`` alone: full float32, or TF32 on CUDA
-    and full float32 elsewhere.
-
-    Parameters
-    ----------
-    mode : str
-        ``fast``, ``warn`` or ``strict``.
-    tf32 : bool
-        Whether CUDA may round float32 products to TF32; part of the profile, not of the mode.
-    loose : collection of str
-        Operations whose substitutes ``strict`` leaves out. The other modes have none in place.
-    device : str, optional
-        Where the block computes. On ``cpu`` and ``mps`` nothing is asked of cuBLAS; without it,
-        CUDA counts as used where there is one.
-
-    Notes
-    -----
-    Blocks nest: the innermost one's switches hold, and each puts back what it found. The
-    substitutes of a ``strict`` block stay in place in ``fast`` and ``warn`` blocks inside it.
-    Enter and leave from one thread while no other computes, since the switches are the process's.
+    ``fast`` sets what ``warn`` and ``strict`` set to PyTorch's defaults, whatever was before. How
+    precise float32 products are is the profile's to say, so every mode sets it from ``tf32``
+    alone. On CPU and MPS (``device``) nothing is asked of cuBLAS. Blocks nest: the innermost one's
+    switches hold, but substitutes stay in place in ``fast`` and ``warn`` blocks inside ``strict``.
+    Enter and leave from one thread while no other computes: the switches are the process's.
     """
     import torch
 
@@ -159,11 +136,10 @@ def mode_in_force(
         "onednn_deterministic": fixed,
     }
     with ExitStack() as stack:
+        placed = {}
         if mode == "strict":
-            from cellrepro.determinism import substitutes
-
-            placed = stack.enter_context(substitutes.applied(without=loose))
-            names = [substitute.name for substitute in placed]
+            chosen = stack.enter_context(substitutes.applied(without=loose))
+            placed["substitutes"] = [substitute.name for substitute in chosen]
         stack.callback(_write, before)
         _write({**wanted, **_FULL_PRECISION})
         if tf32:
@@ -171,10 +147,9 @@ def mode_in_force(
                 torch.backends.cuda.matmul.allow_tf32 = True
                 torch.backends.cudnn.allow_tf32 = True
         in_force = switches()
-        wanted |= _precision_in_force(tf32) | ({"substitutes": names} if mode == "strict" else {})
         wrong = {
             name: in_force[name]
-            for name, value in wanted.items()
+            for name, value in (wanted | placed | _precision_in_force(tf32)).items()
             if in_force[name] != value and in_force[name] is not None
         }
         if wrong:
@@ -187,27 +162,22 @@ def _check_workspace(mode: str, device: str | None) -> None:
 
     found = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     on_cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
-    if mode != "fast" and found not in WORKSPACES and on_cuda:
+    if mode != "fast" and found not in _WORKSPACES and on_cuda:
         raise BadInput(
-            f"mode {mode!r} needs CUBLAS_WORKSPACE_CONFIG to be {' or '.join(WORKSPACES)}, but it "
+            f"mode {mode!r} needs CUBLAS_WORKSPACE_CONFIG to be {' or '.join(_WORKSPACES)}, but it "
             f"is {found!r}; it is read once, when a process first uses cuBLAS, so set it before "
-            f"the process starts (CUBLAS_WORKSPACE_CONFIG={WORKSPACES[0]} in front of the "
+            f"the process starts (CUBLAS_WORKSPACE_CONFIG={_WORKSPACES[0]} in front of the "
             "command), or use `cellrepro train`, which starts processes of its own"
         )
 
 
 def left_loose(op: str) -> Any:
-    """Turn determinism off for the calls of one operation, in its ``with`` block.
+    """Turn determinism off for the calls of one operation, backward too, in its ``with`` block.
 
-    What an operation does to the cells shows when it alone is loose: in mode ``strict``, with its
-    substitute left out. Its calls in the backward pass count; all else stays as the mode has it.
-    The name may have any form. ``n_calls`` of what is returned says how many calls were left loose;
-    0 proves nothing about them.
+    ``n_calls`` of what is returned says how many calls there were; 0 proves nothing about them.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-
-    from cellrepro.determinism.known_operations import base_name
 
     wanted = base_name(op)
 
@@ -237,20 +207,12 @@ def left_loose(op: str) -> Any:
 # -- the switches --------------------------------------------------------------------------
 
 
-def _place(name: str) -> tuple[Any, str]:
-    """Where a switch in ``torch.backends`` is."""
+def _flag(place: str) -> Any:
+    """A switch in ``torch.backends``; none where this PyTorch does not have it."""
     import torch
 
-    path, attribute = (_FLAGS | _RECORDED)[name]
-    owner: Any = torch.backends
-    for part in path.split("."):
-        owner = getattr(owner, part)
-    return owner, attribute
-
-
-def _flag(name: str) -> Any:
-    """A switch in ``torch.backends``; none where this PyTorch does not have it."""
-    return getattr(*_place(name), None)
+    owner, _, attribute = place.rpartition(".")
+    return getattr(attrgetter(owner)(torch.backends), attribute, None)
 
 
 def _flags() -> dict[str, Any]:
@@ -262,7 +224,7 @@ def _flags() -> dict[str, Any]:
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
         "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
-        **{name: _flag(name) for name in _FLAGS},
+        **{name: _flag(place) for name, place in _FLAGS.items()},
     }
 
 
@@ -311,21 +273,21 @@ def _read() -> dict[str, Any]:
     interface = _precisions()
     if interface is None:
         matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        return {**_flags(), "matmul": matmul, "cudnn_tf32": cudnn, "precisions": None}
+        return {**_flags(), "matmul": matmul, "cudnn_tf32": cudnn, "precisions": {}}
     reader, setter = interface
     found: dict[str, str] = {}
     try:
         # Once its parents say none, a setting reads as what was set and not as inherited.
-        for name, place in _PRECISIONS.items():
+        for name, place in PRECISIONS.items():
             found[name] = reader(*place)
             setter(*place, "none")
         matmul = _old(torch.get_float32_matmul_precision)  # nothing is left to disagree with
         for name in ("cudnn_conv", "cudnn_rnn"):
-            setter(*_PRECISIONS[name], "tf32")
+            setter(*PRECISIONS[name], "tf32")
         cudnn = _old(lambda: torch.backends.cudnn.allow_tf32) is True  # or they disagree
     finally:
         for name, value in found.items():
-            setter(*_PRECISIONS[name], value)
+            setter(*PRECISIONS[name], value)
     return {**_flags(), "matmul": matmul, "cudnn_tf32": cudnn, "precisions": found}
 
 
@@ -340,24 +302,16 @@ def _write(state: dict[str, Any]) -> None:
         # not called without need: it imports the compiler, which takes seconds (torch 2.15)
         torch.use_deterministic_algorithms(state[algorithms[0]], warn_only=state[algorithms[1]])
     memory.fill_uninitialized_memory = state["fill_uninitialized_memory"]  # type: ignore[attr-defined]
-    for name in _FLAGS:
+    for name, place in _FLAGS.items():
         if now[name] is not None:
-            setattr(*_place(name), state[name])
+            owner, _, attribute = place.partition(".")
+            setattr(getattr(torch.backends, owner), attribute, state[name])
     with _no_warnings():
         torch.set_float32_matmul_precision(state["matmul"])
         torch.backends.cudnn.allow_tf32 = state["cudnn_tf32"]
-    interface = _precisions()
-    if interface is not None and state["precisions"] is not None:
+    if interface := _precisions():
         for name, value in state["precisions"].items():  # last, since the older ones change these
-            interface[1](*_PRECISIONS[name], value)
-
-
-_FULL_PRECISION: dict[str, Any] = {
-    "matmul": "highest",
-    "cudnn_tf32": False,
-    "precisions": {name: "ieee" if name.endswith("matmul") else "none" for name in _PRECISIONS},
-}
-"""Full float32 everywhere, as PyTorch's older interface leaves both."""
+            interface[1](*PRECISIONS[name], value)
 
 
 def _precision_in_force(tf32: bool) -> dict[str, Any]:
@@ -370,5 +324,5 @@ def _precision_in_force(tf32: bool) -> dict[str, Any]:
         "cudnn_allow_tf32": tf32,
         # One value in PyTorch with the first of these: TF32 is what "high" means on CUDA.
         "float32_matmul_precision": "high" if tf32 else "highest",
-        **{f"fp32_precision_{n}": value for n, value in precisions.items() if n not in _PARENTS},
+        **{f"fp32_precision_{n}": value for n, value in precisions.items() if n not in PARENTS},
     }

@@ -1,8 +1,7 @@
 """Profiles: the numeric environment of a process, as small YAML files a user can add to.
 
 Libraries read these settings once, when a process starts; a profile therefore is applied to a
-child process (`Profile.child_environment`) and checked inside it (`Profile.enter`). Setting a
-variable later changes ``os.environ`` and nothing else, so `require_at_startup` refuses it.
+child process (`Profile.child_environment`) and checked inside it (`Profile.enter`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pydantic import (
 
 from cellrepro.determinism import modes
 from cellrepro.determinism.seeding import check_seed
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -83,21 +82,12 @@ def cpu_capability() -> str:
 
 
 def device_kind(device: str) -> str:
-    """``cpu``, ``cuda`` or ``mps``: of which kind a device is.
-
-    Examples
-    --------
-    >>> device_kind("cuda:1"), device_kind("GPU-8f6c3a52-7f2e-4b0a-9a51-0d8f0a6b1c2d")
-    ('cuda', 'cuda')
-    """
+    """``cpu``, ``cuda`` or ``mps``: of which kind a device is."""
     return device if device in ("cpu", "mps") else "cuda"
 
 
 def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
-    """Fields that are none of the first version's and have their default: no part of a key.
-
-    So a later version may add fields, and what was asked for without them keeps its key.
-    """
+    """Fields that came after the first version and have their default: they change no key."""
     fields = type(model).model_fields
     return {n for n in fields if n not in first and getattr(model, n) == fields[n].default}
 
@@ -109,18 +99,13 @@ class Profile(BaseModel):
 
     name: str
     description: str = ""
-    device: str = "cpu"
-    """``cpu``, ``mps``, ``cuda`` (the first GPU), ``cuda:1``, or a GPU's UUID, ``GPU-…``."""
-    threads: int | None = Field(default=None, ge=1, le=1024)
-    """CPU threads; none leaves the machine's default, which differs between machines."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the network while it segments; Cellpose always trains in float32."""
+    device: str = "cpu"  # cpu, mps, cuda (the first GPU), cuda:1, or a GPU's UUID, GPU-…
+    threads: int | None = Field(default=None, ge=1, le=1024)  # none: the machine's default
+    dtype: Literal["float32", "bfloat16"] = "float32"  # to segment; training is always float32
     tf32: bool = False
-    onednn: bool = True
-    """Whether PyTorch may use oneDNN on the CPU; without it convolutions are its own."""
+    onednn: bool = True  # without it PyTorch's convolutions on the CPU are its own
     environment: dict[str, str] = Field(default_factory=dict)
-    cpu_capability: str | None = None
-    """What `cpu_capability` must answer inside the process."""
+    cpu_capability: str | None = None  # what `cpu_capability` must answer inside the process
 
     @field_validator("device")
     @classmethod
@@ -147,14 +132,7 @@ class Profile(BaseModel):
         return {**_ALWAYS, **threads, **self.environment}
 
     def started_with(self, extra: Mapping[str, str]) -> dict[str, str]:
-        """`variables` and what mode and seed add; what changes numbers is the profile's to say.
-
-        Examples
-        --------
-        >>> smaller = Profile(name="mine", environment={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
-        >>> smaller.started_with({"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})["CUBLAS_WORKSPACE_CONFIG"]
-        ':16:8'
-        """
+        """`variables` and what mode and seed add; what changes numbers is the profile's to say."""
         chosen = {name: v for name, v in self.environment.items() if name in NUMERIC_VARIABLES}
         return {**self.variables(), **extra, **chosen}
 
@@ -180,16 +158,7 @@ class Profile(BaseModel):
         ]
 
     def enter(self) -> Any:
-        """Check that this process is what the profile says, and return its ``torch.device``.
-
-        Raises
-        ------
-        NotPossibleHere
-            If the device is missing, the processor lacks the instructions asked for, or oneDNN
-            cannot be turned on or off.
-        BadInput
-            If the process was started without the profile's variables.
-        """
+        """Check that this process is what the profile says, and return its ``torch.device``."""
         import torch
 
         require_at_startup(self.variables(), what=f"profile {self.name!r}")
@@ -199,30 +168,18 @@ class Profile(BaseModel):
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         actual = cpu_capability()
-        if self.cpu_capability is not None and actual != self.cpu_capability:
-            raise NotPossibleHere(
-                f"profile {self.name!r} needs the instruction set {self.cpu_capability}, but "
-                f"PyTorch runs with {actual} on this processor; choose another profile: "
-                f"{', '.join(names())}"
+        if self.cpu_capability not in (None, actual):
+            raise self._not_here(
+                f"needs the instruction set {self.cpu_capability}, but PyTorch runs with {actual}"
             )
-        onednn: Any = torch.backends.mkldnn
-        onednn.enabled = self.onednn
-        if onednn.enabled != self.onednn:
-            raise NotPossibleHere(
-                f"profile {self.name!r} says onednn: {str(self.onednn).lower()}, but PyTorch "
-                f"{torch.__version__} reads back {onednn.enabled}; choose another "
-                f"profile: {', '.join(names())}"
-            )
+        onednn = torch.backends.mkldnn
+        onednn.enabled = self.onednn  # type: ignore[assignment]
+        if onednn.enabled is not self.onednn:
+            raise self._not_here(f"says onednn: {self.onednn}, but PyTorch keeps {onednn.enabled}")
         return device
 
     def warnings(self) -> list[str]:
-        """What this profile asks for and libraries would ignore in silence on this machine.
-
-        Examples
-        --------
-        >>> Profile(name="mine", environment={"ONEDNN_MAX_CPU_ISA": "AVX3"}).warnings()[0][:60]
-        "ONEDNN_MAX_CPU_ISA is 'AVX3', which oneDNN does not know and"
-        """
+        """What this profile asks for and libraries would ignore in silence on this machine."""
         found = []
         limit = self.environment.get("ONEDNN_MAX_CPU_ISA")
         if limit is not None and not re.fullmatch(_ONEDNN_LIMITS, limit, re.IGNORECASE):
@@ -232,19 +189,17 @@ class Profile(BaseModel):
             )
         setting = self.environment.get("MKL_CBWR", "AUTO")
         branch = setting.upper().removeprefix("BRANCH=").partition(",")[0]
-        vendor = _processor_vendor()
-        if branch not in ("AUTO", "COMPATIBLE", "OFF") and vendor != "GenuineIntel":
+        if branch not in ("AUTO", "COMPATIBLE", "OFF") and not is_intel():
             found.append(
-                f"MKL_CBWR is {setting!r}, which MKL takes for AUTO on this processor "
-                f"({vendor or 'of unknown make'}), as it is not Intel's; COMPATIBLE gives equal "
-                "bits on every x86-64 processor"
+                f"MKL_CBWR is {setting!r}, which MKL takes for AUTO on this processor, as it is "
+                "not Intel's; COMPATIBLE gives equal bits on every x86-64 processor"
             )
         if not self.onednn and limit is not None:
             found.append("ONEDNN_MAX_CPU_ISA limits nothing, since the profile turns oneDNN off")
         return found
 
     def check_device(self) -> Any:
-        """The ``torch.device``; raises `NotPossibleHere` if this machine lacks it."""
+        """The ``torch.device``; `NotPossibleHere` if this machine lacks it."""
         import torch
 
         if self.kind == "cpu" or (self.kind == "mps" and torch.backends.mps.is_available()):
@@ -257,11 +212,13 @@ class Profile(BaseModel):
         if wanted and int(wanted) < len(uuids):
             return torch.device("cuda", int(wanted))
         there = f"{len(uuids)} GPUs" if uuids else "none"
+        raise self._not_here(f"needs the device {self.device!r}, and PyTorch finds {there}")
+
+    def _not_here(self, why: str) -> NotPossibleHere:
         on_cpu = [name for name in names() if load(name).device == "cpu"]
-        raise NotPossibleHere(
-            f"profile {self.name!r} needs the device {self.device!r}, and PyTorch "
-            f"{torch.__version__} finds {there} on this machine; choose a profile that runs "
-            f"here: {', '.join(on_cpu)}"
+        return NotPossibleHere(
+            f"profile {self.name!r} {why} on this machine; choose a profile that runs here: "
+            f"{', '.join(on_cpu)}"
         )
 
 
@@ -275,12 +232,10 @@ def gpu_uuids() -> list[str]:
     return [str(getattr(gpu, "uuid", "")).removeprefix("GPU-").lower() for gpu in found]
 
 
-def _processor_vendor() -> str:
-    """The maker, as x86-64 processors spell it; empty where Linux does not list it."""
+def is_intel() -> bool:
+    """Whether Linux lists an x86-64 processor of Intel's."""
     file = Path("/proc/cpuinfo")
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    found = re.search(r"^vendor_id\s*:\s*(\S+)", text, re.MULTILINE)
-    return found[1] if found else ""
+    return file.exists() and "GenuineIntel" in file.read_text(encoding="utf-8")
 
 
 # -- the files -----------------------------------------------------------------------------
@@ -294,52 +249,26 @@ def names() -> list[str]:
 
 
 def load(name: str | Path) -> Profile:
-    """Read a profile that comes with the package, or a YAML file of the user's.
-
-    Parameters
-    ----------
-    name : str or Path
-        A name from `names`, or the path of a ``.yaml`` file; the file's stem is its name.
-
-    Examples
-    --------
-    >>> load("cpu-1thread").threads
-    1
-    """
+    """Read a profile of `names`, or a YAML file of the user's, whose stem is the profile's name."""
     path = Path(str(name))
-    if path.suffix not in (".yaml", ".yml") and str(name) not in names():
+    own = path.suffix in (".yaml", ".yml")
+    if not own and str(name) not in names():
         raise BadInput(
-            f"unknown profile {str(name)!r}; expected one of {', '.join(names())}, "
-            "or the path of a .yaml file with the same fields"
+            f"unknown profile {str(name)!r}; expected one of {', '.join(names())}, or the path "
+            "of a .yaml file with the same fields"
         )
     try:
-        own = path.suffix in (".yaml", ".yml")
         file = path if own else _FOLDER / f"{name}.yaml"
         settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         return Profile(name=path.stem if own else str(name), **settings)
-    except FileNotFoundError as error:
-        raise BadInput(
-            f"no profile file {path}; expected a YAML file or one of {', '.join(names())}"
-        ) from error
     except ValidationError as error:
-        problems = "; ".join(_explain(problem) for problem in error.errors())
+        problems = wrong_fields(error)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError) as error:
-        problems = str(error)
+        problems = " ".join(str(error).split())  # the parser writes several lines
     raise BadInput(
         f"{name} is not a profile: {problems}; expected the fields "
         f"{', '.join(field for field in Profile.model_fields if field != 'name')}"
     )
-
-
-def _explain(problem: Any) -> str:
-    """One field's problem, what was given included."""
-    place = ".".join(map(str, problem["loc"]))
-    text = f"{place}: {problem['msg']}, not {problem['input']!r}"
-    if problem["loc"][:1] == ("environment",) and len(problem["loc"]) > 1:
-        value = str(problem["input"])
-        value = value.lower() if isinstance(problem["input"], bool) else value
-        text += f' (in quotes: {problem["loc"][1]}: "{value}")'
-    return text
 
 
 # -- what must be set before a process starts ----------------------------------------------
@@ -350,20 +279,12 @@ _INITIAL = Path("/proc/self/environ")
 def startup_variables(seed: int, *, mode: str = "fast") -> dict[str, str]:
     """The variables to start a process with, beside seeding inside it.
 
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**32); becomes ``TCNN_SEED``. ``PYTHONHASHSEED`` is always "0", so that sets and
-        hashes of text come in one order whatever the seed.
-    mode : str
-        ``warn`` and ``strict`` add ``CUBLAS_WORKSPACE_CONFIG``.
+    ``PYTHONHASHSEED`` is always "0", so that sets come in one order whatever the seed.
 
     Examples
     --------
-    >>> startup_variables(3)
-    {'PYTHONHASHSEED': '0', 'TCNN_SEED': '3'}
-    >>> startup_variables(3, mode="strict")["CUBLAS_WORKSPACE_CONFIG"]
-    ':4096:8'
+    >>> startup_variables(3, mode="strict")
+    {'PYTHONHASHSEED': '0', 'TCNN_SEED': '3', 'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}
     """
     seeds = {"PYTHONHASHSEED": "0", "TCNN_SEED": str(check_seed(seed))}
     return seeds | modes.environment(mode)
@@ -374,8 +295,7 @@ def variables_at_start() -> dict[str, str]:
 
     On Linux the kernel keeps it. Elsewhere, and where the process has overwritten that memory
     with a title of its own (setproctitle does), it is ``os.environ`` as it is now. What
-    ``PYTHONHASHSEED`` really is follows from ``sys.flags`` everywhere: ``python -I`` and ``-E``
-    ignore the variable. A forked process answers as the one that was started.
+    ``PYTHONHASHSEED`` really is follows from ``sys.flags``: ``python -I`` and ``-E`` ignore it.
     """
     try:
         entries = [entry for entry in _INITIAL.read_bytes().split(b"\0") if entry]
@@ -394,35 +314,17 @@ def variables_at_start() -> dict[str, str]:
 
 
 def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> None:
-    """Raise unless this process was started with these variables and still has them.
-
-    Parameters
-    ----------
-    variables : mapping of str to str
-        As `startup_variables` or a profile's ``variables`` give them.
-    what : str
-        What needs them, for the message.
-
-    Examples
-    --------
-    >>> require_at_startup({})
-    >>> require_at_startup({"NEVER_SET": "1"}, what="the example")
-    Traceback (most recent call last):
-    ...
-    cellrepro.errors.BadInput: the example needs ... NEVER_SET is not set, expected '1'; ...
-    """
+    """Raise unless this process was started with these variables and still has them."""
     started = variables_at_start()
     problems = []
     for name, expected in variables.items():
-        then, now = started.get(name), os.environ.get(name)
-        was = "not set" if then is None else repr(then)
-        if then == expected != now:
-            since = "removed" if now is None else f"changed to {now!r}"
-            problems.append(f"{name} was {was} at the start and has since been {since}")
-        elif now == expected != then:
-            problems.append(f"{name} was {was} at the start and took {now!r} too late")
-        elif now != expected:
-            problems.append(f"{name} is {was}, expected {expected!r}")
+        then, now = (
+            "not set" if value is None else repr(value)
+            for value in (started.get(name), os.environ.get(name))
+        )
+        if then != repr(expected) or now != then:
+            since = "" if now == then else f" and is {now} now, too late"
+            problems.append(f"{name} was {then} at the start{since}, expected {expected!r}")
     if problems:
         command = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
         raise BadInput(

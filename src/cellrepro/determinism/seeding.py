@@ -1,11 +1,8 @@
 """Every generator a training draws from: seed them, keep them, store them, give them back.
 
 Cellpose 4.2.1.1 draws image order and augmentation from NumPy's global generator, which
-``cellpose.train.train_seg`` reseeds at every epoch, and layer dropping from PyTorch's
-generator of the training device. Around it, a DataLoader's workers draw in processes of their
-own, and several devices need different draws from the same data.
-
-What must be set before a process starts (``PYTHONHASHSEED`` and the like) is in `profiles`.
+``cellpose.train.train_seg`` reseeds at every epoch, and layer dropping from PyTorch's generator
+of the training device.
 """
 
 from __future__ import annotations
@@ -27,8 +24,7 @@ import numpy as np
 
 from cellrepro.errors import BadInput, NotPossibleHere, whole
 
-FORMAT = "cellrepro generators 2"
-"""What `capture` writes."""
+_FORMAT, _FIRST_FORMAT = "cellrepro generators 2", "cellrepro generators 1"
 
 
 def check_seed(seed: int, *, name: str = "seed") -> int:
@@ -44,8 +40,7 @@ def check_seed(seed: int, *, name: str = "seed") -> int:
 def seed_everything(seed: int) -> np.random.Generator:
     """Seed Python, NumPy's global generator and PyTorch on every device.
 
-    TensorFlow and CuPy (its current device) are seeded where they are already imported, and
-    never imported for it.
+    TensorFlow and CuPy are seeded where they are already imported.
 
     Parameters
     ----------
@@ -55,9 +50,7 @@ def seed_everything(seed: int) -> np.random.Generator:
     Returns
     -------
     numpy.random.Generator
-        ``numpy.random.default_rng(seed)``, to be handed on. ``default_rng`` has no global state
-        to seed: without an argument it stays random, except inside `seeded` and in a worker
-        seeded by `seed_worker`.
+        ``numpy.random.default_rng(seed)``, to be handed on: it has no global state to seed.
     """
     import torch
 
@@ -74,11 +67,7 @@ def seed_everything(seed: int) -> np.random.Generator:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Put every generator back after the block, also when it raises.
-
-    For whatever only looks: evaluation, saving, plotting. Blocks may be nested. TensorFlow's and
-    CuPy's generators are not part of it: their state cannot be read.
-    """
+    """Put every generator back after the block; TensorFlow's and CuPy's cannot be read."""
     states = _read({})
     try:
         yield
@@ -88,12 +77,21 @@ def generators_kept() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[np.random.Generator]:
-    """Seed Python, NumPy and PyTorch for one block, then restore them.
+    """Seed Python, NumPy and PyTorch for one block, then restore them, also when it raises.
 
-    Inside the block ``numpy.random.default_rng()`` without an argument is reproducible too: it
-    takes its seed from NumPy's global generator. Code that has fetched the function earlier
-    (``from numpy.random import default_rng``) is not reached and stays random. TensorFlow and
-    CuPy stay seeded after the block. Yields what `seed_everything` returns.
+    Inside the block ``numpy.random.default_rng()`` without an argument is reproducible too, but
+    not where it was fetched earlier (``from numpy.random import default_rng``). TensorFlow and
+    CuPy stay seeded after the block.
+
+    Parameters
+    ----------
+    seed : int
+        In [0, 2**32).
+
+    Yields
+    ------
+    numpy.random.Generator
+        What `seed_everything` returns.
 
     Examples
     --------
@@ -117,10 +115,7 @@ _DEFAULT_RNG = np.random.default_rng
 
 
 def _default_rng_from_global(seed: Any = None) -> np.random.Generator:
-    """Stand in for ``numpy.random.default_rng``; without a seed it follows the global generator.
-
-    So it needs no state of its own to keep and restore, and differs between forked workers.
-    """
+    """Stand in for ``numpy.random.default_rng``; without a seed it follows the global generator."""
     if seed is None:
         seed = np.random.randint(0, 2**32, size=4, dtype=np.uint32)
     return _DEFAULT_RNG(seed)
@@ -200,19 +195,11 @@ def _tensor(state: Any) -> Any:
 def capture(
     generators: Mapping[str, Any] | None = None, *, seed: int | None = None
 ) -> dict[str, Any]:
-    """The state of every generator as plain numbers and lists, for JSON or a checkpoint.
+    """The state of every generator, your own by name too, as plain numbers, for JSON.
 
-    ``torch.load(weights_only=True)`` accepts it. CUDA is not started for it.
-
-    Parameters
-    ----------
-    generators : mapping of str to generator, optional
-        Generators of your own, by name: ``numpy.random.Generator`` or ``RandomState``,
-        ``torch.Generator``, ``random.Random``.
-    seed : int, optional
-        What the training was seeded with, for `restore` to check.
+    ``seed`` is what the training was seeded with, for `restore` to check.
     """
-    return _plain({"format": FORMAT, "seed": seed, **_read(generators or {})})
+    return _plain({"format": _FORMAT, "seed": seed, **_read(generators or {})})
 
 
 def restore(
@@ -225,15 +212,6 @@ def restore(
 
     Where CUDA had not started, it is seeded with PyTorch's seed of that moment, which is where it
     would have started.
-
-    Parameters
-    ----------
-    state : mapping
-        What `capture` returned, also after a round trip through JSON or ``torch.save``.
-    generators : mapping of str to generator, optional
-        The generators captured by name; they are set in place.
-    seed : int, optional
-        What the training should have been seeded with; another seed in the state is refused.
     """
     import torch
 
@@ -275,11 +253,11 @@ def restore(
 def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
     """What `capture` would give for a state that may be of the first format, with base64."""
     found = state.get("format") if isinstance(state, Mapping) else state
-    if found == FORMAT:
+    if found == _FORMAT:
         return state
-    if found != "cellrepro generators 1":
+    if found != _FIRST_FORMAT:
         raise BadInput(
-            f"the generators' state has the format {str(found)[:60]!r}; expected {FORMAT!r}, as "
+            f"the generators' state has the format {str(found)[:60]!r}; expected {_FORMAT!r}, as "
             "cellrepro's capture returns it"
         )
 
@@ -294,7 +272,7 @@ def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
     python = twister(state["python"])
     words = [*python["state"]["key"], python["state"]["pos"]]
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "seed": None,
         "python": [3, words, python["gauss"] if python["has_gauss"] else None],
         "numpy": twister(state["numpy"]),
@@ -324,12 +302,11 @@ def torch_generator(seed: int, device: Any = "cpu") -> Any:
 
 
 def seed_worker(worker_id: int, *, rank: int = 0) -> None:
-    """Seed a DataLoader's worker: Python, NumPy, PyTorch; for ``worker_init_fn``.
+    """Seed a DataLoader's worker; for ``worker_init_fn``.
 
     PyTorch gives every worker a seed, drawn from the loader's generator, but where several
     processes share that generator's seed to see the data in one order, their workers would
-    augment alike. Here the rank goes in as well. In the worker, ``numpy.random.default_rng()``
-    without an argument follows the global generator, as inside `seeded`.
+    augment alike. Here the rank goes in as well.
     """
     import torch.utils.data
 
@@ -348,14 +325,11 @@ def seed_worker(worker_id: int, *, rank: int = 0) -> None:
 
 
 def loader_arguments(seed: int, *, rank: int = 0) -> dict[str, Any]:
-    """The arguments ``generator`` and ``worker_init_fn`` with which a DataLoader is reproducible.
+    """The arguments with which a DataLoader of one number of workers is reproducible.
 
-    Order and worker seeds come from a generator of the loader's own, so that no other draw changes
-    them. The order is the same for every number of workers. Augmentation drawn from global
-    generators is not: which worker loads an image depends on their number, and with none it is
-    the training's own generators that are drawn from. `item_generator` does not depend on it.
-
-    The seed is the same on every rank of those that train together, see `rank_seeds`.
+    The order is the same for every number of workers; augmentation from global generators is not,
+    as which worker loads an image depends on it, while that from `item_generator` is. The seed is
+    the same on every rank of those that train together, see `rank_seeds`.
     """
     return {
         "generator": torch_generator(seed),
@@ -379,36 +353,15 @@ def split(
 ) -> tuple[np.ndarray, ...]:
     """Divide ``n`` items at random, the same way on every platform and version of NumPy.
 
-    Parameters
-    ----------
-    n : int
-        Number of items, at least 1.
-    fractions : sequence of float
-        One for every part, each above 0, together 1.
-    seed : int
-        In [0, 2**32).
-    groups : sequence of n hashable labels, optional
-        Items of one group stay together, such as the fields of one slide. Parts then have only
-        about their share.
-
-    Returns
-    -------
-    tuple of ndarray of int64, shape (items,)
-        For every part its items, counted from 0 and in ascending order; every item is in
-        exactly one, and no part is empty.
-
-    Notes
-    -----
-    The items are sorted by the 64 raw bits that PCG64 gives each of them. NumPy promises the raw
-    stream, and not that of ``Generator.permutation`` (NEP 19). Item or group is in the part in
-    which its middle falls.
+    Gives for every part, whose fractions are together 1, its items in ascending order; items of
+    one of the ``groups`` stay together. They are sorted by the 64 raw bits that PCG64 gives each:
+    NumPy promises the raw stream, and not ``Generator.permutation`` (NEP 19). Item or group is in
+    the part in which its middle falls.
 
     Examples
     --------
     >>> split(10, [0.7, 0.3], seed=3)
     (array([0, 1, 4, 5, 6, 7, 9]), array([2, 3, 8]))
-    >>> split(4, [0.5, 0.5], seed=0, groups=["slide 1", "slide 2", "slide 1", "slide 2"])
-    (array([1, 3]), array([0, 2]))
     """
     n = whole("n", n, 1)
     labels = range(n) if groups is None else list(groups)
@@ -448,18 +401,14 @@ class RankSeeds:
     """The seeds of one process among several that train together."""
 
     rank: int
-    model: int
-    """For `seed_everything`: differs between ranks, so that each drops other layers."""
-    data: int
-    """For splits and `loader_arguments`: the same on every rank, so that all divide one order."""
+    model: int  # for `seed_everything`: another on every rank, so that each drops other layers
+    data: int  # for `split` and `loader_arguments`: the same on all, which divide one order
 
 
 def rank_seeds(base: int, rank: int, n_ranks: int, *, data_seed: int | None = None) -> RankSeeds:
     """The seeds of one process among several: base + rank for its draws, one seed for the data.
 
-    Runs to be compared as repeats should have bases at least ``n_ranks`` apart: rank 1 of base 0
-    draws as rank 0 of base 1. A seed out of range on any rank is refused by all, so that none
-    waits for the others.
+    A seed out of range on any rank is refused by all, so that none waits for the others.
     """
     if whole("rank", rank, 0) >= whole("n_ranks", n_ranks, 1):
         raise BadInput(f"rank is {rank} of {n_ranks} ranks; expected one from 0 to n_ranks - 1")

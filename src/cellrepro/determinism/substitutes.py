@@ -1,16 +1,8 @@
 """Drop-ins for single operations whose result depends on how threads interleave.
 
 A substitute computes what an installed function computes, from operations that add in a fixed
-order. `applied` puts the substitutes in the place of the function for one block, without editing
-a file, and refuses if the function is not the one that they were tested against.
-
-Both present ones serve ``get_rel_pos`` of segment-anything 1.0, which every attention block of
-Cellpose's network calls twice:
-
-- its gather, whose backward is ``index_put(accumulate=True)``: atomic adds on a CPU with two or
-  more threads and on CUDA, unless PyTorch's deterministic switch is on;
-- its linear interpolation, whose backward on CUDA adds atomically and has no deterministic path
-  (torch 2.15).
+order; `applied` puts it in that function's place for one block. Both present ones serve
+``get_rel_pos`` of segment-anything 1.0, which every attention block of Cellpose's network calls.
 """
 
 from __future__ import annotations
@@ -18,16 +10,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,21 +33,10 @@ if TYPE_CHECKING:
 
 
 def toeplitz_gather(rel: torch.Tensor, k: int) -> torch.Tensor:
-    """The rows ``rel[i - j + k - 1]`` for every query i and key j of a square attention.
+    """The rows ``rel[i - j + k - 1]`` for every query i and key j: shape (k, k, C).
 
-    Neighbouring queries see the same rows, one further: windows of a view, whose backward adds
-    in a fixed order. Equal to the gather bit for bit, NaN and the sign of zero included.
-
-    Parameters
-    ----------
-    rel : Tensor of any dtype, shape (2 * k - 1, C)
-        One row per relative position, from the most negative on.
-    k : int
-        Positions along one axis, of queries and of keys.
-
-    Returns
-    -------
-    Tensor, shape (k, k, C)
+    ``rel`` has the shape (2 * k - 1, C). Neighbouring queries see the same rows, one further:
+    windows of a view, whose backward adds in a fixed order. Equal to the gather bit for bit.
     """
     if rel.shape[0] != 2 * k - 1:
         raise BadInput(
@@ -67,31 +47,12 @@ def toeplitz_gather(rel: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def interpolate_linear(x: torch.Tensor, length: int) -> torch.Tensor:
-    """Rows of ``x`` resampled to ``length``, as ``F.interpolate(mode="linear")`` resamples them.
+    """Rows of ``x``, shape (N, C), resampled to ``length`` as ``F.interpolate`` resamples them.
 
     A product with a fixed matrix that holds PyTorch's own float32 coefficients. On CPU and CUDA
     it is taken in float64, so that TF32 and autocast do not touch it, and rounded once: every
     float32 product is exact there, and each row sums at most two, so no order of summation, no
     number of threads and no instruction set can change the result. MPS has no float64.
-
-    A row that is not finite makes its whole column NaN; ``F.interpolate`` spreads it to the
-    rows beside it only. Negative zero may come out as zero.
-
-    Parameters
-    ----------
-    x : Tensor of a floating dtype, shape (N, C)
-    length : int
-        Rows wanted.
-
-    Returns
-    -------
-    Tensor of the dtype of ``x``, shape (length, C)
-
-    Examples
-    --------
-    >>> import torch
-    >>> interpolate_linear(torch.tensor([[0.0], [1.0]]), 4)[:, 0]
-    tensor([0.0000, 0.2500, 0.7500, 1.0000])
     """
     import torch
 
@@ -119,9 +80,8 @@ def _matrix(
 def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarray:
     """What each row contributes to each resampled row: shape (length, n_rows), rows sum to 1.
 
-    Positions and coefficients are computed in ``dtype``: PyTorch takes float64 for float64 tensors
-    and float32 for all others (2.15, ``ATen/native/UpSample.h``,
-    ``area_pixel_compute_source_index`` and ``compute_source_index_and_lambda``).
+    Computed in ``dtype`` as by PyTorch 2.15 (``ATen/native/UpSample.h``), which takes float64 for
+    float64 tensors and float32 for all others.
 
     Examples
     --------
@@ -151,23 +111,25 @@ def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarra
 class Substitute:
     """A drop-in for one operation of one installed function."""
 
-    name: str
-    """As recorded with a run."""
-    replaces: tuple[str, ...]
-    """The operations that no longer run, in the form of `known_operations.base_name`."""
+    name: str  # as recorded with a run
+    replaces: tuple[str, ...]  # the operations that no longer run, as `base_name` gives them
     reason: str
-    """Why the operation is not reproducible."""
     module: str
-    attribute: str
-    """With the module the function that is replaced."""
-    source_digest: str
-    """SHA-256 of that function's dedented source, as tested."""
+    attribute: str  # with the module the function that is replaced
+    source_digest: str  # SHA-256 of that function's dedented source, as tested
     distribution: str
-    version: str
-    """The package that holds it, as tested."""
-    wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
-    """Takes the function and returns one that does without the operation. Wraps of one target go
-    around each other in the order of `SUBSTITUTES`."""
+    version: str  # of the package that holds it, as tested
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]]  # does without the operation
+
+    @property
+    def file(self) -> str:
+        """The end of the path of the function's file."""
+        return f"/{self.module.replace('.', '/')}.py"
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the package is installed at all."""
+        return importlib.util.find_spec(self.module.partition(".")[0]) is not None
 
 
 def _without_gather(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,78 +180,56 @@ SUBSTITUTES: tuple[Substitute, ...] = (
         **_GET_REL_POS,
     ),
 )
-"""Every substitute; of those with one target, the first is the innermost."""
+"""Every substitute; of those for one function, the first is the innermost."""
 
 
 # -- applying them -------------------------------------------------------------------------
 
-_OURS = ("/cellrepro/determinism/substitutes.py", "/cellrepro/control/substitutes.py")
-"""This file, as ledgers name it; the second in stores written before it moved."""
-
 _in_force: list[tuple[Substitute, ...]] = []
-_ours: dict[int, tuple[Callable[..., Any], Callable[..., Any]]] = {}
-"""By identity, what was put in place and the function it stands for."""
+_originals: dict[Any, Callable[..., Any]] = {}
+"""What was put in place, and the function it stands for."""
 
 
 @contextmanager
 def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]]:
-    """Put the substitutes in place for one block; yields those in force.
+    """Put the substitutes in place for one block, those of some operations left out.
 
-    None are where the package they replace code of is not installed. Of nested blocks the innermost
-    holds, with its own ``without``. A module's function belongs to the whole process: enter and
-    leave blocks from one thread, and let no other thread run the network meanwhile that should
-    run it unchanged. Child processes start without substitutes unless they are forked inside.
-
-    Parameters
-    ----------
-    without : collection of str
-        Operations left as they are, for example ``{"index_put"}``.
-
-    Raises
-    ------
-    NotPossibleHere
-        If a function to replace is not the one they were tested against, or if something else
-        has replaced it already. Nothing is changed then.
+    Of nested blocks the innermost holds. Refused, and nothing changed, where an installed function
+    is not the one that they were tested against, or something else has replaced it already. A
+    module's function belongs to the whole process: enter and leave blocks from one thread.
 
     Examples
     --------
     >>> with applied(without={"index_put"}):
     ...     in_force()
     ('rel-pos-interpolation',)
-    >>> in_force()
-    ()
     """
-    chosen = tuple(item for item in _chosen(without) if _installed(item.module))
-    before: list[tuple[ModuleType, str, Callable[..., Any]]] = []
-    replacements: dict[tuple[str, str], Callable[..., Any]] = {}
-    # all targets are checked before the first is touched, those of the operations left loose too:
-    # an inner block takes the outer one's substitutes back
-    for item in SUBSTITUTES:
-        target = (item.module, item.attribute)
-        if not _installed(item.module):
-            continue
-        if target not in replacements:
-            replacements[target] = _original(item)
-        if item in chosen:
-            replacements[target] = item.wrap(replacements[target])
-    try:
-        for (name, attribute), replacement in replacements.items():
-            module = sys.modules[name]
-            present = getattr(module, attribute)
-            before.append((module, attribute, present))
-            original = _stands_for(present)
-            if replacement is not original:
-                _ours[id(replacement)] = (replacement, original)
-            setattr(module, attribute, replacement)
+    known = sorted({op for item in SUBSTITUTES for op in item.replaces})
+    loose = set() if isinstance(without, str) else {base_name(op) for op in without}
+    if isinstance(without, str) or not loose <= set(known):
+        raise BadInput(
+            f"without is {without!r}; expected a set of operations that have a substitute: "
+            f"{', '.join(known)}"
+        )
+    needed = [item for item in SUBSTITUTES if item.is_needed]
+    chosen = tuple(item for item in needed if not loose.intersection(item.replaces))
+    # All functions are checked before the first is touched, those left loose too: an inner block
+    # takes the outer one's substitutes back.
+    originals = {(item.module, item.attribute): _original(item) for item in needed}
+    with ExitStack() as stack:
+        for (module, attribute), original in originals.items():
+            ours = original
+            for item in chosen:
+                if (item.module, item.attribute) == (module, attribute):
+                    ours = item.wrap(ours)
+            stack.callback(setattr, sys.modules[module], attribute, _present(module, attribute))
+            if ours is not original:
+                _originals[ours] = original
+                stack.callback(_originals.pop, ours)
+            setattr(sys.modules[module], attribute, ours)
         _in_force.append(chosen)
-        try:
-            yield chosen
-        finally:
-            _in_force.pop()
-    finally:
-        for module, attribute, present in reversed(before):
-            _ours.pop(id(replacements[module.__name__, attribute]), None)
-            setattr(module, attribute, present)
+        stack.callback(_in_force.pop)
+        yield chosen
 
 
 def in_force() -> tuple[str, ...]:
@@ -297,15 +237,53 @@ def in_force() -> tuple[str, ...]:
     return tuple(item.name for item in _in_force[-1]) if _in_force else ()
 
 
-def for_operation(op: str, source: str | None) -> Substitute | None:
-    """The substitute for an operation that was called, or whose forward was, at ``source``.
+def _present(module: str, attribute: str) -> Any:
+    return getattr(importlib.import_module(module), attribute)
 
-    Parameters
-    ----------
-    op : str
-        In any form that `base_name` takes.
-    source : str or None
-        ``FILE:LINE in FUNCTION``.
+
+def _original(item: Substitute) -> Callable[..., Any]:
+    """The installed function, if it is the one that the substitute was tested against."""
+
+    def refused(why: str) -> NotPossibleHere:
+        return NotPossibleHere(
+            f"substitute {item.name!r} replaces {item.module}.{item.attribute} of "
+            f"{item.distribution} {item.version}, but {why}; install that version and undo what "
+            "replaced it, or run in mode fast or warn, and report it to cellrepro"
+        )
+
+    try:
+        function = _present(item.module, item.attribute)
+    except (ImportError, AttributeError) as error:
+        raise refused(f"it is not there ({error})") from error
+    function = _originals.get(function, function)
+    module = sys.modules[item.module]
+    if (
+        not isinstance(function, FunctionType)
+        or function.__globals__ is not vars(module)
+        or hasattr(function, "__wrapped__")
+    ):
+        raise refused(f"something else has replaced it already: {function!r}")
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except OSError:
+        source = ""
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    if digest != item.source_digest:
+        raise refused(
+            f"what is installed in {module.__file__} is not the code it was tested against: "
+            f"expected source digest {item.source_digest[:12]}, found {digest[:12]}"
+        )
+    return function
+
+
+# -- which one serves an operation ---------------------------------------------------------
+
+_OURS = ("/cellrepro/determinism/substitutes.py", "/cellrepro/control/substitutes.py")
+"""This file, as ledgers name it; the second in stores written before it moved."""
+
+
+def for_operation(op: str, source: str | None) -> Substitute | None:
+    """The substitute for an operation that was called, or its forward, at a ``FILE:LINE in NAME``.
 
     Examples
     --------
@@ -315,111 +293,26 @@ def for_operation(op: str, source: str | None) -> Substitute | None:
     """
     file, function = _file_and_function(source)
     for item in SUBSTITUTES:
-        here = file.endswith((_file(item.module), *_OURS))  # ours: one is left loose
+        here = file.endswith((item.file, *_OURS))  # ours: one is left loose
         if here and function == item.attribute and base_name(op) in item.replaces:
             return item
     return None
 
 
 def stands_in(source: str | None) -> str | None:
-    """The function that has substitutes and to which a line belongs: ``FILE in FUNCTION``.
-
-    Its own lines and those that stand for it here; None for any other line.
-
-    Examples
-    --------
-    >>> stands_in("cellrepro/determinism/substitutes.py:73 in toeplitz_gather")
-    'segment_anything/modeling/image_encoder.py in get_rel_pos'
-    """
+    """The function that has substitutes, ``FILE in NAME``, if a line is its own or ours for it."""
     file, function = _file_and_function(source)
     for item in SUBSTITUTES:
         # All present ones stand for one function, so any line of ours belongs to it.
-        there = file.endswith(_file(item.module)) and function == item.attribute
+        there = file.endswith(item.file) and function == item.attribute
         if there or file.endswith(_OURS):
-            return f"{_file(item.module)[1:]} in {item.attribute}"
+            return f"{item.file[1:]} in {item.attribute}"
     return None
 
 
 def _file_and_function(source: str | None) -> tuple[str, str]:
-    """Of ``FILE:LINE in FUNCTION``, the file from ``/`` on; empty where it is nothing such."""
+    """Of ``FILE:LINE in NAME``, the file from ``/`` on; empty where it is nothing such."""
     place = re.fullmatch(r"(?P<file>.+):\d+ in (?P<function>\S+)", source or "")
     if place is None:
         return "", ""
     return f"/{place['file']}".replace("\\", "/"), place["function"].rpartition(".")[2]
-
-
-def _file(module: str) -> str:
-    return f"/{module.replace('.', '/')}.py"
-
-
-def _chosen(without: Collection[str]) -> Iterator[Substitute]:
-    known = sorted({op for item in SUBSTITUTES for op in item.replaces})
-    loose = set() if isinstance(without, str) else {base_name(op) for op in without}
-    if isinstance(without, str) or not loose <= set(known):
-        raise BadInput(
-            f"without is {without!r}; expected a set of operations that have a substitute: "
-            f"{', '.join(known)}"
-        )
-    return (item for item in SUBSTITUTES if not loose.intersection(item.replaces))
-
-
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module.partition(".")[0]) is not None
-
-
-def _stands_for(function: Any) -> Any:
-    """The function that one of ours was put in place of; any other, as it is."""
-    ours, original = _ours.get(id(function), (None, None))
-    return original if ours is function and ours is not None else function
-
-
-def _original(item: Substitute) -> Callable[..., Any]:
-    """The installed function, if it is the one that the substitute was tested against."""
-    try:
-        installed = f"{item.distribution} {importlib.metadata.version(item.distribution)}"
-    except importlib.metadata.PackageNotFoundError:
-        installed = f"{item.distribution} (no version found)"
-    replaces = f"substitute {item.name!r} replaces {item.module}.{item.attribute} of {installed}"
-    remedy = (
-        f"install {item.distribution} {item.version}, or run in mode fast or warn or without "
-        "substitutes, and report it to cellrepro"
-    )
-    try:
-        module = importlib.import_module(item.module)
-        function = _stands_for(getattr(module, item.attribute))
-    except (ImportError, AttributeError) as error:
-        raise NotPossibleHere(f"{replaces}, which is not there ({error}); {remedy}") from error
-    if not _belongs(function, module):
-        other = (
-            f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', function)}"
-        )
-        raise NotPossibleHere(
-            f"{replaces}, but something else has replaced it already, by {other}; undo that, or "
-            "run in mode fast or warn or without substitutes"
-        )
-    digest = _digest(function)
-    if digest != item.source_digest:
-        raise NotPossibleHere(
-            f"{replaces} in {module.__file__}, but that is not the code it was tested against: "
-            f"expected source digest {item.source_digest[:12]}, found "
-            f"{digest[:12] if digest else 'no source to read'}; {remedy}"
-        )
-    return function
-
-
-def _digest(function: Callable[..., Any]) -> str | None:
-    """SHA-256 of a function's dedented source; none where the source is not at hand."""
-    try:
-        source = inspect.getsource(function)
-    except OSError:
-        return None
-    return hashlib.sha256(textwrap.dedent(source).encode()).hexdigest()
-
-
-def _belongs(function: Any, module: ModuleType) -> bool:
-    """Whether a function was defined by this module, at its top."""
-    return (
-        isinstance(function, FunctionType)
-        and function.__globals__ is vars(module)
-        and not hasattr(function, "__wrapped__")
-    )

@@ -18,14 +18,14 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole, wrong_fields
 from cellrepro.lab import defaults
 from cellrepro.lab.machine import HOLD_VARIABLE
 from cellrepro.lab.notebook_process import brought, find_notebook, notebook_parameters
 from cellrepro.lab.process import call
 from cellrepro.lab.run import Plan, epochs_between_checkpoints, plan_segmentation, plan_training
 from cellrepro.progress import LINES_VARIABLE, Progress, progress
-from cellrepro.store.spec import PARAMETERS, explain
+from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import NOTEBOOK, Repeat, Store
 
 Scalar = str | int | float | bool | None
@@ -152,8 +152,8 @@ def _read_file(path: Path) -> GridFile:
         raise BadInput(f"the grid file {path} is not YAML: {error}") from error
     except ValidationError as error:
         raise BadInput(
-            f"{path} is not a grid file: {explain(error)}; expected `notebook`, `fixed`, `vary`, "
-            "`exclude` and `repeats`, where `vary` holds lists"
+            f"{path} is not a grid file: {wrong_fields(error)}; expected `notebook`, `fixed`, "
+            "`vary`, `exclude` and `repeats`, where `vary` holds lists"
         ) from error
 
 
