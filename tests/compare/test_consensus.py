@@ -245,15 +245,8 @@ def test_what_is_always_true(runs):
     assert np.all(same <= share)
     assert np.array_equal(same > 0, share > 0)
     assert np.array_equal(canonical(agreement.consensus), agreement.consensus)
-    labels, areas = np.unique(agreement.consensus, return_counts=True)
-    found = {item.label: item for item in agreement.objects if item.label}
-    assert sorted(found) == labels[labels > 0].tolist()
-    for label, area in zip(labels, areas, strict=True):
-        if label:
-            place = np.argwhere(agreement.consensus == label).mean(0)
-            assert found[label].area == area
-            assert found[label].position == pytest.approx(place)
-            assert found[label].share >= 0.5
+    found = {item.label for item in agreement.objects if item.label}
+    assert found == set(np.unique(agreement.consensus)) - {0}
     keys = [(item.n_runs_with, item.mean_iou) for item in agreement.objects]
     assert keys == sorted(keys)
     for run, masks in enumerate(runs):
