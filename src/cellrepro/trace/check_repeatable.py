@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,43 +18,21 @@ from cellrepro.trace.observer import Step, check_step
 
 @dataclass(frozen=True)
 class ChangedResult:
-    """One result that was not the same every time.
+    """One result that was not the same every time."""
 
-    Attributes
-    ----------
-    name : str
-        ``loss``, ``gradient NAME``, ``weights NAME``, ``optimizer …`` or ``generators``.
-    n_elements : int
-        Most elements that differed from the first time.
-    max_abs : float
-        Largest difference, in its own units.
-    """
-
-    name: str
-    n_elements: int
-    max_abs: float
+    name: str  # ``loss``, ``gradient NAME``, ``weights NAME``, ``optimizer …`` or ``generators``
+    n_elements: int  # most that differed from the first time
+    max_abs: float  # largest difference, in its own units
 
 
 @dataclass(frozen=True)
 class Repeatability:
-    """Whether a step gave the same bits every time.
+    """Whether a step gave the same bits every time."""
 
-    Attributes
-    ----------
-    n : int
-        How often it was run.
-    n_compared : int
-        Results compared each time: loss, gradients, weights, buffers, optimizer, generators.
-    changed : tuple of ChangedResult
-        Those that differed; empty if none did.
-    vacuous : bool
-        Whether the step changed neither weights, buffers nor gradients: equality proves nothing.
-    """
-
-    n: int
-    n_compared: int
-    changed: tuple[ChangedResult, ...]
-    vacuous: bool
+    n: int  # how often it was run
+    n_compared: int  # results each time: loss, gradients, weights, buffers, optimizer, generators
+    changed: tuple[ChangedResult, ...]  # empty if none did
+    vacuous: bool  # it changed neither weights, buffers nor gradients: equality proves nothing
 
     @property
     def identical(self) -> bool:
@@ -91,9 +69,9 @@ def check_repeatable(
     Parameters
     ----------
     step : callable
-        One training step, without arguments; what it returns counts as its loss. It has to take
-        its batch from the generators or keep it: the state put back does not include a data
-        loader's position. Numbers and tensors in what it returns are compared too.
+        One training step, without arguments; numbers and tensors in what it returns are compared
+        as its loss. It has to draw its batch from the generators or keep it: a data loader's
+        position is not put back.
     model : torch.nn.Module
     optimizer : torch.optim.Optimizer, optional
     n : int
@@ -118,7 +96,7 @@ def check_repeatable(
     if not isinstance(model, torch.nn.Module):
         raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module")
     whole("n", n, least=2)
-    held = [*(() if optimizer is None else (optimizer,)), *others]
+    held = [*([] if optimizer is None else [optimizer]), *others]
     for item in held:
         if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
             raise BadInput(
@@ -127,16 +105,12 @@ def check_repeatable(
             )
     start = _State(model, held)
     worst: dict[str, ChangedResult] = {}
-    first: dict[str, Any] = {}
-    vacuous = False
     try:
-        for index in range(n):
+        first = {name: copy.deepcopy(value) for name, value in _results(model, held, step())}
+        vacuous = not start.left_by(model)
+        for _ in range(n - 1):
             start.put_back()
             results = dict(_results(model, held, step()))
-            if index == 0:
-                first = {name: _copied(value) for name, value in results.items()}
-                vacuous = not start.left_by(model)
-                continue
             for name in dict.fromkeys((*results, *first)):
                 a, b = first.get(name), results.get(name)
                 if not same_bits(a, b):
@@ -161,11 +135,9 @@ class _State:
             for name, tensor in registered.items()
             if tensor is not None
         ]
-        self._gradients = [
-            (parameter, parameter.grad, _copied(parameter.grad)) for parameter in model.parameters()
-        ]
+        self._gradients = [(parameter, _copy(parameter.grad)) for parameter in model.parameters()]
         self._training = [(module, module.training) for module in model.modules()]
-        self._held = [(item, _state_of(item)) for item in held]
+        self._ways_back = [_way_back(item) for item in held]
         self._generators = capture()
 
     def put_back(self) -> None:
@@ -173,54 +145,43 @@ class _State:
             for registered, name, tensor, kept in self._tensors:
                 registered[name] = tensor
                 tensor.copy_(kept)
-            for parameter, gradient, kept in self._gradients:
-                if gradient is not None and gradient.layout == torch.strided:
-                    parameter.grad = gradient.copy_(kept)
-                else:
-                    parameter.grad = _copied(kept)
+        for parameter, gradient in self._gradients:
+            parameter.grad = _copy(gradient)
         for module, training in self._training:
             module.training = training
-        for item, state in self._held:
-            _give_state(item, state)
+        for go_back in self._ways_back:
+            go_back()
         restore(self._generators)
 
     def left_by(self, model: torch.nn.Module) -> bool:
         """Whether anything of the model has changed since."""
         tensors = ((registered[name], kept) for registered, name, _, kept in self._tensors)
-        gradients = ((parameter.grad, kept) for parameter, _, kept in self._gradients)
+        gradients = ((parameter.grad, kept) for parameter, kept in self._gradients)
         return not all(same_bits(now, kept) for now, kept in (*tensors, *gradients))
 
 
-def _state_of(item: Any) -> Any:
-    """A copy of an optimizer's or another object's state.
+def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    return None if gradient is None else gradient.detach().clone()
 
-    An optimizer's own way to load a state rounds it to the parameters' precision (torch 2.15).
-    """
+
+def _way_back(item: Any) -> Callable[[], None]:
+    """What gives an optimizer, a scheduler or a scaler the state that it has now."""
     if not isinstance(item, torch.optim.Optimizer):
-        return copy.deepcopy(item.state_dict())
+        state = copy.deepcopy(item.state_dict())
+        return lambda: item.load_state_dict(copy.deepcopy(state))
+    # Its own way to load a state rounds it to the parameters' precision (torch 2.15).
+    parameters = list(item.state)
     settings = [{k: v for k, v in group.items() if k != "params"} for group in item.param_groups]
-    return [(key, _copied(state)) for key, state in item.state.items()], _copied(settings)
+    kept = copy.deepcopy((list(item.state.values()), settings))
 
+    def go_back() -> None:
+        states, groups = copy.deepcopy(kept)
+        item.state.clear()
+        item.state.update(zip(parameters, states, strict=True))
+        for group, of_group in zip(item.param_groups, groups, strict=True):
+            group.update(of_group)
 
-def _give_state(item: Any, state: Any) -> None:
-    if not isinstance(item, torch.optim.Optimizer):
-        item.load_state_dict(copy.deepcopy(state))
-        return
-    states, groups = state
-    item.state.clear()
-    for parameter, kept in states:
-        item.state[parameter] = _copied(kept)
-    for group, kept in zip(item.param_groups, groups, strict=True):
-        group.update(_copied(kept))
-
-
-def _copied(value: Any) -> Any:
-    """The same with tensors of its own."""
-    if isinstance(value, dict):
-        return {name: _copied(item) for name, item in value.items()}
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    return copy.deepcopy(value)
+    return go_back
 
 
 def _results(model: torch.nn.Module, held: list[Any], loss: Any) -> Iterator[tuple[str, Any]]:
@@ -229,7 +190,7 @@ def _results(model: torch.nn.Module, held: list[Any], loss: Any) -> Iterator[tup
         yield f"loss {name}".strip(), value
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            yield f"gradient {name}", parameter.grad
+            yield f"gradient {name}", parameter.grad.detach()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         yield f"weights {name}", tensor.detach()
     for item in held:

@@ -2,10 +2,8 @@
 
 The backward pass has no Python stack of its own. Autograd numbers its nodes as the forward pass
 makes them, and the node at work says its number, so an operation of the backward pass is given the
-module and line of the forward operation it belongs to.
-
-What is watched is what reaches PyTorch's dispatcher below autograd. A custom operation is one
-operation there, whatever it does inside.
+module and line of the forward operation it belongs to. A custom operation is one operation,
+whatever it does inside.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -35,10 +33,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cellrepro.errors import BadInput
 from cellrepro.store.manifest import Place
 
-MOST_NODES = 200_000
-"""Numbers of forward nodes remembered; a step of a large network makes 10,000."""
+MOST_NODES = 200_000  # forward nodes remembered; a step of a large network makes 10,000
 _MOST_AT_ONCE = 64  # nodes that one operation, or a custom function around it, makes before it runs
 _ACCUMULATE = 2**64 - 1  # autograd's number of every node that adds to a parameter's gradient
+_next_node: Callable[[], int] = torch.autograd._get_sequence_nr
 
 Where = tuple[str | None, str | None]
 """Module and source line."""
@@ -67,15 +65,13 @@ class Call:
         return self.func(*self.args, **self.kwargs)
 
 
-@dataclass(slots=True)
-class _Entered:
-    """A module at work."""
+class _Entered(NamedTuple):
+    """A module at work, and the network that it is named in."""
 
     module: torch.nn.Module
     name: str
     in_backward: bool
     root: torch.nn.Module
-    """The network that it is named in."""
 
 
 class _Here(threading.local):
@@ -93,12 +89,7 @@ class Observer(TorchDispatchMode):
     """Sees every dispatched operation of a ``with`` block; a subclass decides what to do.
 
     Nothing is changed by looking: hooks only remember which module or optimizer is at work.
-
-    Parameters
-    ----------
-    model : torch.nn.Module, optional
-        Names modules by their path in it; without it, by their path in the outermost module
-        that is being called.
+    Modules are named by their path in ``model``, else in the outermost module being called.
     """
 
     # Operations that take functions, such as flex attention, come here too (torch 2.7).
@@ -114,8 +105,7 @@ class Observer(TorchDispatchMode):
         self._hooks = ExitStack()
         self._watching = False
         self._update_code: CodeType | None = None
-        self._places: dict[tuple, Place] = {}
-        self._functions: dict[int, Any] = {}  # held, so that no id is given twice
+        self._places: dict[tuple, tuple[Any, Place]] = {}
         self._forget()
 
     def observe(self, call: Call) -> Any:
@@ -187,11 +177,10 @@ class Observer(TorchDispatchMode):
         if number != here.next_node:
             self._remember_nodes(here, number, (module, source))
         key = (id(func), module, source, phase)
-        place = self._places.get(key)
-        if place is None:
-            self._functions[id(func)] = func
-            place = self._places[key] = Place(str(func), module, source, phase)
-        return place
+        known = self._places.get(key)
+        if known is None:  # with the operation, so that no id is given twice
+            known = self._places[key] = func, Place(str(func), module, source, phase)
+        return known[1]
 
     def at_work(self) -> tuple[str | None, str, str | None]:
         """The module at work, the phase, and in a backward pass the line of the forward."""
@@ -226,9 +215,7 @@ class Observer(TorchDispatchMode):
         if number is None:
             return None, None
         if number == _ACCUMULATE:
-            variable = getattr(node, "variable", None)
-            reference, owner = self._owners.get(id(variable), (None, None))
-            return (owner if reference and reference() is variable else None), None
+            return self._owner(getattr(node, "variable", None)), None
         if node.name().endswith("CopySlices"):
             number -= 1  # a write into a view; its node is made after the write's own
         # Numbers count from 0 in each thread. A node that a backward pass made, by recomputing or
@@ -274,13 +261,9 @@ class Observer(TorchDispatchMode):
     def _enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
         modules = self._here.modules
         in_backward = torch._C._current_autograd_node() is not None
-        if modules:
-            root = modules[-1].root
-        elif in_backward:  # a part of a network, run again by checkpointing
-            known = (root for root, names in self._names.items() if names.get(module))
-            root = next(known, module)
-        else:
-            root = module
+        root = modules[-1].root if modules else module
+        if in_backward and not modules:  # a part of a network, run again by checkpointing
+            root = next((root for root, names in self._names.items() if names.get(module)), module)
         modules.append(_Entered(module, self._name(module, root), in_backward, root))
 
     def _leave_module(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
@@ -307,11 +290,15 @@ class Observer(TorchDispatchMode):
         for path, module in root.named_modules():
             names[module] = path or type(root).__name__
         for path, parameter in root.named_parameters():
-            reference, _ = self._owners.get(id(parameter), (None, None))
-            if reference is None or reference() is not parameter:
+            if self._owner(parameter) is None:
                 owner = path.rpartition(".")[0] or type(root).__name__
                 self._owners[id(parameter)] = (weakref.ref(parameter), owner)
         return names
+
+    def _owner(self, parameter: Any) -> str | None:
+        """The module of a parameter."""
+        reference, owner = self._owners.get(id(parameter), (None, None))
+        return owner if reference is not None and reference() is parameter else None
 
     # -- the update ------------------------------------------------------------------------
 
@@ -343,9 +330,7 @@ class Observer(TorchDispatchMode):
 
 # -- source lines --------------------------------------------------------------------------
 
-_next_node: Callable[[], int] = torch.autograd._get_sequence_nr
-_ENGINE = torch_graph._engine_run_backward.__code__
-"""The frame in which a backward pass runs when it is asked for in Python."""
+_ENGINE = torch_graph._engine_run_backward.__code__  # of a backward pass asked for in Python
 _DISPATCH = inspect.unwrap(Observer.__torch_dispatch__).__code__
 
 _LIBRARIES = tuple(
@@ -382,20 +367,12 @@ def _line(file: str, line: int, function: str) -> str:
 
 
 def short_path(file: str) -> str:
-    """A source file as it is imported, without the folder of this machine.
-
-    Examples
-    --------
-    >>> short_path("/nowhere/known/script.py")
-    'script.py'
-    """
+    """A source file as it is imported, without the folder of this machine."""
     path = Path(file)
     if "ipykernel_" in file:
         return "notebook cell"
     if not path.is_absolute():
         return file
     inside = [Path(entry) for entry in sys.path if entry and path.is_relative_to(entry)]
-    if not inside:
-        return path.name
-    nearest = max(inside, key=lambda folder: len(folder.parts))
+    nearest = max(inside, key=lambda folder: len(folder.parts), default=path.parent)
     return path.relative_to(nearest).as_posix()

@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 
 class WarningLog:
-    """Every warning of a block, counted by message, place and phase.
-
-    Attributes
-    ----------
-    phase : str
-        Of the work, as the caller names it; stored with each warning.
-    """
+    """Every warning of a block, counted by message, place and ``phase``, which the caller sets."""
 
     def __init__(self) -> None:
         self.phase = "start"
@@ -66,7 +60,6 @@ class WarningLog:
     def _collect(
         self, message: Any, category: type, filename: str, lineno: int, *args: Any, **kwargs: Any
     ) -> None:
-        place = self._observer.current if self._observer is not None else None
         new = WarningRecord(
             message=str(message),
             category=category.__name__,
@@ -74,7 +67,7 @@ class WarningLog:
             line=lineno,
             phase=self.phase,
             count=0,
-            place=place,
+            place=None if self._observer is None else self._observer.current,
         )
         key = tuple(vars(new).values())
         self._records.setdefault(key, new).count += 1
@@ -85,31 +78,26 @@ class WarningLog:
 
 
 def about_determinism(records: list[WarningRecord]) -> tuple[NondeterministicOperation, ...]:
-    """Those of the warnings that are about determinism, explained.
-
-    Parameters
-    ----------
-    records : list of WarningRecord
-        Of a manifest, or of a `WarningLog`.
-    """
+    """Those of the warnings that are about determinism, explained."""
     found = []
     for record in records:
         alert = alert_in(record.message)
         if alert is None:
             continue
         known, place = known_operations.lookup(record.message), record.place
-        substitute = None if place is None else substitutes.for_operation(place.op, place.source)
+        where: dict[str, Any] = {"op": alert, "module": None, "source": None, "phase": None}
+        substitute = None
+        if place is not None:
+            where = vars(place)
+            substitute = substitutes.for_operation(place.op, place.source)
         found.append(
             NondeterministicOperation(
-                op=alert if place is None else place.op,
-                module=None if place is None else place.module,
-                source=None if place is None else place.source,
-                phase=None if place is None else place.phase,
+                **where,
                 warned=True,
-                substitute=None if substitute is None else substitute.name,
+                substitute=substitute.name if substitute else None,
                 calls=record.count,
-                reason="" if known is None else known.reason,
-                remedy="" if known is None else known.remedy,
+                reason=known.reason if known else "",
+                remedy=known.remedy if known else "",
                 alert=alert,
             )
         )
@@ -120,6 +108,8 @@ def determinism_warnings(
     step: Step, *, model: torch.nn.Module | None = None
 ) -> tuple[NondeterministicOperation, ...]:
     """Run one training step in mode ``warn`` and say what PyTorch warned of, and where.
+
+    The step's other warnings are not shown.
 
     Parameters
     ----------
@@ -133,10 +123,6 @@ def determinism_warnings(
     tuple of NondeterministicOperation
         In the order in which they came; empty is no proof that the step repeats, see
         `cellrepro.audit`.
-
-    Notes
-    -----
-    The step's other warnings are not shown.
 
     Examples
     --------

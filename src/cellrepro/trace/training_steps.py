@@ -24,14 +24,9 @@ from cellrepro.store.digests import (
 )
 from cellrepro.store.ledger import Ledger
 
-_LAYER = re.compile(r"^(.*?\.\d+)(?:\.|$)")
-
 
 class Watch:
-    """What a training loop tells as it goes; this one does not listen.
-
-    Inside `step` the order is: `batch`, `forward`, `loss`, `backward`, `updated`.
-    """
+    """What a training loop tells, in this order inside `step`; this one does not listen."""
 
     def step(self, step: int, epoch: int) -> AbstractContextManager[Any]:
         """Around everything of one step, from its first draw on; both numbers count from 0."""
@@ -55,6 +50,14 @@ class Watch:
         """The optimizer has made its step."""
 
 
+def _told(name: str) -> Any:
+    def tell(self: Watches, *what: Any) -> None:
+        for watch in self.watches:
+            getattr(watch, name)(*what)
+
+    return tell
+
+
 class Watches(Watch):
     """Several who listen, told in order; ``watches`` may be changed between steps."""
 
@@ -68,24 +71,8 @@ class Watches(Watch):
                 stack.enter_context(watch.step(step, epoch))
             yield
 
-    def _tell(self, name: str, *what: Any) -> None:
-        for watch in self.watches:
-            getattr(watch, name)(*what)
-
-    def batch(self, *what: Any) -> None:  # noqa: D102
-        self._tell("batch", *what)
-
-    def forward(self, *what: Any) -> None:  # noqa: D102
-        self._tell("forward", *what)
-
-    def loss(self, *what: Any) -> None:  # noqa: D102
-        self._tell("loss", *what)
-
-    def backward(self, *what: Any) -> None:  # noqa: D102
-        self._tell("backward", *what)
-
-    def updated(self, *what: Any) -> None:  # noqa: D102
-        self._tell("updated", *what)
+    batch, forward, loss = _told("batch"), _told("forward"), _told("loss")
+    backward, updated = _told("backward"), _told("updated")
 
 
 def _unseen(method: Callable[..., None]) -> Callable[..., None]:
@@ -114,11 +101,10 @@ class StepWatch(Watch):
 
     @_unseen
     def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:  # noqa: D102
-        add = self.ledger.add
-        add("batch", "images drawn", value_digest(list(names)), detail=list(names))
-        add("batch", "crops", value_digest(list(crops)), detail=list(crops))
-        add("batch", "images", tensor_digest(images))
-        add("batch", "targets", tensor_digest(targets))
+        for name, values in (("images drawn", list(names)), ("crops", list(crops))):
+            self.ledger.add("batch", name, value_digest(values), detail=values)
+        self.ledger.add("batch", "images", tensor_digest(images))
+        self.ledger.add("batch", "targets", tensor_digest(targets))
 
     @_unseen
     def forward(self, output: torch.Tensor) -> None:  # noqa: D102
@@ -134,9 +120,7 @@ class StepWatch(Watch):
         self._groups("backward", gradients)
 
     @_unseen
-    def updated(  # noqa: D102
-        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
-    ) -> None:
+    def updated(self, network: torch.nn.Module, optimizer: Any) -> None:  # noqa: D102
         # In the network's order: the optimizer's own is another after a state was loaded.
         moments = {
             f"{name}/{key}": value
@@ -176,12 +160,10 @@ def layer_group(name: str) -> str:
 
     Examples
     --------
-    >>> layer_group("encoder.blocks.0.attn.qkv.weight")
-    'encoder.blocks.0'
-    >>> layer_group("encoder.patch_embed.proj.bias"), layer_group("W2")
-    ('encoder.patch_embed', 'W2')
+    >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("W2")
+    ('encoder.blocks.0', 'W2')
     """
-    found = _LAYER.match(name)
+    found = re.match(r"(.*?\.\d+)(?:\.|$)", name)
     if found:
         return found[1]
     parts = name.partition("/")[0].split(".")
