@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.compare.consensus import agree
     from cellrepro.compare.metrics import categories, compare_masks
-    from cellrepro.compare.seed_spread import measure as measure_spread
+    from cellrepro.compare.seed_spread import measure_spread
     from cellrepro.compare.verdicts import Verdict
     from cellrepro.compare.weight_histograms import difference_distributions
     from cellrepro.compare.weight_similarity import similarity
@@ -61,7 +61,7 @@ _HOMES = {
     "explore": "show.explorer.widget",
     "growth": "lab.growth",
     "measure_cost": "lab.cost_of_determinism",
-    "measure_spread": "compare.seed_spread:measure",
+    "measure_spread": "compare.seed_spread",
     "read_folder": "images.folder",
     "read_grid": "lab.grid",
     "run_grid": "lab.grid",
@@ -82,8 +82,7 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home, _, there = _HOMES[name].partition(":")
-    return getattr(import_module(f"{__name__}.{home}"), there or name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

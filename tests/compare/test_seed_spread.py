@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cellrepro.compare.metrics import compare_masks
-from cellrepro.compare.seed_spread import decide_between, measure
+from cellrepro.compare.seed_spread import decide_between, measure_spread
 from cellrepro.errors import BadInput
 from cellrepro.store.store import Store
 from stores import NOTHING, SIZE, add_run, squares, three
@@ -63,7 +63,7 @@ def test_one_pair_along_every_axis(tmp_path):
     }.items():
         add_run(Store(there.root / name), [(1.0, three())], manifest=manifest)
         runs += Store(there.root / name).runs()
-    found = measure(runs)
+    found = measure_spread(runs)
     assert {
         axis.name: [(pair.context, pair.name_a, pair.name_b) for pair in axis.pairs]
         for axis in found.axes
@@ -96,7 +96,7 @@ def test_what_differs_in_two_respects_is_no_pair(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, three())])
     add_run(store, [(1.0, three())], seed=1, mode="fast")
-    assert measure(store.runs()).axes == ()
+    assert measure_spread(store.runs()).axes == ()
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_a_profile_sets_is_three_axes(tmp_path, settings, axes):
             Store(tmp_path), [(1.0, three())], profile=f"p{i}",
             profile_settings={"name": f"p{i}", **fields},
         )  # fmt: skip
-    found = measure(Store(tmp_path).runs())
+    found = measure_spread(Store(tmp_path).runs())
     assert {axis.name: len(axis.pairs) for axis in found.axes} == axes
 
 
@@ -147,7 +147,7 @@ def test_machines_are_compared_by_what_they_are(tmp_path, changes, axes):
     store = Store(tmp_path)
     for machine in machines(*changes):
         add_run(store, [(1.0, three())] * 2, manifest={"machine": machine})
-    found = measure(store.runs())
+    found = measure_spread(store.runs())
     assert {axis.name: len(axis.pairs) for axis in found.axes} == axes
     for pair in found.axis("repeats").pairs:
         assert pair.a.machine == pair.b.machine
@@ -164,7 +164,7 @@ def test_the_numeric_class_is_the_machines(tmp_path):
             manifest={"numeric_class": {"name": name, "probes": {}}},
         )
         runs += Store(tmp_path / name).runs()
-    (axis,) = measure(runs).axes
+    (axis,) = measure_spread(runs).axes
     assert axis.name == "machine"
     assert axis.pairs[0].name_a.startswith("abacus-9 (")
     assert axis.pairs[0].name_a != axis.pairs[0].name_b
@@ -183,7 +183,7 @@ def test_devices_are_compared_across_machines_only_where_none_has_both(tmp_path,
     )
     if both:
         add_run(b, [(1.0, three())], manifest={**other, "device": "cpu"})
-    axis = measure(Store(tmp_path / "a").runs() + b.runs()).axis("device")
+    axis = measure_spread(Store(tmp_path / "a").runs() + b.runs()).axis("device")
     (pair,) = axis.pairs
     across = ("cpu on abacus-9", "cuda on slide-rule-2")
     assert (pair.name_a, pair.name_b) == (("cpu", "cuda") if both else across)
@@ -197,22 +197,22 @@ def test_a_repeat_is_no_second_witness(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, three())] * 3)
     add_run(store, [(1.0, three())] * 3, seed=1)
-    assert len(measure(store.runs()).axis("seed").pairs) == 1
-    assert len(measure(store.runs()).axis("repeats").pairs) == 6
+    assert len(measure_spread(store.runs()).axis("seed").pairs) == 1
+    assert len(measure_spread(store.runs()).axis("repeats").pairs) == 6
 
 
 def test_what_is_left_out_is_counted_and_every_surrounding_has_its_turn(tmp_path):
     store = Store(tmp_path)
     for mode, seed in itertools.product(("fast", "strict"), range(5)):
         add_run(store, [(1.0, {"img": cells(without=[seed])})], seed=seed, mode=mode, truth=False)
-    axis = measure(store.runs(), axes=["seed"], most_pairs=10).axis("seed")
+    axis = measure_spread(store.runs(), axes=["seed"], most_pairs=10).axis("seed")
     assert (len(axis.pairs), axis.n_left_out) == (10, 10)
     assert Counter(pair.context for pair in axis.pairs) == {"fast": 5, "strict": 5}
     seeds = Counter(unit for pair in axis.pairs for unit in pair.units)
     assert set(seeds.values()) == {4}
-    again = measure(reversed(store.runs()), axes=["seed"], most_pairs=10).axis("seed")
+    again = measure_spread(reversed(store.runs()), axes=["seed"], most_pairs=10).axis("seed")
     assert {(p.a.name, p.b.name) for p in again.pairs} == {(p.a.name, p.b.name) for p in axis.pairs}
-    few = measure(store.runs(), axes=["seed"], most_pixels=3 * SIZE**2).axis("seed")
+    few = measure_spread(store.runs(), axes=["seed"], most_pixels=3 * SIZE**2).axis("seed")
     assert len(few.pairs) < 10
     assert len(few.pairs) + few.n_left_out == 20
 
@@ -222,7 +222,7 @@ def test_equal_masks_are_found_by_their_digests(tmp_path):
     for seed in range(6):
         add_run(store, [(1.0, {"img": cells(without=[seed % 2])})], seed=seed, truth=False)
 
-    axis = measure(store.runs(), most_pixels=SIZE**2 + 1).axis("seed")
+    axis = measure_spread(store.runs(), most_pixels=SIZE**2 + 1).axis("seed")
     assert len(axis.pairs) == 15  # two different masks: one comparison is enough
     # Nine of the fifteen pairs differ: each of both sides lacks one cell of 15 that the other has.
     assert axis.distribution().mean == pytest.approx(9 / 15 * 2 / 30)
@@ -235,7 +235,7 @@ def test_measures_of_a_pair(tmp_path):
     store = Store(tmp_path)
     lost = {"img_0": cells(without=[3]), "img_1": cells(grown=4), "img_2": cells()}
     add_run(store, [(1.0, images(3)), (1.5, lost)], truth=False)
-    (pair,) = measure(store.runs()).axis("repeats").pairs
+    (pair,) = measure_spread(store.runs()).axis("repeats").pairs
     found = list(pair.images.values())
     assert [one.n_objects for one in found] == [31, 32, 32]
     assert [one.n_unmatched for one in found] == [1, 0, 0]
@@ -257,7 +257,7 @@ def test_lost_and_gained_are_seen_from_the_first(tmp_path):
     for name, outcomes in {"x": [few, many], "y": [many, few]}.items():
         store = Store(tmp_path / name)
         add_run(store, [(1.0, found) for found in outcomes], truth=False)
-        (pair,) = measure(store.runs()).axis("repeats").pairs
+        (pair,) = measure_spread(store.runs()).axis("repeats").pairs
         expected = (0, 1) if name == "x" else (1, 0)
         assert (pair.kinds["lost"], pair.kinds["gained"]) == expected
 
@@ -266,13 +266,13 @@ def test_what_proves_nothing_is_no_evidence(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, {"img": NOTHING})] * 2)
     add_run(store, [(1.0, {"img": squares()})], seed=1)
-    found = measure(store.runs())
+    found = measure_spread(store.runs())
     repeats, seeds = found.axis("repeats"), found.axis("seed")
     assert (repeats.evidence, repeats.equal, repeats.n_vacuous) == ([], False, 1)
     assert (len(seeds.told), seeds.evidence) == (1, [])  # one side found nothing
     assert np.isnan(repeats.distribution().mean)
     add_run(Store(tmp_path / "b"), [(1.0, {"img": squares()})] * 2)
-    assert measure(Store(tmp_path / "b").runs()).axis("repeats").equal
+    assert measure_spread(Store(tmp_path / "b").runs()).axis("repeats").equal
 
 
 def test_two_data_sets_are_refused(tmp_path):
@@ -280,9 +280,9 @@ def test_two_data_sets_are_refused(tmp_path):
     add_run(store, [(1.0, three())])
     add_run(store, [(1.0, three())], data_digest="a" * 64)
     with pytest.raises(BadInput, match="the runs are of 2 kinds"):
-        measure(store.runs())
+        measure_spread(store.runs())
     with pytest.raises(BadInput, match=r"weather is no axis; expected some of repeats, seed"):
-        measure(store.runs()[:1], axes=["weather"])
+        measure_spread(store.runs()[:1], axes=["weather"])
 
 
 # -- two stored runs ------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def pick(store, **fields):
         for run in store.runs()
         if all(getattr(run.spec, name) == value for name, value in fields.items())
     )
-    return run, run.repeats[0]
+    return run.repeats[0]
 
 
 def test_a_device_within_the_spread_of_seeds(store):
@@ -316,7 +316,7 @@ def test_a_device_within_the_spread_of_seeds(store):
     assert found.changed[0] == 0
     assert found.sentence.startswith("0 % of the cells changed, between seeds 19 % (3 pairs of 3")
     assert decide_between(b, a, store.runs()).within
-    spread_ = measure(store.runs())
+    spread_ = measure_spread(store.runs())
     assert spread_.decide("threads").within
     assert spread_.n_seeds == 3
 
@@ -329,13 +329,13 @@ def thread_profile(n):
 def test_one_profile_is_not_diluted_by_others_that_do_nothing(store):
     """On five more profiles all is as on the first; on a sixth as many cells change as by seed."""
     a = pick(store, seed=0, profile="cpu")
-    same = {name: a[1].masks(name) for name in a[1].manifest.masks}
+    same = {name: a.masks(name) for name in a.manifest.masks}
     for n in range(3, 8):
         add_run(store, [(1.0, same)], truth=False, **thread_profile(n))
-    assert measure(store.runs()).decide("threads").within
+    assert measure_spread(store.runs()).decide("threads").within
     far = images(6, without={12, 13, 14})
     add_run(store, [(1.0, far)], truth=False, **thread_profile(8))
-    spread_ = measure(store.runs())
+    spread_ = measure_spread(store.runs())
     found = spread_.decide("threads")
     means = spread_.axis("threads").distribution().mean, spread_.seeds.distribution().mean
     assert means[0] < 0.5 * means[1]
@@ -348,16 +348,16 @@ def test_one_profile_is_not_diluted_by_others_that_do_nothing(store):
 
 def test_a_contrast_without_seeds_is_held_against_all_baselines_of_its_axis(store):
     """Few pixels are little beside the seeds of one profile, and not beside those of another."""
-    _, first = pick(store, seed=0, profile="cpu")
+    first = pick(store, seed=0, profile="cpu")
     same = {name: first.masks(name) for name in first.manifest.masks}
     add_run(store, [(1.0, same)], truth=False, **thread_profile(5))
-    assert measure(store.runs()).decide("threads").within
+    assert measure_spread(store.runs()).decide("threads").within
     for seed in (3, 4, 5):  # one cell of one image each
         own = images(6) | {"img_0": cells(without={seed})}
         add_run(store, [(1.0 + seed, own)], seed=seed, truth=False, **thread_profile(3))
         if seed == 3:
             add_run(store, [(1.0, own)], seed=seed, truth=False, **thread_profile(4))
-    found = measure(store.runs()).decide("threads")
+    found = measure_spread(store.runs()).decide("threads")
     assert found.contrast == "between cpu-1thread and cpu-5threads"
     assert not found.within
     assert found.changed[1] < 0.02
@@ -366,14 +366,14 @@ def test_a_contrast_without_seeds_is_held_against_all_baselines_of_its_axis(stor
 def test_repeats_of_one_mode_are_not_diluted_by_those_of_another(store):
     """Strict repeats are equal; fast ones differ as much as seeds do, which the mean would hide."""
     a = pick(store, seed=0, profile="cpu")
-    same = {name: a[1].masks(name) for name in a[1].manifest.masks}
+    same = {name: a.masks(name) for name in a.manifest.masks}
     far = images(6, without={12, 13, 14})
     for seed in range(3):
-        _, repeat = pick(store, seed=seed, profile="cpu")
+        repeat = pick(store, seed=seed, profile="cpu")
         own = {name: repeat.masks(name) for name in repeat.manifest.masks}
         add_run(store, [(1.0 + seed, own)] * 2, seed=seed, truth=False, batch_size=2)
     add_run(store, [(1.0, same), (1.1, far)], truth=False, batch_size=2, mode="fast")
-    spread_ = measure(store.runs())
+    spread_ = measure_spread(store.runs())
     assert spread_.axis("repeats").distribution().mean < 0.3 * spread_.seeds.distribution().mean
     found = spread_.decide("repeats")
     assert not found.within
@@ -395,7 +395,8 @@ def test_seeds_of_other_surroundings_are_no_baseline(store, tmp_path):
     other = {"versions": {"torch": "2.7"}}
     for seed in range(3):
         seeded(Store(tmp_path / "other"), seed, n=6, manifest=other)
-    runs = [a[0], b[0], *Store(tmp_path / "other").runs()]
+    runs = [run for run in store.runs() if run.key in (a.spec.key, b.spec.key)]
+    runs += Store(tmp_path / "other").runs()
     assert decide_between(a, b, runs).sentence.startswith("no other seed")
 
 
@@ -403,7 +404,7 @@ def test_both_sides_with_three_seeds_must_agree(store):
     """On the other profile seeds do next to nothing, and there the difference is not within."""
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
     for seed in (1, 2):
-        masks = {name: b[1].masks(name).copy() for name in b[1].manifest.masks}
+        masks = {name: b.masks(name).copy() for name in b.manifest.masks}
         masks["img_1"][masks["img_1"] == 9 + seed] = 0
         add_run(store, [(1.0, masks)], seed=seed, truth=False, **ONE_THREAD)
     assert not decide_between(a, b, store.runs()).within
@@ -424,7 +425,7 @@ def test_two_seeds_are_told_where_they_stand_among_seeds(store):
 def test_files_count_for_more_than_digests(store):
     """Masks that were changed on disk are compared as they are."""
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
-    results = {name: compare_masks(a[1].masks(name), NOTHING) for name in a[1].manifest.masks}
+    results = {name: compare_masks(a.masks(name), NOTHING) for name in a.manifest.masks}
     found = decide_between(a, b, store.runs(), results=results)
     assert found.changed[0] == 1
     assert not found.within
@@ -434,7 +435,7 @@ def test_files_count_for_more_than_digests(store):
 
 
 def test_the_sentence(store):
-    assert measure(store.runs()).sentence() == (
+    assert measure_spread(store.runs()).sentence() == (
         "Changing threads or instruction set moved 0 % of the cells (1 pair, 6 images), less than "
         "seeds do; changing the seed moves 19 % (3 pairs of 3 seeds, 6 images)."
     )
@@ -443,12 +444,12 @@ def test_the_sentence(store):
 def test_the_sentence_says_what_is_missing(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, images(3)), (1.5, images(3, without=[1]))], truth=False)
-    assert measure(store.runs()).sentence() == (
+    assert measure_spread(store.runs()).sentence() == (
         "Repeating the same spec moved 3.2 % of the cells (1 pair, 3 images); no two seeds were "
         "compared, so it is not known what seeds do."
     )
     add_run(store, [(1.0, images(3, without=[3, 4]))], seed=1, truth=False)
-    said = measure(store.runs()).sentence()
+    said = measure_spread(store.runs()).sentence()
     assert said.endswith(
         "changing the seed moves 6.7 % (1 pair of 2 seeds, 3 images); only 2 seeds: not enough "
         "to say what is less than that."
@@ -456,7 +457,7 @@ def test_the_sentence_says_what_is_missing(tmp_path):
     nothing = Store(tmp_path / "nothing")
     add_run(nothing, [(1.0, {"img": NOTHING})] * 2)
     add_run(nothing, [(1.0, {"img": NOTHING})], seed=1)
-    assert measure(nothing.runs()).sentence() == (
+    assert measure_spread(nothing.runs()).sentence() == (
         "Repeating the same spec cannot be judged, as no cells were found; what seeds do is not "
         "known, as no cells were found with two of them."
     )

@@ -33,7 +33,7 @@ def fake_pair(changed, objects, differing, pixels, *, units=("0", "1"), found=Tr
         share = missed / n if n else np.nan
         verdict = "different" if n else "vacuous"
         images[f"img_{i}"] = ImageDifference(verdict, n, missed, size, other, share, share, {})
-    return Pair(axis, "", "a", "b", *repeats, None, None, units, "here", images=images)
+    return Pair(axis, "", "a", "b", *repeats, units, "here", images=images)
 
 
 def seed_pairs(shares, *, n_images=5, n=1000):

@@ -278,7 +278,7 @@ def test_files_that_are_not_there_are_named(tmp_path):
 @pytest.fixture
 def first(small_store):
     """The first repeat of the small store."""
-    return Store(small_store.root).find(f"{small_store.key}/0")[1]
+    return Store(small_store.root).find(f"{small_store.key}/0")
 
 
 @pytest.fixture
@@ -389,7 +389,7 @@ def test_two_numeric_classes_are_named_and_their_probes_counted(small_store, tmp
     store = Store(tmp_path / "outputs")
     run = store.run(small_store.key)
     first, second = run.repeats
-    same = compare_repeats((run, first), (run, second))
+    same = compare_repeats(first, second)
     assert "numeric_class" not in same.environment
     assert first.manifest.numeric_class["probes"]
     path = second.folder / "manifest.json"
@@ -400,7 +400,7 @@ def test_two_numeric_classes_are_named_and_their_probes_counted(small_store, tmp
     path.chmod(0o644)
     path.write_text(json.dumps(plain), encoding="utf-8")
     again = Store(tmp_path / "outputs").run(small_store.key)
-    found = compare_repeats((again, again.repeats[0]), (again, again.repeats[1]))
+    found = compare_repeats(*again.repeats[:2])
     assert found.environment["numeric_class"][1] == "another"
     assert "environment" in found.differs
     assert any(probe in note and "1 of" in note for note in found.notes)
@@ -501,7 +501,7 @@ def test_masks_changed_on_disk_are_not_within_spread(seeds):
     """The files are compared, not the digests that the manifests hold."""
     store = seeds(0, 1, 2)
     names = on_one_thread(store, SLIGHTLY)
-    folder = store.find(names[1])[1].folder
+    folder = store.find(names[1]).folder
     for path in (folder / "masks").iterdir():
         path.chmod(0o644)
         tifffile.imwrite(path, np.zeros((SIZE, SIZE), "u2"))

@@ -140,7 +140,7 @@ def test_a_killed_grid(small_store, tmp_path, notebook, command, wholeness):
     (run,) = answer.json["runs"]
     assert (run["status"], run["key"]) == ("done", small_store.key)
     assert wholeness(store) == [f"{run['key']}/0"]
-    _, repeat = Store(store).find(f"{run['key']}/0")
+    repeat = Store(store).find(f"{run['key']}/0")
     assert repeat.manifest.weights.digest == small_store.answer.json["repeats"][0]["weights"]
     assert repeat.manifest.training.resumed_at, "it began anew instead of going on"
     assert {item.name for item in store.iterdir()} == {"runs", "data"}

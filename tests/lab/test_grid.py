@@ -254,7 +254,7 @@ def test_a_failing_notebook_is_kept_and_does_not_stop_the_others(carried_out):
 def test_the_store_keeps_the_executed_notebook(carried_out, notebook, wholeness):
     key = carried_out.runs["well"]["key"]
     assert wholeness(carried_out.store) == [f"{key}/0"]
-    _, repeat = Store(carried_out.store).find(f"{key}/0")
+    repeat = Store(carried_out.store).find(f"{key}/0")
     executed = nbformat.read(repeat.folder / "notebook.ipynb", 4)
     (injected,) = [
         cell for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])

@@ -161,7 +161,7 @@ def test_the_callers_environment_does_not_matter(small_store, tmp_path):
 
 
 def test_what_a_run_records(small_store):
-    _, repeat = Store(small_store.root).find(f"{small_store.key}/1")
+    repeat = Store(small_store.root).find(f"{small_store.key}/1")
     manifest = repeat.manifest
     assert (manifest.repeat, manifest.vacuous) == (1, [])
     assert (manifest.device, manifest.threads) == ("cpu", 2)
@@ -190,14 +190,14 @@ def test_what_a_run_records(small_store):
 
 def test_the_ledger_of_a_run_follows_the_chain(small_store):
     """From environment to masks; outlines before labels, the smaller difference."""
-    run, repeat = Store(small_store.root).find(f"{small_store.key}/0")
+    repeat = Store(small_store.root).find(f"{small_store.key}/0")
     entries = Ledger.read(repeat.folder / LEDGER).entries
     stages = list(dict.fromkeys(entry.stage for entry in entries))
     assert stages[:5] == ["environment", "spec", "data", "weights-init", "rng"]
     assert stages[-2:] == ["flows", "masks"]
     assert set(stages) <= set(STAGES)
     of_spec = {entry.name: entry.plain for entry in entries if entry.stage == "spec"}
-    assert of_spec == run.spec.model_dump(mode="json")
+    assert of_spec == repeat.spec.model_dump(mode="json")
     files = [entry.name for entry in entries if entry.name.startswith("file ")]
     assert len(files) == 8
     record = repeat.manifest.masks["synth_003"]

@@ -44,17 +44,17 @@ def test_telling_pair_prefers_repeats_that_differ(tmp_path, images, digest):
     store = Store(tmp_path)
     add_run(store, [(1.0, three())] * 2, seed=1, **digest)
     loose = add_run(store, [(1.0, three()), (2.0, missing())], mode="fast", **digest)
-    (run, a), (other, b) = select_runs.telling_pair(store, images)
+    a, b = select_runs.telling_pair(store, images)
     assert {a.name, b.name} == {repeat.name for repeat in loose.repeats}
-    assert run.key == other.key == loose.key
+    assert a.manifest.key == b.manifest.key == loose.key
 
 
 def test_telling_pair_of_equal_masks_prefers_different_specs(tmp_path, images, digest):
     store = Store(tmp_path)
     add_run(store, [(1.0, three())] * 2, seed=1, **digest)
     add_run(store, [(2.0, three())] * 2, seed=2, **digest)
-    (run, _), (other, _) = select_runs.telling_pair(store, images)
-    assert run.key != other.key
+    a, b = select_runs.telling_pair(store, images)
+    assert a.manifest.key != b.manifest.key
 
 
 def test_telling_pair_never_crosses_data_sets_nor_takes_empty_masks(tmp_path, images, digest):
@@ -112,14 +112,14 @@ def test_same_question_leaves_out_what_was_asked_otherwise_or_found_nothing(tmp_
     add_run(store, [(4.0, three())], data_digest="c" * 64)
     nothing = {name: np.zeros_like(masks) for name, masks in three().items()}
     add_run(store, [(5.0, nothing)], seed=2)
-    found = [short(repeat.name) for _, repeat in select_runs.same_question(store, own)]
+    found = [short(repeat.name) for repeat in select_runs.same_question(store, own.repeats[0])]
     assert found == [f"{own.key}/0", f"{own.key}/1", f"{other.key}/0"]
 
 
 def test_against_truth_counts_the_missing_cell(tmp_path):
     store = Store(tmp_path)
     run = add_run(store, [(1.0, missing())])
-    found = select_runs.against_truth(store, (run, run.repeats[0]))
+    found = select_runs.against_truth(store, run.repeats[0])
     assert [result.kinds["lost"] for result in found] == [1, 0, 0]
     assert [result.n_objects_a for result in found] == [2, 2, 2]  # the truth is the first side
 
@@ -127,7 +127,7 @@ def test_against_truth_counts_the_missing_cell(tmp_path):
 def test_against_no_truth(tmp_path):
     store = Store(tmp_path)
     run = add_run(store, [(1.0, three())], truth=False)
-    assert select_runs.against_truth(store, (run, run.repeats[0])) == []
+    assert select_runs.against_truth(store, run.repeats[0]) == []
 
 
 def test_one_network_for_each_change(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellrepro.compare.seed_spread import measure
+from cellrepro.compare.seed_spread import measure_spread
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.spread import spread_axis, spread_rows
 from cellrepro.store.store import Store
@@ -21,7 +21,7 @@ def spread(tmp_path_factory):
     add_run(store, [(1.25, three())], profile="cpu-1thread")
     add_run(store, [(1.5, three(LESS))], seed=1)  # 1 of 6 cells is lost
     add_run(store, [(1.75, three(LESS, img_b=LESS))], seed=2)  # 2 of 6 cells are lost
-    return measure(store.runs())
+    return measure_spread(store.runs())
 
 
 def band(picture):
@@ -58,7 +58,7 @@ def test_two_seeds_are_no_baseline(tmp_path):
     store = Store(tmp_path)
     for seed, found in enumerate((three(), three(LESS))):
         add_run(store, [(1.0, found)], seed=seed)
-    picture = spread_axis(measure(store.runs()))
+    picture = spread_axis(measure_spread(store.runs()))
     assert band(picture).get_facecolor()[3] == 0  # only outlined
     assert "2 seeds: no baseline" in texts(picture)
     assert "With only 2 seeds there is no band" in picture.caption
@@ -81,4 +81,4 @@ def test_nothing_to_show(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, dict.fromkeys(three(), NOTHING))] * 2, truth=False)
     with pytest.raises(BadInput, match="no two runs that found cells"):
-        spread_axis(measure(store.runs()))
+        spread_axis(measure_spread(store.runs()))

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cellrepro.compare.seed_spread import Spread, measure
+from cellrepro.compare.seed_spread import Spread, measure_spread
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.report.build import write_report
@@ -449,7 +449,7 @@ def carried_out(store: Store, *, seeds: int) -> None:
 
 def test_five_steps_with_their_answers(tmp_path):
     carried_out(Store(tmp_path), seeds=3)
-    steps = protocol(measure(Store(tmp_path).runs()))
+    steps = protocol(measure_spread(Store(tmp_path).runs()))
     assert [step.answer for step in steps] == [
         "No: 1 of 1 pair differ in their bits, and no cell changed.",
         "Yes: all 3 pairs are bit-identical in weights and masks.",
@@ -474,7 +474,7 @@ def test_what_is_missing_is_said(tmp_path):
     for seed in range(2):
         found = [(1.0, {"img": cells(seed)}), (1.5, {"img": cells(9)})]
         add_run(store, found, seed=seed, loose="index_put", truth=False)
-    steps = protocol(measure(store.runs()))
+    steps = protocol(measure_spread(store.runs()))
     assert steps[0].answer == "No cells were found in 3 pairs, which proves nothing."
     assert (steps[1].status, steps[1].answer) == ("not enough runs", "Nothing was compared.")
     assert "only 2 seeds: not enough to say" in steps[4].answer

@@ -7,7 +7,7 @@ import pytest
 
 from cellrepro.compare.consensus import agree
 from cellrepro.compare.metrics import compare_masks
-from cellrepro.compare.seed_spread import measure
+from cellrepro.compare.seed_spread import measure_spread
 from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
@@ -72,7 +72,7 @@ def test_a_warning_has_its_place(tmp_path):
 
 
 def test_decisions_and_steps_say_what_is_missing(runs):
-    spread = measure([runs["identical"], runs["different"], runs["other profile"]])
+    spread = measure_spread([runs["identical"], runs["different"], runs["other profile"]])
     decided = tables.decision_table(spread)
     assert "seeds" not in decided.index
     # No seeds were compared, and what is equal needs none.

@@ -164,9 +164,9 @@ def test_finds_by_key_and_by_its_first_digits(store, keep, made_up):
         keep(store, spec, repeat=index)
     assert [repeat.index for repeat in store.run(spec.key).repeats] == [0, 1, 10]
     for reference in (spec.key, spec.key[:3], f"{spec.key}/0", f"{spec.key}/aba"):
-        assert store.find(reference)[1].index == 0
+        assert store.find(reference).index == 0
     for reference in (f"{spec.key}/1", f"{spec.key}/{made_up.machine().name}/1"):
-        assert store.find(reference)[1].index == 1
+        assert store.find(reference).index == 1
 
 
 @pytest.mark.parametrize("reference", ["", "/0", "zzz", "zzz/0", ".."])
@@ -192,7 +192,7 @@ def test_two_references_are_two_repeats(store, keep, made_up):
     keep(store, spec, repeat=1)
 
     def found(a, b):
-        return [(run.spec.seed, repeat.index) for run, repeat in store.find_two(a, b)]
+        return [(repeat.spec.seed, repeat.index) for repeat in store.find_two(a, b)]
 
     assert found(spec.key, spec.key[:8]) == [(0, 0), (0, 1)]
     assert found(f"{spec.key}/1", spec.key) == [(0, 1), (0, 0)]
@@ -209,11 +209,11 @@ def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made
         keep(store, spec, machine=machine, repeat=repeat)
 
     def found(*references):
-        return [repeat.machine for _, repeat in store.find_two(*references)]
+        return [repeat.machine for repeat in store.find_two(*references)]
 
     assert found(spec.key, spec.key) == [there.name] * 2
     assert found(f"{spec.key}/1", f"{spec.key}/here") == [there.name, here.name]
-    assert store.find(spec.key)[1].machine == here.name
+    assert store.find(spec.key).machine == here.name
     monkeypatch.setenv(platform.MACHINE_VARIABLE, "another")
     with pytest.raises(BadInput, match=rf"several machines have .*{there.name}/0, 1"):
         store.find(spec.key)

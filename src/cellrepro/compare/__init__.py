@@ -4,7 +4,7 @@ from cellrepro.compare.consensus import agree
 from cellrepro.compare.labels import canonical
 from cellrepro.compare.metrics import average_precision, categories, compare_masks
 from cellrepro.compare.names import Names, place_of
-from cellrepro.compare.seed_spread import measure
+from cellrepro.compare.seed_spread import measure_spread
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weight_histograms import difference_distributions
 from cellrepro.compare.weight_similarity import similarity
@@ -21,7 +21,7 @@ __all__ = [
     "compare_masks",
     "compare_weights",
     "difference_distributions",
-    "measure",
+    "measure_spread",
     "place_of",
     "similarity",
 ]

@@ -34,7 +34,7 @@ from cellrepro.compare.names import (
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.store.digests import value_digest
-from cellrepro.store.spec import PARAMETERS, Spec
+from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat
 
 _OF_PROFILE = ("device", "threads", "precision")
@@ -76,7 +76,6 @@ Values = NDArray[np.float64]
 class Sample:
     """A stored repeat, and everything in which it could differ from another."""
 
-    spec: Spec
     repeat: Repeat
 
     @property
@@ -87,7 +86,7 @@ class Sample:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Every axis but repeats, every other field of the spec, and the numeric class."""
-        spec, machine = self.spec, self.repeat.manifest.machine
+        spec, machine = self.repeat.spec, self.repeat.manifest.machine
         facts: dict[str, Any] = {name: getattr(spec, name) for name in PARAMETERS}
         facts |= _set_by_profile(spec.profile_settings)
         # One name may stand for two contents, and a content may have two names.
@@ -150,7 +149,6 @@ class Pair:
     name_a, name_b : str
         What each side has on the axis.
     a, b : Repeat
-    spec_a, spec_b : Spec
     units : tuple of (str, str)
         What a and b are on the axis, as the bootstrap draws it.
     surroundings : str
@@ -171,8 +169,6 @@ class Pair:
     name_b: str
     a: Repeat
     b: Repeat
-    spec_a: Spec
-    spec_b: Spec
     units: tuple[str, str]
     surroundings: str = ""
     settings: str = ""
@@ -277,7 +273,7 @@ def choose(
     names : Names, optional
         Under which the samples are shown; by default of these alone.
     """
-    names = names or Names.of((sample.spec, sample.repeat) for sample in samples)
+    names = names or Names.of(sample.repeat for sample in samples)
     if axis != "repeats":  # one of several that differ in nothing: more would count twice
         first: dict[tuple, Sample] = {}
         for sample in samples:
@@ -311,8 +307,6 @@ def _pair(axis: str, names: Names, members: Sequence[Sample], order: tuple[int, 
         name_b=name_b,
         a=a.repeat,
         b=b.repeat,
-        spec_a=a.spec,
-        spec_b=b.spec,
         units=(a.repeat.name, b.repeat.name) if repeats else _units(axis, a, b),
         surroundings=value_digest([str(fact) for fact in a.but(*differs)]),
         settings=value_digest([str(fact) for fact in a.but(*differs, *DRAWN)]),

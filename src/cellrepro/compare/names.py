@@ -6,7 +6,7 @@ A network that others were trained from is no result beside theirs; it is called
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,6 @@ from cellrepro.store.digests import value_digest
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.store.spec import PARAMETERS, Spec
 from cellrepro.store.store import Repeat
-
-Shown = tuple[Spec, Repeat]
 
 START = "starting network"
 """What a run is called that others were trained from."""
@@ -31,23 +29,22 @@ def place_of(repeat: Repeat) -> str:
     return repeat.name.rpartition("/")[0]
 
 
-def starting(shown: Iterable[Shown]) -> set[str]:
+def starting(repeats: Sequence[Repeat]) -> set[str]:
     """The places of those runs that others of them were trained from, on the same images."""
-    shown = list(shown)
     used = {
-        (spec.data_digest, spec.model_digest)
-        for spec, _ in shown
-        if spec.task == "train" and spec.model_digest is not None
+        (one.spec.data_digest, one.spec.model_digest)
+        for one in repeats
+        if one.spec.task == "train" and one.spec.model_digest is not None
     }
     keys = {
-        repeat.manifest.key
-        for spec, repeat in shown
-        for trained in [repeat.manifest.weights]
+        one.manifest.key
+        for one in repeats
+        for trained in [one.manifest.weights]
         # One that ends as it began is no other network than the one it was trained from.
-        if trained is not None and trained.digest != spec.model_digest
-        if (spec.data_digest, trained.digest) in used
+        if trained is not None and trained.digest != one.spec.model_digest
+        if (one.spec.data_digest, trained.digest) in used
     }
-    return {place_of(repeat) for _, repeat in shown if repeat.manifest.key in keys}
+    return {place_of(one) for one in repeats if one.manifest.key in keys}
 
 
 class Names:
@@ -94,14 +91,14 @@ class Names:
         self.row_fields = self._row_fields()
 
     @classmethod
-    def of(cls, shown: Iterable[Shown]) -> Names:
-        """Of repeats that are shown together."""
-        shown = list(shown)
+    def of(cls, repeats: Iterable[Repeat], failed: Mapping[str, Spec] | None = None) -> Names:
+        """Of repeats that are shown together, and of specs without any, by place."""
+        repeats = list(repeats)
         return cls(
-            {place_of(repeat): spec for spec, repeat in shown},
-            {place_of(repeat): repeat.manifest.machine for _, repeat in shown},
-            repeats=Counter(place_of(repeat) for _, repeat in shown),
-            starts=starting(shown),
+            {**(failed or {}), **{place_of(repeat): repeat.spec for repeat in repeats}},
+            {place_of(repeat): repeat.manifest.machine for repeat in repeats},
+            repeats=Counter(map(place_of, repeats)),
+            starts=starting(repeats),
         )
 
     def is_start(self, place: str) -> bool:

@@ -224,7 +224,7 @@ def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[lis
 # -- measuring -------------------------------------------------------------------------------
 
 
-def measure(
+def measure_spread(
     runs: Iterable[Run],
     *,
     axes: Sequence[str] = AXES,
@@ -246,8 +246,8 @@ def measure(
         Compared along each axis; where there are more, every surrounding and every run in it has
         its turn equally often, and which are taken follows from the runs alone.
     """
-    samples = [Sample(run.spec, repeat) for run in runs for repeat in run.repeats]
-    kinds = {(sample.spec.task, sample.spec.data_digest) for sample in samples}
+    samples = [Sample(repeat) for run in runs for repeat in run.repeats]
+    kinds = {(one.repeat.spec.task, one.repeat.spec.data_digest) for one in samples}
     if len(kinds) > 1:
         raise BadInput(
             f"the runs are of {len(kinds)} kinds, as they have another task or other images; "
@@ -256,7 +256,7 @@ def measure(
     unknown = sorted(set(axes) - set(AXES) - set(PARAMETERS))
     if unknown:
         raise BadInput(f"{', '.join(unknown)} is no axis; expected some of {', '.join(AXES)}")
-    names = names or Names.of((sample.spec, sample.repeat) for sample in samples)
+    names = names or Names.of(sample.repeat for sample in samples)
     masks = MaskPairs()
     measured = []
     for name in axes:
@@ -374,8 +374,8 @@ class Spread:
 
 
 def decide_between(
-    a: tuple[Run, Repeat],
-    b: tuple[Run, Repeat],
+    a: Repeat,
+    b: Repeat,
     runs: Iterable[Run],
     *,
     results: Mapping[str, MaskComparison] | None = None,
@@ -384,7 +384,7 @@ def decide_between(
 
     Parameters
     ----------
-    a, b : tuple of (Run, Repeat)
+    a, b : Repeat
     runs : iterable of Run
         Among which the seeds are looked for: runs equal to a's, or to b's, in all but the seed, on
         the same machine with the same libraries. Where both sides have three seeds or more, the
@@ -399,30 +399,27 @@ def decide_between(
         Never within if a and b differ in the seed themselves; the sentence then says how large
         their difference is among seeds.
     """
-    (run_a, repeat_a), (run_b, repeat_b) = a, b
     runs, masks = list(runs), MaskPairs()
-    images = masks.differences(repeat_a, repeat_b, results)
-    found = Pair(
-        "", "", "a", "b", repeat_a, repeat_b, run_a.spec, run_b.spec, ("", ""), images=images
-    )
-    baselines = [_seed_pairs_beside(Sample(run.spec, r), runs, masks) for run, r in (a, b)]
+    images = masks.differences(a, b, results)
+    found = Pair("", "", "a", "b", a, b, ("", ""), images=images)
+    baselines = [_seed_pairs_beside(side, runs, masks) for side in (a, b)]
     baselines.sort(key=lambda seeds: -len(units_of(seeds)))
-    if run_a.spec.seed != run_b.spec.seed:
+    if a.spec.seed != b.spec.seed:
         return _among_seeds(found, baselines[0])
     enough = [seeds for seeds in baselines if len(units_of(seeds)) >= FEWEST_SEEDS]
     decisions = [decide([found], seeds) for seeds in enough or baselines[:1]]
     return next((one for one in decisions if not one.within), decisions[0])
 
 
-def _seed_pairs_beside(side: Sample, runs: Iterable[Run], masks: MaskPairs) -> list[Pair]:
+def _seed_pairs_beside(side: Repeat, runs: Iterable[Run], masks: MaskPairs) -> list[Pair]:
     """Pairs of runs equal to this one in all but the seed."""
-    same = {"seed": side.spec.seed}
+    own, same = Sample(side).but("seed"), {"seed": side.spec.seed}
     family = [
         sample
         for run in runs
         if run.spec.model_copy(update=same) == side.spec  # before any manifest is read
-        for sample in (Sample(run.spec, repeat) for repeat in run.repeats)
-        if sample.but("seed") == side.but("seed")
+        for sample in map(Sample, run.repeats)
+        if sample.but("seed") == own
     ]
     chosen, _ = choose(family, "seed", _MOST_PAIRS)
     return Axis("seed", _compared(masks, chosen, _MOST_PIXELS)).evidence

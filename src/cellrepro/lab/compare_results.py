@@ -22,7 +22,7 @@ from cellrepro.images.reading import read_labels
 from cellrepro.lab import defaults
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.platform import differing_probes
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Repeat, Store
 
 MASK_FILES = (".tif", ".tiff", ".png", ".npy")
 WEIGHT_FILES = (".safetensors", ".pth", ".pt")
@@ -140,26 +140,23 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
 # -- runs ----------------------------------------------------------------------------------
 
 
-def compare_repeats(
-    a: tuple[Run, Repeat], b: tuple[Run, Repeat], *, store: Store | None = None
-) -> Comparison:
+def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comparison:
     """Compare two stored repeats: settings, environment, weights and masks.
 
     Parameters
     ----------
-    a, b : tuple of (Run, Repeat)
+    a, b : Repeat
     store : Store, optional
         Whose other runs show what seeds do; without it nothing is ``within-spread``.
     """
-    (run_a, repeat_a), (run_b, repeat_b) = a, b
-    first, second = repeat_a.manifest, repeat_b.manifest
-    spec = _differing(run_a.spec.model_dump(mode="json"), run_b.spec.model_dump(mode="json"))
+    first, second = a.manifest, b.manifest
+    spec = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
     environment, notes = _environments(first, second)
-    masks, alone = _masks_of(repeat_a, repeat_b)
+    masks, alone = _masks_of(a, b)
     same_data = first.data.digest == second.data.digest
     weights = None
-    if repeat_a.weights is not None and repeat_b.weights is not None:
-        weights = compare_weights(repeat_a.weights, repeat_b.weights)
+    if a.weights is not None and b.weights is not None:
+        weights = compare_weights(a.weights, b.weights)
     differing = {
         "environment": bool(environment),
         "spec": bool(spec),

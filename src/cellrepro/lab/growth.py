@@ -22,7 +22,7 @@ from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Repeat, Store
 
 Masks = list[np.ndarray]
 
@@ -91,7 +91,7 @@ def growth(
     place = Store(store)
     sides = place.find(a), place.find(b)
     _refuse_other(*sides)
-    held = [_by_epoch(repeat) for _, repeat in sides]
+    held = [_by_epoch(repeat) for repeat in sides]
     epochs = sorted(held[0].keys() & held[1].keys())
     if not epochs:
         raise BadInput(
@@ -127,19 +127,18 @@ def has_checkpoints(repeat: Repeat) -> bool:
     return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
 
 
-def _refuse_other(a: tuple[Run, Repeat], b: tuple[Run, Repeat]) -> None:
+def _refuse_other(a: Repeat, b: Repeat) -> None:
     """Raise unless two runs trained one architecture and segmented the same images."""
-    (run_a, repeat_a), (run_b, repeat_b) = a, b
-    one, other = repeat_a.manifest, repeat_b.manifest
+    one, other = a.manifest, b.manifest
     for what, x, y in (
         ("architecture", one.model.architecture, other.model.architecture),
         ("number of parameters", one.model.n_parameters, other.model.n_parameters),
-        ("data set", run_a.spec.data_digest[:12], run_b.spec.data_digest[:12]),
+        ("data set", a.spec.data_digest[:12], b.spec.data_digest[:12]),
         ("segmented images", ", ".join(one.masks), ", ".join(other.masks)),
     ):
         if x != y:
             raise BadInput(
-                f"{repeat_a.name} and {repeat_b.name} are not of one {what} ({x} and {y}); give "
+                f"{a.name} and {b.name} are not of one {what} ({x} and {y}); give "
                 "two runs of one network over the same images"
             )
 
@@ -159,23 +158,23 @@ def _by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
 
 def _masks(
     store: Store,
-    sides: tuple[tuple[Run, Repeat], tuple[Run, Repeat]],
+    sides: Sequence[Repeat],
     held: Sequence[dict[int, Checkpoint]],
     epochs: Sequence[int],
     *,
     quiet: bool,
 ) -> dict[int, dict[str, Any]]:
     """What the masks of both would have been after these epochs, as fields of a `Moment`."""
-    digest, names = sides[0][0].spec.data_digest, list(sides[0][1].manifest.masks)
+    digest, names = sides[0].spec.data_digest, list(sides[0].manifest.masks)
     images = [store.kept(digest, f"{name}.tif").resolve() for name in names]
     truths = [store.truth(digest, name) for name in names]
     with tempfile.TemporaryDirectory() as scratch:  # they may not all fit into memory
         with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
-            for letter, (run, repeat), found in zip("ab", sides, held, strict=True):
+            for letter, repeat, found in zip("ab", sides, held, strict=True):
                 Path(scratch, letter).mkdir()
                 call(
                     "cellrepro.lab.growth:segmented",
-                    Setup.of(run.spec),
+                    Setup.of(repeat.spec),
                     label=f"masks of the checkpoints of {repeat.name}",
                     on_event=lambda event: bar.advance(event["name"]),
                     images=images,

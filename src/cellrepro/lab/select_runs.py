@@ -14,9 +14,8 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.lab.run import train
 from cellrepro.model.network import TINY, find_model
+from cellrepro.store.spec import Spec
 from cellrepro.store.store import Repeat, Run, Store
-
-Named = tuple[Run, Repeat]
 
 _START: dict[str, Any] = {"epochs": 6, "images_per_epoch": 32, "learning_rate": 0.01}
 """A tiny network that finds most cells of the synthetic images, in some ten seconds."""
@@ -96,28 +95,27 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
     """The most runs with the same settings but for seeds, profile and mode, in their order."""
     groups: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
-        groups[_question(run)].append(run)
+        groups[_question(run.spec)].append(run)
     most = max(groups.values(), key=len, default=[])
     return sorted(most, key=_order)
 
 
-def same_question(store: Store, first: Run) -> list[Named]:
+def same_question(store: Store, first: Repeat) -> list[Repeat]:
     """The repeats that found objects, of runs like one but for seeds, profile and mode.
 
     That run's own come first.
     """
     found = [
-        (run, repeat)
+        repeat
         for run in store.runs()
-        if _question(run) == _question(first)
+        if _question(run.spec) == _question(first.spec)
         for repeat in run.repeats
         if repeat.manifest.n_objects
     ]
-    return sorted(found, key=lambda named: named[0].key != first.key)
+    return sorted(found, key=lambda repeat: repeat.manifest.key != first.manifest.key)
 
 
-def _question(run: Run) -> tuple:
-    spec = run.spec
+def _question(spec: Spec) -> tuple:
     return (spec.model_digest or spec.model, *(getattr(spec, name) for name in _QUESTION))
 
 
@@ -126,10 +124,10 @@ def _order(run: Run) -> tuple:
     return spec.seed, str(spec.data_seed), spec.profile, spec.held, run.key
 
 
-def against_truth(store: Store, named: Named) -> list[MaskComparison]:
+def against_truth(store: Store, repeat: Repeat) -> list[MaskComparison]:
     """The ground truth beside a repeat's masks, image by image, where there is one."""
-    run, repeat = named
-    truths = {name: store.truth(run.spec.data_digest, name) for name in repeat.manifest.masks}
+    digest = repeat.spec.data_digest
+    truths = {name: store.truth(digest, name) for name in repeat.manifest.masks}
     return [
         compare_masks(truth, repeat.masks(name))
         for name, truth in truths.items()
@@ -173,27 +171,27 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
 
 
 def _names(repeats: Iterable[Repeat]) -> Names:
-    return Names.of((repeat.spec, repeat) for repeat in repeats)
+    return Names.of(repeats)
 
 
 # -- pairs ---------------------------------------------------------------------------------
 
 
-def telling_pair(store: Store, data: str | Path) -> tuple[Named, Named]:
+def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
     """Two repeats over a folder of images whose masks differ, if there are any.
 
     Preferred are two with the same settings: repeats of one spec, then specs that differ in
     fewest fields. Where all masks are equal, two equal ones of different specs before repeats.
     """
     digest = folder_digest(data, need_masks=False, need_train=False).digest
-    named = [
-        (run, repeat)
+    found = [
+        repeat
         for run in store.runs()
         if run.spec.data_digest == digest
         for repeat in run.repeats
         if repeat.manifest.n_objects
     ]
-    pairs = list(itertools.combinations(named, 2))
+    pairs = list(itertools.combinations(found, 2))
     if not pairs:
         raise BadInput(
             f"the store {store.root} holds fewer than two runs over {data} that found objects; "
@@ -202,9 +200,9 @@ def telling_pair(store: Store, data: str | Path) -> tuple[Named, Named]:
     return min(pairs, key=_how_telling)
 
 
-def _how_telling(pair: tuple[Named, Named]) -> tuple[bool, bool, int, str]:
-    (run_a, a), (run_b, b) = pair
-    fields_a, fields_b = run_a.spec.model_dump(), run_b.spec.model_dump()
+def _how_telling(pair: tuple[Repeat, Repeat]) -> tuple[bool, bool, int, str]:
+    a, b = pair
+    fields_a, fields_b = a.spec.model_dump(), b.spec.model_dump()
     n_other_settings = sum(fields_a[name] != fields_b[name] for name in fields_a)
     equal = _outlines(a) == _outlines(b)
     return equal, equal and n_other_settings == 0, n_other_settings, a.name

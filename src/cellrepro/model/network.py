@@ -120,7 +120,7 @@ def find_model(reference: str, store: Store) -> ModelSource:
             "weights file, or KEY/REPEAT of a stored run"
         )
     try:
-        repeat = store.find(reference)[1]
+        repeat = store.find(reference)
     except BadInput as error:
         raise BadInput(
             f"unknown model {reference!r}; expected {TINY!r}, {names}, the path of a weights "

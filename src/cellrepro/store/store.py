@@ -220,8 +220,8 @@ class Store:
             raise BadInput(f"run {matching[0]} of the store {self.root} has no finished repeat")
         return run
 
-    def find(self, reference: str) -> tuple[Run, Repeat]:
-        """The repeat that a reference means, with its run.
+    def find(self, reference: str) -> Repeat:
+        """The repeat that a reference means.
 
         ``KEY``, which means repeat 0, ``KEY/REPEAT``, ``KEY/MACHINE`` or ``KEY/MACHINE/REPEAT``; of
         keys and machines the first letters are enough, as long as only one begins with them.
@@ -230,9 +230,9 @@ class Store:
         """
         run, machine, index = self._parsed(reference)
         index = index or 0
-        return run, _of_machine(run, machine, (index,))[index]
+        return _of_machine(run, machine, (index,))[index]
 
-    def find_two(self, a: str, b: str) -> tuple[tuple[Run, Repeat], tuple[Run, Repeat]]:
+    def find_two(self, a: str, b: str) -> tuple[Repeat, Repeat]:
         """The two repeats that two references mean, as of `find`.
 
         The same key twice, without repeats, means repeats 0 and 1 of one machine.
@@ -240,7 +240,7 @@ class Store:
         (run_a, machine_a, index_a), (run_b, machine_b, index_b) = map(self._parsed, (a, b))
         if run_a.key == run_b.key and machine_a == machine_b and index_a is index_b is None:
             repeats = _of_machine(run_a, machine_a, (0, 1))
-            return (run_a, repeats[0]), (run_b, repeats[1])
+            return repeats[0], repeats[1]
         return self.find(a), self.find(b)
 
     def _parsed(self, reference: str) -> tuple[Run, str, int | None]:

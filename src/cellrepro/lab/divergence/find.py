@@ -57,10 +57,9 @@ def diverge(
     """
     effort = Effort(whole("repetitions", repetitions, 1), whole("suspects", suspects, 0))
     place = Store(store)
-    sides = place.find_two(a, b)
-    repeats = [repeat for _, repeat in sides]
+    repeats = place.find_two(a, b)
     ledgers = _ledgers_compared(*repeats)
-    answer = _by_ledgers(ledgers, *repeats, comparison=compare_repeats(*sides))
+    answer = _by_ledgers(ledgers, *repeats, comparison=compare_repeats(*repeats))
     if ledgers.first is None:
         return answer
     shown = _shown(ledgers, repeats[0].spec.task)

@@ -52,7 +52,7 @@ def stored_repeats(
     list of Shown
     """
     found = _named(store, runs) if runs else _over_one_data_set(store, data)
-    names = Names.of((run.spec, repeat) for run, repeat in found)
+    names = Names.of(repeat for _, repeat in found)
     if not runs:
         found = [pair for pair in found if not names.is_start(place_of(pair[1]))]
         found.sort(key=lambda pair: (names.order(place_of(pair[1])), pair[1].index))
@@ -64,7 +64,7 @@ def _named(store: Store, references: Sequence[str]) -> list[tuple[Run, Repeat]]:
     found: dict[str, tuple[Run, Repeat]] = {}
     for reference in references:
         run = store.find_run(reference.partition("/")[0])
-        for repeat in run.repeats if "/" not in reference else store.find(reference)[1:]:
+        for repeat in run.repeats if "/" not in reference else [store.find(reference)]:
             found.setdefault(repeat.name, (run, repeat))
     return list(found.values())
 

@@ -144,18 +144,18 @@ def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -
 def scores_of_runs(runs: Sequence[Run]) -> Picture:
     """AP@0.5 of every repeat against the ground truth, a row for each spec, profiles as groups."""
     scored = [
-        (run.spec, repeat, repeat.manifest.ap50)
+        (repeat, repeat.manifest.ap50)
         for run in runs
         for repeat in run.repeats
         if repeat.manifest.ap50
     ]
     if not scored:
         return note("no run has a score above 0 against a ground truth")
-    names = Names.of((spec, repeat) for spec, repeat, _ in scored)
+    names = Names.of(repeat for repeat, _ in scored)
     return scores(
         [
-            (names.context(place_of(repeat), {"profile"}), spec.profile, score)
-            for spec, repeat, score in scored
+            (names.context(place_of(repeat), {"profile"}), repeat.spec.profile, score)
+            for repeat, score in scored
         ]
     )
 

@@ -77,7 +77,7 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
 
 def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
     axis = spread.axis("repeats")
-    every = [pair for pair in axis.pairs if pair.spec_a.held == mode] if axis else []
+    every = [pair for pair in axis.pairs if pair.a.spec.held == mode] if axis else []
     told = [pair for pair in every if not pair.vacuous]
     compared = f"repeats of one spec in mode {mode}"
     todo = f"one spec in mode {mode}, two or more repeats"

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from cellrepro.compare import seed_spread
-from cellrepro.compare.names import Names, place_of, starting
-from cellrepro.compare.seed_spread import Axis, Spread
+from cellrepro.compare.axes import AXES as EVERY_AXIS
+from cellrepro.compare.names import Names, place_of
+from cellrepro.compare.seed_spread import Axis, Spread, measure_spread
 from cellrepro.compare.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput
 from cellrepro.store.spec import PARAMETERS, Spec
@@ -148,21 +148,15 @@ class Chapter:
     @cached_property
     def names(self) -> Names:
         """Of all specs, also of those that only failed."""
-        shown = [(run.spec, repeat) for run, _ in self.every for repeat in run.repeats]
         failed = {one.place: one.spec for one in self.failures if one.spec is not None}
-        return Names(
-            {**failed, **{place_of(repeat): spec for spec, repeat in shown}},
-            {place_of(repeat): repeat.manifest.machine for _, repeat in shown},
-            repeats=Counter(place_of(repeat) for _, repeat in shown),
-            starts=starting(shown),
-        )
+        return Names.of((repeat for run, _ in self.every for repeat in run.repeats), failed)
 
     @cached_property
     def spread(self) -> Spread:
         """How far the masks differ along every axis; reads those that differ, once."""
         others = [name for name in self.names.varying if name in PARAMETERS]
-        axes = list(dict.fromkeys((*AXES, *seed_spread.AXES, *others)))
-        return seed_spread.measure([run for run, _ in self.every], axes=axes, names=self.names)
+        axes = list(dict.fromkeys((*AXES, *EVERY_AXIS, *others)))
+        return measure_spread([run for run, _ in self.every], axes=axes, names=self.names)
 
     @property
     def axes(self) -> list[Axis]:
