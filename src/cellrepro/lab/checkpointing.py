@@ -1,8 +1,4 @@
-"""What a training writes down and keeps as it goes: its ledgers, and checkpoints to go on from.
-
-`cellrepro.lab.worker` tells a `Keeper` of every epoch; the keeper saves what is needed to go on
-after a kill, and hands everything over to the finished repeat.
-"""
+"""What a training writes down and keeps as it goes: its ledgers, and checkpoints to go on from."""
 
 from __future__ import annotations
 
@@ -27,44 +23,31 @@ CHECKPOINTS = "checkpoints"
 class Keeping:
     """What to keep of a training beside its result; none of it changes the result."""
 
-    unfinished: Path | None = None
-    """Where the training leaves what is needed to go on after a kill; none for no checkpoints."""
+    unfinished: Path | None = None  # where checkpoints lie until the repeat is stored
     resume: bool = False
-    checkpoint_every: int = 0
-    """Epochs; 0 for no checkpoints."""
-    keep_checkpoints: bool = False
-    """Store all of them with the finished repeat, not only the last until it is finished."""
+    checkpoint_every: int = 0  # epochs; 0 for no checkpoints
+    keep_checkpoints: bool = False  # store all of them, not only the last until it is finished
     operation_steps: tuple[int, ...] | None = None
     """Of ``ledger="ops"``; none for all. Where nothing is trained, images take their place."""
 
 
 class Keeper:
-    """Keeps what a training leaves as it goes.
-
-    Attributes
-    ----------
-    ledger : Ledger
-        Entries not yet written.
-    resumed : list of int
-        Epochs that were done when a process took over from one that was killed.
-    notes : list of str
-        What the user is to be told of the checkpoint that was taken.
-    """
+    """Told of every epoch by the worker; hands what it kept over to the finished repeat."""
 
     def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int) -> None:
         self._keeping, self._staged, self._level, self._seed = keeping, staged, level, seed
-        place = (keeping.unfinished or staged / ".unfinished") / "rows"
-        self.ledger = Ledger()
-        self._pieces = {LEDGER: Pieces(place / "steps", Entry)}
+        rows = (keeping.unfinished or staged / ".unfinished") / "rows"
+        self.ledger = Ledger()  # entries not yet written
+        self._pieces = {LEDGER: Pieces(rows / "steps", Entry)}
         self._operations: Any = None
         if level == "ops":
             from cellrepro.trace.operation_ledger import OperationRow
             from cellrepro.trace.random_draws import Draw
 
-            self._pieces[OPERATIONS] = Pieces(place / "operations", OperationRow)
-            self._pieces[DRAWS] = Pieces(place / "draws", Draw)
-        self.resumed: list[int] = []
-        self.notes: list[str] = []
+            self._pieces[OPERATIONS] = Pieces(rows / "operations", OperationRow)
+            self._pieces[DRAWS] = Pieces(rows / "draws", Draw)
+        self.resumed: list[int] = []  # epochs that were done when a process took over
+        self.notes: list[str] = []  # for the user, of the checkpoint that was taken
         self._origin: Origin | None = None  # of a training, once it has begun
 
     def watch(self, network: Any) -> Any:
@@ -90,16 +73,21 @@ class Keeper:
         return self._operations.step(index, 0)
 
     def begin(self, origin: Origin, network: Any, loop: Loop) -> None:
-        """Take up an unfinished training, if there is one and it is asked for.
-
-        One that belongs to another training, or whose generators do not follow from the seed, is
-        refused.
-        """
+        """Take up an unfinished training, if it is asked for and there is one; refuse another's."""
         self._origin = origin
-        found = self._last() if self._keeping.resume else None
-        if found is not None:
-            self._go_on(found, network, loop)
-            return
+        unfinished = self._keeping.unfinished
+        if self._keeping.resume and unfinished is not None:
+            found, passed_over = checkpoints.nearest(unfinished)
+            if found is not None:
+                self._go_on(found, network, loop)
+                self.notes += [
+                    f"{problem}; the training goes on from an older checkpoint, after epoch "
+                    f"{found.epoch}"
+                    for problem in passed_over
+                ]
+                return
+            if passed_over:
+                raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
         for pieces in self._pieces.values():
             pieces.go_back(0)
         for folder in self._checkpoints():
@@ -108,21 +96,6 @@ class Keeper:
     def _checkpoints(self) -> list[Path]:
         unfinished = self._keeping.unfinished
         return [] if unfinished is None else checkpoints.folders(unfinished)
-
-    def _last(self) -> Checkpoint | None:
-        """The last checkpoint that can be used, and notes of those that cannot."""
-        if self._keeping.unfinished is None:
-            return None
-        found, passed_over = checkpoints.nearest(self._keeping.unfinished)
-        if found is None:
-            if passed_over:
-                raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
-            return None
-        self.notes += [
-            f"{problem}; the training goes on from an older checkpoint, after epoch {found.epoch}"
-            for problem in passed_over
-        ]
-        return found
 
     def _go_on(self, found: Checkpoint, network: Any, loop: Loop) -> None:
         assert self._origin is not None
@@ -172,18 +145,14 @@ class Keeper:
             for name, pieces in self._pieces.items():
                 pieces.finish(self._staged / name)
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
-        if self._keeping.keep_checkpoints and self._keeping.unfinished is not None:
-            (self._staged / CHECKPOINTS).mkdir()
+        if self._keeping.keep_checkpoints:
             for folder in self._checkpoints():
                 shutil.copytree(folder, self._staged / CHECKPOINTS / folder.name)
 
     def _flush(self) -> None:
-        self._pieces[LEDGER].append(self.ledger.entries)
-        self.ledger.entries.clear()
+        fresh: dict[str, list[Any]] = {LEDGER: self.ledger.entries}
         if self._operations is not None:
-            for name, rows in (
-                (OPERATIONS, self._operations.rows),
-                (DRAWS, self._operations.draws),
-            ):
-                self._pieces[name].append(rows)
-                rows.clear()
+            fresh |= {OPERATIONS: self._operations.rows, DRAWS: self._operations.draws}
+        for name, rows in fresh.items():
+            self._pieces[name].append(rows)
+            rows.clear()

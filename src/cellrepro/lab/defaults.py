@@ -8,10 +8,7 @@ BATCH_SIZE = 1
 PROFILE = "cpu"
 MODE = "strict"
 LEDGER = "steps"
-TRAININGS = 2
-"""Repeats of a training; fewer give no verdict."""
+TRAININGS = 2  # repeats of a training; fewer give no verdict
 SEGMENTATIONS = 3
-"""Repeats of a segmentation."""
 STORE = "outputs"
-CHECKPOINT_EVERY = {"tiny": 1, "cellpose": 10}
-"""Epochs, by architecture."""
+CHECKPOINT_EVERY = {"tiny": 1, "cellpose": 10}  # epochs, by architecture

@@ -1,8 +1,7 @@
 """What here is not reproducible, why, and the remedy; checked by doing it twice.
 
-Looks at the machine, the libraries, the process and the profile, and then trains the same few
-steps of `tiny` in two processes, one after the other. It looks good only if these two ended in
-the same bits.
+Looks at machine, libraries, process and profile, then trains the same few steps of `tiny` in two
+processes. It looks good only if these two ended in the same bits.
 """
 
 from __future__ import annotations
@@ -26,62 +25,36 @@ TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 """Versions whose behaviour the lab's claims about Cellpose were checked against."""
 
 _STEPS = 6
+_LEVELS = ("error", "warning", "info")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a result depends on, or that changes it.
-
-    Attributes
-    ----------
-    level : str
-        ``error``: not reproducible here and now; ``warning``: reproducible here, but something
-        else than the spec decides the result; ``info``: good to know.
-    what : str
-        What was found, and why it matters.
-    remedy : str
-        What to do.
-    """
+    """One thing that a result depends on, or that changes it."""
 
     level: Level
+    """``error``: not reproducible here and now; ``warning``: reproducible here, but something else
+    than the spec decides the result; ``info``: good to know."""
     what: str
     remedy: str
 
 
-_OF_CELLPOSE = Finding(
-    "info",
-    "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image order nor "
-    "augmentation, so two seeds see the same images in the same order",
-    "pass --data-seed to make them follow a seed",
-)
-
-
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found.
-
-    Attributes
-    ----------
-    host : dict
-        The machine, its libraries and its numeric class.
-    profile : dict
-        The profile looked at, with mode and seed.
-    findings : tuple of Finding
-        Errors first.
-    double_run : dict or None
-        What the two processes ended with; none if they could not run.
-    ok : bool
-        Whether nothing is wrong and the double run was bit-identical.
-    exit_code : int
-        0 if ok, 1 if not, 3 if this machine cannot run the profile.
-    """
+    """What `diagnose` found."""
 
     host: dict[str, Any]
+    """The machine, its libraries and its numeric class."""
     profile: dict[str, Any]
+    """The profile looked at, with mode and seed."""
     findings: tuple[Finding, ...]
+    """Errors first."""
     double_run: dict[str, Any] | None
+    """What the two processes ended with; none if they could not run."""
     ok: bool
+    """Nothing is wrong and the double run was bit-identical."""
     exit_code: int
+    """0 if ok, 1 if not, 3 if this machine cannot run the profile."""
 
     def sentence(self) -> str:
         """The answer."""
@@ -91,18 +64,12 @@ class Diagnosis:
                 f"looks good: {_STEPS} training steps in two processes of profile {name}, mode "
                 f"{mode}, ended in the same bits (numeric class {self.host['numeric_class']})"
             )
-        errors = [finding for finding in self.findings if finding.level == "error"]
-        return f"not reproducible with profile {name}, mode {mode}: " + "; ".join(
-            finding.what for finding in errors
-        )
+        errors = "; ".join(found.what for found in self.findings if found.level == "error")
+        return f"not reproducible with profile {name}, mode {mode}: {errors}"
 
 
 def diagnose(
-    *,
-    profile: str | Path = "cpu",
-    mode: str = "strict",
-    seed: int = 0,
-    quiet: bool = False,
+    *, profile: str | Path = "cpu", mode: str = "strict", seed: int = 0, quiet: bool = False
 ) -> Diagnosis:
     """Say what of this host, process and profile is not reproducible, why, and the remedy.
 
@@ -123,39 +90,47 @@ def diagnose(
     machine gives the same bits, nor that every network does: `cellrepro audit` looks at yours.
     """
     modes.check_mode(mode)
-    check_seed(seed)
-    settings = profiles.load(profile)
-    setup = Setup(settings, mode, seed)
+    setup = Setup(profiles.load(profile), mode, check_seed(seed))
     findings = [
         *_of_versions(),
-        *_of_machine(settings),
-        *_of_profile(settings, mode),
+        *_of_settings(setup.profile, mode),
         *_of_this_process(setup),
-        _OF_CELLPOSE,
     ]
-    runs: list[FewSteps] = []
-    impossible = False
+    exit_code, double_run = 0, None
+    seen: dict[str, Any] = {"numeric_class": None, "libraries": []}
     try:
-        runs = _double_run(setup, quiet=quiet)
-        findings += _of_double_run(runs, settings, mode)
+        with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
+            first, second = (
+                call(
+                    "cellrepro.lab.doctor:few_steps",
+                    setup,
+                    label=f"{which} run",
+                    on_event=lambda event: bar.advance(event["name"]),
+                )
+                for which in ("first", "second")
+            )
     except CellreproError as refused:
-        impossible = isinstance(refused, NotPossibleHere)
         remedy = "choose another profile or mode, see the message"
         findings.append(Finding("error", f"the double run could not run: {refused}", remedy))
-    levels = ("error", "warning", "info")
-    ok = not any(finding.level == "error" for finding in findings)
+        exit_code = 3 if isinstance(refused, NotPossibleHere) else 1
+    else:
+        findings += _of_double_run(first, second, setup)
+        exit_code = int(any(finding.level == "error" for finding in findings))
+        seen = {"numeric_class": first.numeric_class, "libraries": first.libraries}
+        double_run = {
+            "identical": first.weights == second.weights,
+            "steps": _STEPS,
+            "weights": [first.weights, second.weights],
+            "n_changed": first.n_changed,
+            "switches": first.switches,
+        }
     return Diagnosis(
-        host={
-            **platform.host(),
-            "versions": platform.versions(),
-            "numeric_class": runs[0].numeric_class if runs else None,
-            "libraries": runs[0].libraries if runs else [],
-        },
-        profile={**settings.model_dump(mode="json"), "mode": mode, "seed": seed},
-        findings=tuple(sorted(findings, key=lambda finding: levels.index(finding.level))),
-        double_run=_compared(*runs) if runs else None,
-        ok=ok,
-        exit_code=0 if ok else NotPossibleHere.exit_code if impossible else 1,
+        host={**platform.host(), "versions": platform.versions(), **seen},
+        profile={**setup.profile.model_dump(mode="json"), "mode": mode, "seed": seed},
+        findings=tuple(sorted(findings, key=lambda finding: _LEVELS.index(finding.level))),
+        double_run=double_run,
+        ok=exit_code == 0,
+        exit_code=exit_code,
     )
 
 
@@ -163,29 +138,26 @@ def diagnose(
 
 
 def _of_versions() -> Iterator[Finding]:
-    versions = platform.versions()
+    here = {name: version.partition("+")[0] for name, version in platform.versions().items()}
     for package, tested in TESTED.items():
-        installed = versions.get(package)
-        if installed is None or installed.partition("+")[0] != tested:
+        if here.get(package) != tested:
             yield Finding(
                 "warning",
-                f"{package} is {installed or 'not installed'}; what the lab says of Cellpose "
+                f"{package} is {here.get(package, 'not installed')}; what the lab says of Cellpose "
                 f"was checked with {tested}, and other versions give other bits",
-                f"install {package}=={tested} (make setup does), or run `make test` to see "
-                "what still holds",
+                f"install {package}=={tested}, or run `make test` to see what still holds",
             )
     listed = known_operations.releases()
-    torch_version = versions.get("torch", "").partition("+")[0]
-    if torch_version and torch_version not in listed:
+    if here.get("torch", "") not in ("", *listed):
         yield Finding(
             "warning",
             "the lab's list of nondeterministic operations covers PyTorch "
-            f"{', '.join(listed)}, not {torch_version}: what is new in it is not known",
+            f"{', '.join(listed)}, not {here['torch']}: what is new in it is not known",
             "`cellrepro audit DATA` says which operations give other bits here",
         )
 
 
-def _of_machine(profile: profiles.Profile) -> Iterator[Finding]:
+def _of_settings(profile: profiles.Profile, mode: str) -> Iterator[Finding]:
     if profile.kind != "cuda" and platform.is_anonymous():
         yield Finding(
             "warning",
@@ -193,53 +165,44 @@ def _of_machine(profile: profiles.Profile) -> Iterator[Finding]:
             "machine-id: results of two such machines would be taken for repeats on one",
             f"give each a name: {platform.MACHINE_VARIABLE}=NAME",
         )
-
-
-def _of_profile(profile: profiles.Profile, mode: str) -> Iterator[Finding]:
-    if profile.device == "cpu" and profile.threads is None:
+    if profile.kind == "cpu" and profile.threads is None:
         yield Finding(
             "warning",
-            f"profile {profile.name} leaves the number of threads to the machine: sums are "
-            "split by it, so another machine gives other bits",
+            f"profile {profile.name} leaves the number of threads to the machine: sums are split "
+            "by it, so another machine gives other bits",
             "set `threads` in the profile; cpu has 2",
         )
     race = known_operations.may_race(mode, device=profile.device, threads=profile.threads)
-    if mode == "fast" and race is not None:
+    if race is not None:
         yield Finding(
-            "error",
-            "mode fast fixes nothing but the seeds: operations that add in the order in which "
-            "threads arrive, such as index_put in the backward of Cellpose's attention, give "
-            "other bits from run to run, and repeats agree by chance at best",
-            "use --mode strict; `cellrepro audit DATA --mode fast` names the operations",
+            "error" if mode == "fast" else "info",
+            f"{race}, such as index_put in the backward of Cellpose's attention: bits may differ "
+            "from run to run, and repeats then agree by chance",
+            f"use --mode strict; `cellrepro audit DATA --mode {mode}` names the operations",
         )
-    if mode == "warn":
+    if profile.environment.get("MKL_CBWR") != "COMPATIBLE":
         yield Finding(
             "info",
-            "mode warn holds what PyTorch can hold and warns of the rest; it uses no substitutes",
-            "use --mode strict for results to keep",
-        )
-    if profile.device == "cpu" and profile.environment.get("MKL_CBWR") != "COMPATIBLE":
-        yield Finding(
-            "info",
-            f"profile {profile.name} uses what this processor has: its bits hold on machines "
-            "of the same numeric class only",
-            "use profile cpu-portable for bits meant to be equal on any x86-64 machine",
-        )
-    if profile.device != "cpu":
-        yield Finding(
-            "info",
-            f"bits on {profile.device} hold for one GPU model, driver and library build",
-            "compare masks across devices with `cellrepro compare`, and expect other bits",
+            f"profile {profile.name} uses what this processor or GPU has: its bits hold on "
+            "machines of the same numeric class only",
+            "use profile cpu-portable for bits meant to be equal on any x86-64 machine, and "
+            "compare masks, not bits, across devices",
         )
     if profile.tf32:
         yield Finding(
             "warning",
-            f"profile {profile.name} allows TF32: products keep 10 bits of their fraction on "
-            "GPUs that have it, and 23 elsewhere",
+            f"profile {profile.name} allows TF32: products keep 10 bits of their fraction on GPUs "
+            "that have it, and 23 elsewhere",
             "set `tf32: false` in the profile",
         )
     for text in profile.warnings():
         yield Finding("warning", text, "correct the profile's environment")
+    yield Finding(
+        "info",
+        "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image order nor "
+        "augmentation, so two seeds see the same images in the same order",
+        "pass --data-seed to make them follow a seed",
+    )
 
 
 def _of_this_process(setup: Setup) -> Iterator[Finding]:
@@ -275,55 +238,21 @@ class FewSteps:
     warned: tuple[str, ...]
 
 
-def _double_run(setup: Setup, *, quiet: bool) -> list[FewSteps]:
-    with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
-
-        def run(label: str) -> FewSteps:
-            return call(
-                "cellrepro.lab.doctor:few_steps",
-                setup,
-                label=label,
-                on_event=lambda event: bar.advance(f"{label}, {event['name']}"),
-            )
-
-        return [run("first run"), run("second run")]
-
-
-def _compared(first: FewSteps, second: FewSteps) -> dict[str, Any]:
-    return {
-        "identical": first.weights == second.weights,
-        "steps": _STEPS,
-        "weights": [first.weights, second.weights],
-        "n_changed": first.n_changed,
-        "switches": first.switches,
-    }
-
-
-def _of_double_run(runs: list[FewSteps], profile: profiles.Profile, mode: str) -> Iterator[Finding]:
-    first, second = runs
+def _of_double_run(first: FewSteps, second: FewSteps, setup: Setup) -> Iterator[Finding]:
     if not first.n_changed:
         yield Finding("error", "the double run changed no weight and proves nothing", "report it")
     if first.weights != second.weights:
+        classes = {first.numeric_class, second.numeric_class}
         yield Finding(
             "error",
-            f"the double run was not bit-identical: {_STEPS} training steps from one seed ended "
-            "in other weights",
-            "use --mode strict"
-            if mode == "fast"
-            else "`cellrepro audit DATA` names the operation; please report it",
-        )
-    if first.numeric_class != second.numeric_class:
-        yield Finding(
-            "error",
-            "two processes of one profile are of two numeric classes: "
-            f"{first.numeric_class} and {second.numeric_class}",
-            "look for what else sets threads or instruction sets between two starts",
+            f"the double run was not bit-identical: {_STEPS} training steps from one seed ended in "
+            f"other weights (numeric class {' and '.join(sorted(classes))})",
+            "use --mode strict; `cellrepro audit DATA` names the operation, please report it",
         )
     if first.tf32_at_import:
         yield Finding(
-            "warning" if profile.device == "cuda" else "info",
-            "importing Cellpose allows TF32 products on CUDA for the whole process, whatever "
-            "was set before",
+            "warning" if setup.profile.kind == "cuda" else "info",
+            "importing Cellpose allows TF32 products on CUDA, whatever was set before",
             "the lab's modes set it back; in scripts of your own set "
             "torch.backends.cuda.matmul.allow_tf32 = False after importing Cellpose",
         )
@@ -331,8 +260,8 @@ def _of_double_run(runs: list[FewSteps], profile: profiles.Profile, mode: str) -
     if len(openmp) > 1:
         yield Finding(
             "warning",
-            f"several OpenMP libraries are loaded ({', '.join(sorted(openmp))}): which one "
-            "shares a sum among threads depends on the order of imports",
+            f"several OpenMP libraries are loaded ({', '.join(sorted(openmp))}): which one shares "
+            "a sum among threads depends on the order of imports",
             "install all packages from one source, conda or pip",
         )
     for alert in first.warned:
@@ -349,41 +278,26 @@ def few_steps(child: Child) -> FewSteps:
 
     tf32_before = torch.backends.cuda.matmul.allow_tf32
     from cellrepro.determinism.seeding import seed_everything
-    from cellrepro.images.folder import read_folder
-    from cellrepro.images.synthetic import write_folder
-    from cellrepro.model.network import TINY, ModelSource, build, import_cellpose, save_weights
-    from cellrepro.model.training import Loop
+    from cellrepro.model.network import TINY, ModelSource, import_cellpose
+    from cellrepro.store.digests import tensors_digest
     from cellrepro.trace.torch_warnings import WarningLog, about_determinism
 
     import_cellpose()
     tf32_after = torch.backends.cuda.matmul.allow_tf32
     log = WarningLog()
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        log.listening(),
-        child.prepared() as device,
-    ):
+    with log.listening(), child.prepared() as device:
         switches = modes.switches()
-        write_folder(Path(scratch, "images"), n_train=2, n_test=0)
-        images = read_folder(Path(scratch, "images")).train
-        network = build(
-            ModelSource(TINY, TINY), seed=child.setup.seed, device=device, dtype="float32"
-        )
-        before = {name: p.detach().clone() for name, p in network.named_parameters()}
-        del before["diam_labels"]  # set from the data's diameters, not by training
         seed_everything(child.setup.seed)
+        tiny = ModelSource(TINY, TINY)
+        loop, network = small_loop(tiny, device, seed=child.setup.seed, n_images=2, n_steps=_STEPS)
+        before = {name: p.detach().clone() for name, p in network.named_parameters()}
         child.phase("flows")
-        loop = Loop(
-            network, images, (), n_epochs=2, learning_rate=1e-3, images_per_epoch=_STEPS // 2
-        )
         while not loop.finished:
             loop.step()
             child.phase(f"step {loop.training.n_steps}")
-        weights = save_weights(network, Path(scratch, "weights"), architecture=TINY)
-        after = dict(network.named_parameters())
-        n_changed = sum(int((after[name] != old).sum()) for name, old in before.items())
+        n_changed = sum(int((p != before[name]).sum()) for name, p in network.named_parameters())
     return FewSteps(
-        weights=weights,
+        weights=tensors_digest(network.state_dict()),
         n_changed=n_changed,
         numeric_class=platform.numeric_class(device=str(device)).name,
         switches=switches,
@@ -391,3 +305,24 @@ def few_steps(child: Child) -> FewSteps:
         tf32_at_import=tf32_after and not tf32_before,
         warned=tuple(sorted({warning.alert or "" for warning in about_determinism(log.records())})),
     )
+
+
+def small_loop(
+    source: Any, device: Any, *, seed: int, n_images: int, n_steps: int
+) -> tuple[Any, Any]:
+    """Two epochs of a network on synthetic images, about to begin, and the network."""
+    from cellrepro.images.folder import read_folder
+    from cellrepro.images.synthetic import write_folder
+    from cellrepro.model.network import build
+    from cellrepro.model.training import Loop
+
+    with tempfile.TemporaryDirectory() as scratch:
+        write_folder(Path(scratch, "images"), n_train=n_images, n_test=0)
+        images = read_folder(Path(scratch, "images"))
+    network = build(source, seed=seed, device=device, dtype="float32")
+    options: dict[str, Any] = {
+        "n_epochs": 2,
+        "learning_rate": 1e-3,
+        "images_per_epoch": n_steps // 2,
+    }
+    return Loop(network, images.train, (), **options), network

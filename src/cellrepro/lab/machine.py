@@ -1,7 +1,4 @@
-"""This machine, as it computes under a profile.
-
-What a process computes shows in it alone, so another one with the profile's environment looks.
-"""
+"""This machine, as it computes under a profile: seen by a process that has its environment."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ def _seen(settings: str, named: str | None, inside: bool) -> MachineRecord:
 
 
 def look(child: Child) -> MachineRecord:
-    """What this process computes with."""
+    """What this process computes with; Cellpose, which takes seconds to import, is not needed."""
     from cellrepro.determinism.modes import mode_in_force
 
     profile = child.setup.profile

@@ -1,180 +1,158 @@
 """What makes two trainings differ outside the training step: tried here, on your data, not told.
 
-Each probe runs the real thing (the folder's listing, Cellpose's preprocessing and augmentation,
-PyTorch's loader, a fresh process, the network) and says whether this source changes anything on
-this machine and how to pin it. What happens inside a step is for `cellrepro.audit_training`.
-
-Nothing stays changed: generators, switches and Cellpose's defaults are put back.
+Each probe runs the real thing and says whether this source changes anything on this machine, and
+how to pin it. Generators, switches and Cellpose's defaults are put back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import importlib
 import io
 import os
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from natsort import natsorted
 
+from cellrepro.determinism.modes import switches
 from cellrepro.determinism.seeding import (
-    check_seed,
     generators_kept,
     item_generator,
     loader_arguments,
     seed_everything,
 )
-from cellrepro.errors import BadInput, whole
+from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.process import Child, call
 from cellrepro.model import cellpose_itself
+from cellrepro.model.network import TINY, seeded_network
 from cellrepro.model.training import Loop, none_trainable, trainable, with_flows
 from cellrepro.progress import progress
-from cellrepro.store.digests import tensor_digest, value_digest
+from cellrepro.store.digests import generator_digests, tensor_digest, value_digest
 from cellrepro.text import amount
-
-Data = str | Path | ImageFolder
-DataSeed = int | Literal["cellpose"]
+from cellrepro.trace.training_steps import Watch
 
 _MOST_IMAGES = 6  # flows take longer than all the rest
+_EVAL_PIXELS = 512  # along an edge: enough to tell results apart
+_PARTIAL = {"percentile": [1.0, 99.0]}
+"""A dictionary as users pass it to ``eval``; what it leaves out is read from the defaults."""
+
+_TOLD = {
+    "file-order": (
+        "Does the order in which files are listed change what is trained on?",
+        "give all file names equally many digits (img_002, img_010) and sort them before you hand "
+        "them over; cellrepro.train does, whatever the file system lists",
+    ),
+    "two-readings": (
+        "Does reading the same folder again give other images, masks or flows?",
+        "if files differ, something writes into the folder or the disk is failing: copy it and "
+        "keep its digest (sha256sum); if only flows differ, compute them once and keep them",
+    ),
+    "augmentation": (
+        "Does augmentation show the same image otherwise when its generator is not put back?",
+        "Cellpose seeds NumPy by the epoch's number, over any seed of yours: choose order and "
+        "augmentation with cellrepro.train(data, data_seed=1)",
+    ),
+    "loader": (
+        "Does a loader give another order or other crops after another draw or with other workers?",
+        "DataLoader(..., **loader_arguments(seed)) of cellrepro.determinism.seeding for the order, "
+        "and item_generator(seed, epoch, index) for draws that depend on no worker",
+    ),
+    "import-order": (
+        "Does importing Cellpose undo what was set before, or move a generator?",
+        "import Cellpose first, then seed and set switches; the modes of cellrepro do so and read "
+        "the switches back",
+    ),
+    "initial-weights": (
+        "Do the initial weights depend on what was drawn before the network was made?",
+        "start from one file of weights and compare its digest, or draw them from a generator of "
+        "their own, as cellrepro.model.network.seeded_network does",
+    ),
+    "hidden-state": (
+        "Does a call of Cellpose's eval change the result of a later call?",
+        "pass every parameter you rely on, 'normalize': True among them, or run each analysis in a "
+        "process of its own, as cellrepro does",
+    ),
+}
+"""Of each source its question, and how to pin it."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One source of difference, as it was found here.
-
-    Attributes
-    ----------
-    name : str
-        ``file-order``, ``two-readings``, ``augmentation``, ``loader``, ``import-order``,
-        ``initial-weights`` or ``hidden-state``.
-    question : str
-        Whose answer `moves` is.
-    moves : bool
-        Whether it changed something here. "No" is what was seen, not a proof for other data.
-    evidence : tuple of str
-        Short facts; of digests the first 12 hex digits.
-    remedy : str
-        How to pin it.
-    n_compared : int
-        Over how many things that was seen; 0 if there was nothing to compare.
-    """
+    """One source of difference, as it was found here."""
 
     name: str
-    question: str
-    moves: bool
-    evidence: tuple[str, ...]
-    remedy: str
-    n_compared: int
+    moves: bool  # whether it changed something here; "no" is no proof for other data
+    n_compared: int  # over how many things
+    evidence: tuple[str, ...]  # short facts; of digests the first 12 hex digits
 
     @property
-    def vacuous(self) -> bool:
-        """Whether nothing was there to compare, so that the answer says nothing."""
-        return self.n_compared == 0
+    def question(self) -> str:
+        """Whose answer `moves` is."""
+        return _TOLD[self.name][0]
+
+    @property
+    def remedy(self) -> str:
+        """How to pin it."""
+        return _TOLD[self.name][1]
 
     def sentence(self) -> str:
         """Question and answer in one line, with the first fact and, if it moves, the remedy."""
-        if self.vacuous:
-            return f"{self.question} Not tried: {self.evidence[0]}"
         answer = "Yes" if self.moves else "No"
-        pin = f" To pin it: {self.remedy}" if self.moves else ""
         over = amount(self.n_compared, "comparison")
+        pin = f" To pin it: {self.remedy}" if self.moves else ""
         return f"{self.question} {answer}, over {over}: {self.evidence[0]}.{pin}"
 
 
-def look(
-    data: str | Path,
-    *,
-    data_seed: DataSeed = "cellpose",
-    workers: Sequence[int] = (0, 2),
-    seed: int = 0,
-    quiet: bool = False,
-) -> list[Source]:
-    """Try every source of difference outside the training step.
-
-    Parameters
-    ----------
-    data : str or Path
-        Folder of images with masks, as for `cellrepro.train`.
-    data_seed, workers, seed
-        As for `augmentation`, `loader` and `initial_weights`.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    list of Source
-        Of the images first, then those of `cellrepro.lab.process_state`.
-    """
-    from cellrepro.lab import process_state  # which asks questions of the same kind
-
-    _check_workers(workers)
-    check_seed(seed)
-    _check_data_seed(data_seed)
+def look(data: str | Path, *, quiet: bool = False) -> list[Source]:
+    """Try every source of difference outside the training step on a folder of labelled images."""
     folder = read_folder(data)
-    probes: dict[str, Callable[[], Source]] = {
-        "file-order": partial(file_order, folder),
-        "two-readings": partial(two_readings, folder),
-        "augmentation": partial(augmentation, folder, data_seed=data_seed),
-        "loader": partial(loader, folder, workers=workers),
-        "import-order": process_state.import_order,
-        "initial-weights": partial(process_state.initial_weights, seed=seed),
-        "hidden-state": partial(process_state.hidden_state, folder),
-    }
+    probes: list[Callable[[], Source]] = [
+        lambda: file_order(folder),
+        lambda: two_readings(folder),
+        lambda: augmentation(folder),
+        lambda: loader(folder),
+        import_order,
+        initial_weights,
+        lambda: hidden_state(folder),
+    ]
     found = []
     with progress(len(probes), "sources", quiet=quiet) as bar:
-        for name, probe in probes.items():
-            bar.note(name)
+        for probe in probes:
             found.append(probe())
-            bar.advance(name)
+            bar.advance(found[-1].name)
     return found
 
 
 # -- files ---------------------------------------------------------------------------------
 
 
-def file_order(data: Data) -> Source:
-    """Whether the order in which the training images are listed changes what is trained on.
+def file_order(folder: ImageFolder) -> Source:
+    """Whether other listings of the training images put other images in the same places.
 
-    Cellpose draws indices, so in another order the same draws are other images. Several listings
-    are held against the order of cellrepro's reader, and an epoch of batches is drawn in each.
+    Cellpose draws indices, so that is what changes a training.
     """
-    source = partial(
-        Source,
-        name="file-order",
-        question="Does the order in which files are listed change what is trained on?",
-        remedy="give all file names equally many digits (img_002, img_010) and sort them before "
-        "you hand them over; cellrepro.train does, whatever the file system lists",
-    )
-    images = [image for image in read(data).train if trainable(image)]
-    names = [image.image_path.name for image in images]
-    if len(images) < 2:
-        why = f"{amount(len(images), 'image')} to train on has one order only"
-        return source(moves=False, evidence=(why,), n_compared=0)
+    images = {image.image_path.name: tensor_digest(image.image) for image in folder.train}
+    names = list(images)
     evidence, others = [f"cellrepro's reader: {_few(names)}"], []
-    for label, order in _listings(images[0].image_path.parent, names).items():
+    for label, order in _listings(folder.train[0].image_path.parent, names).items():
         missing = sorted(set(names) - set(order))
-        n_places = 0 if missing else sum(a != b for a, b in zip(names, order, strict=True))
+        n_places = sum(images[a] != images[b] for a, b in zip(names, order, strict=False))
         if missing:
-            evidence.append(f"{label}: lists {len(order)} of {len(names)}, not {_few(missing)}")
-            others.append(label)
-        elif not n_places:
-            evidence.append(f"{label}: the same order")
+            told = f"lists {len(order)} of {len(names)}, not {_few(missing)}"
         else:
-            n_others, n_steps = _batches_in(images, order)
-            evidence.append(
-                f"{label}: {_few(order)}; {n_places} of {len(names)} places hold another image, "
-                f"and {n_others} of {n_steps} batches drawn with the same numbers are others"
-            )
-            others += [label] * bool(n_others)
+            told = f"{_few(order)}; {n_places} of {len(names)} places hold another image"
+        evidence.append(f"{label}: {told}")
+        others += [label] * bool(missing or n_places)
     head = f"other than the reader's: {', '.join(others)}" if others else "every listing agrees"
-    return source(moves=bool(others), evidence=(head, *evidence), n_compared=len(names))
+    return Source("file-order", bool(others), len(names), (head, *evidence))
 
 
 def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
@@ -190,59 +168,24 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
     }
 
 
-def _batches_in(images: list[LabelledImage], order: list[str]) -> tuple[int, int]:
-    """Of one epoch over a few images in both orders: how many batches differ, of how many.
-
-    Of many images those are taken that change places first, or little could be seen.
-    """
-    usual = [image.image_path.name for image in images]
-    swapped = [pair for pair in zip(usual, order, strict=True) if pair[0] != pair[1]]
-    few = {name for pair in swapped[: _MOST_IMAGES // 2] for name in pair}
-    if len(usual) <= _MOST_IMAGES:
-        few = set(usual)
-    chosen = [image for image in images if image.image_path.name in few]
-    flows = {image.image_path.name: image for image in _with_flows(chosen)}
-    a, b = (
-        _batches([flows[name] for name in names if name in few], data_seed="cellpose")
-        for names in (usual, order)
-    )
-    return n_other(a, b), len(a)
-
-
-def two_readings(data: Data) -> Source:
-    """Whether one folder, read again here and in a fresh process, gives other numbers.
-
-    Compared are files, decoded images and masks, and for six training images what Cellpose makes
-    of them: the normalised image and the flows.
-    """
-    path = data.path if isinstance(data, ImageFolder) else Path(data)
-    first, again = readings(None, data=path), readings(None, data=path)
+def two_readings(folder: ImageFolder) -> Source:
+    """Whether one folder, read again here and in a fresh process, gives other numbers."""
+    first, again = (readings(None, data=folder.path) for _ in range(2))
     work = "cellrepro.lab.outside_the_step:readings"
-    other = call(work, None, label="sources, readings", data=path.resolve())
+    fresh = call(work, None, label="sources, readings", data=folder.path.resolve())
     evidence = []
-    for label, reading in (("read again here", again), ("read in a fresh process", other)):
-        changed = [name for name in first | reading if first.get(name) != reading.get(name)]
+    for label, reading in (("read again here", again), ("read in a fresh process", fresh)):
+        changed = _changed(first, reading)
         evidence.append(
-            f"{label}: {len(changed)} of {amount(len(first), 'digest')} changed, "
-            f"all together {short(first)} and {short(reading)}"
+            f"{label}: {len(changed)} of {amount(len(first), 'digest')} changed, all together "
+            f"{_short(first)} and {_short(reading)}" + "".join(f"; {name}" for name in changed[:3])
         )
-        evidence += [
-            f"{label}: {name} {first.get(name, 'none')[:12]}, then {reading.get(name, 'none')[:12]}"
-            for name in changed[:3]
-        ]
-    return Source(
-        name="two-readings",
-        question="Does reading the same folder again give other images, masks or flows?",
-        moves=any(reading != first for reading in (again, other)),
-        evidence=tuple(evidence),
-        remedy="if files differ, something writes into the folder or the disk is failing: copy it "
-        "and keep its digest (sha256sum); if only flows differ, compute them once and keep them",
-        n_compared=2 * len(first),
-    )
+    moves = not first == again == fresh
+    return Source("two-readings", moves, 2 * len(first), tuple(evidence))
 
 
 def readings(child: Child | None, *, data: Path) -> dict[str, str]:
-    """Digests of all that comes out of a folder, by what it is; here or inside a child."""
+    """Digests of files, images, masks, and of a few images normalised and their flows."""
     folder = read_folder(data)
     found = {"files": folder.digest}
     for split in ("train", "test"):
@@ -250,114 +193,82 @@ def readings(child: Child | None, *, data: Path) -> dict[str, str]:
             found[f"image {split}/{image.name}"] = tensor_digest(image.image)
             if image.masks is not None:
                 found[f"masks {split}/{image.name}"] = tensor_digest(image.masks)
-    prepared = _loop(_few_trainable(folder)).prepared
-    for name, array in prepared.items():
-        image, _, what = name.rpartition(" ")
-        found[f"{what} train/{image}"] = tensor_digest(np.asarray(array))
-    return found
+    prepared = _loop(_few_with_flows(folder)).prepared
+    return found | {name: tensor_digest(np.asarray(array)) for name, array in prepared.items()}
 
 
 # -- draws ---------------------------------------------------------------------------------
 
 
-def augmentation(data: Data, *, data_seed: DataSeed = "cellpose") -> Source:
-    """Whether augmentation shows the same image otherwise, and whose generator it draws from.
-
-    Cellpose's own is called from equal states of all generators and from others, then one epoch of
-    the training loop is drawn after two seeds of yours, and with another data seed than the one
-    given, which is as for `cellrepro.train`.
-    """
+def augmentation(folder: ImageFolder) -> Source:
+    """Whether Cellpose's augmentation shows an image otherwise, and what it draws from."""
     import torch
 
-    _check_data_seed(data_seed)
-    images = _with_flows(_few_trainable(read(data)))
+    images = _few_with_flows(folder)
     prepared = list(_loop(images).prepared.values())
-
-    def drawn(reseed: Callable[[int], Any] = lambda seed: None) -> str:
-        seed_everything(0)
-        reseed(1)
-        return augment()
-
-    def augment() -> str:
-        shown = cellpose_itself.augmented(prepared[::2], prepared[1::2])
-        return value_digest([tensor_digest(part) for part in shown])
-
     generators: dict[str, Callable[[int], Any]] = {
         "Python": random.seed,
         "NumPy": np.random.seed,
         "PyTorch": torch.manual_seed,
     }
-    other_seed = 1 if data_seed == "cellpose" else (data_seed + 1) % 2**32
+
+    def augmented() -> str:
+        shown = cellpose_itself.augmented(prepared[::2], prepared[1::2])
+        return value_digest([tensor_digest(part) for part in shown])
+
+    def drawn(reseed: Callable[[int], Any] = lambda seed: None) -> str:
+        seed_everything(0)
+        reseed(1)
+        return augmented()
+
+    def epoch(seed: int, data_seed: Any) -> list[str]:
+        """Digests of the batches that a training is shown after a seed of the user's."""
+        shown: list[str] = []
+
+        class Shown(Watch):
+            def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:
+                shown.append(tensor_digest(images))
+
+        loop = _loop(images, data_seed=data_seed, watch=Shown())
+        seed_everything(seed)
+        while not loop.finished:
+            loop.step()
+        return shown
+
     with generators_kept():
-        once, after, again = drawn(), augment(), drawn()
+        once, after, again = drawn(), augmented(), drawn()
         drawn_from = [name for name, reseed in generators.items() if drawn(reseed) != once]
-        epochs = []
-        for seed in (1, 2):
-            seed_everything(seed)
-            epochs.append(_batches(images, data_seed=data_seed))
-        other = _batches(images, data_seed=other_seed)
-    held = once == again
-    return Source(
-        name="augmentation",
-        question="Does augmentation show the same image otherwise when its generator is not put "
-        "back?",
-        moves=once != after or not held,
-        evidence=(
-            f"from one state {once[:12]} and {again[:12]}, going on from there {after[:12]}",
-            f"drawn from: {', '.join(drawn_from) or 'no global generator'}",
-            f"one epoch with data_seed={data_seed!r} after your own seeds 1 and 2: "
-            f"{n_other(*epochs)} of {len(epochs[0])} batches differ",
-            f"with data_seed={other_seed}: {n_other(epochs[0], other)} of {len(other)} differ",
-        ),
-        remedy="Cellpose seeds NumPy by the epoch's number, over any seed of yours: choose order "
-        "and augmentation with cellrepro.train(data, data_seed=1)"
-        if held
-        else "it draws from a generator that no seed reaches: look for "
-        "numpy.random.default_rng() without a seed",
-        n_compared=len(images),
+        first, second, other = epoch(1, "cellpose"), epoch(2, "cellpose"), epoch(1, 1)
+    evidence = (
+        f"from one state {once[:12]} and {again[:12]}, going on from there {after[:12]}",
+        f"drawn from: {', '.join(drawn_from) or 'no global generator'}",
+        f"one epoch after your own seeds 1 and 2: {_n_other(first, second)} of {len(first)} "
+        "batches differ",
+        f"with data_seed=1: {_n_other(first, other)} of {len(first)} differ",
     )
+    return Source("augmentation", not once == after == again, len(images), evidence)
 
 
-def loader(data: Data, *, workers: Sequence[int] = (0, 2)) -> Source:
+def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
     """Whether a DataLoader gives another order or other crops after another draw.
 
-    The training images are loaded shuffled, each cropped at a place drawn by whoever loads it:
-    plainly, with `loader_arguments`, and with crops from `item_generator`. Each is done twice after
+    Images are loaded shuffled, each cropped at a place drawn by whoever loads it, twice after
     equal seeds, the second time with one draw before, by each of these numbers of workers.
     """
-    _check_workers(workers)
-    images = [image.image for image in read(data).train]
-    kinds = ("plain", "loader_arguments", "item_generator")
-    orders: dict[str, set[str]] = {kind: set() for kind in kinds}
-    crops: dict[str, set[str]] = {kind: set() for kind in kinds}
-    evidence = []
+    images = [image.image for image in folder.train]
+    n_orders, n_crops = {}, {}
     with generators_kept():
-        for kind in kinds:
-            cropped = _Cropped(images, by_item=kind == "item_generator")
-            for n in workers:
-                (a, x), (b, y) = (_loaded(cropped, n, e, pinned=kind != "plain") for e in (0, 1))
-                orders[kind] |= {a, b}
-                crops[kind] |= {x, y}
-                evidence.append(
-                    f"{kind}, {amount(n, 'worker')}: order {a[:12]} and {b[:12]}, "
-                    f"crops {x[:12]} and {y[:12]}"
-                )
-    head = (
-        f"distinct orders {len(orders['plain'])} plain, {len(orders['loader_arguments'])} with "
-        f"loader_arguments; distinct crops {len(crops['plain'])} plain, "
-        f"{len(crops['loader_arguments'])} with loader_arguments, "
-        f"{len(crops['item_generator'])} with item_generator"
+        for kind in ("plain", "loader_arguments", "item_generator"):
+            loaded = [_loaded(images, kind, n, extra) for n in workers for extra in (0, 1)]
+            n_orders[kind], n_crops[kind] = (len(set(seen)) for seen in zip(*loaded, strict=True))
+    evidence = (
+        f"distinct orders {n_orders['plain']} plain, {n_orders['loader_arguments']} with "
+        f"loader_arguments; distinct crops {n_crops['plain']} plain, "
+        f"{n_crops['loader_arguments']} with loader_arguments, "
+        f"{n_crops['item_generator']} with item_generator",
     )
-    return Source(
-        name="loader",
-        question="Does a loader give another order or other crops after another draw or with "
-        "other workers?",
-        moves=len(orders["plain"]) > 1 or len(crops["plain"]) > 1,
-        evidence=(head, *evidence),
-        remedy="DataLoader(..., **loader_arguments(seed)) of cellrepro.determinism.seeding for the "
-        "order, and item_generator(seed, epoch, index) for draws that depend on no worker",
-        n_compared=len(images) * len(kinds) * len(workers) * 2,
-    )
+    moves = n_orders["plain"] > 1 or n_crops["plain"] > 1
+    return Source("loader", moves, len(images) * len(n_orders) * len(workers) * 2, evidence)
 
 
 class _Cropped:
@@ -370,16 +281,17 @@ class _Cropped:
         return len(self._images)
 
     def __getitem__(self, index: int) -> tuple[int, str]:
-        image = self._images[index]
-        generator = item_generator(0, epoch=0, index=index) if self._by_item else None
-        draw = generator.random if generator is not None else np.random.random_sample
+        image: np.ndarray = self._images[index]
+        draw: Callable[[], Any] = np.random.random_sample
+        if self._by_item:
+            draw = item_generator(0, epoch=0, index=index).random
         y, x = (int(draw() * size / 2) for size in image.shape[:2])
         crop = image[y : y + -(-image.shape[0] // 2), x : x + -(-image.shape[1] // 2)]
         # The place goes in too: on even background two places look alike.
         return index, value_digest([y, x, tensor_digest(crop)])
 
 
-def _loaded(cropped: _Cropped, n_workers: int, extra: int, *, pinned: bool) -> tuple[str, str]:
+def _loaded(images: list[np.ndarray], kind: str, n_workers: int, extra: int) -> tuple[str, str]:
     """Digests of the order and of the crops in one pass of a loader, after ``extra`` draws."""
     import torch
     from torch.utils.data import DataLoader
@@ -387,85 +299,131 @@ def _loaded(cropped: _Cropped, n_workers: int, extra: int, *, pinned: bool) -> t
     seed_everything(0)
     torch.rand(extra)
     np.random.random_sample(extra)
+    options: dict[str, Any] = {"batch_size": None, "shuffle": True, "num_workers": n_workers}
+    if kind != "plain":
+        options |= loader_arguments(0)
+    dataset: Any = _Cropped(images, by_item=kind == "item_generator")
     with warnings.catch_warnings():
         # Python 3.12 warns of every fork of a process with threads, which PyTorch's loader makes.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-        batches: DataLoader[Any] = DataLoader(
-            cropped,  # type: ignore[arg-type]
-            batch_size=None,
-            shuffle=True,
-            num_workers=n_workers,
-            **(loader_arguments(0) if pinned else {}),
-        )
-        seen = [(int(index), crop) for index, crop in batches]
+        seen = [(int(index), crop) for index, crop in DataLoader(dataset, **options)]
     return value_digest([index for index, _ in seen]), value_digest(sorted(seen))
+
+
+# -- what the process did before -----------------------------------------------------------
+
+
+def import_order(modules: Sequence[str] = cellpose_itself.IMPORTED) -> Source:
+    """Whether importing Cellpose, in a fresh process, undoes a switch or moves a generator."""
+    work = "cellrepro.lab.outside_the_step:imported"
+    states = call(work, None, label="sources, imports", modules=list(modules))
+    changes = {
+        name: _changed(before, after)
+        for name, before, after in zip(modules, states, states[1:], strict=False)
+    }
+    others = ", ".join(name for name, changed in changes.items() if changed)
+    evidence = (
+        f"allow_tf32 set to False: {states[-1]['cuda_matmul_allow_tf32']} after the imports; "
+        f"changed by {others or 'none of them'}",
+        *(f"import {name} changed: {', '.join(c) or 'nothing'}" for name, c in changes.items()),
+    )
+    return Source("import-order", bool(others), len(modules) * len(states[0]), evidence)
+
+
+def imported(child: Child, *, modules: list[str]) -> list[dict[str, Any]]:
+    """Inside the child: generators and switches before the first import and after each."""
+    import torch
+
+    seed_everything(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    states = []
+    for module in ("torch", *modules):
+        importlib.import_module(module)
+        generators = {f"generator {name}": value for name, value in generator_digests().items()}
+        states.append({**generators, **switches()})
+    return states
+
+
+def initial_weights() -> Source:
+    """Whether `tiny`, as PyTorch and as the lab make it, depends on what was drawn before."""
+    import torch
+
+    def made(seed: int, *, n_drawn: int = 0, by_pytorch: bool) -> dict[str, str]:
+        with generators_kept():
+            seed_everything(seed)
+            for _ in range(n_drawn):
+                random.random(), np.random.random_sample(), torch.rand(1)
+            network = seeded_network(TINY, seed=seed)
+            for module in network.modules() if by_pytorch else ():
+                getattr(module, "reset_parameters", lambda: None)()
+        return {name: tensor_digest(value) for name, value in network.state_dict().items()}
+
+    evidence, moves, n_compared = [], False, 0
+    for who in ("PyTorch's own initialisation", "cellrepro's seeded_network"):
+        make = {"by_pytorch": who.startswith("PyTorch")}
+        first, again, other = made(0, **make), made(0, **make), made(1, **make)
+        after = made(0, n_drawn=1, **make)
+        evidence.append(
+            f"{who}: seed 0 {_short(first)}, again {_short(again)}, seed 1 {_short(other)}, seed 0 "
+            f"after one more draw {_short(after)} ({len(_changed(first, after))} of {len(first)} "
+            "tensors differ)"
+        )
+        moves |= not first == again == after
+        n_compared += len(first)
+    return Source("initial-weights", moves, n_compared, tuple(evidence))
+
+
+def hidden_state(folder: ImageFolder) -> Source:
+    """Whether one call of ``CellposeModel.eval`` changes the result of the next.
+
+    It writes into ``models.normalize_default``, which the whole process shares.
+    """
+    images = [image.image[:_EVAL_PIXELS, :_EVAL_PIXELS] for image in folder.train[:2]]
+    evaluated = cellpose_itself.evaluator(seeded_network(TINY, seed=0))
+
+    def outputs(normalize: Any) -> list[str]:
+        return [value_digest(list(map(tensor_digest, evaluated(x, normalize)))) for x in images]
+
+    shared = cellpose_itself.shared_defaults()
+    start = copy.deepcopy(shared)
+    try:
+        with generators_kept():
+            before = outputs(dict(_PARTIAL))
+            outputs(not start["normalize"])
+            written = [f"{k} {start[k]!r} to {v!r}" for k, v in shared.items() if start[k] != v]
+            after = outputs(dict(_PARTIAL))
+    finally:
+        shared.clear()
+        shared.update(start)
+    evidence = (
+        f"eval(normalize={_PARTIAL}) gives {_short(before)} before and {_short(after)} after "
+        f"another call; {_n_other(before, after)} of {amount(len(images), 'image')} came out "
+        "otherwise",
+        f"eval(normalize={not start['normalize']}) wrote into models.normalize_default: "
+        f"{', '.join(written) or 'nothing'}",
+        f"normalize_default['normalize'] is {start['normalize']} in this process now",
+    )
+    return Source("hidden-state", before != after, len(images), evidence)
 
 
 # -- common --------------------------------------------------------------------------------
 
 
-def _check_data_seed(data_seed: DataSeed) -> None:
-    if data_seed != "cellpose":
-        check_seed(data_seed, name="data_seed")
+def _few_with_flows(folder: ImageFolder) -> list[LabelledImage]:
+    import torch
 
-
-def _check_workers(workers: Sequence[int]) -> None:
-    if isinstance(workers, str) or not isinstance(workers, Sequence) or not workers:
-        raise BadInput(f"workers is {workers!r}; expected numbers of workers such as (0, 2)")
-    for n in workers:
-        whole("workers", n, 0)
-    if len(set(workers)) != len(workers):
-        raise BadInput(f"workers is {workers!r}, which names one number twice")
-
-
-def read(data: Data) -> ImageFolder:
-    """A folder of images, also where it is read already."""
-    return data if isinstance(data, ImageFolder) else read_folder(data)
-
-
-def _few_trainable(folder: ImageFolder) -> list[LabelledImage]:
     few = [image for image in folder.train if trainable(image)][:_MOST_IMAGES]
     if not few:
         raise BadInput(f"{folder.path}: {none_trainable(folder.train)}")
-    return few
-
-
-def _with_flows(images: list[LabelledImage]) -> list[LabelledImage]:
-    import torch
-
     with _hushed():
-        return with_flows(images, torch.device("cpu"))
+        return with_flows(few, torch.device("cpu"))
 
 
-def _batches(images: list[LabelledImage], *, data_seed: DataSeed) -> list[str]:
-    """Digests of the batches of one epoch, one image each, as the training loop shows them."""
-    shown: list[str] = []
-    loop = _loop(images, shown, data_seed=data_seed)
+def _loop(images: list[LabelledImage], **options: Any) -> Loop:
+    """An epoch of `tiny` over images, one a step, about to begin."""
+    network = seeded_network(TINY, seed=0)
     with _hushed(), generators_kept():
-        while not loop.finished:
-            loop.step()
-    return shown
-
-
-def _loop(images: list[LabelledImage], shown: list[str] | None = None, **options: Any) -> Loop:
-    """A training loop over images, with a network that only notes what it is shown."""
-    import torch
-
-    class Onlooker(torch.nn.Module):
-        device = torch.device("cpu")
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(1))
-            self.diam_labels = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
-
-        def forward(self, x: Any) -> tuple[Any]:
-            if shown is not None:
-                shown.append(tensor_digest(x))
-            return (self.weight * torch.ones(len(x), 3, *x.shape[-2:]),)
-
-    with _hushed(), generators_kept():
-        return Loop(Onlooker(), images, (), n_epochs=1, learning_rate=0.0, **options)
+        return Loop(network, images, (), n_epochs=1, learning_rate=0.0, **options)
 
 
 @contextlib.contextmanager
@@ -475,13 +433,15 @@ def _hushed() -> Iterator[None]:
         yield
 
 
-def n_other(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many of two equally long lists differ."""
+def _changed(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    return [name for name in sorted(a | b) if a.get(name) != b.get(name)]
+
+
+def _n_other(a: Sequence[str], b: Sequence[str]) -> int:
     return sum(x != y for x, y in zip(a, b, strict=True))
 
 
-def short(value: Any) -> str:
-    """The first 12 hex digits of a plain value's digest."""
+def _short(value: Any) -> str:
     return value_digest(value)[:12]
 
 
