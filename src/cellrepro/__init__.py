@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.determinism.seeding import seed_everything, seeded
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
     from cellrepro.images.folder import read_folder
-    from cellrepro.lab.audit_training import audit_training, effect, with_effects
+    from cellrepro.lab.audit_training import audit_training, with_effects
     from cellrepro.lab.compare_results import compare_repeats
     from cellrepro.lab.cost_of_determinism import measure_cost
     from cellrepro.lab.divergence.find import diverge
@@ -57,7 +57,6 @@ _HOMES = {
     "diagnose": "lab.doctor",
     "difference_distributions": "compare.weight_histograms",
     "diverge": "lab.divergence.find",
-    "effect": "lab.audit_training",
     "explore": "show.explorer.widget",
     "growth": "lab.growth",
     "measure_cost": "lab.cost_of_determinism",

@@ -1,5 +1,7 @@
 """Which runs a notebook looks at, against stores of planted outcomes."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -152,10 +154,10 @@ def test_one_network_for_each_change(tmp_path):
     assert select_runs.one_change_each(apart[:1]) == apart[:1]
 
 
-def test_masks_each_with_each(tmp_path):
+def test_compare_masks_of(tmp_path):
     """The lost object has 16 pixels; three images of equal size are compared."""
     run = add_run(Store(tmp_path), [(1.0, three()), (1.0, missing()), (1.0, three())])
-    found = compare_results.masks_each_with_each(run.repeats)
+    found = [compare_results.compare_masks_of(*pair) for pair in combinations(run.repeats, 2)]
     expected = 16e6 / (3 * squares().size)
     assert [pair.ppm for pair in found] == pytest.approx([expected, 0, expected])
     assert [pair.n_unmatched for pair in found] == [1, 0, 1]

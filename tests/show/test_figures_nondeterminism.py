@@ -38,18 +38,15 @@ def audit_of(*rows, warnings=()):
         ops=rows,
         warnings=warnings,
         n_steps=3,
-        n_calls=100,
         n_replayed=50,
         n_replays=200,
         threads=2,
         n_followed=0,
         kinds={"aten.mm.default": 38, OP: 6, "aten.put_.default": 6},
         replays={"aten.mm.default": 38, OP: 6 * 20, "aten.put_.default": 6 * 7},
-        not_replayed={},
         groups=[],
         learning_rates=[1e-4],
         n_moved=1000,
-        seconds={"plain": 0.1, "audited": 0.4},
         sentence="some sentence",
     )
 
@@ -69,7 +66,7 @@ def cost():
         CostRow("others", "every switch", 0.3, 1.5, 1.4, 1.6),
         CostRow("strict", "the lab", 0.21, 1.05, 0.98, 1.11),
     )
-    return Cost("tiny", 9, "cpu", 2, 1, 3, 2, rows, ("others: only warns here",))
+    return Cost("tiny", 9, "cpu", 2, 3, 2, rows, ("others: only warns here",))
 
 
 # -- the table of operations ---------------------------------------------------------------
@@ -190,7 +187,7 @@ def test_seeds_row_by_row():
     def trial(what, seed, weights, order):
         shown = np.random.default_rng(order).integers(0, 256, (4, 64, 64), np.uint8)
         batches = tuple(f"{order}{i}" for i in range(4))
-        return Trial(what, seed, "g", ("img",) * 4, batches, shown, (0, 0, 5, 5), weights)
+        return Trial(what, seed, batches, shown, (0, 0, 5, 5), weights)
 
     usual, torch, data = SEEDS
     trials = (

@@ -6,9 +6,8 @@ mode ``strict`` with this operation alone left loose, beside as many that leave 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
@@ -16,13 +15,13 @@ from typing import Any, Literal
 from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
-from cellrepro.lab.compare_results import masks_each_with_each
+from cellrepro.lab import defaults
+from cellrepro.lab.compare_results import compare_masks_of
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import Outcome, plan_training, train
-from cellrepro.lab.worker import Request
+from cellrepro.lab.worker import Request, training_loop
 from cellrepro.progress import progress
 from cellrepro.store.spec import Spec
-from cellrepro.store.store import Repeat
 from cellrepro.text import amount, ppm_text
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
@@ -32,145 +31,95 @@ _NO_OBJECT = "no object was found"
 
 @dataclass(frozen=True)
 class Effect:
-    """What an operation left loose does, over all pairs of its repeats.
-
-    Attributes
-    ----------
-    op : str
-    key, fixed_key : str
-        Runs in the store: with it loose, and with nothing loose.
-    repeats : int
-        Of each.
-    fixed_identical : bool
-        Whether the repeats with nothing loose were bit-identical.
-    n_weights, n_masks : int
-        Different weights files, and different sets of masks, among the loose repeats.
-    weights_differing : float
-        Largest share of weights that differ between two of them.
-    relative_l2 : float
-        Largest distance between two of them, relative to the norm of the weights.
-    ppm : float
-        Most differing pixels between two of them, per million.
-    n_objects : int
-        Most objects without a match at IoU 0.5 in the other of two.
-    vacuous : tuple of str
-        Why equality would prove nothing.
-    """
+    """What an operation left loose does: the largest difference of any two of its repeats."""
 
     op: str
-    key: str
-    fixed_key: str
-    repeats: int
-    fixed_identical: bool
-    n_weights: int
-    weights_differing: float
-    relative_l2: float
-    n_masks: int
-    ppm: float
-    n_objects: int
-    vacuous: tuple[str, ...] = ()
+    key: str  # of the run with it loose
+    fixed_key: str  # of the run with nothing loose
+    repeats: int  # of each
+    fixed_identical: bool  # whether those with nothing loose were bit-identical
+    n_weights: int  # different weights files among the loose repeats
+    weights_differing: float  # share of the weights
+    relative_l2: float  # distance, relative to the norm of the weights
+    n_masks: int  # different sets of masks among the loose repeats
+    ppm: float  # differing pixels per million
+    n_objects: int  # objects without a match at IoU 0.5 in the other of two
+    vacuous: tuple[str, ...] = ()  # why equality would prove nothing
 
     def sentence(self) -> str:
         """Whether it matters, over how much."""
         over = f"over {amount(self.repeats, 'repeat')} with it alone loose"
-        if not self.fixed_identical:
-            return (
-                f"{self.op}: cannot be told, because repeats with nothing loose differ too: "
-                "something else is nondeterministic; audit in mode strict"
-            )
         no_cells = [why for why in self.vacuous if why.startswith(_NO_OBJECT)]
-        if self.n_weights == 1 and len(no_cells) < len(self.vacuous):
-            return f"{self.op}: cannot be told, {'; '.join(self.vacuous)}"
-        if self.n_weights == 1:
-            return (
-                f"{self.op}: no effect {over}: weights and masks are bit-identical; a race may "
-                "need more steps or more repeats to show"
-            )
         weights = (
             f"{self.n_weights} different weights, up to {100 * self.weights_differing:.0f} % of "
-            f"them changed (relative distance {self.relative_l2:.1e})"
+            f"them changed (relative distance {self.relative_l2:.1e}) {over}"
         )
-        if no_cells:
-            return f"{self.op}: {weights} {over}; of cells nothing can be told, {no_cells[0]}"
-        if self.n_masks == 1:
-            return f"{self.op}: {weights} {over}, but every mask is the same"
-        return (
-            f"{self.op}: {weights} {over}; up to {ppm_text(self.ppm)} of the pixels differ, "
-            f"{amount(self.n_objects, 'object')} without a match"
-        )
+        if not self.fixed_identical:
+            said = (
+                "cannot be told, because repeats with nothing loose differ too: something else is "
+                "nondeterministic; audit in mode strict"
+            )
+        elif self.n_weights == 1 and len(no_cells) < len(self.vacuous):
+            said = f"cannot be told, {'; '.join(self.vacuous)}"
+        elif self.n_weights == 1:
+            said = (
+                f"no effect {over}: weights and masks are bit-identical; a race may need more "
+                "steps or more repeats to show"
+            )
+        elif no_cells:
+            said = f"{weights}; of cells nothing can be told, {no_cells[0]}"
+        elif self.n_masks == 1:
+            said = f"{weights}, but every mask is the same"
+        else:
+            objects = amount(self.n_objects, "object")
+            said = f"{weights}; up to {ppm_text(self.ppm)} of the pixels differ, {objects} "
+            said += "without a match"
+        return f"{self.op}: {said}"
 
 
 @dataclass(frozen=True)
 class TrainingAudit:
-    """What the audit of a training found.
+    """What the audit of a training found; see `cellrepro.trace.flips.Audit` for the counts."""
 
-    Attributes
-    ----------
-    spec : Spec
-        Whose training was audited.
-    ops : tuple of NondeterministicOperation
-        Operations whose bits flip, most flips first.
-    warnings : tuple of NondeterministicOperation
-        Operations that PyTorch warns of, flipping or not; from one step in mode ``warn``.
-    n_steps, n_calls, n_replayed, n_replays, n_followed, threads : int
-    kinds, replays, not_replayed : dict of str to int
-        Over how much; see `cellrepro.trace.flips.Audit`.
-    groups : list of dict
-        What chance of other bits could have been missed: `cellrepro.trace.flips.Group`.
-    learning_rates : list of float
-        Of the audited steps.
-    n_moved : int
-        Weights that these steps changed; 0 means that no update was seen.
-    seconds : dict of str to float
-        ``plain`` for one step as it is, ``audited`` for one under audit.
-    sentence : str
-    suspects : tuple of NondeterministicOperation
-        Where nothing flipped: those whose effect was measured all the same.
-    """
-
-    spec: Spec
-    ops: tuple[NondeterministicOperation, ...]
+    spec: Spec  # whose training was audited
+    ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
     warnings: tuple[NondeterministicOperation, ...]
+    """Of which PyTorch warns, flipping or not; from one step in mode ``warn``."""
     n_steps: int
-    n_calls: int
     n_replayed: int
     n_replays: int
     n_followed: int
     threads: int
     kinds: dict[str, int]
     replays: dict[str, int]
-    not_replayed: dict[str, int]
-    groups: list[dict[str, Any]]
-    learning_rates: list[float]
-    n_moved: int
-    seconds: dict[str, float]
+    groups: list[dict[str, Any]]  # what could have been missed
+    learning_rates: list[float]  # of the audited steps
+    n_moved: int  # weights that these steps changed; 0 means that no update was seen
     sentence: str
     suspects: tuple[NondeterministicOperation, ...] = ()
+    """Where nothing flipped: those whose effect was measured all the same."""
 
     @property
     def effects(self) -> dict[str, Effect | str]:
         """By operation, as far as measured: its effect, or why it is not known."""
-        return {
-            row.op: row.effect or row.no_effect_because or ""
-            for row in (*self.ops, *self.suspects)
-            if row.effect is not None or row.no_effect_because is not None
-        }
+        known = {row.op: row.effect or row.no_effect_because for row in self.ops + self.suspects}
+        return {op: effect for op, effect in known.items() if effect is not None}
 
 
 def audit_training(
     data: str | Path,
     *,
-    model: str = "tiny",
-    seed: int = 0,
+    model: str = defaults.MODEL,
+    seed: int = defaults.SEED,
     data_seed: int | Literal["cellpose"] = "cellpose",
-    batch_size: int = 1,
-    profile: str = "cpu",
+    batch_size: int = defaults.BATCH_SIZE,
+    profile: str = defaults.PROFILE,
     mode: str = "fast",
     steps: int | None = None,
     replays: int | None = None,
     suspects: int | None = None,
     threads: int | None = None,
-    store: str | Path = "outputs",
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> TrainingAudit:
     """Replay every operation of real Cellpose training steps and say which flip.
@@ -258,10 +207,9 @@ def with_effects(
     if not found.ops:
         found = replace(found, suspects=found.warnings or (_usual_suspect(),))
     yield found
-    rows = found.ops or found.suspects
-    for n, name in enumerate(dict.fromkeys(base_name(row.op) for row in rows)):
-        if n == most:
-            return
+    part = "ops" if found.ops else "suspects"
+    for name in list(dict.fromkeys(base_name(row.op) for row in getattr(found, part)))[:most]:
+        rows = getattr(found, part)
         same = [row for row in rows if base_name(row.op) == name]
         measured: dict[str, Any] = {}
         try:
@@ -272,7 +220,7 @@ def with_effects(
             kind = "" if isinstance(error, CellreproError) else f"{type(error).__name__}: "
             measured["no_effect_because"] = f"{kind}{error}"
         rows = tuple(replace(row, **measured) if row in same else row for row in rows)
-        found = replace(found, ops=rows) if found.ops else replace(found, suspects=rows)
+        found = replace(found, **{part: rows})
         yield found
 
 
@@ -285,74 +233,41 @@ def _usual_suspect() -> NondeterministicOperation:
     )
 
 
-def effect(
-    data: str | Path, op: str, *, repeats: int = 3, epochs: int = 12, **settings: Any
-) -> Effect:
-    """Train with one operation left loose, several times, and say what comes of it.
-
-    Parameters
-    ----------
-    data : str or Path
-        Folder of images with masks.
-    op : str
-        As the audit names it: ``aten.index_put.default``, or ``index_put``.
-    repeats : int
-        2 or more; each is a training in a process of its own, kept in the store.
-    epochs : int
-    settings
-        As for `cellrepro.train`; the mode is ``strict``.
-
-    Returns
-    -------
-    Effect
-    """
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 2:
-        raise BadInput(f"repeats is {repeats!r}; expected 2 or more: an effect is a difference")
-    if "mode" in settings:
-        raise BadInput("an effect is measured in mode strict; leave the mode out")
-    common = {"repeats": repeats, "epochs": epochs, "mode": "strict", **settings}
+def effect(data: str | Path, op: str, *, repeats: int, **settings: Any) -> Effect:
+    """Train in mode ``strict`` with one operation left loose, and with none, and compare."""
+    common = {"repeats": whole("repeats", repeats, 2), **settings, "mode": "strict"}
     loose = train(data, loose=op, **common)
     return between(op, train(data, **common), loose)
 
 
 def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
     """The effect shown by two outcomes: nothing loose, and one operation loose."""
-    different = _different_weights(loose.repeats)
-    pairs = [
-        compare_weights(a.weights, b.weights)
-        for a, b in combinations(different, 2)
-        if a.weights is not None and b.weights is not None
-    ]
-    masks = {repeat.manifest.masks_digest: repeat for repeat in loose.repeats}
-    fixed_masks = {repeat.manifest.masks_digest for repeat in fixed.repeats}
-    compared = masks_each_with_each(masks.values())
+    (fixed_weights, fixed_masks), (weights, masks) = map(_different, (fixed, loose))
+    files = [compare_weights(a.weights, b.weights) for a, b in combinations(weights, 2)]
+    found = [compare_masks_of(a, b) for a, b in combinations(masks, 2)]
     reasons = [repeat.manifest.vacuous for repeat in loose.repeats]
     return Effect(
         op=op,
         key=loose.key,
         fixed_key=fixed.key,
         repeats=len(loose.repeats),
-        fixed_identical=len(_different_weights(fixed.repeats)) == len(fixed_masks) == 1,
-        n_weights=len(different),
-        weights_differing=max(
-            (pair.n_differing / pair.n_parameters for pair in pairs), default=0.0
-        ),
-        relative_l2=max((pair.relative_l2 for pair in pairs), default=0.0),
+        fixed_identical=len(fixed_weights) == len(fixed_masks) == 1,
+        n_weights=len(weights),
+        weights_differing=max((one.n_differing / one.n_parameters for one in files), default=0.0),
+        relative_l2=max((one.relative_l2 for one in files), default=0.0),
         n_masks=len(masks),
-        ppm=max((pair.ppm for pair in compared), default=0.0),
-        n_objects=max((pair.n_unmatched for pair in compared), default=0),
+        ppm=max((one.ppm for one in found), default=0.0),
+        n_objects=max((one.n_unmatched for one in found), default=0),
         # What holds for every repeat: cells in one and none in another are an effect.
         vacuous=tuple(why for why in reasons[0] if all(why in others for others in reasons)),
     )
 
 
-def _different_weights(repeats: tuple[Repeat, ...]) -> list[Repeat]:
-    """One repeat for each different weights file."""
-    seen: dict[str, Repeat] = {}
-    for repeat in repeats:
-        if repeat.manifest.weights is not None:
-            seen.setdefault(repeat.manifest.weights.digest, repeat)
-    return list(seen.values())
+def _different(outcome: Outcome) -> tuple[list[Any], list[Any]]:
+    """One repeat for each different weights file, and one for each different set of masks."""
+    by_weights = {str(repeat.manifest.weights): repeat for repeat in outcome.repeats}
+    by_masks = {repeat.manifest.masks_digest: repeat for repeat in outcome.repeats}
+    return list(by_weights.values()), list(by_masks.values())
 
 
 # -- inside the child ----------------------------------------------------------------------
@@ -363,32 +278,21 @@ def audited(child: Child, *, request: Request, options: dict[str, int]) -> dict[
     from cellrepro.determinism.seeding import seed_everything
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
-    from cellrepro.model.training import Loop
     from cellrepro.trace.flips import STEPS, audit
     from cellrepro.trace.torch_warnings import determinism_warnings
 
-    spec = request.spec
     n_steps = options.get("steps", STEPS)
+    # The first epoch, in which Cellpose's learning rate is 0, is over before the audit.
+    first_epoch = {"epochs": n_steps + 2, "images_per_epoch": _WARM_UP * request.spec.batch_size}
+    spec = request.spec.model_copy(update=first_epoch)
     rates: list[float] = []
     with child.prepared() as device:
         network = build(request.model, seed=spec.seed, device=device, dtype="float32")
         seed_everything(spec.seed)
         child.phase("images and flows")
-        loop = Loop(
-            network,
-            read_folder(request.data).train,
-            (),
-            n_epochs=n_steps + 2,
-            learning_rate=spec.learning_rate,
-            batch_size=spec.batch_size,
-            # The first epoch, in which Cellpose's learning rate is 0, is over before the audit.
-            images_per_epoch=_WARM_UP * spec.batch_size,
-            data_seed=spec.data_seed,
-        )
+        loop = training_loop(spec, network, replace(read_folder(request.data), test=()))
         for _ in range(_WARM_UP):
-            started = time.perf_counter()
             loop.step()
-            plain = time.perf_counter() - started
         before = [parameter.detach().clone() for parameter in network.parameters()]
 
         def step() -> None:
@@ -401,16 +305,16 @@ def audited(child: Child, *, request: Request, options: dict[str, int]) -> dict[
         n_changed = sum(int((old != new).sum()) for old, new in both)
         child.phase("what PyTorch warns of")
     warned = determinism_warnings(loop.step, model=network)
-    fields = vars(found) | {"groups": [asdict(group) for group in found.groups]}
-    updates = "; vacuous for the updates, which changed no weight"
+    updates = "vacuous for the updates, which changed no weight"
     if n_changed:
         updates = (
-            f"; learning rates {min(rates):.2g} to {max(rates):.2g}, {n_changed} weights changed"
+            f"learning rates {min(rates):.2g} to {max(rates):.2g}, {n_changed} weights changed"
         )
-    return fields | {
+    own = {field.name for field in fields(TrainingAudit)}
+    return {name: value for name, value in vars(found).items() if name in own} | {
+        "groups": [asdict(group) for group in found.groups],
         "warnings": tuple(warned),
         "learning_rates": rates,
         "n_moved": n_changed,
-        "seconds": {"plain": plain, "audited": found.seconds / n_steps},
-        "sentence": found.sentence() + updates,
+        "sentence": f"{found.sentence()}; {updates}",
     }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,52 +23,29 @@ from cellrepro.store.manifest import Manifest
 from cellrepro.store.platform import differing_probes
 from cellrepro.store.store import Repeat, Store
 
-MASK_FILES = (".tif", ".tiff", ".png", ".npy")
-WEIGHT_FILES = (".safetensors", ".pth", ".pt")
+_MASKS = (".tif", ".tiff", ".png", ".npy")
+_WEIGHTS = (".safetensors", ".pth", ".pt")
 """Usual endings; which files hold weights is told by what is in them, as Cellpose's have none."""
-
-_ENVIRONMENT = (
-    *("versions", "device", "threads", "cpu_capability"),
-    *("variables", "switches", "host", "numeric_libraries"),
-)
-_EQUAL = (Verdict.IDENTICAL, Verdict.VACUOUS)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two things have in common and in what they differ.
-
-    Attributes
-    ----------
-    verdict : Verdict
-        Over masks and weights, whichever both sides have; ``within-spread`` where the store's
-        other runs show that the cells differ by less than seeds make them differ.
-    differs : tuple of str
-        Words: ``environment``, ``spec``, ``data``, ``weights-init``, ``weights``, ``masks``,
-        ``truth``.
-    masks : dict
-        By image.
-    weights : WeightsComparison or None
-    environment, spec : dict
-        Field to (a, b), where they differ.
-    ap50 : tuple or None
-        Mean average precision at IoU 0.5 against the ground truth, of a and of b.
-    notes : tuple of str
-        What was not compared, and why; how a difference stands beside what seeds do.
-    spread : Decision or None
-        On what ``within-spread`` was decided, also where it was not; None where nothing differs,
-        or there is no store whose other runs could tell.
-    """
+    """What two things have in common and in what they differ."""
 
     verdict: Verdict
-    differs: tuple[str, ...]
-    masks: Mapping[str, MaskComparison] = field(default_factory=dict)
+    """Over masks and weights, whichever both sides have; ``within-spread`` where the store's other
+    runs show that the cells differ by less than seeds make them differ."""
+    differs: tuple[str, ...]  # environment, spec, data, weights-init, weights, masks, truth
+    masks: Mapping[str, MaskComparison] = field(default_factory=dict)  # by image
     weights: WeightsComparison | None = None
     environment: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     spec: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    ap50: tuple[float | None, float | None] | None = None
-    notes: tuple[str, ...] = ()
+    """These two where they differ: field to (a, b)."""
+    ap50: tuple[float | None, float | None] | None = None  # against the ground truth, a and b
+    notes: tuple[str, ...] = ()  # what was not compared, and how it stands beside what seeds do
     spread: Decision | None = None
+    """On what ``within-spread`` was decided, also where it was not; None where nothing differs, or
+    there is no store whose other runs could tell."""
 
     @property
     def n_objects(self) -> dict[str, int]:
@@ -99,41 +75,32 @@ class Comparison:
 def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison:
     """Compare two things of the same kind.
 
-    Parameters
-    ----------
-    a, b : str
-        ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT`` of
-        the store, or the paths of two mask files, two folders of masks (files of equal names are
-        compared; where some are called ``NAME_masks``, only those), or two weights files:
-        ``.safetensors``, or Cellpose's own, whatever they are called.
-    store : str or Path
+    Each is ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT`` of
+    the store, or the path of a mask file, of a folder of masks (files of equal names are compared;
+    where some are called ``NAME_masks``, only those), or of a weights file.
     """
     paths = Path(a), Path(b)
     on_disk = [path.exists() for path in paths]
-    if not any(on_disk):
+    named = [path.suffix.lower() in _MASKS for path in paths]
+    if not any(on_disk) and not any(named):
         place = Store(store)
-        for path in paths:
-            if path.suffix.lower() in (*MASK_FILES, *WEIGHT_FILES):
-                raise BadInput(f"there is no file {path}; expected two paths that exist")
         return compare_repeats(*place.find_two(a, b), store=place)
     if not all(on_disk):
         raise BadInput(
-            f"{paths[on_disk.index(False)]} is not there, but {paths[on_disk.index(True)]} is a "
-            "path; expected two paths, or two KEY/REPEAT of the store"
+            f"there is no file {paths[on_disk.index(False)]}; expected two paths that exist, or "
+            "two KEY/REPEAT of the store"
         )
     if all(path.is_dir() for path in paths):
         return _compare_folders(*paths)
-    n_masks = sum(path.suffix.lower() in MASK_FILES for path in paths)
-    if n_masks == 2:
+    if all(named):
         return _compare_files({paths[0].name: paths})
-    if n_masks == 0 and all(path.is_file() for path in paths):
+    if not any(named) and all(path.is_file() for path in paths):
         weights = compare_weights(*paths)
-        differs = () if weights.equal else ("weights",)
-        return Comparison(weights.verdict, differs, weights=weights)
+        return Comparison(weights.verdict, () if weights.equal else ("weights",), weights=weights)
     raise BadInput(
-        f"{a} and {b} are not of one kind; expected two mask files "
-        f"({', '.join(MASK_FILES)}), two folders of masks, or two weights files "
-        f"({', '.join(WEIGHT_FILES)}, or without an ending, as Cellpose's)"
+        f"{a} and {b} are not of one kind; expected two mask files ({', '.join(_MASKS)}), two "
+        f"folders of masks, or two weights files ({', '.join(_WEIGHTS)}, or without an ending, as "
+        "Cellpose's)"
     )
 
 
@@ -150,78 +117,80 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         Whose other runs show what seeds do; without it nothing is ``within-spread``.
     """
     first, second = a.manifest, b.manifest
-    spec = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
-    environment, notes = _environments(first, second)
     masks, alone = _masks_of(a, b)
+    environment, notes = _environments(first, second)
+    spec = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
     same_data = first.data.digest == second.data.digest
-    weights = None
+    verdicts, weights = [_over_images(masks)], None
     if a.weights is not None and b.weights is not None:
         weights = compare_weights(a.weights, b.weights)
+        untrained = any(m.weights is not None and not m.weights.n_changed for m in (first, second))
+        verdicts.append(Verdict.VACUOUS if weights.equal and untrained else weights.verdict)
+    verdict, spread = combine(verdicts), None
+    if verdict == Verdict.DIFFERENT and store is not None and same_data and not alone:
+        spread = decide_between(a, b, store.runs(), results=masks)
+        verdict = Verdict.WITHIN_SPREAD if spread.within else verdict
+        notes.append(f"beside seeds: {spread.sentence}")
     differing = {
         "environment": bool(environment),
         "spec": bool(spec),
         "data": not same_data,
         "weights-init": first.model.initial_weights != second.model.initial_weights,
         "weights": weights is not None and not weights.equal,
-        "masks": any(result.verdict not in _EQUAL for result in masks.values()),
+        "masks": _differ(_over_images(masks)),
         "truth": first.ap50 != second.ap50,
     }
-    judged = [_over_images(masks)]
-    if weights is not None:
-        untrained = any(m.weights is not None and not m.weights.n_changed for m in (first, second))
-        judged.append(Verdict.VACUOUS if weights.equal and untrained else weights.verdict)
-    verdict, spread, beside = combine(judged), None, []
-    if verdict == Verdict.DIFFERENT and store is not None and same_data and not alone:
-        spread = decide_between(a, b, store.runs(), results=masks)
-        verdict = Verdict.WITHIN_SPREAD if spread.within else verdict
-        beside = [f"beside seeds: {spread.sentence}"]
     vacuous = dict.fromkeys([*first.vacuous, *second.vacuous])
+    notes += [*first.switches_that_moved, *second.switches_that_moved]
     return Comparison(
-        verdict,
-        tuple(word for word, differs in differing.items() if differs),
-        masks,
-        weights,
-        environment,
-        spec,
-        (first.ap50, second.ap50),
-        (
-            *alone,
-            *notes,
-            *beside,
-            *first.switches_that_moved,
-            *second.switches_that_moved,
-            *(f"vacuous: {reason}" for reason in vacuous),
-        ),
-        spread,
+        verdict=verdict,
+        differs=tuple(word for word, differs in differing.items() if differs),
+        masks=masks,
+        weights=weights,
+        environment=environment,
+        spec=spec,
+        ap50=(first.ap50, second.ap50),
+        notes=(*alone, *notes, *(f"vacuous: {reason}" for reason in vacuous)),
+        spread=spread,
     )
+
+
+def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
+    """Compare the masks of two repeats alone, over the images that both segmented."""
+    masks, notes = _masks_of(a, b)
+    return Comparison(_over_images(masks), (), masks, notes=tuple(notes))
 
 
 def _over_images(masks: Mapping[str, MaskComparison]) -> Verdict:
     return combine([m.verdict for m in masks.values() if m.verdict != Verdict.VACUOUS])
 
 
+def _differ(verdict: Verdict) -> bool:
+    return verdict not in (Verdict.IDENTICAL, Verdict.VACUOUS)
+
+
 def _environments(a: Manifest, b: Manifest) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
     """Where they differ, by field; and in which probes the two machines compute other bits."""
-    found: dict[str, tuple[Any, Any]] = {}
-    for name in _ENVIRONMENT:
-        sides = getattr(a, name), getattr(b, name)
-        if all(isinstance(side, Mapping) for side in sides):
-            found |= {f"{name}.{key}": values for key, values in _differing(*sides).items()}
-        elif sides[0] != sides[1]:
-            found[name] = sides
-    for key, values in _differing(a.machine.model_dump(), b.machine.model_dump()).items():
-        if key not in ("versions", "numeric_class"):  # told by themselves
-            found[f"machine.{key}"] = values
-    classes = a.numeric_class, b.numeric_class
-    if classes[0] is None or classes[1] is None or classes[0] == classes[1]:
+    found = _differing(_environment(a), _environment(b))
+    if a.numeric_class is None or b.numeric_class is None or a.numeric_class == b.numeric_class:
         return found, []
-    found["numeric_class"] = classes[0]["name"], classes[1]["name"]
-    probes = differing_probes(classes[0]["probes"], classes[1]["probes"])
-    n_probes = len(classes[0]["probes"].keys() | classes[1]["probes"].keys())
+    found["numeric_class"] = a.numeric_class["name"], b.numeric_class["name"]
+    sides = a.numeric_class["probes"], b.numeric_class["probes"]
+    probes, n_probes = differing_probes(*sides), len(sides[0].keys() | sides[1].keys())
     return found, [
         f"the machines compute other bits: {len(probes)} of {n_probes} probe operations differ "
         f"({', '.join(probes[:6])}{', …' if len(probes) > 6 else ''})"
     ]
+
+
+def _environment(of: Manifest) -> dict[str, Any]:
+    """What a repeat depends on beside its spec, by ``FIELD`` or ``FIELD.NAME``."""
+    found = {name: getattr(of, name) for name in ("device", "threads", "cpu_capability")}
+    groups = {name: getattr(of, name) for name in ("versions", "variables", "switches", "host")}
+    groups["machine"] = of.machine.model_dump(exclude={"versions", "numeric_class"})
+    for group, values in groups.items():
+        found |= {f"{group}.{name}": value for name, value in values.items()}
+    return found | {"numeric_libraries": of.numeric_libraries}
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -230,14 +199,14 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[An
 
 
 def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str]]:
-    names_a, names_b = a.manifest.masks.keys(), b.manifest.masks.keys()
+    names_b = b.manifest.masks.keys()
     shared = [name for name in a.manifest.masks if name in names_b]
     if not shared:
         raise BadInput(
             f"{a.name} and {b.name} segmented no image of the same name; compare runs over the "
             "same images"
         )
-    alone = sorted(names_a ^ names_b)
+    alone = sorted(a.manifest.masks.keys() ^ names_b)
     notes = [f"only one side has masks of {', '.join(alone)}"] if alone else []
     masks = {}
     for name in shared:
@@ -252,54 +221,39 @@ def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str
     return masks, notes
 
 
-def masks_each_with_each(repeats: Iterable[Repeat]) -> list[Comparison]:
-    """The masks of every two of some repeats, compared over the same images."""
-    pairs = combinations(repeats, 2)
-    found = [_masks_of(a, b)[0] for a, b in pairs]
-    return [Comparison(_over_images(masks), (), masks) for masks in found]
-
-
 # -- files ---------------------------------------------------------------------------------
 
 
 def _compare_folders(a: Path, b: Path) -> Comparison:
-    (files_a, passed_a), (files_b, passed_b) = _mask_files(a), _mask_files(b)
+    files_a, files_b = _mask_files(a), _mask_files(b)
     shared = [name for name in files_a if name in files_b]
     if not shared:
         raise BadInput(
             f"{a} ({len(files_a)} mask files) and {b} ({len(files_b)}) share no file name; "
-            f"expected folders with masks ({', '.join(MASK_FILES)}) of equal names"
+            f"expected folders with masks ({', '.join(_MASKS)}) of equal names"
         )
     alone = sorted(files_a.keys() ^ files_b.keys())
     notes = [f"only one side has {', '.join(alone)}"] if alone else []
-    passed = sorted(passed_a | passed_b)
-    if passed:
-        notes.append(f"not compared, as others there are called NAME_masks: {', '.join(passed)}")
     pairs = {name: (files_a[name], files_b[name]) for name in shared}
     return _compare_files(pairs, notes, complete=not alone)
 
 
-def _mask_files(folder: Path) -> tuple[dict[str, Path], set[str]]:
-    """The masks of a folder by name; and files that might be masks beside those marked as such.
-
-    Of the unmarked ones, an image that has its own masks is surely none.
-    """
+def _mask_files(folder: Path) -> dict[str, Path]:
+    """The masks of a folder by name: of those called NAME_masks, where there are any."""
     files = [
         path
         for path in sorted(folder.iterdir())
-        if path.suffix.lower() in MASK_FILES and not is_litter(path.name)
+        if path.suffix.lower() in _MASKS and not is_litter(path.name)
     ]
-    marked = [path for path in files if path.stem.endswith("_masks")]
     chosen: dict[str, Path] = {}
-    for path in marked or files:
-        if path.stem in chosen:
+    for path in [path for path in files if path.stem.endswith("_masks")] or files:
+        other = chosen.setdefault(path.stem, path)
+        if other != path:
             raise BadInput(
-                f"{chosen[path.stem]} and {path.name} have one name; expected one mask file of "
-                "each, remove the one that does not count"
+                f"{other} and {path.name} have one name; expected one mask file of each, remove "
+                "the one that does not count"
             )
-        chosen[path.stem] = path
-    others = set(files) - set(marked) if marked else set()
-    return chosen, {path.name for path in others if f"{path.stem}_masks" not in chosen}
+    return chosen
 
 
 def _compare_files(
@@ -315,7 +269,7 @@ def _compare_files(
         for side, one in zip("AB", labels, strict=True):
             notes += _doubts(f"{name} of {side}", one)
     verdict = _over_images(masks) if complete else Verdict.DIFFERENT
-    differs = () if verdict in _EQUAL else ("masks",)
+    differs = ("masks",) if _differ(verdict) else ()
     return Comparison(verdict, differs, masks, notes=tuple(notes))
 
 

@@ -7,7 +7,7 @@ and the masks that each would have given had training ended there.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from cellrepro.compare.metrics import average_precision, compare_masks
 from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
+from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import CHECKPOINTS
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
@@ -24,50 +25,27 @@ from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.store import Repeat, Store
 
-Masks = list[np.ndarray]
+Masks = Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Two runs after one epoch.
+    """Two runs after one epoch; what is of masks is none where no masks were made."""
 
-    Attributes
-    ----------
-    epoch, step : int
-        Epochs and steps done.
-    n_differing : int
-        Parameters (scalars) whose bits differ.
-    n_parameters : int
-    relative_l2 : float
-        Distance of the weights, relative to their length.
-    max_ulp : int or None
-        Largest distance of two parameters in units in the last place; None beside a NaN.
-    ppm : float or None
-        Differing pixels per million of the masks; None where no masks were made.
-    lost, gained : int or None
-        Objects of A without a match in B at IoU 0.5, and the other way round.
-    objects : tuple of int or None
-        In A and in B.
-    ap50 : tuple of float or None
-        Of A and of B, against the ground truth: mean over the images of average precision at IoU
-        0.5; None where no masks were made, or none of the images has a ground truth.
-    """
-
-    epoch: int
+    epoch: int  # done
     step: int
-    n_differing: int
+    n_differing: int  # parameters (scalars) whose bits differ
     n_parameters: int
-    relative_l2: float
-    max_ulp: int | None
-    ppm: float | None = None
-    lost: int | None = None
-    gained: int | None = None
-    objects: tuple[int, int] | None = None
-    ap50: tuple[float, float] | None = None
+    relative_l2: float  # distance of the weights, relative to their length
+    ppm: float | None = None  # differing pixels per million of the masks
+    lost: int | None = None  # objects of A without a match in B at IoU 0.5
+    gained: int | None = None  # and the other way round
+    objects: tuple[int, int] | None = None  # in A and in B
+    ap50: tuple[float, float] | None = None  # of A and of B, mean over images with a ground truth
 
 
 def growth(
-    a: str, b: str, *, n_masks: int = 6, store: str | Path = "outputs", quiet: bool = False
+    a: str, b: str, *, n_masks: int = 6, store: str | Path = defaults.STORE, quiet: bool = False
 ) -> list[Moment]:
     """Follow the difference of two runs through their checkpoints.
 
@@ -91,7 +69,10 @@ def growth(
     place = Store(store)
     sides = place.find(a), place.find(b)
     _refuse_other(*sides)
-    held = [_by_epoch(repeat) for repeat in sides]
+    held = [
+        {one.epoch: one for one in map(checkpoints.read_plain, _folders(repeat))}
+        for repeat in sides
+    ]
     epochs = sorted(held[0].keys() & held[1].keys())
     if not epochs:
         raise BadInput(
@@ -115,7 +96,6 @@ def growth(
                 n_differing=weights.n_differing,
                 n_parameters=weights.n_parameters,
                 relative_l2=weights.relative_l2,
-                max_ulp=weights.max_ulp,
                 **found.get(epoch, {}),
             )
         )
@@ -124,33 +104,31 @@ def growth(
 
 def has_checkpoints(repeat: Repeat) -> bool:
     """Whether a stored repeat kept its checkpoints."""
-    return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
+    return bool(_folders(repeat))
 
 
-def _refuse_other(a: Repeat, b: Repeat) -> None:
+def _folders(repeat: Repeat) -> list[Path]:
+    return checkpoints.folders(repeat.folder / CHECKPOINTS)
+
+
+def _refuse_other(*sides: Repeat) -> None:
     """Raise unless two runs trained one architecture and segmented the same images."""
-    one, other = a.manifest, b.manifest
-    for what, x, y in (
-        ("architecture", one.model.architecture, other.model.architecture),
-        ("number of parameters", one.model.n_parameters, other.model.n_parameters),
-        ("data set", a.spec.data_digest[:12], b.spec.data_digest[:12]),
-        ("segmented images", ", ".join(one.masks), ", ".join(other.masks)),
-    ):
-        if x != y:
-            raise BadInput(
-                f"{a.name} and {b.name} are not of one {what} ({x} and {y}); give "
-                "two runs of one network over the same images"
-            )
-
-
-def _by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
-    folders = checkpoints.folders(repeat.folder / CHECKPOINTS)
-    if not folders:
+    facts = []
+    for repeat in sides:
+        network = f"{repeat.manifest.model.architecture} ({repeat.manifest.model.n_parameters})"
+        images = f"{', '.join(repeat.manifest.masks)} ({repeat.spec.data_digest[:12]})"
+        facts.append(f"{network} over {images}")
+    a, b = (repeat.name for repeat in sides)
+    if facts[0] != facts[1]:
         raise BadInput(
-            f"{repeat.name} kept no checkpoints; train it with --keep-checkpoints into another "
-            "--store, or remove its folder first"
+            f"{a} and {b} are not of one network over the same images: {facts[0]}, and {facts[1]}"
         )
-    return {found.epoch: found for found in map(checkpoints.read_plain, folders)}
+    without = [repeat.name for repeat in sides if not has_checkpoints(repeat)]
+    if without:
+        raise BadInput(
+            f"{' and '.join(without)} kept no checkpoints; train with --keep-checkpoints into "
+            "another --store, or remove the folder first"
+        )
 
 
 # -- masks ---------------------------------------------------------------------------------
@@ -166,39 +144,35 @@ def _masks(
 ) -> dict[int, dict[str, Any]]:
     """What the masks of both would have been after these epochs, as fields of a `Moment`."""
     digest, names = sides[0].spec.data_digest, list(sides[0].manifest.masks)
-    images = [store.kept(digest, f"{name}.tif").resolve() for name in names]
     truths = [store.truth(digest, name) for name in names]
     with tempfile.TemporaryDirectory() as scratch:  # they may not all fit into memory
+        folders = Path(scratch, "a"), Path(scratch, "b")
         with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
-            for letter, repeat, found in zip("ab", sides, held, strict=True):
-                Path(scratch, letter).mkdir()
+            for folder, repeat, found in zip(folders, sides, held, strict=True):
+                folder.mkdir()
                 call(
                     "cellrepro.lab.growth:segmented",
                     Setup.of(repeat.spec),
                     label=f"masks of the checkpoints of {repeat.name}",
                     on_event=lambda event: bar.advance(event["name"]),
-                    images=images,
+                    images=[store.kept(digest, f"{name}.tif").resolve() for name in names],
                     architecture=repeat.manifest.model.architecture,
                     weights=[found[epoch] for epoch in epochs],
-                    scratch=Path(scratch, letter),
+                    scratch=folder,
                 )
-        return {epoch: masks_apart(truths, *_read(Path(scratch), epoch)) for epoch in epochs}
+        return {
+            epoch: masks_apart(truths, *(_read(folder / f"{epoch}.npz") for folder in folders))
+            for epoch in epochs
+        }
 
 
-def _read(scratch: Path, epoch: int) -> Iterator[Masks]:
-    for letter in "ab":
-        yield [np.load(file) for file in sorted(Path(scratch, letter).glob(f"{epoch}-*.npy"))]
+def _read(file: Path) -> Masks:
+    with np.load(file) as masks:
+        return list(masks.values())  # in the order in which they were saved
 
 
 def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict[str, Any]:
-    """How far the masks of the same images are apart, as fields of a `Moment`.
-
-    Parameters
-    ----------
-    truths : sequence of ndarray of int or None, shape (Y, X)
-        0 is background; None where an image has no ground truth.
-    a, b : list of ndarray of int, shape (Y, X)
-    """
+    """How far the masks (Y, X) of the same images are apart, as fields of a `Moment`."""
     found = [compare_masks(x, y) for x, y in zip(a, b, strict=True)]
     scores = [
         [average_precision(truth, side)[0] for side in (x, y)]
@@ -238,6 +212,6 @@ def segmented(
             network.dtype = torch.float32  # in which it was trained
             network.load_state_dict(checkpoint.tensors()[0])
             network.dtype = getattr(torch, child.setup.profile.dtype)
-            for index, result in enumerate(segment(network, read)):
-                np.save(scratch / f"{checkpoint.epoch}-{index:06}.npy", result.masks)
+            results = segment(network, read)
+            np.savez(scratch / f"{checkpoint.epoch}.npz", *(result.masks for result in results))
             child.phase(f"epoch {checkpoint.epoch}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +37,17 @@ _CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 # -- runs over a folder --------------------------------------------------------------------
 
 
-def trained_on(store: Store, data: str | Path) -> list[Run]:
+def _trained_on(store: Store, data: str | Path) -> list[Run]:
     """The stored trainings over a folder of images, known by their content."""
     digest = folder_digest(data).digest
-    return [
-        run for run in store.runs() if run.spec.data_digest == digest and run.spec.task == "train"
-    ]
+    wanted = ("train", digest)
+    return [run for run in store.runs() if (run.spec.task, run.spec.data_digest) == wanted]
 
 
 def best_network(store: Store, data: str | Path) -> Repeat:
     """The network trained on a folder whose masks agree best with the ground truth."""
-    trained = [
-        repeat
-        for run in trained_on(store, data)
-        for repeat in run.repeats
-        if not repeat.manifest.vacuous
-    ]
+    repeats = [repeat for run in _trained_on(store, data) for repeat in run.repeats]
+    trained = [repeat for repeat in repeats if not repeat.manifest.vacuous]
     if not trained:
         raise BadInput(
             f"the store {store.root} holds no network trained on {data} that finds objects; run "
@@ -64,16 +59,10 @@ def best_network(store: Store, data: str | Path) -> Repeat:
 def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]:
     """The stored trainings over a folder; where there are too few to compare, a handful is made.
 
-    Parameters
-    ----------
-    store : Store
-    data : str or Path
-        The folder of images.
-    model : str
-        What to train from if there are fewer than two: ``tiny`` is taken further from the best
-        network over this folder, which is trained first if there is none.
+    They start from ``model``; instead of ``tiny`` from the best network over this folder, which is
+    trained first if there is none.
     """
-    found = trained_on(store, data)
+    found = _trained_on(store, data)
     if len(found) > 1:
         return found
     short = dict(_SHORT)
@@ -83,9 +72,9 @@ def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]
         if not found:
             train(data, repeats=1, store=store.root, **_START)
         model = best_network(store, data).name
-    for asked_for in _HANDFUL:
-        train(data, model=model, store=store.root, **{"repeats": 1, **short, **asked_for})
-    return trained_on(store, data)
+    for changes in _HANDFUL:
+        train(data, model=model, store=store.root, **{"repeats": 1, **short, **changes})
+    return _trained_on(store, data)
 
 
 # -- runs that answer one question ---------------------------------------------------------
@@ -96,8 +85,12 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
     groups: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         groups[_question(run.spec)].append(run)
-    most = max(groups.values(), key=len, default=[])
-    return sorted(most, key=_order)
+
+    def order(run: Run) -> tuple:
+        spec = run.spec
+        return spec.seed, str(spec.data_seed), spec.profile, spec.held, run.key
+
+    return sorted(max(groups.values(), key=len, default=[]), key=order)
 
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:
@@ -105,13 +98,8 @@ def same_question(store: Store, first: Repeat) -> list[Repeat]:
 
     That run's own come first.
     """
-    found = [
-        repeat
-        for run in store.runs()
-        if _question(run.spec) == _question(first.spec)
-        for repeat in run.repeats
-        if repeat.manifest.n_objects
-    ]
+    question = _question(first.spec)
+    found = [repeat for repeat in _with_objects(store) if _question(repeat.spec) == question]
     return sorted(found, key=lambda repeat: repeat.manifest.key != first.manifest.key)
 
 
@@ -119,40 +107,33 @@ def _question(spec: Spec) -> tuple:
     return (spec.model_digest or spec.model, *(getattr(spec, name) for name in _QUESTION))
 
 
-def _order(run: Run) -> tuple:
-    spec = run.spec
-    return spec.seed, str(spec.data_seed), spec.profile, spec.held, run.key
+def _with_objects(store: Store) -> list[Repeat]:
+    every = [repeat for run in store.runs() for repeat in run.repeats]
+    return [repeat for repeat in every if repeat.manifest.n_objects]
 
 
 def against_truth(store: Store, repeat: Repeat) -> list[MaskComparison]:
     """The ground truth beside a repeat's masks, image by image, where there is one."""
     digest = repeat.spec.data_digest
     truths = {name: store.truth(digest, name) for name in repeat.manifest.masks}
-    return [
-        compare_masks(truth, repeat.masks(name))
-        for name, truth in truths.items()
-        if truth is not None
-    ]
+    known = {name: truth for name, truth in truths.items() if truth is not None}
+    return [compare_masks(truth, repeat.masks(name)) for name, truth in known.items()]
 
 
 def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
     """The repeats of some trainings, grouped by equal weights, the largest group first."""
     groups: dict[str, list[Repeat]] = defaultdict(list)
-    for run in runs:
-        for repeat in run.repeats:
-            if repeat.manifest.weights is not None:
-                groups[repeat.manifest.weights.digest].append(repeat)
+    for repeat in (repeat for run in runs for repeat in run.repeats):
+        if repeat.manifest.weights is not None:
+            groups[repeat.manifest.weights.digest].append(repeat)
     return sorted(groups.values(), key=len, reverse=True)
 
 
 def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
-    """The first repeat, and for each thing that can be changed one that differs in it alone.
+    """The first repeat, then the first of each kind that differs from it in one thing alone.
 
-    Returns
-    -------
-    list of Repeat
-        The first one, then the first of each kind: another repeat, mode, profile, seed or machine.
-        The first two where every other differs in several things.
+    That is another repeat, mode, profile, seed or machine. The first two where every other differs
+    in several things.
     """
     names = _names(repeats)
     first, *others = ([names.facts[place_of(one)][name] for name in _CHANGES] for one in repeats)
@@ -184,32 +165,24 @@ def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
     fewest fields. Where all masks are equal, two equal ones of different specs before repeats.
     """
     digest = folder_digest(data, need_masks=False, need_train=False).digest
-    found = [
-        repeat
-        for run in store.runs()
-        if run.spec.data_digest == digest
-        for repeat in run.repeats
-        if repeat.manifest.n_objects
-    ]
-    pairs = list(itertools.combinations(found, 2))
-    if not pairs:
+    found = [repeat for repeat in _with_objects(store) if repeat.spec.data_digest == digest]
+    if len(found) < 2:
         raise BadInput(
             f"the store {store.root} holds fewer than two runs over {data} that found objects; "
             "run 01_seeded_training with two profiles or seeds, or `make demo`"
         )
-    return min(pairs, key=_how_telling)
+    return min(combinations(found, 2), key=_how_telling)
 
 
 def _how_telling(pair: tuple[Repeat, Repeat]) -> tuple[bool, bool, int, str]:
-    a, b = pair
-    fields_a, fields_b = a.spec.model_dump(), b.spec.model_dump()
-    n_other_settings = sum(fields_a[name] != fields_b[name] for name in fields_a)
-    equal = _outlines(a) == _outlines(b)
-    return equal, equal and n_other_settings == 0, n_other_settings, a.name
-
-
-def _outlines(repeat: Repeat) -> dict[str, str]:
-    return {name: record.canonical_digest for name, record in repeat.manifest.masks.items()}
+    a, b = (repeat.spec.model_dump() for repeat in pair)
+    n_other_settings = sum(a[name] != b[name] for name in a)
+    outlines = [
+        {name: record.canonical_digest for name, record in repeat.manifest.masks.items()}
+        for repeat in pair
+    ]
+    equal = outlines[0] == outlines[1]
+    return equal, equal and n_other_settings == 0, n_other_settings, pair[0].name
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
@@ -219,10 +192,10 @@ def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
     """
     found = [
         (a.manifest.training.n_steps, a.name, b.name)
-        for run in trained_on(store, data)
+        for run in _trained_on(store, data)
         if run.spec.ledger != "off"
         for repeats in run.machines.values()
-        for a, b in itertools.combinations(repeats.values(), 2)
+        for a, b in combinations(repeats.values(), 2)
         if a.manifest.training is not None and a.manifest.weights != b.manifest.weights
     ]
     return min(found)[1:] if found else None

@@ -263,7 +263,7 @@ def seed_strips(probe: SeedProbe) -> Picture:
         From `cellrepro.which_seed_changes`.
     """
     trials = probe.trials
-    n_steps = min(_MOST_STEPS, len(trials[0].drawn))
+    n_steps = min(_MOST_STEPS, len(trials[0].thumbnails))
     figure = Picture(height=0.85 + 0.76 * len(trials))
     grid = figure.add_gridspec(len(trials), n_steps + 2, width_ratios=[2.3, *[1] * n_steps, 1])
     for y, trial in enumerate(trials):
