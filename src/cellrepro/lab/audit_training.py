@@ -219,8 +219,10 @@ def with_effects(
         except Exception as error:  # whatever comes of one, the audit and the others stand
             kind = "" if isinstance(error, CellreproError) else f"{type(error).__name__}: "
             measured["no_effect_because"] = f"{kind}{error}"
-        rows = tuple(replace(row, **measured) if row in same else row for row in rows)
-        found = replace(found, **{part: rows})
+        changes: dict[str, Any] = {
+            part: tuple(replace(row, **measured) if row in same else row for row in rows)
+        }
+        found = replace(found, **changes)
         yield found
 
 

@@ -90,7 +90,8 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
         spec = run.spec
         return spec.seed, str(spec.data_seed), spec.profile, spec.held, run.key
 
-    return sorted(max(groups.values(), key=len, default=[]), key=order)
+    most: list[Run] = max(groups.values(), key=len, default=[])
+    return sorted(most, key=order)
 
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:
