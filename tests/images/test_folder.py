@@ -18,9 +18,8 @@ import pytest
 import tifffile
 
 from cellrepro.errors import BadInput
-from cellrepro.images import reading
 from cellrepro.images.folder import folder_digest, read_folder
-from cellrepro.images.reading import read_image, read_masks
+from cellrepro.images.reading import read_image, read_labels, read_masks
 
 
 def grey(seed=0, shape=(24, 32), dtype=np.uint8):
@@ -77,13 +76,9 @@ def test_reads_pairs_with_digests(folder):
 
 
 def test_digest_is_that_of_sorted_sha256sum_lines(folder):
-    lines = sorted(
-        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder).as_posix()}\n"
-        for file in folder.rglob("*.tif")
-    )
+    lines = sorted(f"{digest}  {name}\n" for name, digest in read_folder(folder).files.items())
     expected = hashlib.sha256("".join(lines).encode()).hexdigest()
     assert read_folder(folder).digest == folder_digest(folder).digest == expected
-    assert folder_digest(folder).files == read_folder(folder).files
 
 
 @pytest.mark.parametrize("change", ["pixel", "name", "split"])
@@ -98,90 +93,77 @@ def test_digest_notices(folder, change):
     assert folder_digest(folder).digest != before
 
 
-IMAGES = {
-    "grey 16-bit tiff": ("a.tiff", grey(dtype=np.uint16) * 300, {}, None),
-    "float32": ("a.tif", grey(dtype=np.float32) / 7, {}, None),
-    "big-endian": ("a.tif", grey(dtype=">u2"), {"byteorder": ">"}, grey(dtype=np.uint16)),
-    "upper-case name": ("A.TIF", grey(), {}, None),
-    "lzw with predictor": ("a.tif", grey(), {"compression": "lzw", "predictor": True}, None),
-    "one channel first": ("a.tif", grey()[None], {}, grey()),
-    "rgb tif": ("a.tif", grey(shape=(24, 32, 3)), {"photometric": "rgb"}, None),
-    "two channels last": ("a.tif", grey(shape=(24, 32, 2)), {}, None),
-    "16-bit png": ("a.png", grey(dtype=np.uint16) * 300, {}, None),
-    "rgb png": ("a.png", grey(shape=(24, 32, 3)), {}, None),
-}
-
-
-@pytest.mark.parametrize("case", IMAGES)
-def test_image_kinds(tmp_path, case):
-    name, array, options, expected = IMAGES[case]
+@pytest.mark.parametrize(
+    ("name", "array", "options"),
+    [
+        ("a.tiff", grey(dtype=np.uint16) * 300, {}),
+        ("A.TIF", grey(dtype=np.float32) / 7, {}),
+        ("a.tif", grey(), {"byteorder": ">", "compression": "lzw", "predictor": True}),
+        ("a.tif", grey(shape=(24, 32, 3)), {"photometric": "rgb"}),
+        ("a.tif", grey(shape=(24, 32, 2)), {}),
+        ("a.png", grey(dtype=np.uint16) * 300, {}),
+        ("a.png", grey(shape=(24, 32, 3)), {}),
+    ],
+    ids=["16 bits", "float", "lzw", "rgb", "two channels", "16-bit png", "rgb png"],
+)
+def test_image_kinds(tmp_path, name, array, options):
     write(tmp_path / name, array, **options)
-    expected = array if expected is None else expected
-    write(tmp_path / f"{Path(name).stem}_masks.tif", labels(expected.shape[:2]))
+    write(tmp_path / f"{Path(name).stem}_masks.tif", labels())
     actual = read_folder(tmp_path)
     assert actual.warnings == ()
-    np.testing.assert_array_equal(actual.train[0].image, expected, strict=True)
+    np.testing.assert_array_equal(actual.train[0].image, array, strict=True)
     assert actual.train[0].image.dtype.isnative
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"photometric": "minisblack"},
+        {"photometric": "minisblack", "byteorder": ">"},
         {"photometric": "rgb", "planarconfig": "separate"},
         {"imagej": True, "metadata": {"axes": "CYX"}},
         {"ome": True, "metadata": {"axes": "CYX"}, "photometric": "minisblack"},
-        {"metadata": None, "photometric": "minisblack"},
     ],
-    ids=["pages", "planar rgb", "imagej", "ome", "no metadata"],
+    ids=["big-endian pages", "planar rgb", "imagej", "ome"],
 )
 def test_channel_first_becomes_channel_last(tmp_path, options):
-    array = grey(shape=(3, 24, 32))
+    array = grey(shape=(3, 24, 32), dtype=np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", array, **options)
-    np.testing.assert_array_equal(read_image(tmp_path / "a.tif"), np.moveaxis(array, 0, 2))
+    expected = np.moveaxis(array, 0, 2)
+    np.testing.assert_array_equal(read_image(tmp_path / "a.tif"), expected, strict=True)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
-@pytest.mark.parametrize("constant", [True, False])
-def test_alpha_is_dropped(tmp_path, suffix, constant):
+def test_alpha_is_dropped(tmp_path, suffix):
     array = grey(shape=(24, 32, 4))
-    if constant:
-        array[..., 3] = 255
     options = {"photometric": "rgb", "extrasamples": ["unassalpha"]} if suffix == ".tif" else {}
     write(tmp_path / f"a{suffix}", array, **options)
     write(tmp_path / "a_masks.png", labels())
     actual = read_folder(tmp_path)
     np.testing.assert_array_equal(actual.train[0].image, array[..., :3])
-    expected = () if constant else (f"a{suffix}: the alpha channel is not constant and is not",)
-    assert len(actual.warnings) == len(expected)
-    assert all(a.startswith(e) for a, e in zip(actual.warnings, expected, strict=True))
+    (warning,) = actual.warnings
+    assert warning.startswith(f"a{suffix}: the alpha channel is not constant and is not")
+    array[..., 3] = 255
+    write(tmp_path / f"a{suffix}", array, **options)
+    assert read_folder(tmp_path).warnings == ()
 
 
 @pytest.mark.parametrize("shape", [(40, 48), (40, 48, 3)], ids=["grey", "rgb"])
-@pytest.mark.parametrize("suffix", [".jpg", ".jpeg"])
-def test_jpeg_with_png_mask_as_opencv_reads_it(tmp_path, shape, suffix):
-    write(tmp_path / f"a{suffix}", cv2.blur(grey(shape=shape), (5, 5)))
+def test_jpeg_with_png_mask_as_opencv_reads_it(tmp_path, shape):
+    write(tmp_path / "a.jpg", cv2.blur(grey(shape=shape), (5, 5)))
     write(tmp_path / "a_masks.png", labels(shape[:2]))
-    expected = cv2.imread(str(tmp_path / f"a{suffix}"), cv2.IMREAD_UNCHANGED)
+    expected = cv2.imread(str(tmp_path / "a.jpg"), cv2.IMREAD_UNCHANGED)
     actual = read_folder(tmp_path).train[0].image
     np.testing.assert_array_equal(actual, expected[..., ::-1] if expected.ndim == 3 else expected)
 
 
 def test_natural_order_whatever_the_order_of_creation(tmp_path):
-    expected = ["img_1", "img_2", "img_02", "img_10", "img_100", "x"]
-    digests = set()
-    for seed in range(3):
-        order = list(expected)
-        random.Random(seed).shuffle(order)
-        for name in order:
-            write(tmp_path / f"{seed}/{name}.tif", grey(len(name)))
-            write(tmp_path / f"{seed}/{name}_masks.tif", labels())
-        actual = read_folder(tmp_path / str(seed))
-        names = [item.name for item in actual.train]
-        assert sorted(names) == sorted(expected)
-        assert [n for n in names if n != "img_02"] == [n for n in expected if n != "img_02"]
-        digests.add((actual.digest, *names))
-    assert len(digests) == 1
+    expected = ["img_1", "img_02", "img_2", "img_10", "img_100", "x"]
+    for part in (expected, expected[::-1]):
+        for name in part:
+            write(tmp_path / f"{part[0]}/{name}.tif", grey(len(name)))
+            write(tmp_path / f"{part[0]}/{name}_masks.tif", labels())
+        actual = read_folder(tmp_path / part[0])
+        assert [item.name for item in actual.train] == expected
 
 
 def test_other_files_are_ignored(folder):
@@ -195,10 +177,13 @@ def test_other_files_are_ignored(folder):
     assert len(read_folder(folder).files) == 6
 
 
-def test_loose_images_beside_train_are_named(folder):
+def test_what_is_not_used_is_named(folder):
     write(folder / "loose.tif", grey())
-    (warning,) = read_folder(folder).warnings
-    assert warning.startswith("1 images beside train/ and test/ are not used (loose.tif)")
+    for file in (folder / "test").iterdir():
+        file.unlink()
+    loose, empty = read_folder(folder).warnings
+    assert loose.startswith("1 images beside train/ and test/ are not used (loose.tif)")
+    assert empty == "test/ holds no images"
 
 
 def test_masks_are_optional_where_asked(tmp_path):
@@ -206,7 +191,6 @@ def test_masks_are_optional_where_asked(tmp_path):
     actual = read_folder(tmp_path, need_masks=False, need_train=False)
     assert actual.train == ()
     assert actual.test[0].masks is None
-    assert actual.test[0].masks_path is None
     assert list(actual.files) == ["test/a.tif"]
 
 
@@ -221,24 +205,37 @@ def test_mask_types(tmp_path, dtype):
     assert read_masks(tmp_path / "b_masks.tif").max() == 2**31 - 1
 
 
-def test_pieces_use_eight_neighbours():
-    masks = np.array([[1, 0, 2, 2], [0, 1, 0, 0], [9, 0, 0, 9]])
-    assert reading.labels_in_pieces(masks) == [9]
+def test_labels_to_compare(tmp_path):
+    """Stacks, arrays of `numpy.save`, whole numbers as floats; no series, and no pickled objects."""
+    stack = np.stack([labels(dtype=np.uint32) * 2**31] * 5)
+    tifffile.imwrite(tmp_path / "a.tif", stack[:, :, :30], metadata={"axes": "ZYX"})
+    np.testing.assert_array_equal(read_labels(tmp_path / "a.tif"), stack[:, :, :30], strict=True)
+    np.save(tmp_path / "a.npy", labels(dtype=np.float32))
+    np.testing.assert_array_equal(
+        read_labels(tmp_path / "a.npy"), labels(dtype=np.int64), strict=True
+    )
+    tifffile.imwrite(tmp_path / "a.tif", stack, metadata={"axes": "TYX"})
+    np.save(tmp_path / "a.npy", np.array([print, None]), allow_pickle=True)
+    (tmp_path / "b.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    for name, match in {
+        "a.tif": "each image of a series",
+        "a.npy": "save",
+        "b.npy": "save",
+    }.items():
+        with pytest.raises(BadInput, match=f"{name}: .*{match}"):
+            read_labels(tmp_path / name)
 
 
 # --- warnings -------------------------------------------------------------------------------------
 
-
-def masks_with(value_map, dtype=np.uint16):
-    masks = labels(dtype=np.int64)
-    return np.vectorize(lambda value: value_map.get(value, value))(masks).astype(dtype)
-
+one_label = labels() > 0
+pieces = one_label * np.uint16(7)
+pieces[20, 20] = pieces[21, 21] = 3  # touch at a corner, which is one piece
 
 WARNINGS = {
-    "binary 255": ("train/a_masks.tif", masks_with({1: 255, 2: 255}), "looks like a binary mask"),
-    "binary 1": ("train/a_masks.tif", masks_with({2: 1}), "looks like a binary mask"),
-    "binary bool": ("train/a_masks.tif", labels() > 0, "looks like a binary mask"),
-    "pieces": ("train/a_masks.tif", masks_with({2: 7, 1: 7}), r"pieces \(8-connectivity\): 7;"),
+    "binary": ("train/a_masks.tif", one_label * np.uint8(255), "looks like a binary mask"),
+    "bool": ("train/a_masks.tif", one_label, "looks like a binary mask"),
+    "pieces": ("train/a_masks.tif", pieces, r"pieces \(8-connectivity\): 7;"),
     "float labels": ("train/a_masks.tif", labels(dtype=np.float32), "labels stored as float32"),
     "empty mask": ("train/a_masks.tif", labels() * 0, "no object, all background"),
     "constant image": ("train/a.tif", grey() * 0 + 9, "constant image, every pixel is 9"),
@@ -256,10 +253,8 @@ def test_warns(folder, case):
     assert re.search(match, warning)
 
 
-@pytest.mark.parametrize("encode", ["same file", "other file"])
-def test_warns_of_leak(folder, encode):
-    options = {"compression": "zlib"} if encode == "other file" else {}
-    write(folder / "test/c.tif", grey(1), **options)
+def test_warns_of_leak(folder):
+    write(folder / "test/c.tif", grey(1), compression="zlib")  # another file, the same pixels
     (warning,) = read_folder(folder).warnings
     assert warning.startswith("leak: test/c.tif holds the same image as train/b.tif")
 
@@ -284,8 +279,8 @@ def planes(n, axes):
 def several_sizes():
     stream = io.BytesIO()
     with tifffile.TiffWriter(stream) as writer:
-        writer.write(grey(), photometric="minisblack")
-        writer.write(grey(shape=(40, 48)), photometric="minisblack")
+        for shape in ((24, 32), (40, 48)):
+            writer.write(grey(shape=shape), photometric="minisblack")
     return stream.getvalue()
 
 
@@ -305,73 +300,62 @@ def palette():
 CMYK = imagecodecs.jpeg8_encode(grey(shape=(24, 32, 4)), colorspace="CMYK", outcolorspace="CMYK")
 ABSURD = imagecodecs.png_encode(grey())[:16] + b"\0\1\0\0\0\1\0\0\x08\0" + bytes(30)
 ZLIB = tiff(grey(), compression="zlib")
-AGAIN = "copy it again"
+DAMAGED = "damaged or incomplete.*copy it again"
+ONE_PLANE = "expected one plane.*projection"
 
 FILES = {
-    # in the place of train/a.tif: its name, its bytes or pixels, found and remedy
-    "zero bytes": ("a.tif", b"", rf"empty \(0 bytes\); {AGAIN}"),
-    "text as tif": ("a.tif", b"hello, it", "not a TIFF file, it starts with b'hello.*; export"),
-    "git lfs": ("a.tif", b"version https://git-lfs.github.com/spec/v1", "pointer.*; run git lfs"),
-    "png named tif": ("a.tif", imagecodecs.png_encode(grey()), "holds PNG .*; rename it to a.png"),
-    "cut tiff": ("a.tif", tiff(grey())[:-300], f"damaged or incomplete.*; {AGAIN}"),
-    "cut channels": ("a.tif", planes(3, "CYX")[:-900], f"damaged or incomplete.*; {AGAIN}"),
-    "cut jpeg in tiff": (
+    # in the place of train/a: its name, its bytes or pixels, and what is said
+    "zero bytes": ("a.tif", b"", r"empty \(0 bytes\); copy it again"),
+    "git lfs": (
         "a.tif",
-        tiff(grey(), compression="jpeg")[:-40],
-        f"its pixels should end at byte.*; {AGAIN}",
+        b"version https://git-lfs.github.com/spec/v1",
+        "git-lfs.*run git lfs pull",
     ),
-    "only a header": ("a.tif", b"II*\0\x08\0\0\0", f"damaged or incomplete.*; {AGAIN}"),
-    "changed bytes": (
-        "a.tif",
-        ZLIB[:-200] + b"\xff" * 200,
-        f"cannot be decoded as TIFF.*; {AGAIN}",
-    ),
-    "cut png": ("a.png", imagecodecs.png_encode(grey())[:-60], f"be decoded as PNG.*; {AGAIN}"),
-    "absurd png": ("a.png", ABSURD, f"its header promises.*; {AGAIN}"),
-    "cut jpeg": ("a.jpg", jpeg()[:-60], f"end-of-image marker is missing.*; {AGAIN}"),
+    "png named tif": ("a.tif", imagecodecs.png_encode(grey()), "holds PNG data, expected TIFF"),
+    "cut tiff": ("a.tif", tiff(grey())[:-300], DAMAGED),
+    "cut channels": ("a.tif", planes(3, "CYX")[:-900], DAMAGED),
+    "cut jpeg in tiff": ("a.tif", tiff(grey(), compression="jpeg")[:-40], "should end at byte"),
+    "only a header": ("a.tif", b"II*\0\x08\0\0\0", DAMAGED),
+    "changed bytes": ("a.tif", ZLIB[:-200] + b"\xff" * 200, "cannot be decoded as TIFF"),
+    "cut png": ("a.png", imagecodecs.png_encode(grey())[:-60], "cannot be decoded as PNG"),
+    "absurd png": ("a.png", ABSURD, "its header promises"),
+    "cut jpeg": ("a.jpg", jpeg()[:-60], "end-of-image marker is missing"),
     "cmyk jpeg": ("a.jpg", CMYK, "CMYK.*; convert it to RGB"),
-    "cmyk tiff": (
-        "a.tif",
-        tiff(grey(shape=(24, 32, 4)), photometric="separated"),
-        "CMYK.*; convert it to RGB",
-    ),
-    "nan": ("a.tif", np.where(grey() > 190, np.nan, grey()), r"\d+ of 768 values are NaN.*; repl"),
+    "cmyk tiff": ("a.tif", tiff(grey(shape=(24, 32, 4)), photometric="separated"), "CMYK"),
+    "nan": ("a.tif", np.where(grey() > 190, np.nan, grey()), r"\d+ of 768 values are NaN"),
     "complex": ("a.tif", grey(dtype=np.complex64), "pixels of type complex64.*; save the image"),
-    "one row": ("a.tif", grey(shape=(1, 32)), r"\(1, 32\), expected at least 16 pixels.*; .*expo"),
-    "stack of pages": ("a.tif", grey(shape=(9, 24, 32)), r"\(axes QYX\) looks like a z-stack.*; "),
-    "short z-stack": ("a.tif", planes(3, "ZYX"), "is a z-stack of 3 planes.*; .*a projection"),
-    "time series": ("a.tif", planes(4, "TYX"), "is a time series of 4 planes.*; .*a projection"),
-    "four dimensions": ("a.tif", grey(shape=(5, 2, 24, 32)), "expected one plane.*; .*projection"),
-    "five channels": ("a.tif", planes(5, "CYX"), "has 5 channels, Cellpose reads up to 3; save"),
+    "one row": ("a.tif", grey(shape=(1, 32)), r"\(1, 32\), expected at least 16 pixels"),
+    "stack of pages": ("a.tif", grey(shape=(9, 24, 32)), rf"\(axes QYX\), {ONE_PLANE}"),
+    "short z-stack": ("a.tif", planes(3, "ZYX"), ONE_PLANE),
+    "time series": ("a.tif", planes(4, "TYX"), ONE_PLANE),
+    "four dimensions": ("a.tif", grey(shape=(5, 2, 24, 32)), ONE_PLANE),
+    "five channels": ("a.tif", planes(5, "CYX"), "with C up to 3.* the ones to use"),
     "pages of several sizes": ("a.tif", several_sizes(), "2 separate images of shapes .*; save"),
-}
-MASKS = {
-    # in the place of train/a_masks.tif
-    "jpeg": ("a_masks.jpg", jpeg(), "JPEG changes label numbers; save the labels as a_masks.tif"),
+    "unknown format": ("a_masks.bmp", b"BM", "no mask, expected a_masks.tif"),
+    "jpeg masks": ("a_masks.jpg", jpeg(), "JPEG changes label numbers; save .* as a_masks.tif"),
     "palette": ("a_masks.png", palette(), "a palette of colours.*; .*16-bit grey"),
-    "cut": ("a_masks.tif", ZLIB[:-99], f"damaged or incomplete.*; {AGAIN}"),
+    "cut masks": ("a_masks.tif", ZLIB[:-99], DAMAGED),
     "another shape": ("a_masks.tif", labels((24, 30)), r"\(24, 30\), expected \(24, 32\).*belong"),
     "transposed": ("a_masks.tif", labels().T, r"\(32, 24\), expected \(24, 32\).*X swapped"),
-    "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions.*; .*16-b"),
-    "negative": ("a_masks.tif", -labels(dtype=np.int16), "negative labels down to -2.*; renumber"),
-    "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "up to 4294967296, expected"),
-    "complex": ("a_masks.tif", labels(dtype=np.complex64), "labels of type complex64.*; save"),
+    "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions"),
+    "too large for floats": ("a_masks.tif", labels(dtype=np.float16) * 3000, "numbers up to 2048"),
+    "negative": ("a_masks.tif", -labels(dtype=np.int16), "the negative label -2"),
+    "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "the label 4294967296"),
+    "complex masks": ("a_masks.tif", labels(dtype=np.complex64), "has dtype complex64"),
     "colours": ("a_masks.tif", grey(shape=(24, 32, 3)), r"shape \(24, 32, 3\).*one plane.*; save"),
     "stack": ("a_masks.tif", grey(shape=(6, 24, 32)), r"shape \(6, 24, 32\).*one plane.*; save"),
 }
 
 
-@pytest.mark.parametrize(
-    ("stem", "case"), [*(("a", case) for case in FILES), *(("a_masks", case) for case in MASKS)]
-)
-def test_refuses_a_file(folder, stem, case):
-    name, content, match = (FILES if stem == "a" else MASKS)[case]
-    (folder / f"train/{stem}.tif").unlink()
+@pytest.mark.parametrize("case", FILES)
+def test_refuses_a_file(folder, case):
+    name, content, match = FILES[case]
     path = folder / "train" / name
+    (path.parent / f"{path.stem}.tif").unlink()
     path.write_bytes(content) if isinstance(content, bytes) else write(path, content)
     with pytest.raises(BadInput, match=match) as caught:
         read_folder(folder)
-    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(f"{folder / 'train'}/a")
     assert "\n" not in str(caught.value)
 
 
@@ -380,136 +364,88 @@ def replace(f, make):
     make(f / "train/a.tif")
 
 
-NAMES = {
-    # what to do to the sound folder, the file named, found and remedy
-    "mask without image": (
-        lambda f: (f / "train/a.tif").unlink(),
-        "train/a_masks.tif",
-        "a mask without its image, expected a.tif.*; add the image or remove the mask",
-    ),
-    "image named in another case": (
-        lambda f: (f / "train/a_masks.tif").rename(f / "train/A_masks.tif"),
-        "train/A_masks.tif",
-        "a mask without its image.*; a.tif is written differently",
-    ),
-    "image without mask": (
-        lambda f: (f / "train/a_masks.tif").unlink(),
-        "train/a.tif",
-        "no mask, expected a_masks.tif.*; add it, or move the image",
-    ),
-    "masks only in seg.npy": (
-        lambda f: (f / "train/a_masks.tif").rename(f / "train/a_seg.npy"),
-        "train/a.tif",
-        "no mask, expected a_masks.tif.*; .*open it in the Cellpose GUI",
-    ),
-    "two extensions": (
-        lambda f: write(f / "train/a.png", grey()),
-        "train/a.tif",
-        "the same name as a.png up to case and extension.*; rename or remove one",
-    ),
-    "two cases": (
-        lambda f: (write(f / "train/B.tif", grey()), write(f / "train/B_masks.tif", labels())),
-        "train/b.tif",
-        "the same name as B.tif up to case and extension.*; rename or remove one",
-    ),
-    "symlink loop": (
-        lambda f: replace(f, lambda path: path.symlink_to(path)),
-        "train/a.tif",
-        "a symbolic link that leads back to itself; replace it",
-    ),
-    "broken link": (
-        lambda f: replace(f, lambda path: path.symlink_to("nowhere.tif")),
-        "train/a.tif",
-        "a link that leads nowhere.*; check the spelling",
-    ),
-    "folder named as an image": (
-        lambda f: replace(f, lambda path: path.mkdir()),
-        "train/a.tif",
-        "a folder, but the name promises an image file; rename or remove it",
-    ),
-    "pipe named as an image": (
-        lambda f: replace(f, os.mkfifo),
-        "train/a.tif",
-        "neither a file nor a folder.*; rename or remove it",
-    ),
-    "line feed in a name": (
-        lambda f: (f / "train/a.tif").rename(f / "train/a\nb.tif"),
-        r"train/'a\nb.tif'",
-        "cannot be printed.*; rename the file",
-    ),
-    "train is a file": (
-        lambda f: ((f / "train").rename(f / "old"), (f / "train").write_text("")),
-        "train",
-        "must be a folder of images; rename or remove it",
-    ),
-    "only test": (
-        lambda f: (f / "train").rename(f / "old"),
-        "",
-        "holds test/ but no train/.*; add .*train",
-    ),
-    "no objects at all": (
-        lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],
-        "",
-        "none of the 2 training masks holds an object.*; check that the right masks",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", NAMES)
-def test_refuses_names_and_folders(folder, case):
-    spoil, file, match = NAMES[case]
+@pytest.mark.parametrize(
+    ("spoil", "message"),  # {} is the folder
+    [
+        (lambda f: (f / "train/a.tif").unlink(), "{}/train/a_masks.tif: a mask without its image"),
+        (
+            lambda f: (f / "train/a_masks.tif").rename(f / "train/A_masks.tif"),
+            "{}/train/A_masks.tif: a mask without its image.*a.tif is written differently",
+        ),
+        (lambda f: (f / "train/a_masks.tif").unlink(), "{}/train/a.tif: no mask.*; add it"),
+        (
+            lambda f: (f / "train/a_masks.tif").rename(f / "train/a_seg.npy"),
+            "{}/train/a.tif: no mask.*a_seg.npy is there.*open it in the Cellpose GUI",
+        ),
+        (
+            lambda f: write(f / "train/a.png", grey()),
+            "{}/train/a.tif: the same name as a.png up to case and extension",
+        ),
+        (
+            lambda f: write(f / "train/B.tif", grey()),
+            "{}/train/b.tif: the same name as B.tif up to case and extension",
+        ),
+        (
+            lambda f: replace(f, lambda path: path.symlink_to(path)),
+            "{}/train/a.tif: the file cannot be read .Too many levels of symbolic links",
+        ),
+        (
+            lambda f: replace(f, lambda path: path.symlink_to("nowhere.tif")),
+            "{}/train/a.tif: the file cannot be read .No such file",
+        ),
+        (lambda f: replace(f, Path.mkdir), "{}/train/a.tif: a folder or a device"),
+        (lambda f: replace(f, os.mkfifo), "{}/train/a.tif: a folder or a device"),
+        (
+            lambda f: (f / "train/a.tif").rename(f / "train/a\nb.tif"),
+            r"{}/train/'a\\nb.tif': .*cannot be printed.*; rename the file",
+        ),
+        (
+            lambda f: ((f / "train").rename(f / "old"), (f / "train").write_text("")),
+            "{}/train: a file, but a folder of images was expected",
+        ),
+        (lambda f: (f / "train").rename(f / "old"), "{}: holds test/ but no train/.*; add .*train"),
+        (
+            lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],
+            "{}: none of the 2 training masks holds an object",
+        ),
+    ],
+)
+def test_refuses_names_and_folders(folder, spoil, message):
     spoil(folder)
-    with pytest.raises(BadInput, match=match) as caught:
+    with pytest.raises(BadInput, match=message.format(re.escape(str(folder)))):
         read_folder(folder)
-    assert f"{folder}{'/' if file else ''}{file}: " in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda p: None, "no such folder.*check the spelling"),
+        (lambda p: None, "the folder cannot be read .*check its spelling"),
         (lambda p: p.write_text("x"), "a file, but a folder of images was expected"),
-        (lambda p: p.mkdir(), "no images, it is empty; expected NAME.tif"),
-        (lambda p: p.symlink_to(p), "leads back to itself"),
-        (lambda p: [p.mkdir(), (p / "notes.txt").write_text("")], "it holds notes.txt"),
+        (lambda p: p.mkdir(), "no images, it holds nothing; expected NAME.tif"),
+        (lambda p: p.symlink_to(p), "the folder cannot be read"),
         (lambda p: (p / "Train").mkdir(parents=True), "it holds Train; .*train/ and test/"),
-        (lambda p: (p / "train").mkdir(parents=True), "train: no images, it is empty"),
+        (lambda p: (p / "train").mkdir(parents=True), "train: no images, it holds nothing"),
     ],
-    ids=["missing", "file", "empty", "loop", "no images", "wrong case", "empty train"],
+    ids=["missing", "file", "empty", "loop", "wrong case", "empty train"],
 )
-@pytest.mark.parametrize("read", [read_folder, folder_digest])
-def test_refuses_folder(tmp_path, make, match, read):
+def test_refuses_folder(tmp_path, make, match):
     make(tmp_path / "set")
-    with pytest.raises(BadInput, match=match) as caught:
-        read(tmp_path / "set")
-    assert str(tmp_path / "set") in str(caught.value)
+    for read in (read_folder, folder_digest):
+        with pytest.raises(BadInput, match=f"{tmp_path / 'set'}.*{match}"):
+            read(tmp_path / "set")
 
 
-def test_empty_test_folder_is_mentioned(folder):
-    for file in (folder / "test").iterdir():
-        file.unlink()
-    assert read_folder(folder).warnings == ("test/ holds no images",)
-
-
-@pytest.mark.parametrize(
-    ("code", "match"),
-    [
-        (errno.EACCES, r"a.tif: permission denied; make the file readable"),
-        (errno.EIO, r"a.tif: cannot be read \(Input/output error\); check the disk"),
-    ],
-    ids=["permission", "disk"],
-)
-def test_system_refuses_file(folder, monkeypatch, code, match):
+def test_system_refuses_file(folder, monkeypatch):
     # the superuser may read everything, so the refusal is played
     read_bytes = Path.read_bytes
 
     def refuse(path):
         if path.name == "a.tif":
-            raise OSError(code, os.strerror(code), str(path))
+            raise OSError(errno.EACCES, "Permission denied", str(path))
         return read_bytes(path)
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(BadInput, match=match):
+    with pytest.raises(BadInput, match=r"a.tif: .*Permission denied"):
         read_folder(folder)
 
 
@@ -517,24 +453,15 @@ def test_all_problems_in_one_message_up_to_ten(folder):
     (folder / "train/a.tif").write_bytes(b"")
     (folder / "train/b_masks.tif").unlink()
     write(folder / "test/c_masks.tif", labels((20, 20)))
-    with pytest.raises(BadInput) as caught:
-        read_folder(folder)
-    first, *lines = str(caught.value).splitlines()
-    assert first == f"{folder} has 3 problems:"
-    assert len(lines) == 3
-    assert all(line.startswith(f"- {folder}/t") for line in lines)
     for number in range(10):
         write(folder / f"test/{number}.tif", grey())
     with pytest.raises(BadInput) as caught:
         read_folder(folder)
-    assert len(str(caught.value).splitlines()) == 12
-    assert str(caught.value).endswith("\n- and 3 more")
-
-
-def test_unknown_extension(tmp_path):
-    (tmp_path / "a.bmp").write_bytes(b"BM")
-    with pytest.raises(BadInput, match=r"a.bmp: expected an image file .*convert it first"):
-        read_image(tmp_path / "a.bmp")
+    first, *lines = str(caught.value).splitlines()
+    assert first == f"{folder} has 13 problems:"
+    assert len(lines) == 11
+    assert all(line.startswith(f"- {folder}/t") for line in lines[:-1])
+    assert lines[-1] == "- and 3 more"
 
 
 @pytest.mark.parametrize(
@@ -551,8 +478,7 @@ def test_unknown_extension(tmp_path):
 )
 def test_damaged_file_is_refused_or_read_never_a_traceback(tmp_path, source, capfd):
     """Whatever the damage: pixels or `BadInput`, and a file cut within its data never passes."""
-    suffix = next(s for start, s in ((b"\x89", ".png"), (b"\xff", ".jpg"), (b"I", ".tif"))
-                  if source.startswith(start))  # fmt: skip
+    suffix = {b"\x89": ".png", b"\xff": ".jpg", b"I": ".tif"}[source[:1]]
     file = tmp_path / f"a{suffix}"
     generator = random.Random(0)
     for _ in range(60):

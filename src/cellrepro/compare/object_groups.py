@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.compare.labels import canonical, label_image
+from cellrepro.compare.labels import canonical
 from cellrepro.compare.matching import matches, overlap
 from cellrepro.errors import BadInput
+from cellrepro.images.label_image import label_image
 from cellrepro.store.digests import tensor_digest
 
 _SAME = 0.5

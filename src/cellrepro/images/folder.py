@@ -7,7 +7,6 @@ decoded to its end, every mask fits its image, and the order does not depend on 
 
 import hashlib
 import os
-import stat
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,16 +18,15 @@ from natsort import natsorted
 from cellrepro.errors import BadInput
 from cellrepro.images.reading import (
     FORMATS,
+    OTHER_ENDINGS,
     decode_image,
     decode_masks,
-    explain,
-    extensions,
     read_bytes,
-    refuse_lossy_masks,
     some,
+    why_unreadable,
 )
 
-_MASK_ENDING = "_masks"
+_MASKS = "_masks"
 # What Cellpose itself writes beside images (cellpose/io.py, 4.2.1.1): never an image, never a mask.
 _CELLPOSE_ENDINGS = ("_flows", "_flows_0", "_flows_1", "_flows_2", "_cellprob")
 _CELLPOSE_PARTS = ("_cp_masks", "_cp_output")
@@ -40,12 +38,9 @@ _MOST_PROBLEMS = 10  # shown in one message
 class LabelledImage:
     """One image and, where there is one, its label image."""
 
-    name: str
-    """The file's name without extension; unique within ``train`` and within ``test``."""
-    image: np.ndarray = field(repr=False)
-    """Shape (Y, X) or (Y, X, C) with C 2 or 3; dtype and values as stored, native byte order."""
-    masks: np.ndarray | None = field(repr=False)
-    """int32 (Y, X), 0 is background; none only where masks were optional."""
+    name: str  # the file's, without extension; unique within a part of the folder
+    image: np.ndarray = field(repr=False)  # (Y, X) or (Y, X, C), C 2 or 3; dtype as stored
+    masks: np.ndarray | None = field(repr=False)  # int32 (Y, X), 0 is background
     image_path: Path
     masks_path: Path | None
 
@@ -55,22 +50,21 @@ class FolderDigest:
     """The digests of a folder without its pixels."""
 
     path: Path
-    """The folder, as it was given."""
-    files: dict[str, str] = field(repr=False)
-    """SHA-256 of every image and mask used, by its path relative to the folder, with slashes."""
-    digest: str
-    """See `folder_digest`; equal digests mean the same files under the same names."""
+    files: dict[str, str] = field(repr=False)  # SHA-256 by path relative to the folder
+    digest: str  # equal ones mean the same files under the same names
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFolder(FolderDigest):
-    """A folder that can be trained on or segmented."""
+    """A folder that can be trained on or segmented.
+
+    Images stand in natural order of their file names, ``img_2`` before ``img_10``, as Cellpose
+    sorts them; warnings name what can be used but deserves a look.
+    """
 
     train: tuple[LabelledImage, ...]
     test: tuple[LabelledImage, ...]
-    """In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them."""
     warnings: tuple[str, ...]
-    """What can be used but deserves a look, one sentence each, paths relative to the folder."""
 
 
 def read_folder(
@@ -90,7 +84,8 @@ def read_folder(
     Returns
     -------
     ImageFolder
-        Sorted, checked, with digests and warnings.
+        Sorted, checked, with digests and warnings. Nothing is repaired: an object in several
+        pieces stays one label, as stored.
 
     Raises
     ------
@@ -99,37 +94,28 @@ def read_folder(
         was found, what was expected and what to do.
     NotPossibleHere
         An image does not fit into memory.
-
-    Notes
-    -----
-    An object in several pieces is looked for with 8-connectivity: pixels that touch only at a
-    corner are one piece. Nothing is repaired: such an object stays one label, as stored.
     """
-    folder = Path(path)
-    listing = _list_folder(folder, need_masks=need_masks, need_train=need_train)
-    problems, warnings = listing.problems, listing.warnings
-    files: dict[str, str] = {}
+    found = _list_folder(Path(path), need_masks=need_masks, need_train=need_train)
     read: dict[str, list[LabelledImage]] = {"train": [], "test": []}
-    for pair in listing.pairs:
-        found = _read_pair(pair, folder, files, warnings, problems)
-        if found is not None:
-            read[pair.split].append(found)
+    for pair in found.pairs:
+        read[pair.split] += _read_pair(pair, found)
     learnable = any(item.masks is not None and item.masks.any() for item in read["train"])
-    if not problems and need_masks and need_train and not learnable:
-        problems.append(
-            f"{folder}: none of the {len(read['train'])} training masks holds an object, so there "
+    if not found.problems and need_masks and need_train and not learnable:
+        found.problems.append(
+            f"{path}: none of the {len(read['train'])} training masks holds an object, so there "
             "is nothing to learn; check that the right masks were exported"
         )
-    _raise_all(folder, problems)
-    warnings.extend(_find_leaks(folder, read["train"], read["test"]))
-    return ImageFolder(
-        path=folder,
-        train=tuple(read["train"]),
-        test=tuple(read["test"]),
-        files=files,
-        digest=_digest_of(files),
-        warnings=tuple(warnings),
-    )
+    digest = found.digested()
+    known = {_pixel_digest(item.image): item for item in read["train"]}
+    for item in read["test"]:
+        twin = known.get(_pixel_digest(item.image))
+        if twin is not None:
+            found.warnings.append(
+                f"leak: {found.relative(item.image_path)} holds the same image as "
+                f"{found.relative(twin.image_path)}, so its score is no held-out score"
+            )
+    train, test = (tuple(part) for part in read.values())
+    return ImageFolder(**vars(digest), train=train, test=test, warnings=tuple(found.warnings))
 
 
 def folder_digest(
@@ -137,27 +123,16 @@ def folder_digest(
 ) -> FolderDigest:
     """Digest the files that `read_folder` would use, without decoding them.
 
-    Parameters
-    ----------
-    path : path-like
-        As for `read_folder`, and so are the other arguments.
-
-    Returns
-    -------
-    FolderDigest
-        ``digest`` is the SHA-256 of the sorted lines ``sha256  relative/path``, each ended by a
-        line feed: what ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
+    ``digest`` is the SHA-256 of the sorted lines ``sha256  relative/path``, each ended by a line
+    feed: what ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
     """
-    folder = Path(path)
-    listing = _list_folder(folder, need_masks=need_masks, need_train=need_train)
-    files: dict[str, str] = {}
-    for file in (file for pair in listing.pairs for file in pair.files):
+    found = _list_folder(Path(path), need_masks=need_masks, need_train=need_train)
+    for file in (file for pair in found.pairs for file in pair.files):
         try:
-            files[_relative(file, folder)] = hashlib.sha256(read_bytes(file)).hexdigest()
+            found.read(file)
         except BadInput as error:
-            listing.problems.append(str(error))
-    _raise_all(folder, listing.problems)
-    return FolderDigest(folder, files, _digest_of(files))
+            found.problems.append(str(error))
+    return found.digested()
 
 
 def is_litter(path: str | Path) -> bool:
@@ -170,21 +145,6 @@ def is_litter(path: str | Path) -> bool:
     """
     path = Path(path)
     return path.name.lower() in _LITTER or any(part.startswith(".") for part in path.parts)
-
-
-# --- problems -------------------------------------------------------------------------------------
-
-
-def _raise_all(folder: Path, problems: Sequence[str]) -> None:
-    """Raise one `BadInput` for all problems, if there are any."""
-    if not problems:
-        return
-    if len(problems) == 1:
-        raise BadInput(problems[0])
-    shown = [f"- {problem}" for problem in problems[:_MOST_PROBLEMS]]
-    if len(problems) > _MOST_PROBLEMS:
-        shown.append(f"- and {len(problems) - _MOST_PROBLEMS} more")
-    raise BadInput("\n".join([f"{folder} has {len(problems)} problems:", *shown]))
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -201,227 +161,179 @@ class _Pair:
         return (self.image,) if self.masks is None else (self.image, self.masks)
 
 
-@dataclass(frozen=True)
-class _Listing:
-    pairs: list[_Pair]
-    problems: list[str]
-    warnings: list[str]
+@dataclass
+class _Found:
+    """What a folder holds, and what is wrong with it, as far as it has been looked at."""
+
+    folder: Path
+    pairs: list[_Pair] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def relative(self, file: Path) -> str:
+        return file.relative_to(self.folder).as_posix()
+
+    def read(self, file: Path) -> bytes:
+        """The bytes of a file, whose digest is kept."""
+        data = read_bytes(file)
+        self.files[self.relative(file)] = hashlib.sha256(data).hexdigest()
+        return data
+
+    def digested(self) -> FolderDigest:
+        """The digests of what was read; one `BadInput` for all problems, if there are any."""
+        if len(self.problems) == 1:
+            raise BadInput(self.problems[0])
+        if self.problems:
+            shown = [f"- {problem}" for problem in self.problems[:_MOST_PROBLEMS]]
+            if len(self.problems) > _MOST_PROBLEMS:
+                shown.append(f"- and {len(self.problems) - _MOST_PROBLEMS} more")
+            head = f"{self.folder} has {len(self.problems)} problems:"
+            raise BadInput("\n".join([head, *shown]))
+        lines = sorted(f"{digest}  {name}\n" for name, digest in self.files.items())
+        digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+        return FolderDigest(self.folder, self.files, digest)
 
 
-def _list_folder(folder: Path, *, need_masks: bool, need_train: bool) -> _Listing:
+def _list_folder(folder: Path, *, need_masks: bool, need_train: bool) -> _Found:
     """Find the pairs of a folder by name alone; a folder without any use raises at once."""
-    listing = _Listing([], [], [])
+    found = _Found(folder)
     entries = _entries(folder)
-    splits = [split for split in ("train", "test") if split in entries]
-    for split in splits:
-        if not stat.S_ISDIR(entries[split].st_mode):
-            raise BadInput(
-                f"{folder / split}: a file, but {split}/ must be a folder of images; "
-                f"rename or remove it"
-            )
-    if splits == ["test"] and need_train:
+    splits = [path for name in ("train", "test") for path in entries if path.name == name]
+    if need_train and [path.name for path in splits] == ["test"]:
         raise BadInput(
             f"{folder}: holds test/ but no train/, so there is nothing to train on; "
             f"add {folder / 'train'} with NAME.tif and NAME_masks.tif"
         )
-    if not splits:
-        _list_split(folder, "train", entries, need_masks, listing)
-    is_folder = {name: stat.S_ISDIR(status.st_mode) for name, status in entries.items()}
-    loose = [name for name in entries if _kind(name) == "image" and not is_folder[name]]
+    loose = [path.name for path in entries if _kind(path) == "image" and not path.is_dir()]
     if splits and loose:
-        listing.warnings.append(
-            f"{len(loose)} images beside {'/ and '.join(splits)}/ are not used "
-            f"({some(loose)}); move them into a subfolder if they should be"
+        found.warnings.append(
+            f"{len(loose)} images beside {'/ and '.join(path.name for path in splits)}/ are not "
+            f"used ({some(loose)}); move them into a subfolder if they should be"
         )
-    for split in splits:
-        split_entries = _entries(folder / split)
-        n_pairs, n_problems = len(listing.pairs), len(listing.problems)
-        _list_split(folder / split, split, split_entries, need_masks, listing)
-        if (len(listing.pairs), len(listing.problems)) != (n_pairs, n_problems):
+    for directory in splits or [folder]:
+        split = directory.name if splits else "train"
+        if _list_split(directory, split, need_masks, found):
             continue
-        if split == "train" and need_train:
-            listing.problems.append(_no_images(folder / split, split_entries))
+        if splits and not (split == "train" and need_train):
+            found.warnings.append(f"{split}/ holds no images")
         else:
-            listing.warnings.append(f"{split}/ holds no images")
-    if not listing.pairs and not listing.problems:
-        raise BadInput(_no_images(folder, entries))
-    return listing
+            found.problems.append(_no_images(directory))
+    if not found.pairs and not found.problems:
+        raise BadInput(_no_images(folder))
+    return found
 
 
-def _entries(folder: Path) -> dict[str, os.stat_result]:
-    """Return what a folder holds: the name and, through links, the status of each entry.
-
-    An entry that cannot be looked at (a link in a circle or to nowhere) gets the status of the
-    link itself, so that it is reported where its name makes it an image.
-    """
+def _entries(folder: Path) -> list[Path]:
     try:
-        if not stat.S_ISDIR(folder.stat().st_mode):
-            raise BadInput(
-                f"{folder}: a file, but a folder of images was expected; give the folder it is in"
-            )
-        with os.scandir(folder) as scan:
-            found = sorted(scan, key=lambda entry: entry.name)
+        return sorted(folder.iterdir())
+    except NotADirectoryError:
+        raise BadInput(
+            f"{folder}: a file, but a folder of images was expected; give the folder it is in, or "
+            "rename it"
+        ) from None
     except OSError as error:
-        raise BadInput(f"{folder}: {explain(error, 'folder')}") from error
-    entries = {}
-    for entry in found:
-        try:
-            entries[entry.name] = entry.stat()
-        except OSError:
-            entries[entry.name] = entry.stat(follow_symlinks=False)
-    return entries
+        raise BadInput(f"{folder}: {why_unreadable(error, 'folder')}") from error
 
 
-def _kind(name: str) -> str | None:
-    """Tell from its name whether a file is an ``image``, a ``mask`` or neither (None).
+def _kind(path: Path) -> str | None:
+    """Whether a file is, by its name, an ``image``, a ``mask`` or neither.
 
     Examples
     --------
-    >>> [_kind(name) for name in ("a.TIF", "a_masks.png", "a_flows.tif", "a_seg.npy", ".a.tif")]
+    >>> [_kind(Path(n)) for n in ("a.TIF", "a_masks.png", "a_flows.tif", "a_seg.npy", ".a.tif")]
     ['image', 'mask', None, None, None]
     """
-    stem, extension = Path(name).stem, Path(name).suffix
-    if is_litter(name) or extension.lower() not in FORMATS:
+    if is_litter(path.name) or path.suffix.lower() not in FORMATS:
         return None
-    if stem.endswith(_CELLPOSE_ENDINGS) or any(part in stem for part in _CELLPOSE_PARTS):
+    if path.stem.endswith(_CELLPOSE_ENDINGS) or any(part in path.stem for part in _CELLPOSE_PARTS):
         return None
-    return "mask" if stem.endswith(_MASK_ENDING) and stem != _MASK_ENDING else "image"
+    return "mask" if path.stem.endswith(_MASKS) and path.stem != _MASKS else "image"
 
 
-def _no_images(folder: Path, entries: dict[str, os.stat_result]) -> str:
+def _no_images(folder: Path) -> str:
     """Say that a folder holds no images, and what it does hold."""
-    visible = [name for name in entries if not is_litter(name)]
-    found = f"it holds {some(visible)}" if visible else "it is empty"
+    visible = [path.name for path in _entries(folder) if not is_litter(path.name)]
     return (
-        f"{folder}: no images, {found}; expected NAME.tif (or {extensions()}) with "
-        f"NAME_masks.tif, or the subfolders train/ and test/ with them"
+        f"{folder}: no images, it holds {some(visible) or 'nothing'}; expected NAME.tif (or "
+        f"{OTHER_ENDINGS}) with NAME_masks.tif, or the subfolders train/ and test/ with them"
     )
 
 
 def _same_name(stem: str) -> str:
-    """Return what two names share that a file system or a reader may take for the same."""
+    """What two names share that a file system or a reader may take for the same."""
     return unicodedata.normalize("NFC", stem).casefold()
 
 
-def _list_split(
-    directory: Path,
-    split: str,
-    entries: dict[str, os.stat_result],
-    need_masks: bool,
-    listing: _Listing,
-) -> None:
-    """Pair the images and masks of one folder; add pairs and problems to the listing."""
-    images: dict[str, str] = {}  # stem to file name
-    masks: dict[str, str] = {}
-    seen: dict[tuple[str, str], str] = {}
-    # natsorted alone leaves names that differ in leading zeros in the file system's order
-    for name in natsorted(sorted(entries)):
-        kind = _kind(name)
+def _list_split(directory: Path, split: str, need_masks: bool, found: _Found) -> bool:
+    """Pair the images and masks of one folder; whether it holds any."""
+    images: dict[str, Path] = {}  # by stem
+    masks: dict[str, Path] = {}
+    seen: dict[tuple[str, str], Path] = {}
+    entries = _entries(directory)
+    # Names that differ in leading zeros alone are equal to natsorted, which keeps their order.
+    for path in natsorted(entries, key=lambda entry: entry.name):
+        kind = _kind(path)
         if kind is None:
             continue
-        try:
-            _refuse_name(directory, name, entries[name])
-            if kind == "mask":
-                refuse_lossy_masks(directory / name)
-        except BadInput as error:
-            listing.problems.append(str(error))
-            # it still counts as there, or its partner would be reported as well
-        stem = Path(name).stem
-        other = seen.setdefault((kind, _same_name(stem)), name)
-        if other != name:
-            listing.problems.append(
-                f"{directory / name}: the same name as {other} up to case and extension, so one "
-                f"would hide the other; rename or remove one of them"
+        if not path.name.isprintable():
+            found.problems.append(
+                f"{directory / ascii(path.name)}: the name holds characters that cannot be "
+                "printed, so digests of it could not be exchanged; rename the file"
             )
+        other = seen.setdefault((kind, _same_name(path.stem)), path)
+        if other is path:
+            (masks if kind == "mask" else images)[path.stem] = path
             continue
-        (masks if kind == "mask" else images)[stem] = name
-
-    for stem, name in images.items():
-        partner = masks.pop(stem + _MASK_ENDING, None)
-        masks_path = None if partner is None else directory / partner
-        if partner is None and need_masks:
-            listing.problems.append(_no_mask(directory, stem, name, entries))
-        else:
-            listing.pairs.append(_Pair(split, directory / name, masks_path))
-    for stem, name in masks.items():
-        wanted = stem[: -len(_MASK_ENDING)]
-        near = next((images[s] for s in images if _same_name(s) == _same_name(wanted)), None)
-        remedy = f"{near} is written differently, give both the same name"
-        listing.problems.append(
-            f"{directory / name}: a mask without its image, expected {wanted}.tif (or "
-            f"{extensions()}) beside it; {remedy if near else 'add the image or remove the mask'}"
+        found.problems.append(
+            f"{path}: the same name as {other.name} up to case and extension, so one would hide "
+            "the other; rename or remove one of them"
         )
-
-
-def _refuse_name(directory: Path, name: str, status: os.stat_result) -> None:
-    """Refuse an entry that cannot be an image file, whatever its name promises."""
-    if not name.isprintable():
-        raise BadInput(
-            f"{directory / ascii(name)}: the name holds characters that cannot be printed, so "
-            f"digests of it could not be exchanged; rename the file"
+    for stem, path in images.items():
+        partner = masks.pop(stem + _MASKS, None)
+        if partner is not None or not need_masks:
+            found.pairs.append(_Pair(split, path, partner))
+            continue
+        near = [one.name for one in entries if one.name.startswith(f"{stem}_")]
+        seen_beside = (
+            f"{some(near)} is there: rename it, or where it ends in _seg.npy open it in the "
+            "Cellpose GUI and save the masks as PNG or TIFF"
+            if near
+            else "add it, or move the image out of the folder"
         )
-    if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-        return  # a broken link is reported when it is read
-    found = "a folder" if stat.S_ISDIR(status.st_mode) else "neither a file nor a folder"
-    raise BadInput(
-        f"{directory / name}: {found}, but the name promises an image file; rename or remove it"
-    )
-
-
-def _no_mask(directory: Path, stem: str, name: str, entries: dict[str, os.stat_result]) -> str:
-    """Say which mask is missing, and what stands in its place."""
-    problem = f"{directory / name}: no mask, expected {stem}{_MASK_ENDING}.tif (or .png) beside it"
-    if stem + "_seg.npy" in entries:
-        return (
-            f"{problem}; {stem}_seg.npy is there: open it in the Cellpose GUI and save the masks "
-            f"as PNG or TIFF, then name them {stem}{_MASK_ENDING}"
+        found.problems.append(
+            f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it; {seen_beside}"
         )
-    endings = {_same_name(stem + ending) for ending in ("_mask", "_masks", "_label", "_labels")}
-    near = [n for n in entries if _same_name(Path(n).stem) in endings]
-    if near:
-        right = stem + _MASK_ENDING + Path(near[0]).suffix
-        return f"{problem}; {near[0]} is there: rename it to {right}"
-    return f"{problem}; add it, or move the image out of the folder"
+    for stem, path in masks.items():
+        wanted = stem.removesuffix(_MASKS)
+        near = [image.name for s, image in images.items() if _same_name(s) == _same_name(wanted)]
+        remedy = "add the image or remove the mask"
+        if near:
+            remedy = f"{near[0]} is written differently, give both the same name"
+        found.problems.append(
+            f"{path}: a mask without its image, expected {wanted}.tif (or {OTHER_ENDINGS}) beside "
+            f"it; {remedy}"
+        )
+    return bool(seen)
 
 
-# --- digests --------------------------------------------------------------------------------------
+# --- pixels ---------------------------------------------------------------------------------------
 
 
-def _digest_of(files: dict[str, str]) -> str:
-    """Return one SHA-256 for a set of files, the same as over the sorted output of sha256sum."""
-    lines = sorted(f"{digest}  {name}\n" for name, digest in files.items())
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _relative(file: Path, folder: Path) -> str:
-    return file.relative_to(folder).as_posix()
-
-
-# --- checking -------------------------------------------------------------------------------------
-
-
-def _read_pair(
-    pair: _Pair, folder: Path, files: dict[str, str], warnings: list[str], problems: list[str]
-) -> LabelledImage | None:
-    """Read an image and its mask, check each and then both together.
-
-    Digests go to `files`, remarks to `warnings`, what is wrong to `problems`.
-    """
+def _read_pair(pair: _Pair, found: _Found) -> Sequence[LabelledImage]:
+    """Read an image and its mask, check each and then both together; nothing where that fails."""
     arrays: list[np.ndarray] = []
     for file, decode in zip(pair.files, (decode_image, decode_masks), strict=False):
-        relative = _relative(file, folder)
         remarks: list[str] = []
         try:
-            data = read_bytes(file)
-            files[relative] = hashlib.sha256(data).hexdigest()
-            arrays.append(decode(file, data, remarks.append))
+            arrays.append(decode(file, found.read(file), remarks))
         except BadInput as error:
-            problems.append(str(error))
-        warnings += [f"{relative}: {remark}" for remark in remarks]
+            found.problems.append(str(error))
+        found.warnings += [f"{found.relative(file)}: {remark}" for remark in remarks]
     if len(arrays) < len(pair.files):
-        return None
+        return []
     image, masks = arrays[0], arrays[1] if pair.masks is not None else None
-    if masks is not None:
+    if pair.masks is not None and masks is not None:
         expected, actual = image.shape[:2], masks.shape
         if actual != expected:
             remedy = (
@@ -429,27 +341,14 @@ def _read_pair(
                 if actual == expected[::-1]
                 else "check that the two belong together and were not resized"
             )
-            problems.append(
+            found.problems.append(
                 f"{pair.masks}: (Y, X) = {actual}, expected {expected} as in {pair.image.name}; "
                 f"{remedy}"
             )
-            return None
+            return []
         if pair.split == "train" and not masks.any():
-            warnings.append(f"{_relative(pair.files[1], folder)}: no object, all background")
-    return LabelledImage(pair.image.stem, image, masks, pair.image, pair.masks)
-
-
-def _find_leaks(
-    folder: Path, train: Sequence[LabelledImage], test: Sequence[LabelledImage]
-) -> list[str]:
-    """Find test images whose pixels were trained on, whatever file they came in."""
-    known = {_pixel_digest(item.image): item for item in train}
-    return [
-        f"leak: {_relative(item.image_path, folder)} holds the same image as "
-        f"{_relative(twin.image_path, folder)}, so its score is no held-out score"
-        for item in test
-        if (twin := known.get(_pixel_digest(item.image))) is not None
-    ]
+            found.warnings.append(f"{found.relative(pair.masks)}: no object, all background")
+    return [LabelledImage(pair.image.stem, image, masks, pair.image, pair.masks)]
 
 
 def _pixel_digest(image: np.ndarray) -> str:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from cellrepro.compare.consensus import Agreement, agree
-from cellrepro.compare.labels import label_image
 from cellrepro.compare.matching import overlap
 from cellrepro.compare.metrics import categories as category_map
 from cellrepro.compare.object_changes import ObjectChange, ObjectKind, object_changes
 from cellrepro.errors import BadInput
+from cellrepro.images.label_image import label_image
 from cellrepro.show.figures.masks import CATEGORIES
 from cellrepro.store.digests import array_digest
 from cellrepro.text import amount, grouped, ppm_text
