@@ -206,7 +206,7 @@ def test_mask_types(tmp_path, dtype):
 
 
 def test_labels_to_compare(tmp_path):
-    """Stacks, arrays of `numpy.save`, whole numbers as floats; no series, and no pickled objects."""
+    """Stacks, arrays of `numpy.save`, whole numbers as floats; no series, no pickles."""
     stack = np.stack([labels(dtype=np.uint32) * 2**31] * 5)
     tifffile.imwrite(tmp_path / "a.tif", stack[:, :, :30], metadata={"axes": "ZYX"})
     np.testing.assert_array_equal(read_labels(tmp_path / "a.tif"), stack[:, :, :30], strict=True)
