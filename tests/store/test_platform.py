@@ -11,7 +11,7 @@ import torch
 
 from cellrepro.determinism.modes import MODES, mode_in_force
 from cellrepro.determinism.profiles import Profile
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput
 from cellrepro.store import platform
 from cellrepro.store.digests import array_digest
 from cellrepro.store.platform import DTYPES, PROBES, Numbers, differing_probes, numeric_class
@@ -116,17 +116,6 @@ def test_one_flipped_bit_makes_another_class(here, monkeypatch):
     flipped = numeric_class()
     assert differing_probes(here.probes, flipped.probes) == ["sum/bfloat16", "sum/float32"]
     assert flipped.name != here.name
-
-
-@pytest.mark.parametrize("device", ["gpu", "", "cuda:x", "cuda:-1", None])
-def test_refuses_what_is_no_device(device):
-    with pytest.raises(BadInput, match=rf"device is {device!r}; expected cpu, cuda, cuda:N or mps"):
-        numeric_class(device)
-
-
-def test_refuses_a_missing_device():
-    with pytest.raises(NotPossibleHere, match=r"'cuda:64', and PyTorch .* cpu always is"):
-        numeric_class("cuda:64")
 
 
 @pytest.mark.gpu

@@ -297,7 +297,7 @@ def test_what_is_damaged_is_refused_with_its_path_and_costs_no_other_run(store, 
         _ = Repeat(damaged).manifest
     spec = damaged.parents[1] / "spec.json"
     rewrite(spec, lambda _: '{"task": "train"}')
-    with pytest.raises(BadInput, match=rf"{spec} was written by another version"):
+    with pytest.raises(BadInput, match=rf"{spec} is not a spec"):
         store.runs()
 
 

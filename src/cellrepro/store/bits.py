@@ -12,12 +12,11 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_INFINITE = float("inf")
 # The C library's comparison is several times as fast as a comparison of tensors.
 _memcmp: Any = ctypes.CDLL(None).memcmp if os.name == "posix" else None
 if _memcmp is not None:
     _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-
-is_alias = torch._C._is_alias_of  # type: ignore[attr-defined]
 
 
 class Bits:
@@ -99,20 +98,14 @@ def difference(a: Any, b: Any) -> tuple[int, float]:
             return 0, 0.0
         numbers = isinstance(a, int | float | complex) and isinstance(b, int | float | complex)
         return (1, _largest(torch.tensor([a]), torch.tensor([b]))) if numbers else (1, _INFINITE)
-    if not _same_kind(a, b):
+    x, y = parts(a), parts(b)
+    if not _same_kind(a, b) or len(x or ()) != len(y or ()):
         return max(a.numel(), b.numel()), _INFINITE
-    one, other = parts(a), parts(b)
-    if one is not None and other is not None:
-        if len(one) != len(other):
-            return max(a.numel(), b.numel()), _INFINITE
-        both = [difference(x, y) for x, y in zip(one, other, strict=True)]
+    if x is not None and y is not None:
+        both = list(map(difference, x, y))
         return sum(n for n, _ in both), max((largest for _, largest in both), default=0.0)
     changed = as_integers(a).cpu() != as_integers(b).cpu()
-    x, y = (_real(tensor).cpu()[changed] for tensor in (a, b))
-    return int(changed.sum()), _largest(x, y)
-
-
-_INFINITE = float("inf")
+    return int(changed.sum()), _largest(_real(a).cpu()[changed], _real(b).cpu()[changed])
 
 
 def _largest(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -131,9 +124,7 @@ def _same_kind(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _plain_bits(value: Any) -> Any:
     """A number's bits, anything else as it is."""
-    if isinstance(value, float):
-        return struct.pack("d", value)
-    if isinstance(value, complex):
+    if isinstance(value, float | complex):
         return struct.pack("dd", value.real, value.imag)
     return value
 

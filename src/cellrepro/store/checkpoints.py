@@ -1,8 +1,7 @@
 """Checkpoints of a training: everything that its next step depends on, without pickle.
 
 A checkpoint is a folder of two files, ``state.safetensors`` (weights and the optimizer's tensors)
-and ``state.json`` (the rest). It appears whole or not at all, and is refused where it belongs to
-something else than what it is asked to continue.
+and ``state.json`` (the rest). It appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -33,13 +32,10 @@ START_ANEW = "remove that folder and train without --resume"
 class Origin:
     """What a checkpoint belongs to."""
 
-    spec: dict[str, Any]
-    """What was asked for, as plain values; digests of data and model among it."""
+    spec: dict[str, Any]  # plain values; digests of data and model among it
     repeat: int
-    numeric_class: dict[str, Any]
-    """``name`` and ``probes`` of the machine, see `cellrepro.store.platform`."""
-    initial_weights: str
-    """SHA-256 of the weights the training started from."""
+    numeric_class: dict[str, Any]  # ``name`` and ``probes``, see `cellrepro.store.platform`
+    initial_weights: str  # SHA-256 of the weights the training started from
 
 
 @dataclass(frozen=True)
@@ -48,20 +44,13 @@ class Checkpoint:
 
     folder: Path
     origin: Origin
-    epoch: int
-    """Epochs done."""
-    step: int
-    """Steps done."""
-    loop: dict[str, Any]
-    """The loop's own position, plain values."""
-    groups: list[dict[str, Any]]
-    """The optimizer's settings."""
-    generators: dict[str, Any]
-    """As `cellrepro.determinism.seeding.capture` gives them."""
-    n_rows: dict[str, int]
-    """Rows of each of the run's ledgers up to here, by file name."""
-    state: str
-    """SHA-256 of the tensors' file, as it was written."""
+    epoch: int  # epochs done
+    step: int  # steps done
+    loop: dict[str, Any]  # the loop's own position, plain values
+    groups: list[dict[str, Any]]  # the optimizer's settings
+    generators: dict[str, Any]  # as `seeding.capture` gives them
+    n_rows: dict[str, int]  # of each of the run's ledgers up to here, by file name
+    state: str  # SHA-256 of the tensors' file, as it was written
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The network's state dict and the optimizer's, on the processor."""
@@ -77,10 +66,11 @@ class Checkpoint:
         network: dict[str, Any] = {}
         states: dict[int, dict[str, Any]] = {}
         for name, tensor in held.items():
-            if name.startswith(NETWORK):
-                network[name.removeprefix(NETWORK)] = tensor
+            kind, _, rest = name.partition("/")
+            if f"{kind}/" == NETWORK:
+                network[rest] = tensor
             else:
-                index, _, key = name.removeprefix(_OPTIMIZER).partition("/")
+                index, _, key = rest.partition("/")
                 states.setdefault(int(index), {})[key] = tensor
         groups = [
             {key: tuple(value) if key == "betas" else value for key, value in group.items()}
@@ -100,7 +90,7 @@ def save(
     """Write a checkpoint below a folder and return its own, ``epoch-00003``.
 
     ``loop_state`` holds ``loop``, plain values with ``epochs`` and ``n_steps``, and ``optimizer``,
-    a state dict; ``n_rows`` the rows of each of the run's ledgers so far, by file name.
+    a state dict.
     """
     from safetensors.torch import save_file
 
@@ -174,14 +164,9 @@ def folders(parent: Path) -> list[Path]:
 
 
 def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """The last checkpoint below a folder, or the last at or before a step.
+    """The last whole checkpoint below a folder, or the last at or before a step.
 
-    Returns
-    -------
-    checkpoint : Checkpoint or None
-        None if there is none that can be used.
-    passed_over : tuple of str
-        What is wrong with those that come after it and would have been nearer.
+    Also what is wrong with those that come after it and would have been nearer.
     """
     problems: list[str] = []
     for folder in reversed(folders(parent)):
@@ -235,21 +220,11 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
 
 @dataclass(frozen=True)
 class SeedCheck:
-    """Whether a checkpoint's generators follow from a seed.
+    """Whether a checkpoint's generators follow from a seed."""
 
-    Attributes
-    ----------
-    seed : int
-        As claimed.
-    follows : tuple of str
-        Generators that do: PyTorch's, on the CPU and on CUDA, hold the seed that they began with.
-    problems : tuple of str
-        Generators that hold another seed; empty where there is none.
-    """
-
-    seed: int
-    follows: tuple[str, ...]
-    problems: tuple[str, ...]
+    seed: int  # as claimed
+    follows: tuple[str, ...]  # generators that do: PyTorch's hold the seed that they began with
+    problems: tuple[str, ...]  # generators that hold another seed
 
     def sentence(self) -> str:
         """The answer, over how much."""
@@ -269,6 +244,10 @@ def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> SeedCheck:
     checkpoint : Checkpoint
     seed : int, optional
         The claim; by default the seed in the checkpoint's own spec.
+
+    Returns
+    -------
+    SeedCheck
     """
     claimed = int(checkpoint.origin.spec["seed"]) if seed is None else seed
     generators = seeding.in_todays_format(checkpoint.generators)

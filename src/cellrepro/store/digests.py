@@ -6,11 +6,10 @@ change of bits, order, sign, shape or dtype; neither resists somebody who search
 
 - **xxh3** (32 digits) of what lies in the processor's memory: xxh3-128 of the values in C order.
 - **lanes** (48 digits) of what lies on another device, computed there: the values in C order are
-  cut into little-endian words of 64 bits, the last one filled up with zeros. For each of three
-  lanes, word ``w`` at position ``i`` (from 0) becomes ``mix(w + i * step)``, with a step of the
-  lane's own and degski's mixer, ``x ^= x >> 32; x *= m; x ^= x >> 32; x *= m; x ^= x >> 32``.
-  The lane is the sum, all modulo 2**64. Sums of integers do not depend on their order, so neither
-  device nor number of threads matters.
+  cut into little-endian words of 64 bits, the last one filled up with zeros. In each of three
+  lanes word ``w`` at position ``i`` (from 0) becomes ``mix(w + i * step)``, with a step of the
+  lane's own and degski's mixer, ``x ^= x >> 32; x *= m; x ^= x >> 32; x *= m; x ^= x >> 32``, and
+  the lane is the sum, all modulo 2**64: sums of integers do not depend on their order.
 
 Both cover a header with dtype and shape. The length of a digest tells the algorithm.
 """
@@ -25,6 +24,7 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +35,13 @@ from cellrepro.errors import BadInput
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes, read in pieces; ``sha256sum`` agrees."""
+    """SHA-256 of a file's bytes; ``sha256sum`` agrees."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def array_digest(array: np.ndarray) -> str:
-    """SHA-256 of an array's dtype, shape and values in C order.
-
-    Any layout of equal values gives the same digest; another dtype or shape another one.
-
-    Examples
-    --------
-    >>> array_digest(np.zeros((2, 3))) == array_digest(np.zeros((3, 2)))
-    False
-    """
+    """SHA-256 of an array's dtype, shape and values in C order, whatever its layout."""
     little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
     digest = hashlib.sha256(f"{little_endian.dtype.str}{array.shape}".encode())
     digest.update(np.ascontiguousarray(little_endian).tobytes())
@@ -75,10 +67,8 @@ def tensor_digest(value: Any, *, lanes: bool = False) -> str:
     """A fast digest of a tensor's or an array's dtype, shape and bits, in C order.
 
     Strides, offsets, conjugate and negative views do not matter; the payload of NaN and the sign
-    of 0 do. A tensor and an array of equal dtype, shape and bits have one digest. Sparse,
-    quantized, nested and wrapping tensors are digested by their parts. A contiguous tensor in the
-    processor's memory is not copied, and one elsewhere does not leave its device. With ``lanes``
-    a tensor in the processor's memory can be held against a digest of another device.
+    of 0 do. Sparse, quantized, nested and wrapping tensors are digested by their parts. One in the
+    processor's memory is not copied if it is contiguous, one elsewhere does not leave its device.
 
     Examples
     --------
@@ -92,10 +82,8 @@ def tensor_digest(value: Any, *, lanes: bool = False) -> str:
 
 def tensors_digest(tensors: Mapping[str, Any]) -> str:
     """One digest for a group of tensors and plain values by name, whatever their order."""
-    row: list[Any] = [b"{"]
-    for name in sorted(tensors):
-        row += [*_tokens(name), *_tokens(tensors[name])]
-    return _combined([*row, b"}"])
+    row = [token for name in sorted(tensors) for token in (name, tensors[name])]
+    return _combined([b"{", *chain.from_iterable(map(_tokens, row)), b"}"])
 
 
 def state_digest(state: Any) -> str:
@@ -119,12 +107,8 @@ def comparable(a: str, b: str) -> bool:
 def _combined(tokens: list[Any], *, lanes: bool = False) -> str:
     if not lanes and all(isinstance(token, bytes | np.ndarray) or token.is_cpu for token in tokens):
         return xxhash.xxh3_128_hexdigest(_xxh3_row(tokens))
-    row = b"".join(_with_lanes(tokens))
+    row = _lanes_row(tokens)
     return "".join(xxhash.xxh3_64_hexdigest(row, seed) for seed in (1, 2, 3))
-
-
-def _xxh3_row(tokens: Iterable[Any]) -> bytes:
-    return b"".join(token if type(token) is bytes else _xxh3(token) for token in tokens)
 
 
 def _tokens(value: Any) -> Iterator[Any]:
@@ -151,23 +135,24 @@ def _tokens(value: Any) -> Iterator[Any]:
 
 def _plain_token(value: Any) -> bytes | None:
     """A plain value by its type and exact bits; None if it is none."""
-    if isinstance(value, np.generic):  # float64 is a float, too
-        return None
-    if value is None:
-        return b"N"
-    if isinstance(value, bool):
-        return b"T" if value else b"F"
-    if isinstance(value, int):
-        return b"i%d;" % value
-    if isinstance(value, float):
-        return b"f" + struct.pack("<d", value)
-    if isinstance(value, complex):
-        return b"c" + struct.pack("<dd", value.real, value.imag)
-    if isinstance(value, str):
-        text = value.encode("utf-8", "surrogatepass")
-        return b"s%d:" % len(text) + text
-    if isinstance(value, bytes | bytearray):
-        return b"b%d:" % len(value) + value
+    match value:
+        case np.generic():  # float64 is a float, too
+            return None
+        case None:
+            return b"N"
+        case bool():
+            return b"T" if value else b"F"
+        case int():
+            return b"i%d;" % value
+        case float():
+            return b"f" + struct.pack("<d", value)
+        case complex():
+            return b"c" + struct.pack("<dd", value.real, value.imag)
+        case str():
+            text = value.encode("utf-8", "surrogatepass")
+            return b"s%d:" % len(text) + text
+        case bytes() | bytearray():
+            return b"b%d:" % len(value) + value
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.dtype | torch.device):
         return f"d{value};".encode()
@@ -206,7 +191,7 @@ def _tensor_tokens(value: Any) -> Iterator[Any]:
             with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
                 yield value.as_subclass(torch.Tensor)
             return
-        yield f"p{type(value).__qualname__} {value.layout} {_torch_name(value.dtype)}[".encode()
+        yield f"p{type(value).__qualname__} {value.layout} {_name(value.dtype)}[".encode()
         for piece in pieces:
             yield from _tokens(piece)
         yield b"]"
@@ -229,12 +214,11 @@ def _plain_array(value: Any) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _header(dtype: Any, shape: tuple[int, ...]) -> bytes:
-    name = dtype.name if isinstance(dtype, np.dtype) else _torch_name(dtype)
-    return f"t{name}{tuple(shape)};".encode()
+    return f"t{_name(dtype)}{tuple(shape)};".encode()
 
 
-def _torch_name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+def _name(dtype: Any) -> str:
+    return dtype.name if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
 
 
 # -- xxh3, in the processor's memory -------------------------------------------------------
@@ -243,6 +227,10 @@ _memory = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 _memory.restype = ctypes.py_object
 _READ_ONLY = 0x100  # PyBUF_READ
+
+
+def _xxh3_row(tokens: Iterable[Any]) -> bytes:
+    return b"".join(token if type(token) is bytes else _xxh3(token) for token in tokens)
 
 
 def _xxh3(value: Any) -> bytes:
@@ -297,22 +285,21 @@ _PIECE = 1 << 21
 """How many words are mixed at once: enough to keep a device busy, little beside a network."""
 
 
-def _with_lanes(tokens: list[Any]) -> Iterator[bytes]:
-    """The tokens, every tensor as header and lanes."""
+def _lanes_row(tokens: list[Any]) -> bytes:
+    """The tokens as bytes, every tensor as header and lanes."""
     import torch
 
     with torch.no_grad(), torch._C._DisableTorchDispatch():
-        sums = {i: _lanes(torch, x) for i, x in enumerate(tokens) if not isinstance(x, bytes)}
-        on_host: dict[int, list[int]] = {}
-        for device in {lanes.device for lanes in sums.values()}:  # one copy to the host for each
-            here = [i for i, lanes in sums.items() if lanes.device == device]
-            rows = torch.stack([sums[i] for i in here]).tolist()
-            on_host.update(zip(here, rows, strict=True))
-    for i, token in enumerate(tokens):
-        if i in on_host:
-            yield _header(token.dtype, token.shape) + struct.pack("<3q", *on_host[i])
-        else:
-            yield token
+        sums = [_lanes(torch, token) for token in tokens if not isinstance(token, bytes)]
+        device = next((one.device for one in sums if not one.is_cpu), "cpu")
+        # One copy to the host for all.
+        rows = iter(torch.stack([one.to(device) for one in sums]).tolist() if sums else ())
+    return b"".join(
+        token
+        if isinstance(token, bytes)
+        else _header(token.dtype, token.shape) + struct.pack("<3q", *next(rows))
+        for token in tokens
+    )
 
 
 def _lanes(torch: Any, value: Any) -> Any:
@@ -325,11 +312,8 @@ def _lanes(torch: Any, value: Any) -> Any:
     sums = torch.zeros(3, dtype=torch.int64, device=content.device)
     for start in range(0, len(content), 8 * _PIECE):
         piece = content[start : start + 8 * _PIECE]
-        if len(piece) % 8 or piece.storage_offset() % 8:  # fill the last word, begin with a word
-            words = torch.zeros(-(-len(piece) // 8), dtype=torch.int64, device=content.device)
-            words.view(torch.uint8)[: len(piece)] = piece
-        else:
-            words = piece.view(torch.int64)
+        words = torch.zeros(-(-len(piece) // 8), dtype=torch.int64, device=content.device)
+        words.view(torch.uint8)[: len(piece)] = piece  # the last word filled up
         position = torch.arange(start // 8, start // 8 + len(words), device=content.device)
         for lane, step in enumerate(_STEPS):
             sums[lane] += _mixed(words + position * _signed(step)).sum()
@@ -350,6 +334,8 @@ def _signed(word: int) -> int:
 
 # -- generators ----------------------------------------------------------------------------
 
+_TWISTER = struct.Struct("<625I")
+
 
 def generator_digests() -> dict[str, str]:
     """A digest of the state of every global generator of random numbers; none is moved.
@@ -359,8 +345,9 @@ def generator_digests() -> dict[str, str]:
     """
     import torch
 
+    version, words, gauss = random.getstate()
     states = {
-        "python": _python_state(),
+        "python": b"%d;" % version + _TWISTER.pack(*words) + b"".join(_tokens(gauss)),
         "numpy": _numpy_state(),
         "torch": _xxh3(torch.default_generator.get_state()),
     }
@@ -370,14 +357,6 @@ def generator_digests() -> dict[str, str]:
     if torch.backends.mps.is_available():
         states["mps"] = _xxh3(torch.mps.get_rng_state())
     return {name: xxhash.xxh3_128_hexdigest(state) for name, state in states.items()}
-
-
-_TWISTER = struct.Struct("<625I")
-
-
-def _python_state() -> bytes:
-    version, words, gauss = random.getstate()
-    return b"%d;" % version + _TWISTER.pack(*words) + (_plain_token(gauss) or b"")
 
 
 def _numpy_state() -> bytes:

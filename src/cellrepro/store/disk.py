@@ -16,8 +16,6 @@ from filelock import FileLock, Timeout
 from cellrepro.errors import BadInput
 from cellrepro.store.digests import file_digest
 
-_TRIES = 100
-
 
 def inside(folder: Path, name: str) -> Path:
     """A file of a folder; a link out of it would pull another file into a report."""
@@ -41,11 +39,8 @@ def write_whole(path: Path, text: str, *, read_only: bool = False) -> None:
 
 def to_disk(path: Path) -> None:
     """Wait until a file would survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def moved(source: Path, target: Path) -> bool:
@@ -74,21 +69,17 @@ def replace_by_link(path: Path, twin: Path) -> None:
 
 # -- locks ---------------------------------------------------------------------------------
 #
-# The lock of a folder lies beside it, so who holds it may remove the folder, then the lock. No
-# other process takes a removed one for its own meanwhile: filelock looks whether it still lies
-# there once it holds it.
+# The lock of a folder lies beside it, so who holds it may remove the folder, then the lock:
+# filelock looks whether a lock still lies there once it holds it.
 
 
 @contextmanager
 def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a folder's lock for the block; false, and no lock, if another process has it.
-
-    Folders above it are made if need be; those made, and left empty, are removed.
-    """
+    """Hold a folder's lock for the block; false, and no lock, if another process has it."""
     made = [path for path in (folder.parent, *folder.parent.parents) if not path.exists()]
     lock = FileLock(folder.with_name(f"{folder.name}.lock"))
     try:
-        for attempt in range(_TRIES):
+        for tries_left in reversed(range(100)):
             try:
                 lock.acquire(blocking=wait)  # makes the folders above it
                 break
@@ -97,7 +88,7 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
                 return
             except (FileNotFoundError, FileExistsError):
                 # Another process may remove the empty folders above it at any moment.
-                if attempt == _TRIES - 1:
+                if not tries_left:
                     raise
         try:
             yield True

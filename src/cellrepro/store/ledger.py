@@ -1,15 +1,14 @@
 """The ledger of one repeat: what went in and what came out, stage by stage and step by step.
 
-A ledger is a table, one row per thing digested, in the order in which the run passed them; stored
-as Parquet (``ledger.parquet``), so that pandas, R or DuckDB read it too. While a run goes on, its
-rows lie in `Pieces`, so that a killed process loses only the last.
+A Parquet table, one row per thing digested, in the order in which the run passed them. While a run
+goes on, its rows lie in `Pieces`, so that a killed process loses only the last.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, astuple, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +19,11 @@ OPERATIONS = "ledger-ops.parquet"
 DRAWS = "ledger-draws.parquet"
 
 STAGES = (
-    "environment",
-    "spec",
-    "data",
-    "weights-init",
-    "rng",
-    "batch",
-    "forward",
-    "loss",
-    "backward",
-    "update",
-    "weights",
-    "flows",
-    "masks",
+    *("environment", "spec", "data", "weights-init"),
+    *("rng", "batch", "forward", "loss", "backward", "update", "weights"),  # once in every step
+    *("flows", "masks"),
 )
-"""In the order in which a run passes them; from ``rng`` to ``weights`` once in every step."""
+"""In the order in which a run passes them."""
 
 BEFORE = -1
 """The step of everything that comes before the first one."""
@@ -44,20 +33,13 @@ BEFORE = -1
 class Entry:
     """One thing digested."""
 
-    step: int
-    """From 0; `BEFORE` before the first, the number of steps after the last."""
-    epoch: int
-    """From 0; -1 before the first."""
+    step: int  # from 0; `BEFORE` before the first, the number of steps after the last
+    epoch: int  # from 0; -1 before the first
     stage: str
-    """One of `STAGES`."""
-    name: str
-    """What it is: a variable, a file, an image, a generator, a group of layers."""
-    digest: str
-    """Lower-case hex, see `cellrepro.store.digests`."""
-    value: float | None = None
-    """A number worth having beside the digest: the loss, a norm."""
-    detail: str | None = None
-    """A short plain value as JSON: which images, which crops, what a field holds."""
+    name: str  # what it is: a variable, a file, an image, a generator, a group of layers
+    digest: str  # see `cellrepro.store.digests`
+    value: float | None = None  # a number worth having beside the digest: the loss, a norm
+    detail: str | None = None  # a short plain value as JSON: which images, what a field holds
 
     @property
     def plain(self) -> Any:
@@ -73,13 +55,7 @@ class Ledger:
         self.step, self.epoch = BEFORE, -1
 
     def add(
-        self,
-        stage: str,
-        name: str,
-        digest: str,
-        *,
-        value: float | None = None,
-        detail: Any = None,
+        self, stage: str, name: str, digest: str, *, value: float | None = None, detail: Any = None
     ) -> None:
         """Add one entry at the present step; ``detail`` is a plain value."""
         text = None if detail is None else json.dumps(detail, sort_keys=True, default=str)
@@ -110,37 +86,42 @@ _TYPES = {
     "str | None": "string",
     "bool": "bool_",
 }
-_GROUP = 20_000
-"""Rows after which a row group ends, with its step: what is read at a time to have one step."""
+ROWS_OF_A_GROUP = 20_000
+"""After which a row group ends, with its step: what is read at a time to have one step."""
 
 
 def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
     """Write dataclass instances of one kind as a Parquet table."""
-    _write_tables(path, [_table(rows, kind)], kind)
+    import pyarrow
+
+    schema = _schema(kind)
+    columns = {name: [getattr(row, name) for row in rows] for name in schema.names}
+    _write_tables(path, [pyarrow.table(columns, schema=schema)], kind)
 
 
 def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
-    """Read what `write_rows` wrote, or only the rows of one step.
+    """Read what `write_rows` wrote, or only the rows of one step, of which Parquet knows the place.
 
-    Columns that came later may be missing, others are passed over. A file that is missing or
-    damaged, or holds something else, is refused.
+    Columns with a default may be missing (they came later), others are passed over.
     """
-    import pyarrow.compute
+    import pyarrow
     from pyarrow import parquet
 
+    filters = None if step is None else [("step", "==", step)]
     try:
-        with parquet.ParquetFile(path) as file:
-            table = file.read() if step is None else file.read_row_groups(_groups_of(file, step))
-    except (OSError, pyarrow.ArrowException) as error:
+        table = parquet.read_table(path, filters=filters, partitioning=None)
+        present = [field for field in _schema(kind) if field.name in table.column_names]
+        table = table.select([field.name for field in present]).cast(pyarrow.schema(present))
+        for field in fields(kind):
+            if field.name not in table.column_names and field.default is MISSING:
+                raise ValueError(f"it has no column {field.name}")
+            if str(field.type) in ("int", "str", "bool") and table[field.name].null_count:
+                raise ValueError(f"its column {field.name} has gaps")
+    except (OSError, KeyError, ValueError, pyarrow.ArrowException) as error:
         raise BadInput(
             f"{path} is no ledger that can be read ({error}); copy the run again, or run it again"
         ) from error
-    columns = dict(_columns(path, table, kind))
-    if step is not None:
-        of_step = pyarrow.compute.equal(columns["step"], step)
-        columns = {name: column.filter(of_step) for name, column in columns.items()}
-    rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
-    return [kind(**dict(zip(columns, row, strict=True))) for row in rows]
+    return [kind(**row) for row in table.to_pylist()]
 
 
 def _schema(kind: type) -> Any:
@@ -149,18 +130,6 @@ def _schema(kind: type) -> Any:
     return pyarrow.schema(
         [(field.name, getattr(pyarrow, _TYPES[str(field.type)])()) for field in fields(kind)]
     )
-
-
-def _table(rows: Sequence[Any], kind: type) -> Any:
-    import pyarrow
-
-    schema = _schema(kind)
-    columns = list(zip(*map(astuple, rows), strict=True)) or [()] * len(schema)
-    arrays = [
-        pyarrow.array(column, type=field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
 def _write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
@@ -181,46 +150,11 @@ def _write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
 
 def _end_of_group(table: Any) -> int | None:
     """After how many rows a row group ends; none where it may go on with what comes."""
-    if table.num_rows <= _GROUP or "step" not in table.column_names:
+    if table.num_rows <= ROWS_OF_A_GROUP:
         return None
     steps = table.column("step").to_numpy()
-    ends = (steps[_GROUP:] != steps[_GROUP - 1 : -1]).nonzero()[0]
-    return _GROUP + int(ends[0]) if len(ends) else None
-
-
-def _groups_of(file: Any, step: int) -> list[int]:
-    """The row groups of a Parquet file that may hold rows of a step, by their statistics."""
-    at = file.schema_arrow.get_field_index("step")
-    found = []
-    for group in range(file.num_row_groups):
-        held = file.metadata.row_group(group).column(at).statistics if at >= 0 else None
-        if held is None or not held.has_min_max or held.min <= step <= held.max:
-            found.append(group)
-    return found
-
-
-def _columns(path: Path, table: Any, kind: type) -> Iterator[tuple[str, Any]]:
-    """The columns of a table that are fields of a row, each checked."""
-    import pyarrow
-
-    needed = {field.name for field in fields(kind) if field.default is MISSING}
-    if not needed <= set(table.column_names):
-        raise BadInput(
-            f"{path} has the columns {table.column_names}, not those of a ledger "
-            f"({', '.join(field.name for field in fields(kind))})"
-        )
-    for field, column_type in zip(fields(kind), _schema(kind).types, strict=True):
-        if field.name not in table.column_names:
-            continue
-        try:
-            column = table.column(field.name).cast(column_type)
-        except (KeyError, pyarrow.ArrowException) as error:  # twice there, or of another type
-            raise BadInput(
-                f"the column {field.name} of {path} is not that of a ledger ({error})"
-            ) from error
-        if column.null_count and not str(field.type).endswith("None"):
-            raise BadInput(f"the column {field.name} of {path} has gaps; that of a ledger has none")
-        yield field.name, column
+    ends = (steps[ROWS_OF_A_GROUP:] != steps[ROWS_OF_A_GROUP - 1 : -1]).nonzero()[0]
+    return ROWS_OF_A_GROUP + int(ends[0]) if len(ends) else None
 
 
 # -- while a run goes on -------------------------------------------------------------------

@@ -32,20 +32,14 @@ class _Record(BaseModel):
 class MachineRecord(_Record):
     """Where a repeat was computed: what can change bits, or tells two machines apart."""
 
-    label: str
-    """Readable: ``CELLREPRO_MACHINE``, else made from the device's name."""
-    identity: str
-    """``CELLREPRO_MACHINE``, else a salted digest of the GPU's UUID or of the machine-id."""
-    device: str
-    """The processor's or the GPU's name."""
-    driver: str | None = None
+    label: str  # readable: CELLREPRO_MACHINE, else made from the device's name
+    identity: str  # CELLREPRO_MACHINE, else a salted digest of the GPU's UUID or the machine-id
+    device: str  # the processor's or the GPU's name
+    driver: str | None = None  # these three where the device is an NVIDIA GPU
     cuda: str | None = None
     cudnn: str | None = None
-    """These three where the device is an NVIDIA GPU."""
-    numeric_class: str
-    """Name of `cellrepro.store.platform.numeric_class` under the profile."""
-    versions: dict[str, str]
-    """Of the numeric libraries, without builds such as ``+cpu``."""
+    numeric_class: str  # its name, see `cellrepro.store.platform`
+    versions: dict[str, str]  # of the numeric libraries, without builds such as ``+cpu``
 
     @property
     def name(self) -> str:
@@ -56,14 +50,12 @@ class MachineRecord(_Record):
 class DataRecord(_Record):
     """The images a repeat used."""
 
-    path: str
-    """Where the folder was; informative only, `digest` says what was in it."""
+    path: str  # where the folder was; `digest` says what was in it
     digest: Digest
     files: dict[Inside, str]
     n_train: int
     n_test: int
-    segmented: str
-    """``test``, or ``train`` when the folder holds no test images."""
+    segmented: str  # ``test``, or ``train`` when the folder holds no test images
     warnings: list[str]
 
 
@@ -73,10 +65,8 @@ class ModelRecord(_Record):
     architecture: str
     n_parameters: int
     dtype: str
-    initial_weights: str
-    """SHA-256 of the starting weights, written as the store writes weights."""
-    path: str | None = None
-    """Where the weights file was; informative only, the spec's digest says what was in it."""
+    initial_weights: str  # SHA-256 of the starting weights, written as the store writes weights
+    path: str | None = None  # where the weights file was; the spec's digest says what was in it
 
 
 class TrainingRecord(_Record):
@@ -84,62 +74,39 @@ class TrainingRecord(_Record):
 
     learning_rates: list[float]
     train_losses: list[float]
-    test_losses: list[float | None]
-    """Null for the epochs at which Cellpose's schedule evaluates nothing."""
+    test_losses: list[float | None]  # none where Cellpose's schedule evaluates nothing
     n_steps: int
-    n_removed: int
-    """Training images left out because they hold fewer masks than Cellpose's minimum."""
-    resumed_at: list[int] = Field(default_factory=list)
-    """Epochs that were done when another process took over after a kill."""
+    n_removed: int  # training images with fewer masks than Cellpose's minimum
+    resumed_at: list[int] = Field(default_factory=list)  # epochs done when a process took over
 
 
 class WeightsRecord(_Record):
     """The trained weights."""
 
     digest: str
-    n_changed: int
-    """Parameters (scalars) whose bits differ from the start, out of `ModelRecord.n_parameters`."""
+    n_changed: int  # parameters (scalars) whose bits differ from the start
 
 
 class MaskRecord(_Record):
     """The masks of one image."""
 
     file: Inside
-    digest: str
-    """Of the labels as numbered by Cellpose."""
-    canonical_digest: str
-    """Of the labels renumbered in raster order: equal for equal outlines."""
+    digest: str  # of the labels as numbered by Cellpose
+    canonical_digest: str  # of the labels in raster order: equal for equal outlines
     n_objects: int
     seconds: float
-    ap50: float | None = None
-    """Average precision at IoU 0.5 against the ground truth; null without one."""
+    ap50: float | None = None  # against the ground truth, at IoU 0.5; none without one
     n_true: int | None = None
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation comes from.
+    """Where an operation comes from."""
 
-    Attributes
-    ----------
-    op : str
-        As PyTorch names it, with its overload: ``aten.index_put.default``.
-    module : str or None
-        Path of the innermost module inside its network (``encoder.blocks.1.attn``), or the class
-        of the network itself; none outside any module.
-    source : str or None
-        ``FILE:LINE in FUNCTION`` of the innermost Python line outside PyTorch; in the backward
-        pass the line of the forward operation, or the line inside a custom backward or a hook.
-        None where there is no such line, as when a gradient is added to its parameter's.
-    phase : str
-        ``forward``, ``backward`` or ``update`` (inside an optimizer's step, its closure left
-        out); what runs outside any module counts as forward.
-    """
-
-    op: str
-    module: str | None
-    source: str | None
-    phase: str
+    op: str  # as PyTorch names it, with its overload: aten.index_put.default
+    module: str | None  # path of the innermost module (encoder.blocks.1.attn) or network class
+    source: str | None  # FILE:LINE in FUNCTION, outside PyTorch; in the backward, of its forward
+    phase: str  # forward, backward, or update (inside an optimizer's step)
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -157,8 +124,7 @@ class WarningRecord(_Record):
     line: int
     phase: str
     count: int
-    place: Place | None = None
-    """Where it comes from; only mode ``warn`` watches operations."""
+    place: Place | None = None  # only mode ``warn`` watches operations
 
 
 class Manifest(_Record):
@@ -168,30 +134,22 @@ class Manifest(_Record):
     key: str
     repeat: int
     machine: MachineRecord
-    vacuous: list[str]
-    """Why equality with another repeat would prove nothing; empty if it would."""
+    vacuous: list[str]  # why equality with another repeat would prove nothing
     started: str
     seconds: dict[str, float]
-    peak_memory: dict[str, int | None]
-    """Bytes: of the process, and of PyTorch on the GPU (null on others)."""
+    peak_memory: dict[str, int | None]  # bytes: of the process, and of PyTorch on the GPU
     host: dict[str, Any]
     versions: dict[str, str]
-    distributions: dict[str, str]
-    """Version of every installed distribution, by name."""
-    cuda: dict[str, str | None]
-    """``driver``, ``runtime`` and ``cudnn`` as installed, also where the processor computed."""
+    distributions: dict[str, str]  # version of every installed distribution, by name
+    cuda: dict[str, str | None]  # as installed, also where the processor computed
     device: str
     threads: int
     cpu_capability: str
     numeric_libraries: list[dict[str, Any]]
-    numeric_class: dict[str, Any] | None = None
-    """``name`` and ``probes`` of `cellrepro.store.platform.numeric_class`; null in old stores."""
-    variables: dict[str, str]
-    """Environment variables in force that change numbers."""
-    switches: dict[str, Any]
-    """As the mode set them, at the start."""
-    moved: dict[str, Any] = Field(default_factory=dict)
-    """What a switch was at the end, where that is something else."""
+    numeric_class: dict[str, Any] | None = None  # name and probes; none in old stores
+    variables: dict[str, str]  # environment variables in force that change numbers
+    switches: dict[str, Any]  # as the mode set them, at the start
+    moved: dict[str, Any] = Field(default_factory=dict)  # what one was at the end, if another
     seeds: dict[str, int | str]
     data: DataRecord
     model: ModelRecord
@@ -199,8 +157,7 @@ class Manifest(_Record):
     weights: WeightsRecord | None = None
     masks: dict[Inside, MaskRecord]
     warnings: list[WarningRecord]
-    files: dict[Inside, str] = Field(default_factory=dict)
-    """SHA-256 of every other file of the repeat, by its path inside the folder."""
+    files: dict[Inside, str] = Field(default_factory=dict)  # SHA-256 of all others of the repeat
 
     @property
     def n_objects(self) -> int:

@@ -9,7 +9,7 @@ import platform
 import re
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput
 from cellrepro.store.digests import array_digest, value_digest
 from cellrepro.store.manifest import MachineRecord
 
@@ -27,23 +27,21 @@ MACHINE_VARIABLE = "CELLREPRO_MACHINE"
 containers were made from one image, and so have one machine-id."""
 
 _COMPUTING = (
-    "cellpose",
-    "torch",
-    "torchvision",
-    "segment-anything",
-    "numpy",
-    "scipy",
-    "opencv-python-headless",
-    "fastremap",
-    "fill-voids",
-    "tifffile",
-    "imagecodecs",
+    *("cellpose", "torch", "torchvision", "segment-anything", "numpy", "scipy"),
+    *("opencv-python-headless", "fastremap", "fill-voids", "tifffile", "imagecodecs"),
 )
 PACKAGES = ("cellrepro", *_COMPUTING, "safetensors", "papermill")
 """Packages whose version can change a result, or how it is stored."""
 
 
 # -- libraries -----------------------------------------------------------------------------
+
+
+@functools.cache
+def distributions() -> dict[str, str]:
+    """Version of every installed distribution, by name, sorted."""
+    found = ((one.metadata["Name"], one.version) for one in metadata.distributions())
+    return dict(sorted((name, version) for name, version in found if name))
 
 
 def versions() -> dict[str, str]:
@@ -61,13 +59,6 @@ def _numeric_versions() -> dict[str, str]:
     """Versions of what computes, without the build (``+cpu``, ``+cu130``), as the device tells."""
     found = {name: version for name, version in versions().items() if name in _COMPUTING}
     return {name: re.sub(r"\+(cpu|cu\d+)$", "", version) for name, version in found.items()}
-
-
-@functools.cache
-def distributions() -> dict[str, str]:
-    """Version of every installed distribution, by name, sorted."""
-    found = ((one.metadata["Name"], one.version) for one in metadata.distributions())
-    return dict(sorted((name, version) for name, version in found if name))
 
 
 def cuda() -> dict[str, str | None]:
@@ -95,10 +86,7 @@ def numeric_libraries() -> list[dict[str, Any]]:
 
 
 def machine(device: Any, numeric_class: str) -> MachineRecord:
-    """This machine, as one device of it (a ``torch.device``) computes in this process.
-
-    ``numeric_class`` is the name of the process's class on that device.
-    """
+    """This machine, as one device of it (a ``torch.device``) computes in this process."""
     import torch
 
     fields: dict[str, Any] = {"device": _processor()[0] or platform.machine()}
@@ -125,10 +113,7 @@ def is_here(record: MachineRecord) -> bool:
 
 
 def is_anonymous() -> bool:
-    """Whether only its GPU, if any, tells this machine from others of its kind.
-
-    So it is in a container whose image has no machine-id.
-    """
+    """Whether only its GPU, if any, tells it from others: a container without a machine-id."""
     return _given_name() is None and not _machine_id()
 
 
@@ -153,11 +138,8 @@ def _identity(gpu: str) -> str:
 
 def _machine_id() -> str:
     """What stays the same on this installation of a system; empty where nothing does."""
-    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
-        try:
-            found = Path(path).read_text(encoding="utf-8").strip()
-        except OSError:
-            continue
+    for path in map(Path, ("/etc/machine-id", "/var/lib/dbus/machine-id")):
+        found = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
         if re.fullmatch("[0-9a-f]{32}", found):
             return found
     node = uuid.getnode() if sys.platform != "linux" else 1 << 40
@@ -198,10 +180,9 @@ def _processor() -> tuple[str, set[str]]:
     listing = Path("/proc/cpuinfo")
     if listing.exists():  # py-cpuinfo reads this too, and takes a second for other sources
         first = listing.read_text(encoding="utf-8").split("\n\n")[0]
-        pairs = (line.partition(":") for line in first.splitlines())
-        fields = {name.strip(): value.strip() for name, _, value in pairs}
-        if "model name" in fields and "flags" in fields:
-            return fields["model name"], set(fields["flags"].split())
+        fields = dict(re.findall(r"^(model name|flags)\s*: (.*)$", first, re.MULTILINE))
+        if len(fields) == 2:
+            return fields["model name"].strip(), set(fields["flags"].split())
     import cpuinfo
 
     info = cpuinfo.get_cpu_info()
@@ -258,7 +239,6 @@ def peak_memory() -> dict[str, int | None]:
 # compared. Processor, instruction sets, settings, threads and versions of libraries all show
 # there, and only if they change a bit.
 
-_NAME_LENGTH = 12
 DTYPES = ("float32", "bfloat16")
 """In both of them every probe runs: Cellpose trains in the first and segments in the second."""
 
@@ -268,49 +248,27 @@ class NumericClass:
     """Which bits a process computes: a name, and the SHA-256 of each probe's results."""
 
     name: str
-    probes: Mapping[str, str]
-    """By ``OPERATION/DTYPE``; the name is made of them."""
+    probes: Mapping[str, str]  # by ``OPERATION/DTYPE``; the name is made of them
 
 
 def numeric_class(device: str = "cpu") -> NumericClass:
-    """The numeric class of this process on ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
+    """The numeric class of this process on a device that it has, in half a second.
 
-    It takes about half a second. No generator is drawn from, no switch stays moved, and no mode
-    makes a difference: what does is the profile, that is threads, instruction sets, oneDNN, and on
-    CUDA also TF32.
+    No generator is drawn from, no switch stays moved, and no mode makes a difference: what does is
+    the profile, that is threads, instruction sets, oneDNN, and on CUDA also TF32.
     """
-    place = _device(device)
-    with _undisturbed(place.type):
+    with _undisturbed(device.partition(":")[0]):
         probes = {
-            f"{name}/{dtype}": _digest(probe(Numbers(place, dtype)))
+            f"{name}/{dtype}": _digest(probe(Numbers(device, dtype)))
             for dtype in DTYPES
             for name, probe in PROBES.items()
         }
-    return NumericClass(value_digest(probes)[:_NAME_LENGTH], probes)
+    return NumericClass(value_digest(probes)[:12], probes)
 
 
 def differing_probes(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
     """The probes in which two classes differ, sorted; a probe of only one of them is one."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
-
-
-def _device(name: str) -> Any:
-    import torch
-
-    there = {
-        "cpu": 1,
-        "cuda": torch.cuda.device_count(),
-        "mps": int(torch.backends.mps.is_available()),
-    }
-    kind, _, index = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if kind not in there or not (index.isdecimal() or name == kind):
-        raise BadInput(f"device is {name!r}; expected cpu, cuda, cuda:N or mps")
-    if int(index or 0) >= there[kind]:
-        raise NotPossibleHere(
-            f"device is {name!r}, and PyTorch {torch.__version__} finds {there[kind]} devices of "
-            "this kind on this machine; choose one that is here, as cpu always is"
-        )
-    return torch.device(name)
 
 
 @contextmanager
@@ -320,11 +278,8 @@ def _undisturbed(device_type: str) -> Iterator[None]:
 
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autocast(device_type, enabled=False),
-    ):
+    off = torch.autocast(device_type, enabled=False)
+    with torch.inference_mode(False), torch.enable_grad(), off:
         try:
             cudnn.deterministic, cudnn.benchmark = True, False
             yield
@@ -340,10 +295,7 @@ class Numbers:
         self._device, self._dtype = device, dtype
 
     def __call__(self, *shape: int, gradient: bool = False) -> Any:
-        """Uniform numbers in [-1, 1), shape as given.
-
-        Shifts and a division by a power of two are exact, and so is the rounding to bfloat16.
-        """
+        """Uniform numbers in [-1, 1): shifts and a division by a power of two are exact."""
         import torch
 
         raw = self._bits.random_raw(int(np.prod(shape))) >> np.uint64(40)
@@ -355,7 +307,7 @@ class Numbers:
         return tensor.clone().requires_grad_(gradient)
 
 
-def _digest(results: Iterable[Any]) -> str:
+def _digest(results: tuple[Any, ...]) -> str:
     import torch
 
     arrays = []
@@ -370,14 +322,16 @@ def _digest(results: Iterable[Any]) -> str:
 Probe = Callable[[Numbers], tuple[Any, ...]]
 
 
-def _trained(compute: Callable[..., Any], *shapes: tuple[int, ...]) -> Probe:
-    """An operation's output and the gradients of its inputs."""
+def _probe(compute: Callable[..., Any], *shapes: tuple[int, ...], backward: bool = True) -> Probe:
+    """An operation's output and the gradients of its inputs, or the outputs of several."""
 
     def probe(numbers: Numbers) -> tuple[Any, ...]:
         import torch
 
-        inputs = [numbers(*shape, gradient=True) for shape in shapes]
+        inputs = [numbers(*shape, gradient=backward) for shape in shapes]
         output = compute(torch.nn.functional, *inputs)
+        if not backward:
+            return output
         # Times one is exact, so these are the gradients for the incoming numbers; handing those to
         # `grad` itself makes PyTorch import half a second's worth of other modules.
         loss = (output * numbers(*output.shape)).sum()
@@ -386,15 +340,7 @@ def _trained(compute: Callable[..., Any], *shapes: tuple[int, ...]) -> Probe:
     return probe
 
 
-def _forward(compute: Callable[..., tuple[Any, ...]], *shapes: tuple[int, ...]) -> Probe:
-    """The outputs of some operations."""
-
-    def probe(numbers: Numbers) -> tuple[Any, ...]:
-        import torch
-
-        return compute(torch.nn.functional, *(numbers(*shape) for shape in shapes))
-
-    return probe
+_forward = functools.partial(_probe, backward=False)
 
 
 def _elementwise(x: Any) -> tuple[Any, ...]:
@@ -405,33 +351,24 @@ def _elementwise(x: Any) -> tuple[Any, ...]:
 # two threads share the work. Nothing here adds in an order that varies: no scatter, no gather's
 # backward, and interpolation forward only, whose backward is atomic on CUDA (torch 2.15).
 PROBES: Mapping[str, Probe] = {
-    "conv": _trained(
-        lambda F, images, kernels: F.conv2d(images, kernels, padding=1),
-        *((2, 24, 61, 67), (40, 24, 3, 3)),
+    "conv": _probe(lambda F, x, w: F.conv2d(x, w, padding=1), (2, 24, 61, 67), (40, 24, 3, 3)),
+    "conv-patches": _probe(
+        lambda F, x, w: F.conv2d(x, w, stride=8), (2, 3, 128, 128), (96, 3, 8, 8)
     ),
-    "conv-patches": _trained(
-        lambda F, images, kernels: F.conv2d(images, kernels, stride=8),
-        *((2, 3, 128, 128), (96, 3, 8, 8)),
+    "conv-transposed": _probe(
+        lambda F, x, w: F.conv_transpose2d(x, w, stride=8), (2, 64, 16, 16), (64, 3, 8, 8)
     ),
-    "conv-transposed": _trained(
-        lambda F, images, kernels: F.conv_transpose2d(images, kernels, stride=8),
-        *((2, 64, 16, 16), (64, 3, 8, 8)),
-    ),
-    "matmul": _trained(lambda F, a, b: a @ b, (257, 1031), (1031, 131)),
-    "linear": _trained(
-        lambda F, rows, weights, biases: F.linear(rows, weights, biases),
-        *((4, 97, 512), (129, 512), (129,)),
-    ),
-    "attention": _trained(
+    "matmul": _probe(lambda F, a, b: a @ b, (257, 1031), (1031, 131)),
+    "linear": _probe(lambda F, x, w, b: F.linear(x, w, b), (4, 97, 512), (129, 512), (129,)),
+    "attention": _probe(
         lambda F, queries, keys, values: (queries @ keys.transpose(1, 2)).softmax(-1) @ values,
         *((8, 196, 67),) * 3,
     ),
-    "softmax": _trained(lambda F, rows: (rows * 8).softmax(-1), (96, 1037)),
-    "layer-norm": _trained(
-        lambda F, rows, weights, biases: F.layer_norm(rows, (389,), weights, biases),
-        *((601, 389), (389,), (389,)),
+    "softmax": _probe(lambda F, rows: (rows * 8).softmax(-1), (96, 1037)),
+    "layer-norm": _probe(
+        lambda F, x, w, b: F.layer_norm(x, (389,), w, b), (601, 389), (389,), (389,)
     ),
-    "gelu": _trained(lambda F, rows: F.gelu(rows * 4), (130, 1037)),
+    "gelu": _probe(lambda F, rows: F.gelu(rows * 4), (130, 1037)),
     "interpolation": _forward(
         lambda F, images, lines, grid: (
             F.interpolate(images, size=(128, 150), mode="bilinear"),

@@ -17,11 +17,10 @@ from pydantic import (
 from cellrepro.determinism.modes import check_mode
 from cellrepro.determinism.profiles import added_later, device_kind
 from cellrepro.determinism.seeding import check_seed
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, wrong_fields
 from cellrepro.store.digests import value_digest
 
-KEY_LENGTH = 16
-"""Hex digits of a key: 64 bits, no accidental collision below a billion specs."""
+KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 
 PARAMETERS = (
     "model",
@@ -55,28 +54,21 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: Literal["train", "segment"] = "train"
-    data: str
-    """The folder's name, for people; `data_digest` says what is in it."""
+    data: str  # the folder's name, for people; `data_digest` says what is in it
     data_digest: Digest
-    model: str
-    """``tiny``, a Cellpose model name, a file's name, or a stored run; with a digest beside it
-    only a name for people."""
-    model_digest: Digest | None = None
-    """SHA-256 of the weights file; none where the weights follow from the seed."""
+    model: str  # with a digest beside it only a name for people
+    model_digest: Digest | None = None  # of the weights file; none where they follow from the seed
     seed: Annotated[int, AfterValidator(check_seed)] = 0
     data_seed: int | Literal["cellpose"] = "cellpose"
     epochs: int = Field(default=0, ge=0, le=100_000)
     batch_size: int = Field(default=1, ge=1, le=4096)
     learning_rate: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    images_per_epoch: int | None = Field(default=None, ge=1)
-    """Draws per epoch; none takes every image once, as Cellpose does by default."""
+    images_per_epoch: int | None = Field(default=None, ge=1)  # none: every image once
     profile: str
     profile_settings: dict[str, Any]
     mode: Annotated[str, AfterValidator(check_mode)] = "strict"
     ledger: Literal["off", "steps", "ops"] = "off"
-    """What is written down as it goes: nothing, every step, every operation too."""
-    loose: str | None = None
-    """The one operation left loose in mode ``strict``, to see what it does to the cells."""
+    loose: str | None = None  # the one operation left loose in mode ``strict``
 
     @field_validator("profile_settings")
     @classmethod
@@ -123,15 +115,4 @@ def make_spec(**fields: Any) -> Spec:
     try:
         return Spec(**fields)
     except ValidationError as error:
-        raise BadInput(explain(error)) from error
-
-
-def explain(error: ValidationError) -> str:
-    """A validation error as one sentence a user can act on."""
-    told = []
-    for problem in error.errors():
-        given = f"{'.'.join(str(part) for part in problem['loc']) or 'value'} is "
-        message = problem["msg"].removeprefix("Value error, ")
-        said = message.startswith(given)
-        told.append(message if said else f"{given}{problem['input']!r}: {message}")
-    return "; ".join(told)
+        raise BadInput(wrong_fields(error)) from error

@@ -24,11 +24,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 from cellrepro.store import platform
 from cellrepro.store.digests import array_digest, file_digest
 from cellrepro.store.disk import (
@@ -44,13 +45,24 @@ from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import KEY_LENGTH, Spec
 
 MANIFEST = "manifest.json"
+SPEC = "spec.json"
 WEIGHTS = "weights.safetensors"
 NOTEBOOK = "notebook.ipynb"
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
 _SUMS = "SHA256SUMS"
-_UNFINISHED = "unfinished"
 _RESTORE = "copy the store again, or remove that repeat's folder and run it again"
+
+
+def _read(path: Path, kind: type[BaseModel]) -> Any:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        why = wrong_fields(error) if isinstance(error, ValidationError) else error
+        raise BadInput(
+            f"{path} is not a {path.stem} that this version of cellrepro reads ({why}); "
+            f"move {path.parent} out of the store and run it again"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -62,23 +74,12 @@ class Repeat:
     @cached_property
     def manifest(self) -> Manifest:
         """What happened, read once from ``manifest.json``."""
-        path = self.folder / MANIFEST
-        try:
-            return Manifest.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            raise BadInput(
-                f"{path} is not a manifest this version reads ({error}); "
-                "remove that repeat's folder and run it again"
-            ) from error
+        return _read(self.folder / MANIFEST, Manifest)
 
     @cached_property
     def spec(self) -> Spec:
         """What was asked for, of a repeat in the store."""
-        path = self.folder.parents[1] / "spec.json"
-        try:
-            return Spec.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            raise BadInput(f"{path} is not a spec this version reads ({error})") from error
+        return _read(self.folder.parents[1] / SPEC, Spec)
 
     @property
     def index(self) -> int:
@@ -102,10 +103,7 @@ class Repeat:
         return path if path.exists() else None
 
     def masks(self, image: str) -> np.ndarray:
-        """The labels of one image: uint16 or uint32, shape (Y, X), 0 is background.
-
-        Refused if the stored file is gone or damaged, or holds others than the manifest says.
-        """
+        """The labels of one image as they were stored: uint16 or uint32, shape (Y, X)."""
         masks, digest = self.masks_on_disk(image)
         record = self.manifest.masks[image]
         if digest != record.digest:
@@ -171,17 +169,10 @@ class Store:
     def run(self, key: str) -> Run | None:
         """The stored run of a full key, or none."""
         folder = self.root / "runs" / key
-        try:
-            spec = Spec.model_validate_json((folder / "spec.json").read_bytes())
-        except (FileNotFoundError, NotADirectoryError):  # a desktop leaves files such as .DS_Store
+        if not (folder / SPEC).exists():
             return None
-        except ValidationError as error:
-            raise BadInput(
-                f"{folder / 'spec.json'} was written by another version of cellrepro or changed "
-                f"by hand ({error.error_count()} problems); move {folder} out of the store"
-            ) from error
         return Run(
-            spec,
+            _read(folder / SPEC, Spec),
             tuple(
                 Repeat(machine / str(index))
                 for machine in sorted(item for item in folder.iterdir() if item.is_dir())
@@ -221,22 +212,17 @@ class Store:
         return run
 
     def find(self, reference: str) -> Repeat:
-        """The repeat that a reference means.
+        """The repeat that ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` means.
 
-        ``KEY``, which means repeat 0, ``KEY/REPEAT``, ``KEY/MACHINE`` or ``KEY/MACHINE/REPEAT``; of
-        keys and machines the first letters are enough, as long as only one begins with them.
-        Without a machine it is the only one that has the repeat, else this one. Where none or
-        several match, the refusal lists what there is.
+        Of keys and machines the first letters are enough. Without a repeat it is 0, without a
+        machine the only one that has the repeat, else this one.
         """
         run, machine, index = self._parsed(reference)
         index = index or 0
         return _of_machine(run, machine, (index,))[index]
 
     def find_two(self, a: str, b: str) -> tuple[Repeat, Repeat]:
-        """The two repeats that two references mean, as of `find`.
-
-        The same key twice, without repeats, means repeats 0 and 1 of one machine.
-        """
+        """Two repeats as of `find`; the same key twice means repeats 0 and 1 of one machine."""
         (run_a, machine_a, index_a), (run_b, machine_b, index_b) = map(self._parsed, (a, b))
         if run_a.key == run_b.key and machine_a == machine_b and index_a is index_b is None:
             repeats = _of_machine(run_a, machine_a, (0, 1))
@@ -295,20 +281,17 @@ class Store:
 
     def unfinished_specs(self) -> dict[str, dict]:
         """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
-        area = self.root / _UNFINISHED
+        area = self.root / "unfinished"
         return {
             path.parent.relative_to(area).as_posix(): json.loads(path.read_bytes())
-            for path in sorted(area.glob("*/*/*/spec.json"))
+            for path in sorted(area.glob(f"*/*/*/{SPEC}"))
         }
 
     # -- writing ---------------------------------------------------------------------------
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A private folder on the store's file system; gone after the block.
-
-        What killed processes left behind is removed first.
-        """
+        """A private folder on the store's file system; gone after the block."""
         with contextlib.ExitStack() as stack:
             with self._writing():
                 folder = stack.enter_context(private_folder(self.root / ".staging"))
@@ -317,9 +300,8 @@ class Store:
     def commit(self, staged: Path, spec: Spec) -> Repeat:
         """Seal a staged repeat with its digests and move it into place, whole.
 
-        ``staged`` is a folder inside `staging` with ``manifest.json``, the files it speaks of and
-        ``data/``, the images that were segmented. If another process stored the same repeat first,
-        that one is returned.
+        ``staged`` lies inside `staging` and holds ``manifest.json``, the files it speaks of and
+        `STAGED_DATA`. If another process stored the same repeat first, that one is returned.
         """
         manifest = Repeat(staged).manifest
         run = self.root / "runs" / spec.key
@@ -331,7 +313,7 @@ class Store:
                 whole = staged.with_name(f"{staged.name}-{spec.key}")
                 first = whole / target.relative_to(run)
                 first.parent.mkdir(parents=True)
-                write_whole(whole / "spec.json", spec.model_dump_json(indent=1), read_only=True)
+                write_whole(whole / SPEC, spec.model_dump_json(indent=1), read_only=True)
                 staged.rename(first)
                 run.parent.mkdir(parents=True, exist_ok=True)
                 if moved(whole, run):
@@ -369,19 +351,18 @@ class Store:
 
     @contextmanager
     def unfinished(self, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
-        """Where a repeat leaves what is needed to go on with it after a kill.
+        """Where a repeat leaves what is needed to go on after a kill; none if another is at it.
 
-        What lies there stays if the block is left by an error or a kill, and is removed after a
-        block that ends well. None if another process is at this very repeat.
+        What lies there stays if the block is left by an error, and goes after one that ends well.
         """
-        folder = self.root / _UNFINISHED / spec.key / machine / str(repeat)
+        folder = self.root / "unfinished" / spec.key / machine / str(repeat)
         with contextlib.ExitStack() as stack:
             with self._writing():
                 stack.callback(remove_empty, *list(folder.parents)[1:3])
                 mine = stack.enter_context(locked(folder))
                 if mine:
                     folder.mkdir(exist_ok=True)
-                    write_whole(folder / "spec.json", spec.model_dump_json())
+                    write_whole(folder / SPEC, spec.model_dump_json())
             if not mine:
                 yield None
                 return
@@ -429,9 +410,8 @@ class Store:
         for name, digest in files.items():
             if digest in twins:
                 replace_by_link(staged / name, twins[digest])
-            (staged / name).chmod(
-                0o444
-            )  # a change in place would reach every repeat that shares it
+            # A change in place would reach every repeat that shares it.
+            (staged / name).chmod(0o444)
         manifest.files = files
         write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
 
@@ -440,13 +420,9 @@ class Store:
         for path in self.root.glob(f"runs/*/*/*/{MANIFEST}"):
             if wanted <= found.keys():
                 break
-            try:
-                files = Manifest.model_validate_json(path.read_bytes()).files
-            except (OSError, ValidationError):  # damaged: no reason to lose the run just finished
-                continue
-            for name, digest in files.items():
-                if digest in wanted:
-                    found.setdefault(digest, path.parent / name)
+            with contextlib.suppress(BadInput):  # damaged: no reason to lose the one just finished
+                files = Repeat(path.parent).manifest.files
+                found |= {one: path.parent / name for name, one in files.items() if one in wanted}
         return found
 
 
