@@ -184,7 +184,8 @@ HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "m
         (
             "import cellrepro.determinism.modes, cellrepro.determinism.profiles\n"
             "import cellrepro.determinism.seeding, cellrepro.store.digests\n"
-            "import cellrepro.store.platform, cellrepro.store.store, cellrepro.compare",
+            "import cellrepro.store.platform, cellrepro.store.store\n"
+            "import cellrepro.compare.seed_spread, cellrepro.compare.weight_similarity",
             {"torch", "cellpose"},
         ),
     ],

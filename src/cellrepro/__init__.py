@@ -14,8 +14,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.compare.metrics import categories, compare_masks
     from cellrepro.compare.seed_spread import measure_spread
     from cellrepro.compare.verdicts import Verdict
-    from cellrepro.compare.weight_histograms import difference_distributions
-    from cellrepro.compare.weight_similarity import similarity
+    from cellrepro.compare.weight_similarity import difference_distributions, similarity
     from cellrepro.compare.weights import compare_weights
     from cellrepro.determinism.seeding import seed_everything, seeded
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
@@ -55,7 +54,7 @@ _HOMES = {
     "compare_weights": "compare.weights",
     "determinism_warnings": "trace.torch_warnings",
     "diagnose": "lab.doctor",
-    "difference_distributions": "compare.weight_histograms",
+    "difference_distributions": "compare.weight_similarity",
     "diverge": "lab.divergence.find",
     "explore": "show.explorer.widget",
     "growth": "lab.growth",

@@ -6,8 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cellrepro.compare import canonical, object_groups
+from cellrepro.compare import object_groups
 from cellrepro.compare.consensus import agree
+from cellrepro.compare.labels import canonical
 from cellrepro.errors import BadInput
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=40)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cellrepro.compare.weight_histograms import difference_distributions
-from cellrepro.compare.weight_similarity import layers_by_distance, similarity
+from cellrepro.compare.weight_similarity import (
+    difference_distributions,
+    layers_by_distance,
+    similarity,
+)
 from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import weights

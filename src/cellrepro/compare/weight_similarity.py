@@ -1,34 +1,40 @@
-"""N networks, every one against every other, from one reading of their files.
+"""N networks: every one against every other, by layer, and histograms; files are read in pieces.
 
-Two of them at a time, in float64, while a piece of every file is in memory: nothing is subtracted
+Two networks at a time, in float64, while a piece of every file is in memory: nothing is subtracted
 from sums of squares, in which close networks would cancel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.compare.weight_files import (
+from cellrepro.compare.weights import (
     Bits,
-    WeightsFile,
+    Tensor,
+    Values,
+    differences,
     layer_group,
     layer_groups,
+    natural_order,
     open_weights,
     pieces,
     values,
 )
-from cellrepro.compare.weights import differences
 from cellrepro.errors import BadInput
 
 _READ = 2**21  # parameters in memory at a time, of all files together
 _BLOCK = 2**18  # of these in float64 at a time: 2 MiB, which stays in the nearer caches
+_PIECE = 2**16  # parameters of each file in memory at a time, for histograms
+_LEAST = -1074  # exponent of the least float64; those below the greatest end at 1024
 
-Matrix = NDArray[np.float64]
+
+# -- every two networks ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +44,12 @@ class Similarity:
     Attributes
     ----------
     paths : tuple of Path
-        The N files.
     equal : ndarray of bool, shape (N, N)
         Same names, shapes, dtypes and bits.
     l2, relative_l2, cosine, max_abs : ndarray of float64, shape (N, N)
         As in `cellrepro.compare.weights.Distance`, row as a and column as b: all but
         ``relative_l2``, which is relative to the row's network, are symmetric. NaN where the two
-        are not the same network. They differ from those of `compare_weights` by rounding only,
-        and are 0 only if all values are equal.
+        are not the same network; 0 only if all values are equal.
     layers : tuple of str
         Parts of the networks, of all files, in natural order.
     layer_relative_l2 : ndarray of float64, shape (L, N, N)
@@ -54,12 +58,12 @@ class Similarity:
 
     paths: tuple[Path, ...]
     equal: NDArray[np.bool_]
-    l2: Matrix
-    relative_l2: Matrix
-    cosine: Matrix
-    max_abs: Matrix
+    l2: Values
+    relative_l2: Values
+    cosine: Values
+    max_abs: Values
     layers: tuple[str, ...]
-    layer_relative_l2: Matrix
+    layer_relative_l2: Values
 
 
 def similarity(paths: Sequence[str | Path]) -> Similarity:
@@ -69,168 +73,254 @@ def similarity(paths: Sequence[str | Path]) -> Similarity:
     ----------
     paths : sequence of str or Path
         Files as `compare_weights` takes them. Each is read once, a piece of every file at a time.
-
-    Returns
-    -------
-    Similarity
     """
     if not paths:
         raise BadInput("no weights file was given to compare; give at least one path")
     files = [open_weights(path) for path in paths]
-    n = len(files)
-    layers = layer_groups({name for file in files for name in file.tensors})
-    l2, relative, cosine, largest = (np.full((n, n), np.nan) for _ in range(4))
-    equal = np.eye(n, dtype=bool)
-    layer_relative = np.full((len(layers), n, n), np.nan)
-    left = list(range(n))
-    while left:  # files of one network, by names and shapes
-        members = [i for i in left if files[i].layout() == files[left[0]].layout()]
-        left = [i for i in left if i not in members]
-        totals = _Totals([files[i] for i in members])
+    layers = layer_groups(name for file in files for name in file)
+    layouts = [_layout(file) for file in files]
+    one_network = np.array([[a == b for b in layouts] for a in layouts])
+    has_layer = np.array([[layer in layer_groups(file) for file in files] for layer in layers])
+    shape = (len(layers), *one_network.shape)
+    equal, apart, largest = one_network.copy(), np.zeros(shape), np.zeros(shape)
+    squares = np.zeros(shape[:2])
+    for members in {tuple(np.flatnonzero(row).tolist()) for row in one_network}:
+        if len(members) == 1:  # at distance 0 from itself, unread
+            continue
         here = np.ix_(members, members)
-        equal[here], largest[here] = totals.equal, totals.largest.max(0, initial=0)
-        l2[here], relative[here], cosine[here] = _distances(
-            totals.squares.sum(0), totals.apart.sum(0), largest[here]
-        )
-        for i, layer in enumerate(totals.layers):
-            layer_relative[layers.index(layer)][here] = _distances(
-                totals.squares[i], totals.apart[i], totals.largest[i]
-            )[1]
+        step = max(1, _BLOCK // len(members))
+        for name in files[members[0]]:
+            layer = layers.index(layer_group(name))
+            tensors = [files[i][name] for i in members]
+            for bits in pieces(tensors, max(step, _READ // len(members))):
+                for start in range(0, max(len(bits[0]), 1), step):
+                    block = [each[start : start + step] for each in bits]
+                    found = _pairwise(block, [tensor.dtype for tensor in tensors])
+                    squares[layer, members] += found[0]
+                    apart[layer][here] += found[1]
+                    largest[layer][here] = np.maximum(largest[layer][here], found[2])
+                    equal[here] &= found[3]
+    whole = _distances(squares.sum(0), apart.sum(0), largest.max(0, initial=0))
+    l2, relative, cosine, max_abs = (np.where(one_network, each, np.nan) for each in whole)
+    known = one_network & has_layer[:, :, None] if len(layers) else np.zeros(shape, bool)
+    in_layers = _distances(squares, apart, largest)[1]
     return Similarity(
-        paths=tuple(file.path for file in files),
+        paths=tuple(map(Path, paths)),
         equal=equal,
         l2=l2,
         relative_l2=relative,
         cosine=cosine,
-        max_abs=largest,
+        max_abs=max_abs,
         layers=layers,
-        layer_relative_l2=layer_relative,
+        layer_relative_l2=np.where(known, in_layers, np.nan),
     )
 
 
-def _distances(squares: Matrix, apart: Matrix, largest: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """L2, relative L2 and cosine, as of two networks alone."""
-    lengths = np.sqrt(squares)
+def _layout(file: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Equal for files of one network, whatever the dtypes."""
+    return {name: tensor.shape for name, tensor in file.items()}
+
+
+def _pairwise(
+    bits: Sequence[Bits], dtypes: Sequence[str]
+) -> tuple[Values, Values, Values, NDArray[np.bool_]]:
+    """Of a block of M files: squared lengths, shape (M,); squared distances, largest differences,
+    and whether all bits are equal, shape (M, M)."""
+    from scipy.spatial.distance import pdist, squareform
+
+    x = np.stack([values(*each) for each in zip(bits, dtypes, strict=True)])
+    if not x.size:
+        nothing = np.zeros((len(x), len(x)))
+        return np.zeros(len(x)), nothing, nothing, nothing == 0
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
+        squares = np.einsum("ij,ij->i", x, x)
+        apart, largest = pdist(x, "sqeuclidean"), pdist(x, "chebyshev")
+        equal = largest == 0
+        pairs = list(itertools.combinations(range(len(x)), 2))
+        for k in np.flatnonzero(equal | ~np.isfinite(apart)).tolist():
+            i, j = pairs[k]
+            alike = dtypes[i] == dtypes[j]
+            if np.isnan(apart[k]) or np.isinf(apart[k]):
+                difference = differences(x[i], x[j], bits[i] == bits[j] if alike else False)
+                apart[k] = np.einsum("i,i->", difference, difference)
+                largest[k] = np.abs(difference).max()
+            equal[k] = alike and np.array_equal(bits[i], bits[j])  # -0 and 0 are not equal
+    return squares, squareform(apart), squareform(largest), squareform(~equal) == 0
+
+
+def _distances(
+    squares: Values, apart: Values, largest: Values
+) -> tuple[Values, Values, Values, Values]:
+    """L2, relative L2, cosine and largest difference, as of two networks alone."""
+    lengths = np.sqrt(squares)[..., :, None]
     l2 = np.maximum(np.sqrt(apart), largest)  # squares below 1e-308 are lost
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        relative = np.where(lengths[:, None] == 0, np.inf, l2 / lengths[:, None])
-        product = (squares[:, None] + squares - apart) / 2
-        cosine = np.clip(product / (lengths[:, None] * lengths), -1, 1)
-    return l2, np.where(l2 == 0, 0, relative), np.where(l2 == 0, 1, cosine)
+        relative = np.where(lengths == 0, np.inf, l2 / lengths)
+        product = (squares[..., :, None] + squares[..., None, :] - apart) / 2
+        cosine = np.clip(product / (lengths * lengths.swapaxes(-1, -2)), -1, 1)
+    return l2, np.where(l2 == 0, 0, relative), np.where(l2 == 0, 1, cosine), largest
 
 
-class _Totals:
-    """Sums over all pieces of M files of one network with L layers.
-
-    Attributes
-    ----------
-    squares : ndarray of float64, shape (L, M)
-        Squared length of each layer of each network.
-    apart, largest : ndarray of float64, shape (L, M, M)
-        Squared distance and largest difference of one parameter, of each two.
-    equal : ndarray of bool, shape (M, M)
-        Whether all dtypes and bits were equal.
-    """
-
-    def __init__(self, files: Sequence[WeightsFile]):
-        m = len(files)
-        self.layers = layer_groups(files[0].tensors)
-        self.squares = np.zeros((len(self.layers), m))
-        self.apart = np.zeros((len(self.layers), m, m))
-        self.largest = np.zeros((len(self.layers), m, m))
-        self.equal = np.ones((m, m), bool)
-        if m == 1:  # at distance 0 from itself, unread
-            return
-        step = max(1, _BLOCK // m)
-        self._memory = np.empty((m, step))  # new memory would cost more than what is done in it
-        for name in files[0].tensors:
-            dtypes = [file.tensors[name].dtype for file in files]
-            layer = self.layers.index(layer_group(name))
-            for _, bits in pieces(files, name, max(step, _READ // m)):
-                for start in range(0, max(len(bits[0]), 1), step):
-                    self._add(layer, [each[start : start + step] for each in bits], dtypes)
-
-    def _add(self, layer: int, bits: Sequence[Bits], dtypes: Sequence[str]) -> None:
-        x = np.stack([values(*each) for each in zip(bits, dtypes, strict=True)])
-        with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
-            self.squares[layer] += np.einsum("ij,ij->i", x, x)
-            for i in range(len(x) - 1):
-                rest = slice(i + 1, len(x))
-                difference = np.subtract(x[rest], x[i], out=self._memory[rest, : x.shape[1]])
-                apart = np.einsum("ij,ij->i", difference, difference)
-                for j in np.flatnonzero(~np.isfinite(apart)).tolist():
-                    alike = dtypes[i] == dtypes[i + 1 + j]
-                    same_bits = bits[i] == bits[i + 1 + j] if alike else False
-                    difference[j] = differences(x[i], x[i + 1 + j], same_bits)
-                    apart[j] = np.einsum("j,j->", difference[j], difference[j])
-                largest = np.maximum(difference.max(1, initial=0), -difference.min(1, initial=0))
-                self._count(layer, i, rest, apart, largest)
-                for j in (i + 1 + np.flatnonzero(largest == 0)).tolist():  # -0 and 0 are equal
-                    if dtypes[i] != dtypes[j] or not np.array_equal(bits[i], bits[j]):
-                        self.equal[i, j] = self.equal[j, i] = False
-
-    def _count(self, layer: int, i: int, rest: slice, apart: Matrix, largest: Matrix) -> None:
-        self.apart[layer, i, rest] += apart
-        self.apart[layer, rest, i] += apart
-        self.largest[layer, i, rest] = np.maximum(self.largest[layer, i, rest], largest)
-        self.largest[layer, rest, i] = self.largest[layer, i, rest]
-        self.equal[i, rest] &= largest == 0
-        self.equal[rest, i] = self.equal[i, rest]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayerDistances:
-    """How far networks are apart in one layer.
-
-    Attributes
-    ----------
-    layer : str
-        Part of the networks.
-    pairs : tuple of (int, int)
-        Numbers of the files a and b; each two networks are there in both orders.
-    relative_l2 : tuple of float
-        Of each pair, relative to a's layer; infinite where only a's layer is all zero.
-    least, median, most : float
-        Of these.
-    furthest : (int, int)
-        The first pair with ``most``.
-    """
+    """How far networks are apart in one layer."""
 
     layer: str
-    pairs: tuple[tuple[int, int], ...]
-    relative_l2: tuple[float, ...]
-    least: float
-    median: float
-    most: float
-    furthest: tuple[int, int]
+    pairs: list[tuple[int, int]]
+    """Numbers of the files a and b; each two networks are there in both orders."""
+    relative_l2: Values
+    """Of each pair, relative to a's layer; infinite where only a's layer is all zero."""
+
+    @property
+    def least(self) -> float:
+        """Of all pairs."""
+        return float(self.relative_l2.min())
+
+    @property
+    def median(self) -> float:
+        """Of all pairs."""
+        return float(np.median(self.relative_l2))
+
+    @property
+    def most(self) -> float:
+        """Of all pairs."""
+        return float(self.relative_l2.max())
+
+    @property
+    def furthest(self) -> tuple[int, int]:
+        """The first pair with `most`."""
+        return self.pairs[int(np.argmax(self.relative_l2))]
 
 
-def layers_by_distance(table: Similarity) -> tuple[LayerDistances, ...]:
-    """Get the layers of N networks, those that differ most first.
-
-    Returns
-    -------
-    tuple of LayerDistances
-        By falling median of the relative L2 distance over all pairs of networks that are not
-        equal; pairs without a distance, of other names or shapes or with NaN in that layer, are
-        left out. Without a pair there is no row.
-    """
+def layers_by_distance(table: Similarity) -> list[LayerDistances]:
+    """The layers of N networks by falling median of their distances, over all pairs of networks
+    that are not equal and have a distance there."""
     found = []
     for layer, relative in zip(table.layers, table.layer_relative_l2, strict=True):
-        with_distance = ~table.equal & ~np.isnan(relative)
-        pairs = [(int(i), int(j)) for i, j in np.argwhere(with_distance)]
-        if not pairs:
-            continue
-        sizes = relative[with_distance]
-        found.append(
-            LayerDistances(
-                layer=layer,
-                pairs=tuple(pairs),
-                relative_l2=tuple(sizes.tolist()),
-                least=float(sizes.min()),
-                median=float(np.median(sizes)),
-                most=float(sizes.max()),
-                furthest=pairs[int(np.argmax(sizes))],
+        shown = ~table.equal & ~np.isnan(relative)
+        pairs = [(int(i), int(j)) for i, j in np.argwhere(shown)]
+        if pairs:
+            found.append(LayerDistances(layer, pairs, relative[shown]))
+    return sorted(found, key=lambda row: -row.median)
+
+
+# -- histograms ------------------------------------------------------------------------------
+
+
+def distributions(
+    paths: Mapping[str, str | Path], *, bins: int = 61
+) -> dict[str, dict[str, tuple[NDArray[np.int64], Values]]]:
+    """Histograms of the weights of each layer of some networks, over intervals common to all.
+
+    By label and layer, in natural order: counts, shape (bins,), and edges, shape (bins + 1,), from
+    minus to plus the largest magnitude. An odd number of bins gives 0 one in the middle;
+    infinities and NaNs are in none.
+    """
+    files = {label: open_weights(path) for label, path in paths.items()}
+
+    def finite(file: Mapping[str, Tensor], name: str) -> Iterator[Values]:
+        for (bits,) in pieces([file[name]], _PIECE):
+            piece = values(bits, file[name].dtype)
+            yield piece[np.isfinite(piece)]
+
+    largest: dict[str, float] = {}
+    for file in files.values():
+        for name in file:
+            sizes = (float(np.abs(piece).max(initial=0)) for piece in finite(file, name))
+            layer = layer_group(name)
+            largest[layer] = max(largest.get(layer, 0.0), *sizes)
+    found: dict[str, dict[str, tuple[NDArray[np.int64], Values]]] = {}
+    for label, file in files.items():
+        of_file = found.setdefault(label, {})
+        for name in natural_order(file):
+            layer = layer_group(name)
+            limit = largest[layer] or 1.0
+            nothing = np.zeros(bins, np.int64), np.linspace(-limit, limit, bins + 1)
+            counts, _ = of_file.setdefault(layer, nothing)
+            for piece in finite(file, name):
+                # Intervals given by number and ends are found six times faster than by edges.
+                counts += np.histogram(piece, bins, (-limit, limit))[0]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceDistributions:
+    """How N - 1 networks differ from the first, in L layers, over B intervals common to all.
+
+    Attributes
+    ----------
+    paths : tuple of Path
+    layers : tuple of str
+        In natural order.
+    edges : ndarray of float64, shape (B + 1,)
+        Powers of two, mirrored: from the largest difference below zero to that above it.
+    counts : ndarray of int64, shape (N - 1, L, B)
+        Parameters per interval; in the middle one those of equal value, and no other.
+    n_undefined : ndarray of int64, shape (N - 1, L)
+        Parameters whose difference is NaN or infinite, which are in no interval.
+    """
+
+    paths: tuple[Path, ...]
+    layers: tuple[str, ...]
+    edges: Values
+    counts: NDArray[np.int64]
+    n_undefined: NDArray[np.int64]
+
+    @property
+    def n_zero(self) -> NDArray[np.int64]:
+        """Parameters of equal value, shape (N - 1, L)."""
+        return self.counts[..., self.counts.shape[-1] // 2]
+
+
+def difference_distributions(paths: Sequence[str | Path]) -> DifferenceDistributions:
+    """Get histograms of the differences of networks from the first, by layer.
+
+    Parameters
+    ----------
+    paths : sequence of str or Path
+        Two or more files of one network. Each is read once, in pieces.
+    """
+    if len(paths) < 2:
+        raise BadInput(f"{len(paths)} weights files were given, and differences need two or more")
+    first, *others = files = [open_weights(path) for path in paths]
+    for path, file in zip(paths, files, strict=True):
+        if _layout(file) != _layout(first):
+            raise BadInput(
+                f"{path} holds other tensors than {paths[0]}, by name or shape; see "
+                "compare_weights for which, and give files of one network"
             )
-        )
-    return tuple(sorted(found, key=lambda row: -row.median))
+    layers = layer_groups(first)
+    # By sign and exponent: as many intervals below zero as above it, and one for zero.
+    n_sizes = 1024 - _LEAST
+    counts = np.zeros((len(others), len(layers), 2 * n_sizes + 1), np.int64)
+    n_undefined = np.zeros(counts.shape[:2], np.int64)
+    for name in first:
+        layer = layers.index(layer_group(name))
+        dtypes = [file[name].dtype for file in files]
+        for bits in pieces([file[name] for file in files], _PIECE):
+            start = values(bits[0], dtypes[0])
+            for p in range(len(others)):
+                same = bits[0] == bits[p + 1] if dtypes[0] == dtypes[p + 1] else False
+                apart = differences(start, values(bits[p + 1], dtypes[p + 1]), same)
+                finite = apart[np.isfinite(apart)]
+                n_undefined[p, layer] += len(apart) - len(finite)
+                size = np.frexp(finite)[1] - _LEAST  # of 2**-1074 it is 1, of the greatest 2098
+                places = n_sizes + np.sign(finite).astype(int) * size
+                counts[p, layer] += np.bincount(places, minlength=counts.shape[-1])
+    edges, shown = _without_empty_ends(counts, n_sizes)
+    return DifferenceDistributions(tuple(map(Path, paths)), layers, edges, shown, n_undefined)
+
+
+def _without_empty_ends(
+    counts: NDArray[np.int64], n_sizes: int
+) -> tuple[Values, NDArray[np.int64]]:
+    """Edges, and the intervals from the least to the greatest difference there is."""
+    total = counts.sum((0, 1))
+    used = np.flatnonzero((total + total[::-1])[n_sizes + 1 :])
+    low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (-_LEAST, -_LEAST)
+    with np.errstate(over="ignore"):  # above the largest float64 there is only infinity
+        steps = np.ldexp(1.0, np.arange(low, high + 1) + _LEAST)
+    middle = counts[..., n_sizes, None]
+    negative, positive = counts[..., :n_sizes], counts[..., n_sizes + 1 :]
+    shown = [negative[..., n_sizes - high : n_sizes - low], middle, positive[..., low:high]]
+    return np.concatenate([-steps[::-1], steps]), np.concatenate(shown, axis=-1)

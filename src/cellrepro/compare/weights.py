@@ -1,17 +1,19 @@
 """Two networks side by side, parameter by parameter, from safetensors files or Cellpose's own.
 
-Equality is decided by the bits of every parameter, never by a hash or a norm that swapped or
-negated values leave unchanged (``torch.hash_tensor`` and the L1 norm do, PyTorch 2.15.0), and
-never by the bytes of the file, which also hold metadata. So NaN payloads and the sign of zero
-count. Distances are computed in float64, from one piece of a tensor at a time, so that memory
-does not grow with the files.
+Equality is decided by the bits of every parameter: NaN payloads and the sign of zero count.
+Distances are computed in float64 from one piece of a tensor at a time, so that memory does not
+grow with the files.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +21,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.compare.weight_files import (
-    Bits,
-    WeightsFile,
-    layer_group,
-    layer_groups,
-    natural_order,
-    open_weights,
-    pieces,
-    values,
-)
+from cellrepro.errors import BadInput
 
 _PIECE = 2**15  # parameters of each file in memory at a time, with some ten float64 values each
+# Type codes of the safetensors format (little-endian) as NumPy reads them. NumPy has no bfloat16:
+# its 16 bits are the upper half of a float32, see `values`.
+_NUMPY_TYPES = {
+    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"},
+    **{"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"},
+    **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "u1"},
+}
 _FLOATS = {"F64": (64, 52), "F32": (32, 23), "F16": (16, 10), "BF16": (16, 7)}  # bits, mantissa
-_CLASSES = 65  # of a distance in ulp: 0, 1, 2 to 3, 4 to 7 ... 2**63 to 2**64 - 1
+_LENGTHS = 66  # of a distance in ulp in binary digits: of 0, 1, 2 to 3, 4 to 7 ... 2**64
+_PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"
+"""How files begin that PyTorch saves, since version 1.6 and before; no length of a header."""
+
+Bits = NDArray[np.unsignedinteger]
+"""Parameters as unsigned integers of their width, flat."""
+Values = NDArray[np.float64]
+
+
+# -- two networks ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,30 +53,18 @@ class Distance:
     ----------
     n_differing : int
         Parameters with other bits, in another shape or dtype, or in one file only.
-    l2 : float
-        Euclidean length of b - a; NaN if a name or a shape differs, since a distance over what the
-        two share would understate it. Where bits are equal the difference is 0, also between two
-        NaNs or two infinities.
-    relative_l2 : float
-        ``l2`` over the length of a; 0 if ``l2`` is 0, infinite if only a is all zero.
+    l2, relative_l2 : float
+        Euclidean length of b - a, and that over the length of a (infinite if only a is all zero);
+        NaN if a name or a shape differs. Where bits are equal the difference is 0.
     cosine : float
-        Of the angle between a and b; 1 if ``l2`` is 0 (so also for two zero vectors), NaN if
-        exactly one is all zero, because that has no direction.
-    max_abs : float
-        Largest difference of one parameter; 0 without parameters.
-    max_abs_name, max_abs_index : str or None, tuple of int or None
-        Tensor and place of the largest difference, the first of equal ones, NaN counting as the
-        largest; None if there is no difference or no distance.
-    max_ulp : int or None
-        Largest distance in units in the last place: how many steps from float to next float of
-        this dtype lead from a to b, where -0 and 0 are the same and infinity follows the largest
-        number. None without floats, for other shapes or dtypes, and where one of the two is NaN
-        and the bits differ.
-    median_ulp : int or None
-        Median of these distances, rounded down to 0, 1, 2, 4, 8 ...; None where ``max_ulp`` is.
-    ulp_counts : tuple of int
-        Parameters at distance 0, 1, 2 to 3, 4 to 7, and so on by powers of two; those without a
-        distance are not counted.
+        Of the angle between a and b; 1 if ``l2`` is 0, NaN if exactly one is all zero.
+    max_abs, max_abs_name : float, str or None
+        Largest difference of one parameter, NaN counting as the largest, and the first tensor
+        that has it.
+    max_ulp, median_ulp : int or None
+        Of the distances in units in the last place: how many steps from float to next float lead
+        from a to b. The median is rounded down to 0, 1, 2, 4, 8 ...; None without floats, for
+        other shapes or dtypes, and where one of the two is NaN and the bits differ.
     """
 
     n_differing: int
@@ -75,33 +73,20 @@ class Distance:
     cosine: float
     max_abs: float
     max_abs_name: str | None
-    max_abs_index: tuple[int, ...] | None
     max_ulp: int | None
     median_ulp: int | None
-    ulp_counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorComparison(Distance):
-    """One tensor that both hold under the same name.
-
-    Attributes
-    ----------
-    name : str
-    shape, dtype, shape_b, dtype_b : tuple of int, str, tuple of int, str
-        Of a and of b; the dtype as safetensors spells it, such as ``F32`` or ``BF16``.
-    n : int
-        Parameters; where the shapes differ, of the larger one.
-    mean_a, std_a, mean_b, std_b : float
-        Mean and population standard deviation of each; NaN for a tensor without parameters.
-    """
+    """One tensor that both hold under the same name; no mean and s.d. of other shapes."""
 
     name: str
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str  # as safetensors spells it: F32, BF16
     shape_b: tuple[int, ...]
     dtype_b: str
-    n: int
+    n: int  # of the larger one where the shapes differ
     mean_a: float
     std_a: float
     mean_b: float
@@ -109,39 +94,15 @@ class TensorComparison(Distance):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerComparison(Distance):
-    """One part of the network, `layer_group`, with its tensors and parameters in either file."""
-
-    name: str
-    n_tensors: int
-    n: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class WeightsComparison(Distance):
-    """How two files of weights differ.
+    """How two files of weights differ: over all parameters, and tensor by tensor."""
 
-    Attributes
-    ----------
-    equal : bool
-        Whether both hold the same names, shapes and dtypes, and the same bits in every parameter.
-    n_tensors, n_parameters : int
-        In either file: a name both hold counts once, with the larger shape.
-    only_a, only_b : tuple of str
-        Tensors in one file only, in natural order (block 2 before block 10).
-    per_tensor : tuple of TensorComparison
-        Every name both hold, in natural order.
-    per_layer : tuple of LayerComparison
-        Every layer of either file, in the order of its tensors.
-    """
-
-    equal: bool
-    n_tensors: int
+    equal: bool  # in names, shapes, dtypes and all bits
+    n_tensors: int  # in either file; a name that both hold counts once
     n_parameters: int
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    per_tensor: tuple[TensorComparison, ...]
-    per_layer: tuple[LayerComparison, ...]
+    per_tensor: tuple[TensorComparison, ...]  # blocks.2 before blocks.10
 
     @property
     def verdict(self) -> Verdict:
@@ -169,81 +130,55 @@ def compare_weights(
         Also where names, shapes or dtypes differ; that is a finding, not an error. Equal shapes
         with different dtypes (float32 and bfloat16) have a distance, and all bits count as other.
     """
-    a, b = open_weights(path_a), open_weights(path_b)
-    names_a, names_b = ({n for n in file.tensors if n.startswith(prefix)} for file in (a, b))
-    tensors = [_compare_tensor(a, b, name) for name in natural_order(names_a & names_b)]
-    alone = {name: a.tensors[name].n for name in names_a - names_b}
-    alone |= {name: b.tensors[name].n for name in names_b - names_a}
-    rows = tuple(row for row, _ in tensors)
-    layers = []
-    for layer in layer_groups(names_a | names_b):
-        members = [(row, sums) for row, sums in tensors if layer_group(row.name) == layer]
-        others = {name: n for name, n in alone.items() if layer_group(name) == layer}
-        n = sum(row.n for row, _ in members) + sum(others.values())
-        n_tensors = len(members) + len(others)
-        together = _together(members, others)
-        layers.append(LayerComparison(name=layer, n_tensors=n_tensors, n=n, **together))
-    whole = _together(tensors, alone)
+    a, b = (
+        {n: tensor for n, tensor in open_weights(path).items() if n.startswith(prefix)}
+        for path in (path_a, path_b)
+    )
+    parts = {name: _parts(name, a[name], b[name]) for name in natural_order(a.keys() & b.keys())}
+    rows = tuple(_row(name, a[name], b[name], found) for name, found in parts.items())
+    alone = [tensor for name, tensor in (a | b).items() if (name in a) != (name in b)]
+    whole = _distance([*itertools.chain(*parts.values()), *(_undefined(t.n) for t in alone)])
     alike = not alone and all((r.shape, r.dtype) == (r.shape_b, r.dtype_b) for r in rows)
     return WeightsComparison(
         **whole,
         equal=alike and whole["n_differing"] == 0,
         n_tensors=len(rows) + len(alone),
-        n_parameters=sum(row.n for row in rows) + sum(alone.values()),
-        only_a=natural_order(names_a - names_b),
-        only_b=natural_order(names_b - names_a),
+        n_parameters=sum(row.n for row in rows) + sum(tensor.n for tensor in alone),
+        only_a=natural_order(a.keys() - b.keys()),
+        only_b=natural_order(b.keys() - a.keys()),
         per_tensor=rows,
-        per_layer=tuple(layers),
     )
 
 
-def _compare_tensor(a: WeightsFile, b: WeightsFile, name: str) -> tuple[TensorComparison, Sums]:
-    one, other = a.tensors[name], b.tensors[name]
-    sums, moments = Sums(), (_Moments(), _Moments())
-    if one.shape == other.shape:
-        for start, bits in pieces([a, b], name, _PIECE):
-            numbers = values(bits[0], one.dtype), values(bits[1], other.dtype)
-            dtype = one.dtype if one.dtype == other.dtype else None
-            sums.add((name, one.shape, start), bits, numbers, dtype)
-            for moment, piece in zip(moments, numbers, strict=True):
-                moment.add(piece)
-    else:
-        sums = Sums.undefined(max(one.n, other.n))
-        for file, tensor, moment in ((a, one, moments[0]), (b, other, moments[1])):
-            for _, (bits_,) in pieces([file], name, _PIECE):
-                moment.add(values(bits_, tensor.dtype))
-    row = TensorComparison(
-        **sums.distance(),
+def _row(name: str, a: Tensor, b: Tensor, parts: Sequence[_Part]) -> TensorComparison:
+    *_, squares_a, squares_b, total_a, total_b = _sums(parts)
+    mean_a, std_a = _moments(total_a, squares_a, a.n)
+    mean_b, std_b = _moments(total_b, squares_b, b.n)
+    return TensorComparison(
+        **_distance(parts),
         name=name,
-        shape=one.shape,
-        dtype=one.dtype,
-        shape_b=other.shape,
-        dtype_b=other.dtype,
-        n=max(one.n, other.n),
-        mean_a=moments[0].mean,
-        std_a=moments[0].std,
-        mean_b=moments[1].mean,
-        std_b=moments[1].std,
+        shape=a.shape,
+        dtype=a.dtype,
+        shape_b=b.shape,
+        dtype_b=b.dtype,
+        n=max(a.n, b.n),
+        mean_a=mean_a,
+        std_a=std_a,
+        mean_b=mean_b,
+        std_b=std_b,
     )
-    return row, sums
 
 
-def _together(
-    tensors: Sequence[tuple[TensorComparison, Sums]], alone: dict[str, int]
-) -> dict[str, Any]:
-    """Distance of several tensors as one vector; ``alone``: the sizes of those in one file only."""
-    total = Sums()
-    for _, sums in tensors:
-        total.merge(sums)
-    if alone or any(row.shape != row.shape_b for row, _ in tensors):
-        total = Sums.undefined(total.n_differing + sum(alone.values()))
-    return total.distance()
+def _moments(total: float, squares: float, n: int) -> tuple[float, float]:
+    mean = total / n if n else math.nan
+    variance = squares / n - mean * mean if n else math.nan
+    return mean, float(np.sqrt(np.maximum(0, variance)))  # rounding can fall below 0
 
 
-# -- sums ------------------------------------------------------------------------------------
+# -- distances -------------------------------------------------------------------------------
 
 
-def differences(a: NDArray[np.float64], b: NDArray[np.float64], same_bits: Any) -> NDArray:
+def differences(a: Values, b: Values, same_bits: Any) -> Values:
     """b - a, and 0 where bits or values are equal, also between two NaNs or two infinities."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
         difference = b - a
@@ -251,145 +186,253 @@ def differences(a: NDArray[np.float64], b: NDArray[np.float64], same_bits: Any) 
     return difference
 
 
-@dataclass
-class Sums:
-    """What distances between two vectors are made of; those of two pieces add up."""
+@dataclass(frozen=True)
+class _Part:
+    """What the distance of a piece of a tensor is made of."""
 
-    n_differing: int = 0
-    difference: float = 0.0  # squares of b - a
-    squares_a: float = 0.0
-    squares_b: float = 0.0
-    product: float = 0.0
-    max_abs: float = 0.0
-    place: tuple[str, tuple[int, ...]] | None = None  # of the largest difference
-    ulp_counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_CLASSES, np.int64))
-    max_ulp: int | None = None  # None before the first float
-    all_ulps_known: bool = True
+    name: str | None  # of its tensor, if it has a distance
+    n_differing: int
+    sums: tuple[float, ...]  # of (b - a)**2, a * b, a**2, b**2, a, b
+    max_abs: float
+    max_ulp: int | None  # None without floats
+    ulp_lengths: NDArray[np.int64]  # parameters by the binary digits of their distance in ulp
+    ulps_known: bool
 
-    @classmethod
-    def undefined(cls, n_differing: int) -> Sums:
-        """Of vectors that have no distance."""
-        nan = math.nan
-        return cls(n_differing, nan, nan, nan, nan, nan, all_ulps_known=False)
 
-    def add(
-        self,
-        at: tuple[str, tuple[int, ...], int],
-        bits: Sequence[Bits],
-        numbers: tuple[NDArray[np.float64], NDArray[np.float64]],
-        dtype: str | None,
-    ) -> None:
-        """Count a piece in, given its tensor, shape and start; of one dtype, or none in common."""
-        a, b = numbers
-        same_bits = bits[0] == bits[1] if dtype else np.zeros(len(a), bool)
-        difference = differences(a, b, same_bits)
-        # Sums, not dot products: BLAS adds in an order that depends on its number of threads.
-        with np.errstate(over="ignore", invalid="ignore"):
-            piece = Sums(
-                n_differing=len(a) - int(np.count_nonzero(same_bits)),
-                difference=float(np.square(difference).sum()),
-                squares_a=float(np.square(a).sum()),
-                squares_b=float(np.square(b).sum()),
-                product=float((a * b).sum()),
-                max_abs=float(np.abs(difference).max(initial=0)),
-                all_ulps_known=dtype is not None,
+_NO_ULPS = np.zeros(_LENGTHS, np.int64)
+
+
+def _undefined(n: int) -> _Part:
+    """Of parameters that have no distance."""
+    return _Part(None, n, (math.nan,) * 6, math.nan, None, _NO_ULPS, ulps_known=False)
+
+
+def _parts(name: str, a: Tensor, b: Tensor) -> list[_Part]:
+    if a.shape != b.shape:
+        return [_undefined(max(a.n, b.n))]
+    return [_part(name, bits, (a.dtype, b.dtype)) for bits in pieces([a, b], _PIECE)]
+
+
+def _part(name: str, bits: Sequence[Bits], dtypes: tuple[str, str]) -> _Part:
+    a, b = map(values, bits, dtypes)
+    alike = dtypes[0] == dtypes[1]
+    same_bits = bits[0] == bits[1] if alike else np.zeros(len(a), bool)
+    difference = differences(a, b, same_bits)
+    # Sums, not dot products: BLAS adds in an order that depends on its number of threads.
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = (difference * difference, a * b, a * a, b * b, a, b)
+        sums = tuple(float(term.sum()) for term in terms)
+    ulps: tuple[int | None, NDArray[np.int64], bool] = (None, _NO_ULPS, alike)
+    if alike and dtypes[0] in _FLOATS and len(a):
+        ulps = _ulps(bits[0], bits[1], *_FLOATS[dtypes[0]])
+    n_differing = len(a) - int(np.count_nonzero(same_bits))
+    return _Part(name, n_differing, sums, float(np.abs(difference).max(initial=0)), *ulps)
+
+
+def _ulps(a: Bits, b: Bits, n_bits: int, n_mantissa: int) -> tuple[int, NDArray[np.int64], bool]:
+    """The largest distance, how many are how long, and whether all parameters have one."""
+    # Floats of one dtype in order of size are consecutive integers once the sign is taken off
+    # their bits. Infinity is one step beyond the largest number, and -0 and 0 are the same.
+    where = np.flatnonzero(a != b)
+    x, y = a[where].astype(np.uint64), b[where].astype(np.uint64)
+    sign = np.uint64(1 << (n_bits - 1))
+    infinity = np.uint64((1 << (n_bits - 1)) - (1 << n_mantissa))
+    size_x, size_y = x & ~sign, y & ~sign
+    known = (size_x <= infinity) & (size_y <= infinity)
+    within = np.maximum(size_x, size_y) - np.minimum(size_x, size_y)
+    apart = np.where((x ^ y) & sign, size_x + size_y, within)[known]
+    lengths = np.bincount(np.frexp(apart.astype(np.float64))[1], minlength=_LENGTHS)
+    lengths[0] += len(a) - len(where)
+    return int(apart.max(initial=0)), lengths, bool(known.all())
+
+
+def _sums(parts: Sequence[_Part]) -> list[float]:
+    return np.array([part.sums for part in parts]).reshape(-1, 6).sum(0).tolist()
+
+
+def _distance(parts: Sequence[_Part]) -> dict[str, Any]:
+    """The fields of `Distance`, of several pieces as one vector."""
+    squares, product, squares_a, squares_b, *_ = _sums(parts)
+    largest = [part.max_abs for part in parts]
+    at = int(np.argmax(largest)) if parts else 0  # the first NaN, if there is one
+    max_abs = largest[at] if parts else 0.0
+    # Squares of float64 numbers below 1e-162 are lost, and a distance of 0 means equal values.
+    l2 = float(np.maximum(math.sqrt(squares), max_abs))
+    length_a, length_b = math.sqrt(squares_a), math.sqrt(squares_b)
+    relative_l2, cosine = 0.0, 1.0
+    if l2 != 0:
+        relative_l2 = l2 / length_a if length_a else math.inf
+        cosine = math.nan
+        if length_a and length_b:  # rounding can exceed 1
+            cosine = float(np.clip(product / (length_a * length_b), -1, 1))
+    ulps = [part.max_ulp for part in parts if part.max_ulp is not None]
+    max_ulp = max(ulps, default=None) if all(part.ulps_known for part in parts) else None
+    lengths = sum((part.ulp_lengths for part in parts), _NO_ULPS).cumsum()
+    middle = int(np.searchsorted(lengths, (int(lengths[-1]) + 1) // 2))
+    return {
+        "n_differing": sum(part.n_differing for part in parts),
+        "l2": l2,
+        "relative_l2": relative_l2,
+        "cosine": cosine,
+        "max_abs": max_abs,
+        "max_abs_name": parts[at].name if max_abs != 0 else None,
+        "max_ulp": max_ulp,
+        "median_ulp": None if max_ulp is None else (1 << middle) >> 1,
+    }
+
+
+# -- reading in pieces -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a file, of which nothing was read yet."""
+
+    dtype: str  # as safetensors spells it
+    shape: tuple[int, ...]
+    bits: Callable[[int, int], Bits]  # parameters start to stop, flat; fewer at the end
+
+    @property
+    def n(self) -> int:
+        """Number of parameters."""
+        return math.prod(self.shape)
+
+
+def pieces(tensors: Sequence[Tensor], n_values: int) -> Iterator[list[Bits]]:
+    """The content of tensors of one shape, piece by piece; one empty piece of empty ones."""
+    for start in range(0, max(tensors[0].n, 1), n_values):
+        yield [tensor.bits(start, start + n_values) for tensor in tensors]
+
+
+def values(bits: Bits, dtype: str) -> Values:
+    """What the bits stand for; 64-bit integers are rounded beyond 2**53."""
+    if dtype == "BF16":
+        bits, dtype = bits.astype("<u4") << np.uint32(16), "F32"
+    with np.errstate(invalid="ignore"):  # raised by casting a signalling NaN
+        return bits.view(_NUMPY_TYPES[dtype]).astype(np.float64)
+
+
+def open_weights(path: str | Path) -> dict[str, Tensor]:
+    """Read the header of a safetensors file, or map what PyTorch saved of a network.
+
+    PyTorch's files are known by how they begin, whatever they are called: those that Cellpose
+    trains have no ending. A dtype without a value in float64 (complex, 8 bits and less) is refused.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            beginning = stream.read(len(_PICKLE))
+    except OSError as error:
+        problem = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read"
+        raise BadInput(
+            f"{path} {problem} ({error.strerror}); give a .safetensors file of weights, or one of "
+            "Cellpose's own"
+        ) from error
+    try:
+        if beginning.startswith((_ZIP, _PICKLE)):
+            tensors = _of_torch(path, mapped=beginning.startswith(_ZIP))
+        else:
+            tensors = _of_safetensors(path)
+    except Exception as error:  # of a file that is something else PyTorch raises anything
+        problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise BadInput(
+            f"{path} is no weights file that can be read ({problem}); expected .safetensors, or a "
+            "network's state_dict as torch.save and Cellpose write it; if it was copied or "
+            "downloaded, do that again"
+        ) from error
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _NUMPY_TYPES:
+            raise BadInput(
+                f"{path} holds {name} as {tensor.dtype}, and {', '.join(_NUMPY_TYPES)} can be "
+                "compared; store it as one of these"
             )
-        name, shape, start = at
-        if piece.max_abs != 0:  # also NaN
-            first = start + int(np.argmax(np.abs(difference)))  # the first NaN, if there is one
-            index = np.unravel_index(first, shape) if shape else ()
-            piece.place = name, tuple(int(i) for i in index)
-        if dtype and dtype in _FLOATS and len(a):
-            piece._count_ulps(bits[0], bits[1], *_FLOATS[dtype])
-        self.merge(piece)
-
-    def _count_ulps(self, bits_a: Bits, bits_b: Bits, n_bits: int, n_mantissa: int) -> None:
-        # Floats of one dtype in order of size are consecutive integers once the sign is taken off
-        # their bits, so the distance is how many steps to the next float lead from one to the
-        # other. Infinity is one step beyond the largest number, and -0 and 0 are the same.
-        where = np.flatnonzero(bits_a != bits_b)
-        a, b = bits_a[where].astype(np.uint64), bits_b[where].astype(np.uint64)
-        sign = np.uint64(1 << (n_bits - 1))
-        size_a, size_b = a & (sign - np.uint64(1)), b & (sign - np.uint64(1))
-        infinity = np.uint64((1 << (n_bits - 1)) - (1 << n_mantissa))
-        known = (size_a <= infinity) & (size_b <= infinity)
-        larger, smaller = np.maximum(size_a, size_b), np.minimum(size_a, size_b)
-        apart = np.where((a ^ b) & sign, size_a + size_b, larger - smaller)[known]
-        # Classes by the number of bits; by halves, each of which float64 holds exactly.
-        upper, lower = apart >> np.uint64(32), apart & np.uint64(0xFFFFFFFF)
-        length = np.frexp(np.where(upper, upper, lower).astype(np.float64))[1] + 32 * (upper > 0)
-        self.ulp_counts += np.bincount(length, minlength=_CLASSES)
-        self.ulp_counts[0] += len(bits_a) - len(where)
-        self.max_ulp = int(apart.max(initial=0))
-        self.all_ulps_known = bool(known.all())
-
-    def merge(self, other: Sums) -> None:
-        """Count another piece, tensor or layer in."""
-        self.n_differing += other.n_differing
-        self.difference += other.difference
-        self.squares_a += other.squares_a
-        self.squares_b += other.squares_b
-        self.product += other.product
-        if other.max_abs > self.max_abs or math.isnan(other.max_abs) > math.isnan(self.max_abs):
-            self.max_abs, self.place = other.max_abs, other.place
-        self.ulp_counts += other.ulp_counts
-        known = [each for each in (self.max_ulp, other.max_ulp) if each is not None]
-        self.max_ulp = max(known, default=None)
-        self.all_ulps_known &= other.all_ulps_known
-
-    def distance(self) -> dict[str, Any]:
-        """The fields of `Distance`."""
-        length = math.sqrt(self.difference)
-        # Squares of float64 numbers below 1e-162 are lost, and a distance of 0 means equal values.
-        l2 = length if math.isnan(length) else max(length, self.max_abs)
-        lengths = math.sqrt(self.squares_a), math.sqrt(self.squares_b)
-        relative_l2, cosine = 0.0, 1.0
-        if l2 != 0:
-            relative_l2 = l2 / lengths[0] if lengths[0] else math.inf
-            cosine = math.nan
-            if lengths[0] and lengths[1]:  # rounding can exceed 1
-                cosine = float(np.clip(self.product / (lengths[0] * lengths[1]), -1, 1))
-        max_ulp = self.max_ulp if self.all_ulps_known else None
-        half = (int(self.ulp_counts.sum()) + 1) // 2
-        middle = int(np.searchsorted(np.cumsum(self.ulp_counts), half))
-        n_classes = max((i + 1 for i in np.flatnonzero(self.ulp_counts).tolist()), default=0)
-        return {
-            "n_differing": self.n_differing,
-            "l2": l2,
-            "relative_l2": relative_l2,
-            "cosine": cosine,
-            "max_abs": self.max_abs,
-            "max_abs_name": self.place[0] if self.place else None,
-            "max_abs_index": self.place[1] if self.place else None,
-            "max_ulp": max_ulp,
-            "median_ulp": None if max_ulp is None else (1 << middle) >> 1,
-            "ulp_counts": tuple(self.ulp_counts[:n_classes].tolist()),
-        }
+    return tensors
 
 
-class _Moments:
-    """Mean and standard deviation from pieces, by the update of Chan, Golub and LeVeque (1979)."""
+def _of_torch(path: Path, *, mapped: bool) -> dict[str, Tensor]:
+    import torch
 
-    def __init__(self) -> None:
-        self._n = 0
-        self._mean = self._squares = 0.0
+    held = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    if not held or not all(isinstance(tensor, torch.Tensor) for tensor in held.values()):
+        raise TypeError("it holds no state_dict: names with tensors")
 
-    def add(self, piece: NDArray[np.float64]) -> None:
-        if not len(piece):
-            return
-        n = self._n + len(piece)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = piece.mean()
-            step = mean - self._mean
-            self._squares += float(np.square(piece - mean).sum())
-            self._squares += float(step * step) * self._n * len(piece) / n
-            self._mean += float(step) * len(piece) / n
-        self._n = n
+    def bits(tensor: Any, start: int, stop: int) -> Bits:
+        width = tensor.element_size()
+        plain = tensor.reshape(-1).view(getattr(torch, f"int{8 * width}"))
+        return plain[start:stop].numpy().view(f"<u{width}")
 
-    @property
-    def mean(self) -> float:
-        return self._mean if self._n else math.nan
+    tensors = {}
+    for name, tensor in held.items():
+        code = str(tensor.dtype).removeprefix("torch.")
+        for word, letters in (("bfloat", "BF"), ("float", "F"), ("uint", "U"), ("int", "I")):
+            code = code.replace(word, letters)
+        if tensor.layout != torch.strided:
+            code = f"{tensor.layout} tensor"
+        # As Cellpose's own loading does (4.2.1.1), for networks that several GPUs trained.
+        plain_name = str(name).removeprefix("module.")
+        shape = tuple(tensor.shape)
+        tensors[plain_name] = Tensor(code.upper(), shape, partial(bits, tensor.detach()))
+    return tensors
 
-    @property
-    def std(self) -> float:
-        return math.sqrt(self._squares / self._n) if self._n else math.nan
+
+def _of_safetensors(path: Path) -> dict[str, Tensor]:
+    """The library's own NumPy reader has no bfloat16 and hands out whole tensors only."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy"):
+        pass  # the library checks the header, every range in it and the file's length
+    with path.open("rb") as stream:
+        n_header = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(n_header))
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in header.items():
+        dtype, shape = entry["dtype"], tuple(entry["shape"])
+        offset = 8 + n_header + entry["data_offsets"][0]
+        tensors[name] = Tensor(dtype, shape, partial(_read, path, dtype, math.prod(shape), offset))
+    return tensors
+
+
+def _read(path: Path, dtype: str, n: int, offset: int, start: int, stop: int) -> Bits:
+    width = np.dtype(_NUMPY_TYPES[dtype]).itemsize
+    n = min(stop, n) - start
+    found = np.fromfile(path, f"<u{width}", count=n, offset=offset + start * width)
+    if len(found) < n:
+        raise BadInput(f"{path} became shorter while it was read; let its writer finish")
+    return found
+
+
+# -- names -----------------------------------------------------------------------------------
+
+
+def natural_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Sorted with numbers as numbers: blocks.2 before blocks.10."""
+
+    def key(name: str) -> tuple[list[tuple[int, str]], str]:
+        # [0-9], not \d, which takes digits that int() refuses; the name itself settles 1 and 01.
+        parts = re.split(r"([0-9]+)", name)
+        return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)], name
+
+    return tuple(sorted(names, key=key))
+
+
+def layer_group(name: str) -> str:
+    """The part of the network that a tensor belongs to: the first two components of its name,
+    three where the second is ``blocks``, without the kind of parameter at the end.
+
+    Examples
+    --------
+    >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("encoder.neck.2.bias")
+    ('encoder.blocks.0', 'encoder.neck')
+    >>> layer_group("encoder.pos_embed"), layer_group("out.weight"), layer_group("W2")
+    ('encoder.pos_embed', 'out', 'W2')
+    """
+    parts = name.split(".")
+    if len(parts) > 1 and parts[-1] in _PARAMETER_KINDS:
+        parts = parts[:-1]
+    return ".".join(parts[:3] if parts[1:2] == ["blocks"] else parts[:2])
+
+
+def layer_groups(names: Iterable[str]) -> tuple[str, ...]:
+    """The groups of some tensors, each once, in natural order of the tensors."""
+    return tuple(dict.fromkeys(layer_group(name) for name in natural_order(names)))

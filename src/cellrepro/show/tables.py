@@ -283,7 +283,7 @@ def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
     Parameters
     ----------
     matrix : ndarray of float, shape (N, N)
-        A field of `cellrepro.compare.Similarity`, such as ``relative_l2``.
+        A field of `cellrepro.similarity`, such as ``relative_l2``.
     names : sequence of str
         What the networks are called.
 

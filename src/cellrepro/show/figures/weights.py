@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.weight_histograms import distribution, magnitudes
-from cellrepro.compare.weight_similarity import LayerDistances, Similarity, layers_by_distance
+from cellrepro.compare.weight_similarity import (
+    DifferenceDistributions,
+    LayerDistances,
+    Similarity,
+    distributions,
+    layers_by_distance,
+)
 from cellrepro.compare.weights import WeightsComparison
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import (
@@ -36,8 +41,6 @@ from cellrepro.text import amount, grouped, share_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cellrepro.compare.weight_histograms import DifferenceDistributions
-
 _FEWEST = 16  # weights of a layer group below which a distribution says nothing
 _FEW_PAIRS = 60  # up to which each is a tick of its own
 
@@ -60,18 +63,14 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
     """
     if not paths:
         raise BadInput("no weights file was given to draw; give a mapping of label to path")
-    largest: dict[str, float] = {}
-    for path in paths.values():
-        for group, magnitude in magnitudes(path).items():
-            largest[group] = max(largest.get(group, 0.0), magnitude)
-    counted = {label: distribution(path, largest) for label, path in paths.items()}
-    sizes = {
-        group: max(int(found[group][0].sum()) for found in counted.values() if group in found)
-        for group in largest
-    }
+    counted = distributions(paths)
+    sizes: dict[str, int] = {}
+    for found in counted.values():
+        for group, (counts, _) in found.items():
+            sizes[group] = max(sizes.get(group, 0), int(counts.sum()))
     enough = [group for group in sizes if sizes[group] >= _FEWEST] or list(sizes)
     most = sorted(enough, key=lambda group: -sizes[group])[:n]
-    groups = [group for group in largest if group in most]
+    groups = [group for group in sizes if group in most]
     floor = 0.5 / max(sizes.values())  # below one weight, so that empty intervals reach the axis
 
     def draw(panel: Axes, group: str) -> None:
@@ -86,7 +85,7 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
         title(panel, f"{group} ({grouped(sizes[group])})", size=9)
 
     figure = _panels(groups, draw, "weight (no unit)", list(paths))
-    of = f": {len(groups)} of {len(largest)} parts" if len(groups) < len(largest) else ""
+    of = f": {len(groups)} of {len(sizes)} parts" if len(groups) < len(sizes) else ""
     networks = amount(len(paths), "network")
     heading(figure, f"Weights of {networks} by part (number of weights){of}")
     return figure
@@ -100,7 +99,7 @@ def difference_distributions(
     Parameters
     ----------
     found : DifferenceDistributions
-        From `cellrepro.compare.difference_distributions`.
+        From `cellrepro.difference_distributions`.
     labels : sequence of str, optional
         What the networks are called; their numbers from 1 by default.
     n : int
@@ -111,7 +110,7 @@ def difference_distributions(
     Picture
         A panel per layer and a line per pair: the share of the layer's parameters in each
         interval, both axes logarithmic, on the left differences below zero. The grey interval in
-        the middle holds those too small for the others; in the panel stands how many are equal.
+        the middle holds those that are equal; in the panel stands how many.
     """
     labels = _network_names(found.paths, labels)
     n_finite = found.counts.sum(2)
@@ -119,7 +118,7 @@ def difference_distributions(
     n_differing = (n_finite - found.n_zero + found.n_undefined).max(0, initial=0)
     most = np.argsort(-n_differing, kind="stable")[:n]
     chosen = sorted(layer for layer in most.tolist() if n_differing[layer])
-    pairs = amount(len(found.pairs), "pair")
+    pairs = amount(len(found.counts), "pair")
     if not chosen:
         return note(f"all parameters are of equal value in {pairs}")
     floor = 0.5 / float(sizes[chosen].max())
@@ -129,7 +128,7 @@ def difference_distributions(
     def draw(panel: Axes, layer: int) -> None:
         for i, counts in enumerate(found.counts[:, layer]):
             share = np.maximum(counts / max(1, counts.sum()), floor / 10)
-            panel.stairs(share, edges, baseline=None, **line_style(i, len(found.pairs)))
+            panel.stairs(share, edges, baseline=None, **line_style(i, len(found.counts)))
         panel.axvspan(-least, least, color="#EEEEEE", zorder=0)
         with_zero(panel, "x", edges, mirrored=True)
         panel.set_ylim(floor, 8)
@@ -143,7 +142,7 @@ def difference_distributions(
         panel.text(0.02, 0.97, text, transform=panel.transAxes, va="top", fontsize=8, color=GREY)
         title(panel, f"{found.layers[layer]} ({grouped(int(sizes[layer]))})", size=9)
 
-    names = [f"{clipped(labels[j], 40)} − {clipped(labels[i], 40)}" for i, j in found.pairs]
+    names = [f"{clipped(label, 40)} − {clipped(labels[0], 40)}" for label in labels[1:]]
     figure = _panels(chosen, draw, "difference (no unit)", names, share=True)
     shown = len(chosen), len(found.layers), int((n_differing == 0).sum())
     of = f": {shown[0]} of {shown[1]} parts" if shown[0] + shown[2] < shown[1] else ""
@@ -160,7 +159,7 @@ def layer_distances(
     Parameters
     ----------
     table : Similarity
-        From `cellrepro.compare.similarity`.
+        From `cellrepro.similarity`.
     labels : sequence of str, optional
         What the networks are called; their numbers from 1 by default.
     n : int

@@ -12,8 +12,13 @@ from typing import Any
 import numpy as np
 
 from cellrepro.compare.names import place_of
-from cellrepro.compare.weight_histograms import difference_distributions, distribution, magnitudes
-from cellrepro.compare.weight_similarity import Similarity, layers_by_distance, similarity
+from cellrepro.compare.weight_similarity import (
+    Similarity,
+    difference_distributions,
+    distributions,
+    layers_by_distance,
+    similarity,
+)
 from cellrepro.compare.weights import compare_weights
 from cellrepro.show.figures import training, weights
 from cellrepro.show.report.page import Cell, Column, Shown, Table, figure, table, table_file
@@ -282,15 +287,14 @@ def _differences(chapter: Chapter, networks: Sequence[Network]) -> Shown:
     labels = [one.name for one in networks]
     rows = [
         {
-            "a": labels[i],
-            "b": labels[j],
+            "a": labels[0],
+            "b": labels[pair + 1],
             "layer": found.layers[layer],
             "from": float(found.edges[place]),
             "to": float(found.edges[place + 1]),
             "parameters": int(found.counts[pair, layer, place]),
         }
-        for pair, (i, j) in enumerate(found.pairs)
-        for layer, place in np.argwhere(found.counts[pair]).tolist()
+        for pair, layer, place in np.argwhere(found.counts).tolist()
     ]
     return figure(
         weights.difference_distributions(found, labels=labels),
@@ -305,10 +309,6 @@ def _distributions(
     chapter: Chapter, networks: Sequence[Network], n_networks: int, n_runs: int
 ) -> Shown:
     shown = {one.name: one.path for one in networks}
-    largest: dict[str, float] = {}
-    for path in shown.values():
-        for part, magnitude in magnitudes(path).items():
-            largest[part] = max(largest.get(part, 0.0), magnitude)
     rows = [
         {
             "network": label,
@@ -317,8 +317,8 @@ def _distributions(
             "to": float(edges[place + 1]),
             "weights": int(counts[place]),
         }
-        for label, path in shown.items()
-        for part, (counts, edges) in distribution(path, largest, bins=_BINS).items()
+        for label, parts in distributions(shown, bins=_BINS).items()
+        for part, (counts, edges) in parts.items()
         for place in np.flatnonzero(counts).tolist()
     ]
     return figure(
