@@ -1,12 +1,10 @@
-"""The rule of ``within-spread``: whether a difference is less than what seeds do.
+"""The rule of ``within-spread``: whether a difference is *shown* to be less than what seeds do.
 
-A difference is within the spread of seeds only if it is shown to be *less* than what seeds do; to
-be no larger is not enough. With d the mean share of cells changed over the pairs in question, s
-that over the pairs of seeds in the same surroundings, and L = log(d / s):
+With d the mean share of cells changed over the pairs in question, s that over the pairs of seeds
+in the same environment, and L = log(d / s):
 
-1. At least three seeds in one surrounding, at least three images that show an object, and no
-   vacuous pair on either side. Two seeds make one pair, which says nothing of how pairs vary.
-   Seeds that found nothing are no baseline and are left out.
+1. At least three seeds, at least three images that show an object, and no vacuous pair on either
+   side. Two seeds make one pair, which says nothing of how pairs vary.
 2. s > 0: between equal results there is no spread to be within.
 3. The upper end of the one-sided 95 % interval of L lies below 0, that is L + t * sqrt(V) < 0.
    V adds up: *images*, the variance of L over resampled images, the same for d and s (at least
@@ -17,18 +15,13 @@ that over the pairs of seeds in the same surroundings, and L = log(d / s):
    question scatter more. t is Student's with Satterthwaite's degrees of freedom.
 4. The same holds for differing pixels per million.
 
-Pairs are taken together over what is drawn only, seeds and data seeds, and never over two axes.
-What was chosen is judged by itself: each two devices, modes, machines or versions, and repeats in
-each setting, are a *contrast*, with the seeds of either side as baselines; where neither side has
-three, those of all runs on the axis. An axis is within the spread of seeds only if each of its
-contrasts that differs is, held against each baseline; otherwise a device that does more than seeds
-would pass in the company of some that do nothing. No claim is made more often by that, as all must
-hold at 95 % each.
+Each two devices, modes, machines or versions are a *contrast* and judged by themselves, with the
+seeds of either side as baselines; where neither side has three, those of all runs on the axis. An
+axis is within the spread of seeds only if each of its contrasts that differs is.
 
 Counts get half a cell (half a pixel) more, so that nothing changed on few cells is weak evidence.
 A bootstrap over images alone is not enough: where an axis does exactly what seeds do and runs
-differ among each other, many images leave it certain of whichever mean happens to be smaller, so
-it would claim within-spread up to half of the time.
+differ among each other, it would claim within-spread up to half of the time.
 """
 
 from __future__ import annotations
