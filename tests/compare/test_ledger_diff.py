@@ -19,7 +19,7 @@ BEGINNING = [("environment", "threads"), ("spec", "seed"), ("data", "a"), ("weig
 END = [("flows", "a"), ("masks", "a outlines"), ("masks", "a labels")]
 
 
-def made(n_steps=3, digits=32):
+def made(n_steps=3):
     """A ledger as a run makes it; every digest is the place's own."""
     places = [
         *[(BEFORE, *place) for place in BEGINNING],
@@ -29,7 +29,7 @@ def made(n_steps=3, digits=32):
     return [
         Entry(step, step // 2 if 0 <= step < n_steps else -1, stage, name, digest)
         for step, stage, name in places
-        for digest in [value_digest([stage, name, min(step, 99)])[:digits]]
+        for digest in [value_digest([stage, name, min(step, n_steps)])[:32]]
     ]
 
 
@@ -43,25 +43,20 @@ def places(differences):
     return [(found.step, found.stage, found.name) for found in differences]
 
 
-def test_equal_ledgers_differ_in_nothing():
-    found = compare_ledgers(made(), made())
-    assert (found.first, found.first_computed, found.differences) == (None, None, ())
-    assert (found.n_compared, found.n_not_comparable, found.n_steps) == (len(made()), 0, (3, 3))
-
-
-@pytest.mark.parametrize("index", range(len(made())))
-def test_one_changed_entry_is_the_only_difference_wherever_it_is(index):
+def test_one_changed_entry_is_the_only_difference_wherever_it_is():
     a = made()
-    b = changed(a, index)
-    found = compare_ledgers(a, b)
-    inside = 0 <= a[index].step < 3
-    step, epoch = (a[index].step, a[index].epoch) if inside else (None, None)
-    expected = Difference(step, epoch, a[index].stage, a[index].name, a[index], b[index])
-    assert found.differences == (expected,)
-    assert found.first == expected
-    assert found.first_computed == (expected if inside else None)
-    assert found.of_stage(a[index].stage) == [expected]
-    assert found.of_stage("nothing") == []
+    assert compare_ledgers(a, changed(a, 8, value=3.5, detail="[1]")).first is None
+    for index, entry in enumerate(a):
+        b = changed(a, index)
+        found = compare_ledgers(a, b)
+        inside = 0 <= entry.step < 3
+        step, epoch = (entry.step, entry.epoch) if inside else (None, None)
+        expected = Difference(step, epoch, entry.stage, entry.name, entry, b[index])
+        assert found.differences == (expected,)
+        assert found.first == expected
+        assert found.first_computed == (expected if inside else None)
+        assert found.of_stage(entry.stage) == [expected]
+        assert (found.n_compared, found.n_not_comparable, found.n_steps) == (len(a), 0, (3, 3))
 
 
 def test_before_and_after_by_stage_and_within_a_step_as_made():
@@ -94,10 +89,7 @@ def test_digests_of_two_algorithms_are_not_compared():
     lanes = changed(a, 7, digest="e" * 48)
     found = compare_ledgers(a, lanes)
     assert (found.differences, found.n_compared, found.n_not_comparable) == ((), len(a) - 1, 1)
-    found = compare_ledgers(a, changed(lanes, 9))
-    assert places(found.differences) == [(0, "backward", "out")]
-    both = changed(a, 7, digest="e" * 48), changed(a, 7, digest="d" * 48)
-    assert places(compare_ledgers(*both).differences) == [(0, "forward", "output")]
+    assert places(compare_ledgers(a, changed(lanes, 9)).differences) == [(0, "backward", "out")]
 
 
 @pytest.mark.parametrize("longer_first", [True, False])
@@ -108,8 +100,7 @@ def test_steps_that_only_one_made_are_left_out(longer_first):
     found = compare_ledgers(*pair)
     assert (found.differences, found.n_steps) == ((), (5, 3) if longer_first else (3, 5))
     assert found.n_compared == len(made(3))
-    pair[0] = changed(pair[0], -1)
-    found = compare_ledgers(*pair)
+    found = compare_ledgers(changed(pair[0], -1), pair[1])
     assert places(found.differences) == [(None, "masks", "a labels")]
 
 
@@ -127,24 +118,15 @@ def test_what_is_ignored_does_not_count():
     assert found.n_compared == len(a) - 1
 
 
-def test_values_and_details_do_not_count_beside_the_digest():
-    a = made()
-    assert compare_ledgers(a, changed(a, 8, value=3.5, detail="[1]")).first is None
-
-
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        (SEED, replace(SEED, detail="1"), "seed: 0 in A, 1 in B"),
         (None, SEED, "seed: missing in A, 0 in B"),
-        (LOSS, replace(LOSS, value=1 / 3), "loss: 0.25 (cdcdcdcd) in A, 0.333333333 (cdcdcdcd) in"),
-        (replace(LOSS, value=None), LOSS, "loss: cdcdcdcd in A, 0.25 (cdcdcdcd) in B"),
+        (LOSS, replace(LOSS, value=None), "loss: 0.25 (cdcdcdcd) in A, cdcdcdcd in B"),
         (replace(SEED, detail="x" * 60), None, f"seed: {'x' * 60} in A, missing in B"),
         (replace(SEED, detail="x" * 61), None, f"seed: {'x' * 57}… in A, missing in B"),
     ],
-    ids=["details", "missing", "values", "a digest", "as long as may be", "too long"],
+    ids=["details", "values and digests", "as long as may be", "too long"],
 )
 def test_what_a_difference_says(a, b, expected):
-    name = (a or b).name
-    said = Difference(None, None, "spec", name, a, b).said()
-    assert said.startswith(expected)
+    assert Difference(None, None, "spec", (a or b).name, a, b).said() == expected

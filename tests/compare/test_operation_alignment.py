@@ -168,8 +168,8 @@ def test_modules_in_another_order():
     right = [some(op, module="right", phase="backward") for op in ("bmm.default", "mul.Tensor")]
     found = align(numbered(*left, *right)[::-1], numbered(*right, *left))
     assert positions(found) == [(0, 2), (1, 3), (2, 0), (3, 1)]
-    assert (found.n_reordered, found.only_a, found.only_b) == (2, (), ())
-    assert "all 4 operations correspond, 2 of them in another order" in found.sentence()
+    assert (found.only_a, found.only_b) == ((), ())
+    assert found.sentence() == "all 4 operations correspond, some of them in another order"
 
 
 def test_other_kernels():
@@ -193,7 +193,7 @@ def test_other_kernels():
 
 
 def test_one_step_at_a_time():
-    with pytest.raises(BadInput, match=r"^b holds operations of 2 steps \(3 to 5\); give"):
+    with pytest.raises(BadInput, match="operations of several steps"):
         align([], [Row(step=3), Row(step=5, index=1)])
     assert len(align([Row(step=0)], [Row(step=7)]).pairs) == 1
 
@@ -238,14 +238,6 @@ def test_what_was_left_out_is_named(rows, data):
     assert (len(alike.pairs), alike.only_b) == (len(b), ())
 
 
-def test_long_lists_with_few_names():
-    """Thousands of equal operations in one module, every seventh of them missing."""
-    a = numbered(*(some(f"{'mul' if n % 3 else 'add'}.Tensor", source=None) for n in range(4000)))
-    b = numbered(*(row for row in a if row.index % 7))
-    found = align(a, b)
-    assert (len(found.pairs), len(found.only_a)) == (len(b), 4000 - len(b))
-
-
 # -- where two runs diverge ------------------------------------------------------------------
 
 STEP = some_step(120, seed=1)
@@ -268,17 +260,19 @@ def test_a_planted_difference_is_found(at):
             b.append(view("alias.default", module=row.module, phase=row.phase))
     found = diverging(STEP, computed(b))
     assert (found.a, found.b.norm, found.inputs) == (STEP[at], 2.0, "agree")
-    assert found.n_before == sum(index < at for index in COMPUTING)
-    assert found.n_after == sum(index > at for index in COMPUTING)
-    assert (found.n_differ_before, found.only_a, found.only_b) == (0, (), ())
+    n_before, n_after = (sum(f(i) for i in COMPUTING) for f in (at.__gt__, at.__lt__))
+    assert found.sentence.endswith(
+        f"outputs agree in {n_before} operation{'' if n_before == 1 else 's'} before it and differ "
+        f"in {n_after} after it"
+    )
 
 
 def test_a_difference_from_outside():
     """Another batch: nothing in the step is the cause."""
     found = diverging(STEP, computed(STEP, start="another batch"))
     assert (found.a.index, found.inputs) == (COMPUTING[0], "differ")
-    assert (found.n_before, found.n_after, found.only_a) == (0, len(COMPUTING) - 1, ())
-    assert "the difference came in with what the step was given" in found.sentence()
+    assert f"agree in 0 operations before it and differ in {len(COMPUTING) - 1}" in found.sentence
+    assert "the difference came in with what the step was given" in found.sentence
 
 
 def test_a_difference_through_a_substitute():
@@ -289,8 +283,7 @@ def test_a_difference_through_a_substitute():
                   some("flip.default"), after, some("sum.default")])  # fmt: skip
     found = diverging(a, b)
     assert (found.a.index, found.b.index, found.inputs) == (3, 5, "differ")
-    assert (found.only_a, found.only_b) == ((a[2],), (b[4], b[2]))
-    assert found.sentence() == (
+    assert found.sentence == (
         "aten.bmm.default in block (forward, net.py:10 in forward) is the first operation whose "
         "outputs differ, but its inputs differ already; outputs agree in 1 operation before it "
         "and differ in 1 after it; before it only A ran aten.index.Tensor in block and only B ran "
@@ -299,16 +292,17 @@ def test_a_difference_through_a_substitute():
 
 
 def test_suspects_are_few_and_near():
-    extra = [some("sub.Tensor", module=f"m{n}", outputs=f"{n:04}") for n in range(9)]
+    extra = [some(f"{'abcdefghi'[n]}.Tensor", module=f"m{n}", outputs=f"{n:04}") for n in range(9)]
     last = some("bmm.default", inputs="aaaa", outputs="bbbb")
     a = numbered(*extra[:2], last, some("sub.Tensor", module="after"))
     b = numbered(*extra[2:], replace(last, inputs="cccc", outputs="dddd"))
-    found = diverging(a, b)
-    assert [row.module for row in found.only_a] == ["m1", "m0"]
-    assert [row.module for row in found.only_b] == ["m8", "m7", "m6"]
+    assert diverging(a, b).sentence.endswith(
+        "before it only A ran aten.b.Tensor in m1, aten.a.Tensor in m0 and only B ran "
+        "aten.i.Tensor in m8, aten.h.Tensor in m7, aten.g.Tensor in m6"
+    )
     a = numbered(view("permute.default"), last)  # a view is one only where nothing else is
     b = numbered(replace(last, inputs="cccc", outputs="dddd"))
-    assert diverging(a, b).only_a == (a[0],)
+    assert diverging(a, b).sentence.endswith("only A ran aten.permute.default in block")
 
 
 def test_the_cause_comes_before_what_inherits():
@@ -316,9 +310,12 @@ def test_the_cause_comes_before_what_inherits():
     rows = numbered(some("mul.Tensor"), some("add.Tensor"), some("sub.Tensor", draws=True))
     b = [replace(rows[0], inputs="9999", outputs="9999"), rows[1], replace(rows[2], outputs="8888")]
     found = diverging(rows, b)
-    assert (found.a.index, found.inputs, found.n_before) == (2, "agree", 1)
-    assert (found.n_differ_before, found.n_after) == (1, 0)
-    assert "agree and whose outputs differ; it may draw random numbers; outputs" in found.sentence()
+    assert (found.a.index, found.inputs) == (2, "agree")
+    assert found.sentence.endswith(
+        "agree and whose outputs differ; it may draw random numbers; outputs agree in 1 operation "
+        "before it and differ in 0 after it; 1 before it differ too, by what went into them as far "
+        "as is known"
+    )
 
 
 @pytest.mark.parametrize(
@@ -376,22 +373,22 @@ def judged(ulp, limit=4.0, **fields):
          "exact", "not exact", "not a number", "no limit", "half of what is needed"],
 )  # fmt: skip
 def test_round_off(a, b, verdict):
-    found = judge_round_off(a, b)
-    assert found.verdict == verdict
-    assert found.sentence().startswith(verdict)
+    found, sentence = judge_round_off(a, b)
+    assert found == verdict
+    assert sentence.startswith(verdict)
 
 
 def test_round_off_in_words():
     """What came closest is relative to its limit: 3 of 4 strains more than 50 of 100."""
     failed = Row(problem="out of memory")
-    found = judge_round_off([judged(50.0, 100.0), failed, view()], [judged(3.0, module="head")])
-    assert found.sentence() == (
+    _, found = judge_round_off([judged(50.0, 100.0), failed, view()], [judged(3.0, module="head")])
+    assert found == (
         "round-off: every judged operation of both sides stays within its limit (2 operations "
-        "judged, 1 not, 1 of these because their float64 replay failed: aten.mul.Tensor in block, "
-        "for example with out of memory); aten.mul.Tensor in head erred most, 3 ulp where 4 may be"
+        "judged, 1 not, 1 of these because the float64 replay failed of aten.mul.Tensor in block: "
+        "out of memory); aten.mul.Tensor in head erred most, 3 ulp where 4 may be"
     )
-    found = judge_round_off([judged(9.0), judged(8.0)], [judged(1e6, op="aten.bmm.default")])
-    assert "2 of A (aten.mul.Tensor in block, …) and 1 of B (aten.bmm" in found.sentence()
+    _, found = judge_round_off([judged(9.0), judged(8.0)], [judged(1e6, op="aten.bmm.default")])
+    assert "2 of A (aten.mul.Tensor in block, …) and 1 of B (aten.bmm" in found
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cellrepro.store.digests import comparable
@@ -13,24 +13,13 @@ from cellrepro.store.ledger import BEFORE, STAGES, Entry
 
 @dataclass(frozen=True)
 class Difference:
-    """One entry in which two ledgers differ.
+    """One entry in which two ledgers differ."""
 
-    Attributes
-    ----------
-    step, epoch : int or None
-        None before the first step and after the last.
-    stage : str
-        One of `cellrepro.store.ledger.STAGES`.
-    name : str
-    a, b : Entry or None
-        None where only the other ledger has it.
-    """
-
-    step: int | None
+    step: int | None  # None before the first step and after the last
     epoch: int | None
-    stage: str
+    stage: str  # one of `cellrepro.store.ledger.STAGES`
     name: str
-    a: Entry | None
+    a: Entry | None  # None where only the other ledger has it
     b: Entry | None
 
     def said(self) -> str:
@@ -57,25 +46,12 @@ def _said(entry: Entry | None) -> str:
 
 @dataclass(frozen=True)
 class LedgerComparison:
-    """What two ledgers have in common and in what they differ.
+    """What two ledgers have in common and in what they differ."""
 
-    Attributes
-    ----------
-    differences : tuple of Difference
-        In the order in which the runs passed them.
-    compared : Counter of str
-        How many entries of each stage both have in digests of one kind.
-    not_comparable : Counter of str
-        How many both have in digests of two kinds, of a processor and of a GPU: nothing can be
-        said about them.
-    n_steps : tuple of int
-        Steps of a and of b.
-    """
-
-    differences: tuple[Difference, ...]
-    compared: Counter[str]
-    not_comparable: Counter[str]
-    n_steps: tuple[int, int]
+    differences: tuple[Difference, ...]  # in the order in which the runs passed them
+    compared: Counter[str]  # entries of each stage that both have in digests of one kind
+    not_comparable: Counter[str]  # that one has of a processor, the other of a GPU
+    n_steps: tuple[int, int]  # of a and of b
 
     @property
     def n_compared(self) -> int:
@@ -90,7 +66,7 @@ class LedgerComparison:
     @property
     def first(self) -> Difference | None:
         """The first difference."""
-        return self.differences[0] if self.differences else None
+        return next(iter(self.differences), None)
 
     @property
     def first_computed(self) -> Difference | None:
@@ -108,32 +84,38 @@ def compare_ledgers(
     *,
     ignored: Callable[[Entry], bool] = lambda entry: False,
 ) -> LedgerComparison:
-    """Compare two ledgers entry by entry, in the order in which the runs passed them.
+    """Compare entry by entry, some ignored, in the order in which the runs passed them.
 
-    Parameters
-    ----------
-    a, b : sequence of Entry
-    ignored : callable
-        Entries that are not to count.
-
-    Returns
-    -------
-    LedgerComparison
-        Steps that only one side made are left out: the spec tells that.
+    Steps that only one side made are left out: the spec says that.
     """
     n_steps = _n_steps(a), _n_steps(b)
     both_steps = min(n_steps)
-    held_a, held_b = _held(a, n_steps[0], ignored), _held(b, n_steps[1], ignored)
+    held_a, held_b = (
+        {
+            (entry.step if entry.step < n else math.inf, entry.stage, entry.name): entry
+            for entry in side
+            if not ignored(entry)
+        }
+        for side, n in zip((a, b), n_steps, strict=True)
+    )
+    rank = {place: i for i, place in enumerate(held_a | held_b)}  # what only b has at the end
+
+    def in_order(place: tuple[float, str, str]) -> tuple[float, int, int]:
+        """Before the first step and after the last by stage, in a step as it was made."""
+        position, stage, _ = place
+        by_stage = 0 if BEFORE < position < math.inf else STAGES.index(stage)
+        return position, by_stage, rank[place]
+
     differences = []
     compared: Counter[str] = Counter()
     not_comparable: Counter[str] = Counter()
-    for place in _in_order(held_a, held_b):
+    for place in sorted(rank, key=in_order):
         position, stage, name = place
         one, other = held_a.get(place), held_b.get(place)
-        in_step = BEFORE < position < _AFTER
+        in_step = BEFORE < position < math.inf
         if one is None or other is None:
             if in_step and position >= both_steps:
-                continue  # the spec says that one made more steps
+                continue
         elif not comparable(one.digest, other.digest):
             not_comparable[stage] += 1
             continue
@@ -148,35 +130,6 @@ def compare_ledgers(
     return LedgerComparison(tuple(differences), compared, not_comparable, n_steps)
 
 
-_Place = tuple[float, str, str]
-_AFTER = math.inf
-
-
 def _n_steps(entries: Sequence[Entry]) -> int:
     """Steps made: only a step has a loss."""
     return 1 + max((entry.step for entry in entries if entry.stage == "loss"), default=BEFORE)
-
-
-def _held(
-    entries: Iterable[Entry], n_steps: int, ignored: Callable[[Entry], bool]
-) -> dict[_Place, Entry]:
-    return {
-        (entry.step if entry.step < n_steps else _AFTER, entry.stage, entry.name): entry
-        for entry in entries
-        if not ignored(entry)
-    }
-
-
-def _in_order(a: dict[_Place, Entry], b: dict[_Place, Entry]) -> list[_Place]:
-    """Places of both: before the first step and after the last by stage, steps as they were made.
-
-    What only b has comes at the end of its step or stage.
-    """
-    rank = {place: index for index, place in enumerate({**a, **b})}
-
-    def order(place: _Place) -> tuple[float, int, int]:
-        position, stage, _ = place
-        in_step = BEFORE < position < _AFTER
-        return position, 0 if in_step else STAGES.index(stage), rank[place]
-
-    return sorted(rank, key=order)

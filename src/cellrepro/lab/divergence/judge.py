@@ -258,18 +258,18 @@ class Look:
         a, b = (side.rows for side in seen)
         alignment = aligned(self._repeats, a, b, [side.kept for side in seen])
         parting = first_divergence(alignment)
-        round_off = judge_round_off(a, b)
+        verdict, round_off = judge_round_off(a, b)
         draws = first_draw_difference(*(side.draws for side in seen))
         evidence = Evidence(
             "two replays",
             alignment=alignment.sentence(),
-            parting=None if parting is None else parting.sentence(),
-            round_off=round_off.sentence(),
+            parting=None if parting is None else parting.sentence,
+            round_off=round_off,
             arrival=tuple(side.arrival for side in seen),
             draws=None if draws is None else draws.sentence(),
             substituted=substituted(self._repeats, alignment),
         )
-        judgement = {"unknown": "unexplained"}.get(round_off.verdict, round_off.verdict)
+        judgement = {"unknown": "unexplained"}.get(verdict, verdict)
         if parting is not None:
             outputs = (
                 outputs_of(side.kept, row.index)
@@ -355,7 +355,7 @@ def _of_rows(
     if parting is None or not _may_explain(parting.a.phase, place):
         return None
     evidence = Evidence(
-        "stored operations", alignment=alignment.sentence(), parting=parting.sentence()
+        "stored operations", alignment=alignment.sentence(), parting=parting.sentence
     )
     place = replace(place, **_named(parting.a), inputs=parting.inputs)
     return Finding(place, "unexplained", evidence, alignment)
