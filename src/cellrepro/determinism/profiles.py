@@ -273,8 +273,6 @@ def load(name: str | Path) -> Profile:
 
 # -- what must be set before a process starts ----------------------------------------------
 
-_INITIAL = Path("/proc/self/environ")
-
 
 def startup_variables(seed: int, *, mode: str = "fast") -> dict[str, str]:
     """The variables to start a process with, beside seeding inside it.
@@ -290,7 +288,7 @@ def startup_variables(seed: int, *, mode: str = "fast") -> dict[str, str]:
     return seeds | modes.environment(mode)
 
 
-def variables_at_start() -> dict[str, str]:
+def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str]:
     """The environment this process was started with, as far as it can be known.
 
     On Linux the kernel keeps it. Elsewhere, and where the process has overwritten that memory
@@ -298,7 +296,7 @@ def variables_at_start() -> dict[str, str]:
     ``PYTHONHASHSEED`` really is follows from ``sys.flags``: ``python -I`` and ``-E`` ignore it.
     """
     try:
-        entries = [entry for entry in _INITIAL.read_bytes().split(b"\0") if entry]
+        entries = [entry for entry in kept.read_bytes().split(b"\0") if entry]
     except OSError:
         entries = []
     if entries and all(b"=" in entry for entry in entries):

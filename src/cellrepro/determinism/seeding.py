@@ -14,7 +14,6 @@ import sys
 from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -68,11 +67,11 @@ def seed_everything(seed: int) -> np.random.Generator:
 @contextmanager
 def generators_kept() -> Iterator[None]:
     """Put every generator back after the block; TensorFlow's and CuPy's cannot be read."""
-    states = _read({})
+    states = _read()
     try:
         yield
     finally:
-        _write(states, {})
+        _write(states)
 
 
 @contextmanager
@@ -121,7 +120,7 @@ def _default_rng_from_global(seed: Any = None) -> np.random.Generator:
     return _DEFAULT_RNG(seed)
 
 
-def _read(own: Mapping[str, Any]) -> dict[str, Any]:
+def _read() -> dict[str, Any]:
     """The states as the libraries give them; quick, for every epoch and every image."""
     import torch
 
@@ -132,82 +131,37 @@ def _read(own: Mapping[str, Any]) -> dict[str, Any]:
         # Asking an uninitialised CUDA runtime for its state would initialise it.
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None,
         "mps": torch.mps.get_rng_state() if torch.backends.mps.is_available() else None,
-        "generators": {name: _state(name, generator) for name, generator in own.items()},
     }
 
 
-def _write(states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+def _write(states: Mapping[str, Any]) -> None:
     import torch
 
-    random.setstate(_pythons(states["python"]))
+    # On the CPU, whatever the default device is.
+    octets = partial(torch.as_tensor, dtype=torch.uint8, device="cpu")
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words), gauss))
     np.random.set_state(states["numpy"])
     seeded_with = torch.initial_seed()
-    torch.random.set_rng_state(_tensor(states["torch"]))
+    torch.random.set_rng_state(octets(states["torch"]))
     if states["cuda"] is not None:
-        torch.cuda.set_rng_state_all([*map(_tensor, states["cuda"])])
+        torch.cuda.set_rng_state_all([*map(octets, states["cuda"])])
     elif torch.cuda.is_initialized() or torch.initial_seed() != seeded_with:
         # CUDA had not started: it is where it starts, or will be once it does.
         torch.cuda.manual_seed_all(torch.initial_seed())
     if states["mps"] is not None:
-        torch.mps.set_rng_state(_tensor(states["mps"]))
-    for name, generator in own.items():
-        state = states["generators"][name]
-        if isinstance(generator, np.random.Generator):
-            generator.bit_generator.state = state
-        elif isinstance(generator, random.Random):
-            generator.setstate(_pythons(state))
-        elif isinstance(generator, np.random.RandomState):
-            generator.set_state(state)
-        else:
-            generator.set_state(_tensor(state))
-
-
-def _state(name: str, generator: Any) -> Any:
-    """The state of a generator of the user's own."""
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    read = getattr(generator, "getstate", None) or getattr(generator, "get_state", None)
-    if read is None:
-        raise BadInput(
-            f"the generator {name!r} is a {type(generator).__name__}; expected a "
-            "numpy.random.Generator or RandomState, a torch.Generator or a random.Random"
-        )
-    return read()
-
-
-def _pythons(state: Sequence[Any]) -> tuple[Any, ...]:
-    version, words, gauss = state
-    return version, tuple(words), gauss
-
-
-def _tensor(state: Any) -> Any:
-    """A ByteTensor on the CPU, whatever the default device is."""
-    import torch
-
-    return torch.as_tensor(state, dtype=torch.uint8, device="cpu")
+        torch.mps.set_rng_state(octets(states["mps"]))
 
 
 # -- states to store -----------------------------------------------------------------------
 
 
-def capture(
-    generators: Mapping[str, Any] | None = None, *, seed: int | None = None
-) -> dict[str, Any]:
-    """The state of every generator, your own by name too, as plain numbers, for JSON.
-
-    ``seed`` is what the training was seeded with, for `restore` to check.
-    """
-    return _plain({"format": _FORMAT, "seed": seed, **_read(generators or {})})
+def capture(*, seed: int | None = None) -> dict[str, Any]:
+    """The state of every generator as plain numbers, for JSON; with the seed, for `restore`."""
+    return _plain({"format": _FORMAT, "seed": seed, **_read(), "generators": {}})
 
 
-def restore(
-    state: Mapping[str, Any],
-    generators: Mapping[str, Any] | None = None,
-    *,
-    seed: int | None = None,
-) -> None:
+def restore(state: Mapping[str, Any], *, seed: int | None = None) -> None:
     """Put every generator exactly where `capture` found it, or change nothing.
 
     Where CUDA had not started, it is seeded with PyTorch's seed of that moment, which is where it
@@ -215,16 +169,11 @@ def restore(
     """
     import torch
 
-    own, states = generators or {}, in_todays_format(state)
+    states = in_todays_format(state)
     if seed is not None and states["seed"] != seed:
         raise BadInput(
             f"the generators' state is of a training with seed {states['seed']}, not {seed}; "
             "give the checkpoint of that training"
-        )
-    if set(states["generators"]) != set(own):
-        raise BadInput(
-            f"the state holds the generators {sorted(states['generators'])}, but {sorted(own)} "
-            "were given; give those that were captured, by the same names"
         )
     n_held = len(states["cuda"] or ())
     n_here = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -237,13 +186,13 @@ def restore(
         raise NotPossibleHere("the state is of a machine with an MPS device; restore it on one")
     if states["cuda"] is not None:
         torch.cuda.init()
-    before = _read(own)
+    before = _read()
     try:
         if states["numpy"]["state"].get("pos", 0) not in range(625):
             raise ValueError("pos is out of range")  # NumPy 2.4 would read past its words
-        _write(states, own)
+        _write(states)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        _write(before, own)
+        _write(before)
         raise BadInput(
             f"a generator does not accept its state ({error}); expected what cellrepro's capture "
             "returned; nothing was restored"
@@ -266,20 +215,20 @@ def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
     def twister(held: dict[str, Any]) -> dict[str, Any]:
         words = np.frombuffer(base64.b64decode(held["state"]["key"]), "<u4").tolist()
-        state = {"key": words, "pos": held["state"]["pos"]}
-        return {**held, "state": state, "gauss": float.fromhex(held["gauss"])}
+        return held | {
+            "state": {"key": words, "pos": held["state"]["pos"]},
+            "gauss": float.fromhex(held["gauss"]),
+        }
 
     python = twister(state["python"])
     words = [*python["state"]["key"], python["state"]["pos"]]
     return {
-        "format": _FORMAT,
         "seed": None,
         "python": [3, words, python["gauss"] if python["has_gauss"] else None],
         "numpy": twister(state["numpy"]),
         "torch": octets(state["torch"]),
-        "cuda": state["cuda"] and [octets(text) for text in state["cuda"]],
+        "cuda": state["cuda"] and list(map(octets, state["cuda"])),
         "mps": state["mps"] and octets(state["mps"]),
-        "generators": state["generators"],
     }
 
 
@@ -329,7 +278,7 @@ def loader_arguments(seed: int, *, rank: int = 0) -> dict[str, Any]:
 
     The order is the same for every number of workers; augmentation from global generators is not,
     as which worker loads an image depends on it, while that from `item_generator` is. The seed is
-    the same on every rank of those that train together, see `rank_seeds`.
+    the same on every rank of those that train together.
     """
     return {
         "generator": torch_generator(seed),
@@ -393,25 +342,13 @@ def split(
     return tuple(np.array(sorted(part), dtype=np.int64) for part in parts)
 
 
-# -- several devices -----------------------------------------------------------------------
+def rank_seed(base: int, rank: int, n_ranks: int) -> int:
+    """For `seed_everything` in one of several processes that train together: base + rank.
 
-
-@dataclass(frozen=True)
-class RankSeeds:
-    """The seeds of one process among several that train together."""
-
-    rank: int
-    model: int  # for `seed_everything`: another on every rank, so that each drops other layers
-    data: int  # for `split` and `loader_arguments`: the same on all, which divide one order
-
-
-def rank_seeds(base: int, rank: int, n_ranks: int, *, data_seed: int | None = None) -> RankSeeds:
-    """The seeds of one process among several: base + rank for its draws, one seed for the data.
-
-    A seed out of range on any rank is refused by all, so that none waits for the others.
+    All divide one order of the data, with ``base`` for `split` and `loader_arguments`. A seed out
+    of range on any rank is refused by all, so that none waits for the others.
     """
     if whole("rank", rank, 0) >= whole("n_ranks", n_ranks, 1):
         raise BadInput(f"rank is {rank} of {n_ranks} ranks; expected one from 0 to n_ranks - 1")
     check_seed(check_seed(base, name="base") + n_ranks - 1, name=f"the seed of rank {n_ranks - 1}")
-    data = base if data_seed is None else check_seed(data_seed, name="data_seed")
-    return RankSeeds(rank=rank, model=base + rank, data=data)
+    return base + rank
