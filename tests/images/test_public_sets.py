@@ -149,7 +149,7 @@ EXPECTED = {
 def fetch(server, tmp_path):
     """Fetches into ``tmp_path/data`` from that server."""
     return lambda name="dsb2018", mirror=server.url: provide(
-        name, data_dir=tmp_path / "data", mirror=mirror, progress=False
+        name, data_dir=tmp_path / "data", mirror=mirror
     )
 
 
@@ -199,14 +199,14 @@ def test_first_use_downloads_and_converts_the_second_verifies(server, fetch, tmp
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
-        (lambda f: (f / "train/a.tif").write_bytes(tif(grey(9))), "a.tif: changed .*expected SHA"),
-        (lambda f: (f / "test/c_masks.tif").unlink(), "c_masks.tif: cannot be read since"),
+        (lambda f: (f / "train/a.tif").write_bytes(tif(grey(9))), "train/a.tif"),
+        (lambda f: (f / "test/c_masks.tif").unlink(), "test/c_masks.tif"),
         (
             lambda f: [
                 shutil.copy(f / f"train/a{ending}.tif", f / f"train/z{ending}.tif")
                 for ending in ("", "_masks")
             ],
-            "z.tif: was not in the download",
+            "train/z.tif, train/z_masks.tif",
         ),
     ],
     ids=["changed", "missing", "added"],
@@ -214,7 +214,7 @@ def test_first_use_downloads_and_converts_the_second_verifies(server, fetch, tmp
 def test_tampering_is_found(server, fetch, spoil, match):
     dsb2018(server.root)
     spoil(fetch())
-    with pytest.raises(BadInput, match=f"{match}.*delete .*dsb2018 to download it again"):
+    with pytest.raises(BadInput, match=f"added since the download: {match}; delete .*dsb2018"):
         fetch()
 
 
@@ -232,10 +232,9 @@ def test_another_archive_under_the_same_name_is_refused(server, fetch, tmp_path,
         fetch()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"archives": {}}'])
-def test_broken_record_is_refused(fetch, tmp_path, content):
+def test_broken_record_is_refused(fetch, tmp_path):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data/dsb2018.download.json").write_text(content)
+    (tmp_path / "data/dsb2018.download.json").write_text('{"archives": {}}')
     with pytest.raises(BadInput, match=r"dsb2018.download.json: .*record.*; restore it, or delete"):
         fetch()
 
@@ -258,47 +257,30 @@ def test_download_that_breaks_off(server, fetch, tmp_path):
 
 
 def test_server_without_the_file_or_down(server, fetch, tmp_path):
-    with pytest.raises(NotPossibleHere, match=r"the server answers 404 .*new address"):
+    with pytest.raises(NotPossibleHere, match=r"cannot be fetched.*404.*--mirror"):
         fetch()
-    with pytest.raises(BadInput, match="not an address; --mirror URL starts with http"):
+    with pytest.raises(BadInput, match="expected an address that starts with http"):
         fetch(mirror="mirror.example")
     server.shutdown()
     server.socket.close()
-    with pytest.raises(NotPossibleHere, match=r"cannot be reached.*ConnectionError"):
+    with pytest.raises(NotPossibleHere, match=r"cannot be fetched.*refused"):
         fetch()
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "match"),
-    [
-        (OSError(errno.ENOSPC, "No space left"), NotPossibleHere, "No space left.*free some"),
-        (PermissionError(errno.EACCES, "Denied"), BadInput, r"cannot be written to \(Denied\)"),
-        (KeyboardInterrupt(), KeyboardInterrupt, None),
-    ],
-    ids=["full", "read-only", "interrupted"],
-)
-@pytest.mark.parametrize("step", ["_save_pair", "folder_digest"])
-def test_what_fails_leaves_nothing_half(
-    server, fetch, tmp_path, monkeypatch, error, kind, match, step
-):
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_what_fails_leaves_nothing_half(server, fetch, tmp_path, monkeypatch, error):
     dsb2018(server.root)
 
     def fail(*args, **kwargs):
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(public_sets, step, fail)
-        with pytest.raises(kind, match=match):
+        patched.setattr(tifffile, "imwrite", fail)
+        with pytest.raises(type(error)):
             fetch()
     assert not (tmp_path / "data").exists()
     assert fetch().is_dir()
-
-
-def test_data_folder_is_a_file(fetch, tmp_path):
-    (tmp_path / "data").write_text("")
-    with pytest.raises(BadInput, match="data: a file, but a data folder was expected"):
-        fetch()
 
 
 # -- the command ----------------------------------------------------------------------------
@@ -311,12 +293,15 @@ def test_command_fetches_from_a_mirror_and_says_what_it_trusts(server, tmp_path,
     first = invoke(*arguments)
     assert (first.code, first.json) == (0, {"folder": str(tmp_path / "data/bbbc038")})
     assert "of stage1_train.zip, so this first download is trusted" in first.err
-    assert f"SHA-256 is kept in {tmp_path / 'data/bbbc038.download.json'}" in first.err
+    assert f"kept in {tmp_path / 'data/bbbc038.download.json'}" in first.err
     assert "trusted" not in invoke(*arguments).err
-    for wrong in (("synthetic", "--mirror", "http://127.0.0.1:9"), ("bbbc040",)):
+    for wrong, said in {
+        ("synthetic", "--mirror", "http://127.0.0.1:9"): "is made here",
+        ("bbbc040",): "known are synthetic, bbbc038",
+    }.items():
         answer = invoke("data", *wrong, "--into", tmp_path / "data")
         assert answer.code == 2
-        assert "leave it out" in answer.err or "known are synthetic, bbbc038" in answer.err
+        assert said in answer.err
 
 
 # -- archives that are not what they should be ----------------------------------------------
@@ -353,55 +338,50 @@ def test_zip_bomb_is_refused_unpacked_or_not(server, fetch, tmp_path, monkeypatc
     np.testing.assert_array_equal(read_folder(fetch()).train[0].image, grey(0))
 
 
-@pytest.mark.parametrize("member", ["../evil.tif", "/etc/evil.tif", "a/../../evil.tif", "C:/evil"])
-def test_archive_that_leads_outside_is_refused(server, fetch, tmp_path, member):
+def test_archive_that_leads_outside_is_unpacked_inside(server, fetch, tmp_path):
     dsb2018(server.root)
     with zipfile.ZipFile(server.root / "dsb2018.zip", "a") as archive:
-        archive.writestr(member, b"x")
-    before = below(tmp_path)
-    with pytest.raises(BadInput, match=r"dsb2018.zip: holds '.*evil.*', which leads out"):
-        fetch()
-    assert below(tmp_path) == before
+        for name in ("../evil.tif", "/etc/evil.tif", "a/../../evil.tif"):
+            archive.writestr(name, b"x")
+    assert len(read_folder(fetch()).files) == 6
+    assert not [path for path in below(tmp_path) if "evil" in path]
+
+
+def half(root):
+    pack(root / "dsb2018.zip", {"dsb2018/train/images/a.tif": tif(grey(0))})
+
+
+def other_shapes(root):
+    shapes = {"images": tif(grey(0)), "masks": tif(MASKS[:16])}
+    pack(root / "dsb2018.zip", {f"dsb2018/train/{k}/a.tif": v for k, v in shapes.items()})
+
+
+def flipped_bit(root):
+    dsb2018(root)
+    data = bytearray((root / "dsb2018.zip").read_bytes())
+    data[600] ^= 1
+    (root / "dsb2018.zip").write_bytes(data)
+
+
+def oddly_packed(root):
+    with zipfile.ZipFile(root / "dsb2018.zip", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("dsb2018/train/images/a.tif", tif(grey(0)))
 
 
 @pytest.mark.parametrize(
-    ("content", "match"),
+    ("make", "match"),
     [
-        (b"<html>moved</html>", "damaged or is no zip file"),
-        ({"readme.txt": b"moved"}, "no images where they were expected"),
-        ({"dsb2018/train/images/a.tif": tif(grey(0))}, "masks/a.tif: no such file"),
-        (
-            {"dsb2018/train/images/a.tif": b"x", "dsb2018/train/masks/a.tif": tif(MASKS)},
-            "dsb2018.zip/dsb2018/train/images/a.tif: not a TIFF",
-        ),
-        (
-            {
-                "dsb2018/train/images/a.tif": tif(grey(0)),
-                "dsb2018/train/masks/a.tif": tif(MASKS[:16]),
-            },
-            r"a: the image has \(Y, X\) = \(20, 30\), its mask \(16, 30\)",
-        ),
+        (lambda root: (root / "dsb2018.zip").write_bytes(b"<html>moved</html>"), "no zip file"),
+        (lambda root: pack(root / "dsb2018.zip", {"readme.txt": b"moved"}), "no images"),
+        (half, "masks/a.tif: the file cannot be read"),
+        (other_shapes, r"a_masks.tif: \(Y, X\) = \(16, 30\), expected \(20, 30\)"),
+        (flipped_bit, "damaged, .*CRC"),
+        (oddly_packed, "another compression than deflate"),
     ],
-    ids=["no zip", "rearranged", "no mask", "no image", "shapes"],
+    ids=["no zip", "rearranged", "no mask", "shapes", "damaged", "bzip2"],
 )
-def test_unexpected_content_is_refused(server, fetch, tmp_path, content, match):
-    path = server.root / "dsb2018.zip"
-    path.write_bytes(content) if isinstance(content, bytes) else pack(path, content)
+def test_unexpected_content_is_refused(server, fetch, tmp_path, make, match):
+    make(server.root)
     with pytest.raises(BadInput, match=match):
-        fetch()
-    assert not (tmp_path / "data").exists()
-
-
-def test_damaged_or_oddly_packed_is_refused(server, fetch, tmp_path):
-    dsb2018(server.root)
-    path = server.root / "dsb2018.zip"
-    data = bytearray(path.read_bytes())
-    data[600] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(BadInput, match=r"damaged or is no zip file .*CRC"):
-        fetch()
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr("dsb2018/train/images/a.tif", tif(grey(0)))
-    with pytest.raises(BadInput, match=r"packed in an unknown way \(compression method 12\)"):
         fetch()
     assert not (tmp_path / "data").exists()
