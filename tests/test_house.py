@@ -117,9 +117,7 @@ def test_no_private_name_is_imported_across_files():
 
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_ALL = 500, 60, 32_400
 LONG_FILES = {
-    "images/synthetic.py": 722,  # drawing, whose bytes are pinned
-    # what follows may only shrink
-    "images/reading.py": 562,
+    "images/synthetic.py": 593,  # drawing, whose bytes are pinned
 }
 LONG_FUNCTIONS: set[str] = set()  # may only shrink
 

@@ -123,8 +123,8 @@ def _read_record(path: Path) -> _Record | None:
         return _Record.model_validate_json(path.read_bytes()) if path.exists() else None
     except ValidationError as error:
         raise BadInput(
-            f"{path}: the record of the first download cannot be read: {explain(error)}; restore it, or "
-            f"delete it together with {path.name.removesuffix('.download.json')}/ to download again"
+            f"{path}: the record of the first download cannot be read: {explain(error)}; "
+            "restore it, or delete it together with the folder of the set to download it again"
         ) from error
 
 

@@ -1,18 +1,16 @@
 """Synthetic fluorescence images of nuclei with exact masks: the same bytes on every machine.
 
-Everything from the random draws to the camera counts is integer arithmetic. Floating point is
-left out because its last bit is not portable: ``exp`` and ``sin`` come from the C library or from
-NumPy's vector kernels, sums of floats depend on the vector width, and a compiler may fuse a
-multiplication with an addition. Integers have no last bit to disagree about.
-
-Three scales of fixed point are used: positions and distances count 1/256 of a pixel (``SUBPIXEL``),
-light counts 1/256 of a camera count (``SUBCOUNT``), fractions count 1/65536 (``ONE``).
+From the random draws to the camera counts everything is integer arithmetic, since the last bit of
+floating point is not portable (``exp`` comes from the C library, sums depend on vector widths, and
+compilers fuse operations). Three scales of fixed point are used: positions and distances count
+1/256 of a pixel (``SUBPIXEL``), light 1/256 of a camera count (``SUBCOUNT``), fractions 1/65536
+(``ONE``).
 """
 
 import hashlib
 import io
+import numbers
 import operator
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +25,7 @@ from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import is_litter
 
 Integers = NDArray[np.int64]
+Window = tuple[slice, slice]
 
 SUBPIXEL = 256
 SUBCOUNT = 256
@@ -41,27 +40,28 @@ DIGESTS_FILE = "SHA256SUMS"
 
 RANGES: dict[str, tuple[float, float]] = {
     "n_nuclei": (0, 65535),
-    "diameter": (8.0, 128.0),
-    "elongation": (1.0, 3.0),
-    "touching": (0.0, 1.0),
+    "diameter": (8.0, 128.0),  # of a typical nucleus, pixels; single ones differ by about a fifth
+    "elongation": (1.0, 3.0),  # long axis divided by short axis
+    "touching": (0.0, 1.0),  # share of the nuclei that are placed against another one
+    # Counts above the background. About one nucleus in twelve is dim (a third of this), one in
+    # twenty is small and nearly twice as bright.
     "brightness": (50.0, 2500.0),
-    "texture": (0.0, 0.5),
-    "chromocentres": (0, 12),
+    "texture": (0.0, 0.5),  # relative strength of the chromatin's
+    "chromocentres": (0, 12),  # up to how many bright spots a nucleus shows; mouse nuclei do
+    # Standard deviation of the optics, pixels. About one nucleus in five is blurred more.
     "blur": (0.0, 5.0),
-    "haze": (0.0, 1.0),
-    "unevenness": (0.0, 0.8),
+    "haze": (0.0, 1.0),  # share of the light that returns as a veil around the nuclei
+    "unevenness": (0.0, 0.8),  # share of the light missing in the darkest corner
 }
-"""What the arguments of `nuclei` may be; those without a fraction are whole numbers."""
+"""What the arguments of `nuclei` mean and may be; those without a fraction are whole numbers."""
 
 
 @dataclass(frozen=True)
 class SyntheticImage:
     """One image of nuclei and the truth about it."""
 
-    image: NDArray[np.uint16]
-    """Shape (Y, X), camera counts in [0, 4095], to which the camera adds an offset of 100."""
-    masks: NDArray[np.uint16]
-    """0 is background; 1 to N, without gaps, are the nuclei, each one 4-connected piece."""
+    image: NDArray[np.uint16]  # (Y, X), counts in [0, 4095], with the camera's offset of 100
+    masks: NDArray[np.uint16]  # 0 is background; 1 to N are nuclei, each one 4-connected piece
 
 
 def nuclei(
@@ -81,40 +81,9 @@ def nuclei(
 ) -> SyntheticImage:
     """Nuclei as a fluorescence microscope shows them after a DNA stain, with their exact masks.
 
-    Parameters
-    ----------
-    seed : int
-        At least 0. Equal arguments give equal bytes on every machine.
-    shape : tuple of int
-        ``(Y, X)`` in pixels, each from 16 to 4096.
-    n_nuclei : int, optional
-        Exactly how many nuclei are drawn, from 0 to 65535. By default as many as cover about
-        a fifth of the image, or as many of them as found a place.
-    diameter : float
-        Of a typical nucleus in pixels, from 8 to 128; single nuclei differ by about a fifth.
-    elongation : float
-        Long axis divided by short axis of a typical nucleus, from 1 to 3.
-    touching : float
-        Fraction of the nuclei that are placed against another one, from 0 to 1.
-    brightness : float
-        Of a typical nucleus above the background, in counts, from 50 to 2500. About one nucleus
-        in twelve is dim (a third of this), one in twenty is small and nearly twice as bright.
-    texture : float
-        Relative strength of the chromatin texture, from 0 to 0.5.
-    chromocentres : int
-        Up to how many bright spots a nucleus shows, from 0 to 12; mouse nuclei have them.
-    blur : float
-        Of the optics, as the standard deviation in pixels, from 0 to 5. About one nucleus in
-        five lies out of focus and is blurred more.
-    haze : float
-        Fraction of the light that returns as a veil around the nuclei, from 0 to 1.
-    unevenness : float
-        Fraction of the light missing in the darkest corner, from 0 to 0.8.
-
-    Returns
-    -------
-    SyntheticImage
-        uint16 image and uint16 masks, both of `shape`.
+    ``seed`` is at least 0, ``shape`` is (Y, X) in pixels, each from 16 to 4096; see `RANGES` for
+    the others. Exactly ``n_nuclei`` are drawn, or by default as many as cover about a fifth of the
+    image.
 
     Examples
     --------
@@ -122,29 +91,26 @@ def nuclei(
     >>> made.image.shape, made.image.dtype.name, int(made.masks.max())
     ((64, 64), 'uint16', 5)
     """
+    given = dict(locals())
     _check_shape(shape)
-    for name, value in {
-        **({} if n_nuclei is None else {"n_nuclei": n_nuclei}),
-        **{"diameter": diameter, "elongation": elongation, "touching": touching},
-        **{"brightness": brightness, "texture": texture, "chromocentres": chromocentres},
-        **{"blur": blur, "haze": haze, "unevenness": unevenness},
-    }.items():
-        _check_range(name, value, *RANGES[name])
+    for name, limits in RANGES.items():
+        if given[name] is not None:
+            _check_range(name, given[name], *limits)
 
-    draws = _Draws(whole("seed", seed, 0))
-    field = _Field(draws, shape, diameter=_fixed(diameter, SUBPIXEL), texture=_fixed(texture, ONE))
-    _place(
-        field,
-        draws,
-        n_nuclei,
+    look = _Look(
+        diameter=_fixed(diameter, SUBPIXEL),
         elongation=_fixed(elongation, ONE),
         touching=_fixed(touching, ONE),
         brightness=_fixed(brightness, SUBCOUNT),
+        texture=_fixed(texture, ONE),
         chromocentres=operator.index(chromocentres),
     )
-    _add_ghosts(field, draws, brightness=_fixed(brightness, SUBCOUNT))
+    draws = _Draws(whole("seed", seed, 0))
+    field = _Field(draws, shape, look)
+    _place(field, draws, n_nuclei)
+    _add_ghosts(field, draws)
     light = _through_the_optics(field, blur=_fixed(blur, SUBPIXEL), haze=_fixed(haze, ONE))
-    light += _background(draws, field, brightness=_fixed(brightness, SUBCOUNT))
+    light += _background(draws, field)
     light = light * _illumination(draws, light.shape, _fixed(unevenness, ONE)) // ONE
     return SyntheticImage(
         image=_camera(draws, field.cropped(light)),
@@ -155,39 +121,21 @@ def nuclei(
 # Each image of a set has a look of its own; a set of more images starts again from the first.
 # The last three are the test images of the default set and resemble the others without
 # repeating one, so that a network trained on the first eight has to generalise, and can.
-LOOKS: tuple[Mapping[str, Any], ...] = (
-    {"diameter": 22, "n_nuclei": 36, "brightness": 900, "blur": 1.0, "elongation": 1.4},
-    {"diameter": 30, "n_nuclei": 20, "brightness": 1500, "blur": 1.0, "texture": 0.26},
-    {"diameter": 18, "n_nuclei": 52, "brightness": 700, "blur": 0.8, "elongation": 1.25},
-    {
-        "diameter": 21,
-        "n_nuclei": 62,
-        "brightness": 1000,
-        "blur": 1.0,
-        "touching": 0.8,
-        "haze": 0.35,
-    },
-    {"diameter": 26, "n_nuclei": 22, "brightness": 320, "blur": 1.6, "unevenness": 0.45},
-    {
-        "diameter": 24,
-        "n_nuclei": 26,
-        "brightness": 1300,
-        "blur": 0.9,
-        "chromocentres": 8,
-        "elongation": 1.15,
-    },
-    {"diameter": 20, "n_nuclei": 38, "brightness": 800, "blur": 1.2, "elongation": 1.9},
-    {
-        "diameter": 34,
-        "n_nuclei": 16,
-        "brightness": 1100,
-        "blur": 1.4,
-        "elongation": 1.5,
-        "texture": 0.25,
-    },
-    {"diameter": 20, "n_nuclei": 56, "brightness": 900, "blur": 1.1, "touching": 0.6},
-    {"diameter": 28, "n_nuclei": 22, "brightness": 1200, "blur": 1.2, "elongation": 1.5},
-    {"diameter": 23, "n_nuclei": 32, "brightness": 450, "blur": 1.0, "unevenness": 0.4},
+LOOKS: tuple[dict[str, Any], ...] = tuple(
+    {"diameter": diameter, "n_nuclei": n_nuclei, "brightness": brightness, "blur": blur, **others}
+    for diameter, n_nuclei, brightness, blur, others in (
+        (22, 36, 900, 1.0, {"elongation": 1.4}),
+        (30, 20, 1500, 1.0, {"texture": 0.26}),
+        (18, 52, 700, 0.8, {"elongation": 1.25}),
+        (21, 62, 1000, 1.0, {"touching": 0.8, "haze": 0.35}),
+        (26, 22, 320, 1.6, {"unevenness": 0.45}),
+        (24, 26, 1300, 0.9, {"chromocentres": 8, "elongation": 1.15}),
+        (20, 38, 800, 1.2, {"elongation": 1.9}),
+        (34, 16, 1100, 1.4, {"elongation": 1.5, "texture": 0.25}),
+        (20, 56, 900, 1.1, {"touching": 0.6}),
+        (28, 22, 1200, 1.2, {"elongation": 1.5}),
+        (23, 32, 450, 1.0, {"unevenness": 0.4}),
+    )
 )
 
 
@@ -204,31 +152,8 @@ def write_folder(
     The layout is Cellpose's: ``train/synth_000.tif`` with ``train/synth_000_masks.tif``, and so
     on; the test images in ``test/`` go on counting. ``SHA256SUMS`` lists every file's digest and
     is written last, so a folder that holds it is whole. Image number i depends on `seed`, i and
-    `shape` alone.
-
-    Parameters
-    ----------
-    folder : Path
-        Made if missing. Files that are already there with the right content are left alone.
-    seed : int
-        At least 0.
-    n_train, n_test : int
-        How many images, from 0 to 1000 together.
-    shape : tuple of int
-        ``(Y, X)`` of every image in pixels, each from 16 to 4096. The number of nuclei follows
-        the area.
-
-    Returns
-    -------
-    dict of str to str
-        SHA-256 digest in hexadecimal of every image file, by path relative to `folder` with
-        forward slashes, sorted.
-
-    Raises
-    ------
-    BadInput
-        If `folder` holds a file that does not belong to this set or has another content. Nothing is
-        written then.
+    `shape` alone; files that are there with the right content are left alone, a folder with others
+    is refused. What comes back are the digests by path, sorted.
     """
     folder = Path(folder)
     _check_range("n_train", n_train, 0, 1000)
@@ -240,8 +165,14 @@ def write_folder(
     listing = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     contents[DIGESTS_FILE] = listing.encode("ascii")
 
-    present = _check_only_ours(folder, contents)
-    _write_missing(folder, {name: contents[name] for name in contents if name not in present})
+    _check_only_ours(folder, contents)
+    for name, content in contents.items():
+        target = folder / name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged = target.with_name(f".{target.name}")
+            staged.write_bytes(content)
+            staged.replace(target)  # whole or not at all
     return digests
 
 
@@ -250,8 +181,8 @@ def write_folder(
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     """Refuse a number outside [low, high], NaN, and fractions where the range is of whole ones."""
-    kinds = (int, np.integer) if isinstance(low, int) else (int, float, np.integer, np.floating)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+    kind = numbers.Integral if isinstance(low, int) else numbers.Real
+    if not isinstance(value, kind) or not low <= value <= high:
         what = "a whole number " if isinstance(low, int) else ""
         raise BadInput(f"{name} must be {what}from {low:g} to {high:g}, got {value!r}")
 
@@ -259,8 +190,8 @@ def _check_range(name: str, value: float, low: float, high: float) -> None:
 def _check_shape(shape: tuple[int, int]) -> None:
     if not isinstance(shape, tuple | list) or len(shape) != 2:
         raise BadInput(f"shape must be two whole numbers (Y, X), got {shape!r}")
-    for name, side in zip(("shape's Y", "shape's X"), shape, strict=True):
-        _check_range(name, side, 16, 4096)
+    _check_range("shape's Y", shape[0], 16, 4096)
+    _check_range("shape's X", shape[1], 16, 4096)
 
 
 def _fixed(value: float, scale: int) -> int:
@@ -359,24 +290,34 @@ class _Form:
     taper: int
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What the nuclei of an image have in common, in fixed point; see `RANGES`."""
+
+    diameter: int
+    elongation: int
+    touching: int
+    brightness: int
+    texture: int
+    chromocentres: int
+
+
 class _Field:
     """The canvas: the image and a margin around it, so that nuclei are cut by the image's edge."""
 
-    def __init__(
-        self, draws: _Draws, shape: tuple[int, int], *, diameter: int, texture: int
-    ) -> None:
-        self.diameter = diameter
+    def __init__(self, draws: _Draws, shape: tuple[int, int], look: _Look) -> None:
+        self.look, self.diameter = look, look.diameter
+        diameter = look.diameter
         self.margin = diameter * 2 // SUBPIXEL
-        self.image_shape = (operator.index(shape[0]), operator.index(shape[1]))
-        self.shape = (
-            self.image_shape[0] + 2 * self.margin,
-            self.image_shape[1] + 2 * self.margin,
-        )
+        height, width = map(operator.index, shape)
+        self.image_shape, self.n_pixels = (height, width), height * width
+        self.shape = (height + 2 * self.margin, width + 2 * self.margin)
+        self.seen = np.zeros(self.shape, bool)  # by the camera
+        self.cropped(self.seen)[:] = True
         self.labels = np.zeros(self.shape, np.int64)
         self.n_labels = 0
-        self.sharp = np.zeros(self.shape, np.int64)  # light in focus
-        self.defocused = np.zeros(self.shape, np.int64)
-        self.ghosts = np.zeros(self.shape, np.int64)  # light from far above or below
+        # Light in focus, blurred more, and from far above or below
+        self.sharp, self.defocused, self.ghosts = np.zeros((3, *self.shape), np.int64)
 
         pixels = diameter // SUBPIXEL
         # Positions are pushed around by this much before a shape is drawn: irregular outlines.
@@ -389,26 +330,19 @@ class _Field:
         fine = _smooth_noise(draws, self.shape, 3)
         coarse = _smooth_noise(draws, self.shape, max(5, pixels // 4))
         grain = (finest * 6 + fine * 4 + coarse * 3) // 6
-        self.chromatin = np.clip(ONE + grain * texture // ONE, ONE // 4, 2 * ONE)
+        self.chromatin = np.clip(ONE + grain * look.texture // ONE, ONE // 4, 2 * ONE)
 
-    def cropped(self, values: Integers) -> Integers:
-        margin = self.margin
-        return values[margin : margin + self.image_shape[0], margin : margin + self.image_shape[1]]
+    def cropped(self, values: NDArray[Any]) -> NDArray[Any]:
+        height, width = self.image_shape
+        return values[self.margin :, self.margin :][:height, :width]
 
-    def window(self, y: int, x: int, reach: int) -> tuple[slice, slice]:
+    def window(self, y: int, x: int, reach: int) -> Window:
         """The pixels of the canvas within `reach` of a position, both in SUBPIXEL."""
-        rows, columns = (
-            slice(
-                max(0, (centre - reach) // SUBPIXEL),
-                max(0, min(side, (centre + reach) // SUBPIXEL + 2)),
-            )
-            for centre, side in ((y, self.shape[0]), (x, self.shape[1]))
-        )
-        return rows, columns
+        top, left = (max(0, (centre - reach) // SUBPIXEL) for centre in (y, x))
+        bottom, right = (max(0, (centre + reach) // SUBPIXEL + 2) for centre in (y, x))
+        return slice(top, min(self.shape[0], bottom)), slice(left, min(self.shape[1], right))
 
-    def own_frame(
-        self, form: _Form, y: int, x: int
-    ) -> tuple[tuple[slice, slice], Integers, Integers]:
+    def own_frame(self, form: _Form, y: int, x: int) -> tuple[Window, Integers, Integers]:
         """A window around a nucleus and its pixels' coordinates u (along) and v (across)."""
         window = self.window(y, x, form.long * 3 // 2 + SUBPIXEL)
         rows, columns = np.ogrid[window]
@@ -421,46 +355,22 @@ class _Field:
         v = v * (ONE + form.taper * u // form.long) // ONE
         return window, u, v
 
-    def in_image(self, inside: NDArray[np.bool_], window: tuple[slice, slice]) -> NDArray[np.bool_]:
-        """The pixels that the camera sees, of a part of the canvas."""
-        rows, columns = np.ogrid[window]
-        height, width = self.image_shape
-        return (
-            inside
-            & (rows >= self.margin)
-            & (rows < self.margin + height)
-            & (columns >= self.margin)
-            & (columns < self.margin + width)
-        )
-
 
 def _squared_radius(form: _Form, u: Integers, v: Integers) -> Integers:
     """0 in the centre of a nucleus, ONE on its outline."""
     return u * u * ONE // form.long**2 + v * v * ONE // form.short**2
 
 
-def _place(
-    field: _Field,
-    draws: _Draws,
-    n_nuclei: int | None,
-    *,
-    elongation: int,
-    touching: int,
-    brightness: int,
-    chromocentres: int,
-) -> None:
+def _place(field: _Field, draws: _Draws, n_nuclei: int | None) -> None:
     """Draw nuclei one after another where there is room for them."""
-    height, width = field.image_shape
-    wanted = n_nuclei
-    if wanted is None:
-        pixels_each = 4 * field.diameter**2 // SUBPIXEL**2  # five times a nucleus's area
-        wanted = max(1, height * width // pixels_each)
+    pixels_each = 4 * field.diameter**2 // SUBPIXEL**2  # five times a nucleus's area
+    wanted = max(1, field.n_pixels // pixels_each) if n_nuclei is None else n_nuclei
     placed: list[tuple[int, int]] = []
     for _ in range(wanted):
         for _ in range(200):
             condensed = draws.chance(ONE // 20)
-            form = _draw_form(draws, field.diameter, elongation, condensed)
-            if placed and draws.chance(touching):
+            form = _draw_form(draws, field.diameter, field.look.elongation, condensed)
+            if placed and draws.chance(field.look.touching):
                 found = _find_place_beside(field, draws, form, placed)
             else:
                 found = _find_free_place(field, draws, form)
@@ -469,7 +379,7 @@ def _place(
         else:
             break
         placed.append(found)
-        _add_light(field, draws, form, found, brightness, chromocentres, condensed)
+        _add_light(field, draws, form, found, condensed)
     if n_nuclei is not None and len(placed) < n_nuclei:
         raise BadInput(
             f"only {len(placed)} of n_nuclei={n_nuclei} nuclei found a place in an image of shape "
@@ -483,7 +393,8 @@ def _draw_form(draws: _Draws, diameter: int, elongation: int, condensed: bool) -
     if condensed:
         size = size * 5 // 6
     stretch = ONE + (elongation - ONE) * draws.bell(0, 2 * ONE) // ONE
-    ratio = _root_of_fraction(max(ONE, stretch + draws.between(-ONE // 20, ONE // 8)))
+    stretch = max(ONE, stretch + draws.between(-ONE // 20, ONE // 8))
+    ratio = int(_square_root(np.array(stretch * ONE)))
     return _Form(
         long=size * ratio // ONE // 2,
         short=size * ONE // ratio // 2,
@@ -491,10 +402,6 @@ def _draw_form(draws: _Draws, diameter: int, elongation: int, condensed: bool) -
         bend=draws.bell(-ONE * 3 // 10, ONE * 3 // 10),
         taper=draws.bell(-ONE // 4, ONE // 4),
     )
-
-
-def _root_of_fraction(fraction: int) -> int:
-    return int(_square_root(np.array(fraction * ONE)))
 
 
 def _find_free_place(field: _Field, draws: _Draws, form: _Form) -> tuple[int, int] | None:
@@ -531,34 +438,26 @@ def _find_place_beside(
     return None
 
 
-def _take(field: _Field, window: tuple[slice, slice], radius: Integers) -> bool:
+def _take(field: _Field, window: Window, radius: Integers) -> bool:
     """Label one nucleus's pixels, unless too little of it would be seen."""
-    labels = field.labels[window]
-    whole = radius < ONE
-    pieces, n_pieces = ndimage.label(field.in_image(whole & (labels == 0), window))
+    labels, seen = field.labels[window], field.seen[window]
+    free = (radius < ONE) & (labels == 0)
+    pieces, n_pieces = ndimage.label(free & seen)
     if n_pieces == 0:
         return False
     sizes = np.bincount(pieces.ravel())[1:]
     largest = int(np.argmax(sizes)) + 1
     typical_size = field.diameter**2 * 3 // 4 // SUBPIXEL**2
-    image_size = field.image_shape[0] * field.image_shape[1]
-    if sizes[largest - 1] * 4 < min(typical_size, image_size):
+    if sizes[largest - 1] * 4 < min(typical_size, field.n_pixels):
         return False
-    labels[pieces == largest] = field.n_labels + 1
-    # Outside the image labels only keep later nuclei away.
-    labels[whole & (labels == 0) & ~field.in_image(whole, window)] = field.n_labels + 1
     field.n_labels += 1
+    labels[pieces == largest] = field.n_labels
+    labels[free & ~seen] = field.n_labels  # outside the image only to keep later nuclei away
     return True
 
 
 def _add_light(
-    field: _Field,
-    draws: _Draws,
-    form: _Form,
-    place: tuple[int, int],
-    brightness: int,
-    chromocentres: int,
-    condensed: bool,
+    field: _Field, draws: _Draws, form: _Form, place: tuple[int, int], condensed: bool
 ) -> None:
     """Add one nucleus's light: thicker in the middle, grainy, with nucleoli and bright spots."""
     window, u, v = field.own_frame(form, *place)
@@ -570,7 +469,8 @@ def _add_light(
     for _ in range(draws.between(0, 3)):  # nucleoli hold little DNA
         spot = _spot(draws, form, u, v, ONE // 8, ONE // 4)
         relief -= relief * (spot * draws.between(ONE // 8, ONE * 2 // 5) // ONE) // ONE
-    for _ in range(draws.between(chromocentres // 2, chromocentres)):
+    n_most = field.look.chromocentres
+    for _ in range(draws.between(n_most // 2, n_most)):
         spot = _spot(draws, form, u, v, ONE // 9, ONE // 5)
         relief += relief * (spot * draws.between(ONE // 2, ONE * 5 // 4) // ONE) // ONE
 
@@ -579,7 +479,7 @@ def _add_light(
         level = level * 9 // 5
     elif draws.chance(ONE // 12):
         level = level * 2 // 5
-    light = relief * field.chromatin[window] // ONE * level // ONE * brightness // ONE
+    light = relief * field.chromatin[window] // ONE * level // ONE * field.look.brightness // ONE
     layer = field.defocused if draws.chance(ONE // 5) else field.sharp
     layer[window] += light
 
@@ -598,7 +498,7 @@ def _spot(
 # --- microscope -----------------------------------------------------------------------------
 
 
-def _add_ghosts(field: _Field, draws: _Draws, *, brightness: int) -> None:
+def _add_ghosts(field: _Field, draws: _Draws) -> None:
     """Add faint nuclei far out of focus; nobody would outline them and neither do the masks."""
     height, width = field.shape
     pixels_each = 60 * field.diameter**2 // SUBPIXEL**2
@@ -608,9 +508,8 @@ def _add_ghosts(field: _Field, draws: _Draws, *, brightness: int) -> None:
         x = draws.between(0, width * SUBPIXEL)
         window, u, v = field.own_frame(form, y, x)
         relief = np.maximum(0, ONE - _squared_radius(form, u, v))
-        field.ghosts[window] += (
-            relief * draws.between(ONE // 12, ONE // 5) // ONE * brightness // ONE
-        )
+        level = draws.between(ONE // 12, ONE // 5)
+        field.ghosts[window] += relief * level // ONE * field.look.brightness // ONE
 
 
 def _through_the_optics(field: _Field, *, blur: int, haze: int) -> Integers:
@@ -625,12 +524,12 @@ def _through_the_optics(field: _Field, *, blur: int, haze: int) -> Integers:
     return focused + ghosts + (near + far) // 2 * haze // ONE
 
 
-def _background(draws: _Draws, field: _Field, *, brightness: int) -> Integers:
+def _background(draws: _Draws, field: _Field) -> Integers:
     """Stain left in the medium and in the cells, in SUBCOUNT: never flat."""
     cloud = _smooth_noise(draws, field.shape, max(field.image_shape) // 4)
     wisps = _smooth_noise(draws, field.shape, field.diameter // SUBPIXEL)
     level = ONE + cloud // 4 + wisps // 8
-    return np.maximum(0, level) * (20 * SUBCOUNT + brightness // 25) // ONE
+    return np.maximum(0, level) * (20 * SUBCOUNT + field.look.brightness // 25) // ONE
 
 
 def _illumination(draws: _Draws, shape: tuple[int, ...], unevenness: int) -> Integers:
@@ -671,52 +570,24 @@ def _draw_set(seed: int, n_train: int, n_test: int, shape: tuple[int, int]) -> d
 def _tiff(pixels: NDArray[np.uint16]) -> bytes:
     """A plain TIFF file: no compression, date, software name or description."""
     buffer = io.BytesIO()
-    tifffile.imwrite(
-        buffer,
-        pixels,
-        byteorder="<",
-        photometric="minisblack",
-        compression=None,
-        metadata=None,
-        software=False,
-    )
+    grey: dict[str, Any] = {
+        "byteorder": "<",
+        "photometric": "minisblack",
+        "metadata": None,
+        "software": False,
+    }
+    tifffile.imwrite(buffer, pixels, **grey)
     return buffer.getvalue()
 
 
-def _check_only_ours(folder: Path, contents: Mapping[str, bytes]) -> set[str]:
-    """The files of `contents` that are already in place; any other file is refused."""
-    if not folder.exists():
-        return set()
-    if not folder.is_dir():
-        raise BadInput(f"{folder} is a file; give a folder for the synthetic images")
-    present = set()
+def _check_only_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Refuse a folder with anything else in it than files of this set and what desktops leave."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_dir() or is_litter(name):
             continue
-        if name not in contents:
+        if name not in contents or path.read_bytes() != contents[name]:
             raise BadInput(
-                f"{path} does not belong to this synthetic set; "
-                "delete the file or choose another folder"
+                f"{path} is no file of this synthetic set, or another one (another seed or shape, "
+                "or changed since); delete it or choose another folder"
             )
-        if path.read_bytes() != contents[name]:
-            raise BadInput(
-                f"{path} differs from the synthetic image of that name (another seed or shape, or "
-                "changed since); delete the folder or choose another one"
-            )
-        present.add(name)
-    return present
-
-
-def _write_missing(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files in the given order, each one whole or not at all."""
-    if not contents:
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".synthetic-") as scratch:
-        for name, content in contents.items():
-            staged = Path(scratch, "staged")
-            staged.write_bytes(content)
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            staged.replace(target)  # same file system
