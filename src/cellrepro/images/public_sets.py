@@ -23,12 +23,11 @@ import numpy as np
 import tifffile
 from pydantic import BaseModel, ValidationError
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 from cellrepro.images import synthetic
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.images.reading import pieces_by_label, read_bytes, read_image, read_masks, some
 from cellrepro.store.digests import file_digest
-from cellrepro.store.spec import explain
 
 SYNTHETIC = "synthetic"
 
@@ -123,7 +122,7 @@ def _read_record(path: Path) -> _Record | None:
         return _Record.model_validate_json(path.read_bytes()) if path.exists() else None
     except ValidationError as error:
         raise BadInput(
-            f"{path}: the record of the first download cannot be read: {explain(error)}; "
+            f"{path}: the record of the first download cannot be read: {wrong_fields(error)}; "
             "restore it, or delete it together with the folder of the set to download it again"
         ) from error
 
