@@ -16,7 +16,7 @@ from cellrepro.determinism.seeding import seeded
 from cellrepro.errors import BadInput
 from cellrepro.trace.flips import could_miss
 from cellrepro.trace.observer import Call
-from cellrepro.trace.reexecution import Before, Buffers, plan_of, wait
+from cellrepro.trace.reexecution import Before, Buffers, plan_of
 
 audit = partial(cellrepro.audit, steps=1, replays=2, suspects=0)
 """As few as the planted counts below need."""
@@ -248,34 +248,6 @@ def test_generators_are_put_back(every):
     name = f"{NAMESPACE}.raises_or_draws.default"
     assert (found.not_replayed.get(f"{name}: replay raised RuntimeError") == 1) is (every == 2)
     assert (name in found.kinds) is (every != 2)
-
-
-def test_copies_that_need_not_be_done_are_waited_for(monkeypatch):
-    """On a GPU; here the waiting is only counted, and the device is said to be one."""
-    waited = []
-
-    class Module:
-        def synchronize():
-            waited.append(1)
-
-    class Elsewhere(torch.Tensor):
-        device = torch.device("cuda", 0)
-
-    monkeypatch.setattr(torch, "get_device_module", lambda kind: Module)
-    call = Call(torch.ops.aten.copy_.default, (x(), x().as_subclass(Elsewhere), True), {}, None)
-    plan = plan_of(call.func)
-    wait(call, plan)
-    assert waited == [1]
-    for arguments in ((*call.args[:2], False), call.args[:2], (x(), x(), True)):
-        wait(Call(call.func, arguments, {}, None), plan)
-    assert waited == [1]
-    call = Call(torch.ops.aten._to_copy.default, call.args[1:2], {"non_blocking": True}, None)
-    wait(call, plan_of(call.func))
-    assert waited == [1, 1]
-    value = x()
-    found = audit(lambda: value.double().copy_(value, non_blocking=True))
-    assert found.ops == ()
-    assert found.n_replayed == 2
 
 
 def test_what_an_operation_writes_without_saying_so_is_written_once():

@@ -3,8 +3,7 @@
 Every dispatched operation is executed again and its outputs are compared bit by bit: in-place
 operations on copies of what they overwrote, random ones with the generator put back. What can
 still differ are races between threads, atomic additions, and hardware. Memory that nobody has
-written is followed besides (`cellrepro.trace.unwritten`): its reader repeats, and the result
-changes from run to run all the same.
+written is followed besides (`cellrepro.trace.unwritten`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -33,9 +31,10 @@ from cellrepro.trace.reexecution import (
     Before,
     Buffers,
     Plan,
+    devices_of,
+    inputs_of,
     plan_of,
     saying_at_once,
-    wait,
     without_warnings,
 )
 from cellrepro.trace.unwritten import Unwritten
@@ -51,41 +50,22 @@ _MOST_THREADS = 1024
 def could_miss(n_replays: int) -> float:
     """The least chance of other bits that so many replays would have shown with 95 % certainty.
 
-    Each replay is compared with the first execution of the same call. Let q be the chance that an
-    execution gives other bits than the commonest ones, independently of the others. If each
-    possible result i has the chance p_i, all of r replays equal the first with a chance of
-    sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, and those of several calls multiply. This
-    is below 5 % where q is above 1 - 0.05 ** (1 / r): r = n - 1 for n executions of one call.
-
-    Examples
-    --------
-    >>> [round(could_miss(n), 4) for n in (1, 4, 200, 600)]
-    [0.95, 0.5271, 0.0149, 0.005]
+    Each replay is compared with the first execution of the same call. If each possible result i
+    has the chance p_i, all of r replays equal the first with a chance of
+    sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance of other bits than
+    the commonest ones; those of several calls multiply. Below 5 % where q > 1 - 0.05 ** (1 / r).
     """
     return 1 - (1 - _CERTAINTY) ** (1 / n_replays)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Operations that were replayed equally often, and what could have been missed of them.
+    """Operations that were replayed equally often, and what could have been missed of them."""
 
-    Attributes
-    ----------
-    name : str
-        Documented to race, or all others; those with a substitute are among the first.
-    n_places : int
-        Operations at places that were replayed.
-    least_replays : int
-        Of the place that was replayed least.
-    could_miss : float
-        See `could_miss`: an operation that gives other bits in a larger share of its executions
-        would have been seen with 95 % certainty, every place by itself.
-    """
-
-    name: str
+    name: str  # documented to race (or with a substitute), or all others
     n_places: int
-    least_replays: int
-    could_miss: float
+    least_replays: int  # of the place that was replayed least
+    could_miss: float  # a larger chance of other bits would have been seen, with 95 % certainty
 
     def __str__(self) -> str:
         """As a part of a sentence."""
@@ -95,46 +75,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found, and over how much.
+    """What an audit found, and over how much."""
 
-    Attributes
-    ----------
-    ops : tuple of NondeterministicOperation
-        Those whose bits flip, most flips first; empty where every replay agreed.
-    n_steps : int
-    n_calls : int
-        Operations dispatched.
-    n_replayed : int
-        Of these, the ones replayed; views and operations without output are not.
-    n_replays : int
-        Replays made, all together.
-    kinds : dict of str to int
-        Calls of each operation replayed.
-    replays : dict of str to int
-        Replays of each operation.
-    not_replayed : dict of str to int
-        Calls of each operation that was not, views for example.
-    n_followed : int
-        How often memory was handed out that nobody had written, and followed.
-    groups : tuple of Group
-        What chance of other bits could have been missed.
-    threads : int
-        CPU threads PyTorch used.
-    seconds : float
-        That the audited steps took.
-    """
-
-    ops: tuple[NondeterministicOperation, ...]
+    ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
     n_steps: int
-    n_calls: int
-    n_replayed: int
+    n_calls: int  # operations dispatched
+    n_replayed: int  # of these; views and operations without output are not
     n_replays: int
-    kinds: dict[str, int]
-    replays: dict[str, int]
-    not_replayed: dict[str, int]
-    n_followed: int
+    kinds: dict[str, int]  # by operation: calls replayed
+    replays: dict[str, int]  # replays
+    not_replayed: dict[str, int]  # calls that were not
+    n_followed: int  # memories that were handed out unwritten
     groups: tuple[Group, ...]
-    threads: int
+    threads: int  # of PyTorch on the CPU
     seconds: float
 
     def sentence(self) -> str:
@@ -182,9 +135,8 @@ def audit(
     steps : int
         How many steps to watch.
     replays : int
-        How often each operation is executed again. A flip that comes once in a hundred calls
-        needs many replays or many steps to be seen; ``groups`` of the answer says what could be
-        missed.
+        How often each operation is executed again; ``groups`` of the answer says which chance of
+        other bits could be missed.
     suspects : int
         How often, if more, those operations that have a substitute or are documented to race on
         their device. A race shows when threads collide, on a busy machine in few replays.
@@ -208,11 +160,15 @@ def audit(
     if threads is not None and whole("threads", threads, least=1) > _MOST_THREADS:
         raise BadInput(f"threads must be at most {_MOST_THREADS}, got {threads}")
     auditor = Auditor(replays=replays, suspects=suspects, model=model)
-    with _threads(threads):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads or before)
         with auditor:
             for _ in range(steps):
                 step()
         return auditor.result(n_steps=steps)
+    finally:
+        torch.set_num_threads(before)
 
 
 class Auditor(Observer):
@@ -267,10 +223,8 @@ class Auditor(Observer):
 
     def _run(self, call: Call, spot: _Spot) -> Any:
         plan = spot.plan
-        if not plan.replayable:
+        if not plan.replayable or (plan.copies and len(devices_of(inputs_of(call))) > 1):
             return call.run()
-        if plan.non_blocking >= 0:
-            wait(call, plan)
         before = Before(call, plan, self._buffers) if plan.written or plan.draws else None
         if before is not None and not before.complete:
             return call.run()
@@ -282,19 +236,16 @@ class Auditor(Observer):
         return returned
 
     def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Bits]) -> None:
-        func, args, kwargs, plan = call.func, call.args, call.kwargs, spot.plan
+        func, args, kwargs = call.func, call.args, call.kwargs
         try:
-            if spot.suspected is None:
-                spot.suspected = _suspected(call.place, expected)
-            n_replays = self._suspects if spot.suspected else self._replays
+            n_replays = self._suspects if spot.is_suspected(expected) else self._replays
             for index in range(n_replays):
                 if before is not None:
                     args, kwargs = before.again(last=index == n_replays - 1)
-                replayed: Any = plan.outputs(args, kwargs, func(*args, **kwargs))
-                if plan.non_blocking >= 0:
-                    wait(call, plan)
+                replayed: Any = spot.plan.outputs(args, kwargs, func(*args, **kwargs))
                 spot.n_replays += 1
-                if not _all_same(expected, replayed):
+                same = len(expected) == len(replayed) and all(map(Bits.same, expected, replayed))
+                if not same:
                     spot.add(expected, replayed)
                     if spot.warned is None:
                         if before is not None:
@@ -322,17 +273,16 @@ class Auditor(Observer):
             replays[op] += spot.n_replays
             not_replayed[op] += spot.n_calls - spot.n_replayed - spot.n_failed
             not_replayed[f"{op}: {spot.failure}"] += spot.n_failed
-        found = [spot.found() for spot in spots if spot.flips]
-        found += self._unwritten.found()
+        found = [spot.found() for spot in spots if spot.flips] + self._unwritten.found()
         return Audit(
             ops=tuple(sorted(found, key=lambda op: -op.flips)),
             n_steps=n_steps,
             n_calls=sum(spot.n_calls for spot in spots),
             n_replayed=kinds.total(),
             n_replays=replays.total(),
-            kinds=_sorted(kinds),
-            replays=_sorted(replays),
-            not_replayed=_sorted(not_replayed),
+            kinds=dict(sorted((+kinds).items())),
+            replays=dict(sorted((+replays).items())),
+            not_replayed=dict(sorted((+not_replayed).items())),
             n_followed=self._unwritten.n_followed.total(),
             groups=tuple(_groups(spots)),
             threads=torch.get_num_threads(),
@@ -351,51 +301,45 @@ class _Spot:
         self.max_abs = 0.0
         self.warned: bool | None = None
         self.suspected: bool | None = None
-        self.device = "cpu"
+        self.substitute = substitutes.for_operation(place.op, place.source)
+        self.known: known_operations.Entry | None = None
+
+    def is_suspected(self, outputs: list[Bits]) -> bool:
+        """Whether it is known to race: it has a substitute, or is documented to on its device."""
+        if self.suspected is None:
+            tensors = (bits.value for bits in outputs if isinstance(bits.value, torch.Tensor))
+            device = next((tensor.device.type for tensor in tensors), "cpu")
+            self.known = known_operations.for_operation(self.place.op, device)
+            # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
+            listed = self.known is not None and (self.known.kind == "error" or device == "cpu")
+            self.suspected = listed or self.substitute is not None
+        return self.suspected
 
     def add(self, expected: list[Bits], replayed: list[Any]) -> None:
         """A replay that gave other bits."""
         self.flips += 1
         for bits, b in zip_longest(expected, replayed):
             a = None if bits is None else bits.value
-            if same_bits(a, b):
-                continue
-            n, largest = difference(a, b)
-            self.n_elements = max(self.n_elements, n)
-            self.max_abs = max(self.max_abs, largest)
-            if isinstance(a, torch.Tensor):
-                self.device = a.device.type
+            if not same_bits(a, b):
+                n_elements, largest = difference(a, b)
+                self.n_elements = max(self.n_elements, n_elements)
+                self.max_abs = max(self.max_abs, largest)
 
     def found(self) -> NondeterministicOperation:
         """What is known of it."""
-        place = self.place
-        known = known_operations.for_operation(place.op, self.device)
-        substitute = substitutes.for_operation(place.op, place.source)
+        unknown = "no documented remedy; try one thread or another device"
         return NondeterministicOperation(
-            **vars(place),
+            **vars(self.place),
             flips=self.flips,
             replays=self.n_replays,
             warned=bool(self.warned),
-            substitute=None if substitute is None else substitute.name,
+            substitute=None if self.substitute is None else self.substitute.name,
             max_abs=self.max_abs,
             n_elements=self.n_elements,
             calls=self.n_calls,
-            reason="" if known is None else known.reason,
-            remedy="no documented remedy; try one thread or another device"
-            if known is None
-            else known.remedy,
+            reason="" if self.known is None else self.known.reason,
+            remedy=unknown if self.known is None else self.known.remedy,
         )
-
-
-def _suspected(place: Place, outputs: list[Bits]) -> bool:
-    """Whether an operation is known to race: it has a substitute, or is documented to."""
-    if substitutes.for_operation(place.op, place.source) is not None:
-        return True
-    tensors = (bits.value for bits in outputs if isinstance(bits.value, torch.Tensor))
-    device = next((tensor.device.type for tensor in tensors), "cpu")
-    known = known_operations.for_operation(place.op, device)
-    # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
-    return known is not None and (known.kind == "error" or device == "cpu")
 
 
 def _groups(spots: list[_Spot]) -> Iterator[Group]:
@@ -404,14 +348,6 @@ def _groups(spots: list[_Spot]) -> Iterator[Group]:
         least = [s.n_replays for s in spots if s.n_replays and bool(s.suspected) is suspected]
         if least:
             yield Group(name, len(least), min(least), could_miss(min(least)))
-
-
-def _sorted(counts: Counter[str]) -> dict[str, int]:
-    return {op: n for op, n in sorted(counts.items()) if n}
-
-
-def _all_same(expected: list[Bits], replayed: list[Any]) -> bool:
-    return len(expected) == len(replayed) and all(map(Bits.same, expected, replayed))
 
 
 def _warns(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
@@ -425,14 +361,3 @@ def _warns(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
         finally:
             torch.set_deterministic_debug_mode(mode)
     return any(alert_in(str(warning.message)) for warning in caught)
-
-
-@contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,25 +1,18 @@
 """How far each operation is from the exact result of its own inputs, and how far it may be.
 
 Between devices, instruction sets and thread counts no bits agree, but a correct operation stays
-near the exact result of the inputs that it was given: errors of earlier operations are in these
-inputs and are not counted again. So each operation is run once more in float64, on copies of its
-inputs, and its error is counted in units in the last place (ulp) of the dtype of its output. A
-fault, an operation that computes something else, is far outside what rounding can do.
-
-One ulp of what, is the question wherever terms cancel. Two rules answer it:
+near the exact result of the inputs that it was given. So each is run once more in float64, on
+copies of its inputs, and its error is counted in units in the last place (ulp) of the dtype of its
+output. One ulp of what, is the question wherever terms cancel:
 
 - *Sums* (element by element arithmetic, sums, products of matrices, convolutions): of the exact
   result, element by element, or, if that is more, of what the same operation gives on the
   magnitudes of its inputs, divided by the root of the number of terms. For a product of matrices
   these are ``|A| |B|``, against which rounding is bounded whatever cancels (Higham, Accuracy and
-  Stability of Numerical Algorithms, section 3.1); the root, because the sums on the way to a
-  result that cancels are themselves smaller by about that.
+  Stability of Numerical Algorithms, section 3.1).
 - *Functions* (normalisation, softmax, losses, and all that is not known): of the largest element
-  of the exact result, or of what that result moves by, in proportion, when every input moves by
-  a small part of itself up or down, if that is more.
-
-An element far smaller than the largest of its tensor is therefore judged in functions only as
-part of the whole.
+  of the exact result, or of what that result changes by, in proportion, when every input changes
+  by a small part of itself, if that is more.
 """
 
 from __future__ import annotations
@@ -28,11 +21,10 @@ import math
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.trace.observer import Call
-from cellrepro.trace.reexecution import Plan, inputs_of, leaves_of, without_warnings
+from cellrepro.trace.reexecution import Plan, inputs_of, is_plain, without_warnings
 
 _CLASSES = {
     # Values are moved or chosen: nothing is rounded, or once where the dtype is another.
@@ -53,18 +45,18 @@ _CLASSES = {
 }
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
 
+# Functions judged by the rule for sums: ``1 + erf(x)`` is none of their inputs moved.
 _CANCEL_INSIDE = frozenset({"gelu", "gelu_backward", "silu", "silu_backward"})
-"""Functions judged by the rule for sums: ``1 + erf(x)`` is none of their inputs moved."""
 
+# How names begin whose result rounding may turn into another, or that float64 has another of.
 _JUMPS = (
     *("bucketize", "fake_quantize", "fmod", "floor_divide", "frac", "grid_sampler_2d_backward"),
     *("grid_sampler_3d_backward", "histc", "nan_to_num", "nextafter", "remainder"),
     *("upsample_nearest",),
 )
-"""How names begin whose result rounding may turn into another, or that float64 has another of."""
 
+# For each class the limit for one term, in ulp, and what the root of their number adds.
 _LIMITS = {"exact": (0.5, 0.0), "elementwise": (8, 0), "function": (32, 4), "reduction": (4, 8)}
-"""For each class the limit for one term, in ulp, and what the root of their number adds."""
 
 _STEP = 2.0**-23  # part of itself by which an input is moved: small, and far above float64's ulp
 _NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
@@ -72,35 +64,30 @@ _FLUSHED = frozenset({torch.float32, torch.bfloat16})  # their subnormals may be
 
 
 class Reference:
-    """One operation about to run, with float64 copies of its inputs; made by `of`.
-
-    Attributes
-    ----------
-    problem : str or None
-        Why its replay in float64 failed, where it did: no implementation, or no memory.
-    """
+    """One operation about to run, with float64 copies of its inputs; made by `of`."""
 
     def __init__(self, call: Call, plan: Plan) -> None:
         self._call, self._plan = call, plan
         self._base = _base(call.place.op)
-        self._eps = max((torch.finfo(t.dtype).eps for t in _floating(call)), default=0.0)
+        tensors = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
+        floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+        self._eps = max((torch.finfo(tensor.dtype).eps for tensor in floating), default=0.0)
         copies: dict[int, torch.Tensor] = {}
         self._args = tuple(_in_float64(value, copies) for value in call.args)
         self._kwargs = {name: _in_float64(value, copies) for name, value in call.kwargs.items()}
         self._kinds = {a.name: str(a.type) for a in call.func._schema.arguments}
-        if "dtype" in self._kinds and not any(map(torch.is_floating_point, copies.values())):
+        if "dtype" in self._kinds and not floating:
             self._kwargs["dtype"] = torch.float64  # or it would be the default dtype
         if "half_to_float" in self._kinds:
             self._args = *self._args[:2], False  # there is nothing wider than float64
-        self.problem: str | None = None
+        self.problem: str | None = None  # why it could not be had in float64, where it could not
 
     @classmethod
     def of(cls, call: Call, plan: Plan) -> Reference | None:
         """Copy an operation's inputs, before it may overwrite them.
 
         None where nothing more exact can be had: views, uninitialised memory, random draws,
-        operations nobody vouches for, results that jump, and inputs that are complex, sparse,
-        quantized or on no device.
+        operations nobody vouches for, results that jump, and inputs that are no plain numbers.
         """
         if not plan.replayable or plan.guarded or _base(call.place.op).startswith(_JUMPS):
             return None
@@ -113,9 +100,8 @@ class Reference:
     def error(self, outputs: list[Any]) -> tuple[float, float] | None:
         """How far the operation is from the exact result of its inputs, and how far it may be.
 
-        Both in ulp as the module says; the first is infinite where a shape is another, or NaN or
-        infinity is where it should not be. None where no output is of a floating dtype narrower
-        than float64, or the operation cannot be had in float64; then `problem` says why. To be
+        Both in ulp; the first is infinite where a shape is another, or NaN or infinity is where it
+        should not be. None where no output is narrower than float64, or for a `problem`. To be
         asked once, with what `Plan.outputs` gives for the operation that ran.
         """
         if not any(map(_judged, outputs)):
@@ -158,11 +144,10 @@ class Reference:
 
     def _magnitudes(self) -> tuple[tuple, dict[str, Any]]:
         args, kwargs = self._changed(torch.abs, abs)
-        position = {"sub": 1, "rsub": 0}.get(self._base)  # its magnitude is added
-        if position is not None:
-            value = args[position]
-            less = [-item for item in value] if isinstance(value, list) else -value
-            args = *args[:position], less, *args[position + 1 :]
+        if self._base in ("sub", "rsub"):  # the magnitude of what is subtracted is added
+            at = 1 if self._base == "sub" else 0
+            less = [-item for item in args[at]] if isinstance(args[at], list) else -args[at]
+            args = *args[:at], less, *args[at + 1 :]
         return args, kwargs
 
     def _changed(self, change: Any, number: Any) -> tuple[tuple, dict[str, Any]]:
@@ -183,28 +168,17 @@ class Reference:
 
 
 def limit(op: str, n_terms: int) -> float:
-    """The error that a correct operation stays below, in ulp.
+    """The error that a correct operation stays below, in ulp, with so many terms for an element.
 
-    Parameters
-    ----------
-    op : str
-        As dispatched, with or without its overload: ``aten.add_.Tensor``.
-    n_terms : int
-        How many terms are added for one element of the result.
-
-    Notes
-    -----
     Found by running a few hundred operations of forward, backward and update passes (random
     shapes, up to 1024 terms; normal, positive, constant and offset values, and magnitudes over 8
     to 16 decades; 1 and 2 threads; PyTorch 2.15 on a CPU with AVX-512) and Cellpose's own steps.
     The largest errors in float32 were, in ulp: 2.3 for elementwise; 4.3 times the root of the
-    number of terms for reductions, by values over 8 decades or by equal terms, which all round
-    the same way; 17 for functions, 49 for interpolation, which works places out in float32 (its
-    terms are counted as the square of the longest side), and 16 for normalisation. The limits are
-    about 2 to 4 times as large, which a result off by 1e-4 of the largest still exceeds.
-    Batch normalisation of two values and attention scores beyond 1e4 were seen outside, and so
-    was overflow within half-precision functions. Half-precision results are held
-    to the same number of their own, coarser, ulp.
+    number of terms for reductions; 17 for functions, 49 for interpolation (its terms are counted
+    as the square of the longest side) and 16 for normalisation. The limits are 2 to 4 times as
+    large, which a result off by 1e-4 of the largest still exceeds. Seen outside: batch
+    normalisation of two values, attention scores beyond 1e4, overflow within half-precision
+    functions.
 
     Examples
     --------
@@ -229,20 +203,9 @@ def _draws_nothing(call: Call) -> bool:
     return "dropout_p" in names and given.get("dropout_p", 0.0) == 0.0
 
 
-def _floating(call: Call) -> list[torch.Tensor]:
-    leaves = inputs_of(call)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-
-
 def _plain(leaf: Any) -> bool:
     """Whether a leaf of the arguments is no tensor, or one of plain real numbers."""
-    return not isinstance(leaf, torch.Tensor) or (
-        leaf.layout == torch.strided
-        and not leaf.is_complex()
-        and not leaf.is_meta
-        and not leaf.is_quantized
-        and not is_traceable_wrapper_subclass(leaf)
-    )
+    return not isinstance(leaf, torch.Tensor) or (is_plain(leaf) and not leaf.is_complex())
 
 
 def _judged(output: Any) -> bool:
@@ -261,10 +224,10 @@ def _n_terms(call: Call, outputs: list[Any]) -> int:
     if base in _MATRICES:
         n = call.args[_MATRICES[base]].shape[-1]
         return n * len(call.args[1]) if base == "addbmm" else n
-    inputs = [leaf for leaf in leaves_of([*call.args]) if isinstance(leaf, torch.Tensor)]
+    inputs = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
     results = [output for output in outputs if _judged(output)]
-    sizes = [tensor.numel() for tensor in _floating(call)]
-    n = max(sizes, default=1) // max(1, min(result.numel() for result in results))
+    most = max((tensor.numel() for tensor in inputs if tensor.is_floating_point()), default=1)
+    n = most // max(1, min(result.numel() for result in results))
     if base.startswith("upsample"):  # places are worked out in float32: off by the longest side
         return max(n, max(max(tensor.shape[2:]) for tensor in [*inputs, *results]) ** 2)
     if base.endswith("convolution"):

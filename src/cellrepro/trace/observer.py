@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -104,7 +104,6 @@ class Observer(TorchDispatchMode):
         self._model = model
         self._hooks = ExitStack()
         self._watching = False
-        self._update_code: CodeType | None = None
         self._places: dict[tuple, tuple[Any, Place]] = {}
         self._forget()
 
@@ -169,10 +168,9 @@ class Observer(TorchDispatchMode):
     # -- where -----------------------------------------------------------------------------
 
     def _place(self, func: Any, here: _Here) -> Place:
-        source, in_engine = self._python_line(here)
+        source = self._python_line()
         module, phase, line = self.at_work()
-        if in_engine:
-            source = line
+        source = line if source is None else source
         number = _next_node()
         if number != here.next_node:
             self._remember_nodes(here, number, (module, source))
@@ -226,20 +224,15 @@ class Observer(TorchDispatchMode):
         others = (nodes[number] for nodes in list(self._nodes.values()) if number in nodes)
         return next(others, (None, None))
 
-    def _python_line(self, here: _Here) -> tuple[str | None, bool]:
-        """The innermost line outside PyTorch, and whether only autograd's engine lies below it.
-
-        Looks, too, whether the optimizer's step is still at work: nobody says when it raised.
-        """
+    def _python_line(self) -> str | None:
+        """The innermost line outside PyTorch; none where only autograd's engine lies below it."""
         frame: FrameType | None = sys._getframe(2)
-        source, updating = None, False
+        source = None
         while frame is not None:
             code = frame.f_code
             if code is _ENGINE:
-                return None, True
-            if code is self._update_code:
-                updating = True
-            elif not is_plumbing(code.co_filename):
+                return None
+            if not is_plumbing(code.co_filename):
                 source = _line(code.co_filename, frame.f_lineno, code.co_name)
                 outer = frame if Observer._n_watching > 1 else None
                 while outer is not None and outer.f_code is not _DISPATCH:
@@ -248,18 +241,14 @@ class Observer(TorchDispatchMode):
                     break
                 frame = outer  # what it passed was another observer at work
             frame = frame.f_back
-        if here.n_updates and not updating:
-            while frame is not None and frame.f_code is not self._update_code:
-                frame = frame.f_back
-            if frame is None:
-                here.n_updates = 0
-        # A thread of the engine's own has no Python below the operation.
-        return source, source is None
+        return source
 
     # -- which module ----------------------------------------------------------------------
 
     def _enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
         modules = self._here.modules
+        if not modules:
+            self._here.n_updates = 0  # nobody says when an update raised
         in_backward = torch._C._current_autograd_node() is not None
         root = modules[-1].root if modules else module
         if in_backward and not modules:  # a part of a network, run again by checkpointing
@@ -303,7 +292,6 @@ class Observer(TorchDispatchMode):
     # -- the update ------------------------------------------------------------------------
 
     def _enter_update(self, optimizer: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        self._update_code = sys._getframe(1).f_code
         self._here.n_updates += 1
         # What a closure computes is not the update.
         if len(args) > 1 and callable(args[1]):

@@ -31,49 +31,23 @@ from cellrepro.trace.training_steps import Watch
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """One operation as it ran.
+    """One operation as it ran."""
 
-    Attributes
-    ----------
-    step : int
-        From 0.
-    index : int
-        Order within the step, from 0.
-    op, module, source, phase
-        As in `cellrepro.store.manifest.Place`.
-    inputs : str
-        Digest of all inputs but devices, 32 hex digits.
-    outputs : str
-        Digest of all that it computed and wrote, 32 hex digits; empty for views and where nothing
-        came out.
-    shapes, dtypes : str
-        Of the tensors that went in and came out: ``2x3, 4 -> 2x3``.
-    norm : float or None
-        Euclidean norm of all floating outputs together.
-    draws : bool
-        Whether it may draw random numbers.
-    ulp, limit : float or None
-        Its error against a float64 replay of its own inputs, in units in the last place, and
-        what its class of operation may err; none where that was not asked for or makes no sense.
-    problem : str or None
-        Why its replay in float64 failed, where it did: no implementation, or no memory.
-    """
-
-    step: int
-    index: int
-    op: str
+    step: int  # from 0
+    index: int  # order within the step, from 0
+    op: str  # this and the next three as in `cellrepro.store.manifest.Place`
     module: str | None
     source: str | None
     phase: str
-    inputs: str
-    outputs: str
-    shapes: str
+    inputs: str  # digest of all but devices, 32 hex digits
+    outputs: str  # digest of all that it computed and wrote; empty for views and where nothing came
+    shapes: str  # of the tensors that went in and came out: ``2x3, 4 -> 2x3``
     dtypes: str
-    norm: float | None = None
-    draws: bool = False
-    ulp: float | None = None
-    limit: float | None = None
-    problem: str | None = None
+    norm: float | None = None  # Euclidean, of all floating outputs together
+    draws: bool = False  # it may draw random numbers
+    ulp: float | None = None  # its error against float64, see `cellrepro.trace.float64`
+    limit: float | None = None  # and what its class of operation may err
+    problem: str | None = None  # why its replay in float64 failed, where it did
 
 
 Named = tuple[str, str | None, str | None, str, int]
@@ -84,25 +58,9 @@ in the step is may change from one time to the next, as where a table is made on
 class OperationLedger(DrawLog):
     """Writes down every operation of a ``with`` block, and every draw of random numbers.
 
-    Parameters
-    ----------
-    model : torch.nn.Module, optional
-        See `Observer`.
-    step : int
-        Given to every row.
-    norms : bool
-        Norms of outputs; a quarter of the cost.
-    reference : bool
-        Replay every operation in float64 on its own inputs and measure its error; slow.
-    wanted : collection of Named
-        Keep the tensors of these operations in `kept`.
-
-    Attributes
-    ----------
-    rows : list of OperationRow
-    draws : list of Draw
-    kept : dict
-        By wanted operation ``inputs`` and ``outputs``, lists of tensors (copies).
+    Every row is given ``step``. ``norms`` are a quarter of the cost; ``reference`` replays every
+    operation in float64 on its own inputs, which is slow; of the ``wanted`` operations `kept` holds
+    copies of the tensors, as ``inputs`` and ``outputs``.
     """
 
     def __init__(
@@ -142,7 +100,7 @@ class OperationLedger(DrawLog):
         """Run one operation and write it down."""
         plan, known, place, index = plan_of(call.func), self._known, call.place, len(self._seen)
         given = inputs_of(call)
-        inputs, shapes, dtypes = known.digest(given, remember=not plan.written)
+        inputs, shapes, dtypes = known.digest(given)
         reference = Reference.of(call, plan) if self._reference else None
         kept = self._kept(place) if self._wanted else None
         if kept is not None:
@@ -192,21 +150,7 @@ def names_of(rows: Iterable[OperationRow]) -> list[Named]:
 
 
 class OperationWatch(Watch):
-    """Keeps an operation ledger of chosen steps.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
-    steps : iterable of int, optional
-        Which steps, from 0; all by default.
-
-    Attributes
-    ----------
-    rows : list of OperationRow
-        Of all watched steps so far.
-    draws : list of Draw
-        Of the same steps.
-    """
+    """Keeps the operation ledgers, rows and draws, of chosen steps; of all by default."""
 
     def __init__(self, network: torch.nn.Module, *, steps: Iterable[int] | None = None) -> None:
         self._network = network
@@ -228,8 +172,11 @@ class OperationWatch(Watch):
 # -- digests -------------------------------------------------------------------------------
 
 _SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
-MOST_REMEMBERED = 4096
-"""Storages whose digests are remembered before those that are gone are forgotten."""
+MOST_REMEMBERED = 4096  # storages, before those that are gone are forgotten
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_SAID_WHOLE = (  # types whose text is their value; of other things it may hold an address
+    *(int, float, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format),
+)
 
 
 class _Known:
@@ -241,7 +188,7 @@ class _Known:
         self._held: dict[int, tuple[StorageWeakRef, dict[tuple[Any, ...], bytes]]] = {}
         # By storage: how many bytes have not been written yet.
         self._unwritten: dict[int, tuple[StorageWeakRef, int]] = {}
-        # What a kind of tensor adds to a digest, and how it is described.
+        # What a kind of tensor adds to a digest, its shape and its dtype in words.
         self._kinds: dict[tuple[Any, ...], tuple[bytes, str, str]] = {}
 
     def written(self, values: Iterable[Any]) -> None:
@@ -263,9 +210,7 @@ class _Known:
             if storage is not None and storage.nbytes():
                 self._unwritten[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
 
-    def digest(
-        self, values: list[Any], *, remember: bool = True, computed: bool = False
-    ) -> tuple[str, str, str]:
+    def digest(self, values: list[Any], *, computed: bool = False) -> tuple[str, str, str]:
         """One digest of several values, in order, and the shapes and dtypes of the tensors.
 
         What was just computed has been written, also where the memory around it has not.
@@ -276,51 +221,46 @@ class _Known:
         for value in values:
             if not isinstance(value, torch.Tensor):
                 if not isinstance(value, torch.device):  # where it runs is no input
-                    # Of other things the text may hold an address.
                     text = repr(value) if isinstance(value, _SAID_WHOLE) else type(value).__name__
                     parts.append(text.encode())
                 continue
             dense = in_one_stretch(value)
-            size = _NO_SHAPE if value.is_nested else value.shape
+            size = () if value.is_nested else value.shape
             kind = (value.dtype, size, value.stride() if dense else None)
-            described = self._kinds.get(kind)
-            if described is None:
-                described = self._kinds[kind] = _described(*kind)
-            header, shape, dtype = described
+            if kind not in self._kinds:
+                dtype = str(value.dtype).removeprefix("torch.")
+                header = f"{dtype}{tuple(size)}{kind[2]}".encode()
+                self._kinds[kind] = header, "x".join(map(str, size)) or "1", dtype
+            header, shape, dtype = self._kinds[kind]
             shapes.append(shape)
             dtypes.append(dtype)
             parts.append(header)
             if self._unwritten and not computed and self._is_unwritten(value):
                 parts.append(b"unwritten")
-            elif dense:
-                parts.append(self._memory(value, remember=remember))
             elif not value.is_meta:
-                parts.append(self._with_gaps(value, remember=remember))
+                parts.append(self._memory(value) if dense else self._with_gaps(value))
         return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
 
     def _is_unwritten(self, tensor: torch.Tensor) -> bool:
         storage = _storage(tensor)
         return storage is not None and storage._cdata in self._unwritten
 
-    def _memory(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
+    def _memory(self, tensor: torch.Tensor) -> bytes:
         """Digest of the memory of a tensor without gaps."""
         address, n_bytes = tensor.data_ptr(), tensor.nbytes
         if n_bytes <= _SMALL:
             return _bytes_digest(address, n_bytes)
         storage = tensor.untyped_storage()
-        held = self._held.get(storage._cdata)
+        held = self._of_storage(storage)
         stretch = (address - storage.data_ptr(), n_bytes)
-        if held is not None and stretch in held[1]:
-            return held[1][stretch]
-        digest = _bytes_digest(address, n_bytes)
-        if remember:
-            self._of_storage(storage)[stretch] = digest
-        return digest
+        if stretch not in held:
+            held[stretch] = _bytes_digest(address, n_bytes)
+        return held[stretch]
 
-    def _with_gaps(self, tensor: torch.Tensor, *, remember: bool) -> bytes:
+    def _with_gaps(self, tensor: torch.Tensor) -> bytes:
         """Digest of the values of any other tensor: what stands in its gaps is not its own."""
         plain = type(tensor) in _PLAIN and not (tensor.is_nested or tensor.is_quantized)
-        storage = _storage(tensor) if remember and plain else None
+        storage = _storage(tensor) if plain else None
         if storage is None or tensor.nbytes <= _SMALL:
             return tensor_digest(tensor).encode()
         held = self._of_storage(storage)
@@ -342,14 +282,6 @@ class _Known:
         return held[1]
 
 
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-_NO_SHAPE = torch.Size()
-_SAID_WHOLE = (
-    *(int, float, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format),
-)
-"""Types whose text is their value."""
-
-
 def _storage(value: Any) -> Any:
     """The memory of a tensor; none of what has no memory of its own."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -368,24 +300,16 @@ def _copies(values: Iterable[Any]) -> list[torch.Tensor]:
     return [value.detach().clone() for value in values if isinstance(value, torch.Tensor)]
 
 
-def _described(dtype: Any, shape: Any, stride: Any) -> tuple[bytes, str, str]:
-    """What a kind of tensor adds to a digest, and its shape and dtype in words."""
-    name = str(dtype).removeprefix("torch.")
-    header = f"{name}{tuple(shape)}{stride}".encode()
-    return header, "x".join(map(str, shape)) or "1", name
-
-
 def _norm(outputs: list[Any]) -> float | None:
     """Euclidean norm of all floating outputs together: float32 sums are enough for a size."""
-    total, seen = 0.0, False
+    total: float | None = None
     for value in outputs:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.is_meta:
             flat = value.detach()
             if flat.dtype not in (torch.float32, torch.float64):
                 flat = flat.float()
             try:
-                total += float(torch.linalg.vector_norm(flat)) ** 2
+                total = (total or 0.0) + float(torch.linalg.vector_norm(flat)) ** 2
             except RuntimeError:  # in parts, or laid out by another library
                 return None
-            seen = True
-    return total**0.5 if seen else None
+    return None if total is None else total**0.5

@@ -26,44 +26,27 @@ from cellrepro.trace.observer import Call, Observer, source_line
 from cellrepro.trace.reexecution import plan_of
 
 _BLOCK = 624  # numbers that a Mersenne Twister makes at once
+_UNSEEN = "unseen"
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One use of a global generator.
+    """One use of a global generator."""
 
-    Attributes
-    ----------
-    step, index : int
-        The training step, and which draw it is in it; both from 0.
-    generator : str
-        ``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``.
-    n : int or None
-        By how many numbers of 32 bits the generator's position moved: of a Mersenne Twister
-        modulo 624, its block. 0 if only a kept normal was taken; none if the generator was put
-        somewhere else, by a seed or a state.
-    what : str
-        The function or operation that was called: ``np.random.rand``, ``random.seed``,
-        ``aten.rand.default``; ``unseen`` if the generator moved and no call was seen.
-    source : str or None
-        ``FILE:LINE in FUNCTION`` of who called; ``between PLACE and PLACE`` if it was unseen,
-        with the last place where the generator had not moved and the first where it had.
-    module, phase : str or None
-        As in `cellrepro.store.manifest.Place`; none if it was unseen.
-    """
-
-    step: int
-    index: int
-    generator: str
+    step: int  # from 0
+    index: int  # which draw it is in its step, from 0
+    generator: str  # ``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``
+    # By how many numbers of 32 bits the generator's position moved, of a Mersenne Twister modulo
+    # its block; 0 if only a kept normal was taken, none if a seed or state put it somewhere else.
     n: int | None
-    what: str
-    source: str | None
-    module: str | None
+    what: str  # ``np.random.rand``, ``random.seed``, ``aten.rand.default``; ``unseen``: no call was
+    source: str | None  # ``FILE:LINE in FUNCTION``, or ``between PLACE and PLACE`` if unseen
+    module: str | None  # this and the next as in `cellrepro.store.manifest.Place`; none if unseen
     phase: str | None
 
 
 class _Caller(NamedTuple):
-    """A call being watched."""
+    """A call being watched: the last fields of its draw."""
 
     what: str
     source: str | None
@@ -79,28 +62,14 @@ class _Within(threading.local):
 
 
 class DrawLog(Observer):
-    """Writes down every draw from a global generator while its block runs.
+    """Writes down every draw from a global generator while its block runs, in ``draws``.
 
     NumPy's and Python's functions are replaced in ``numpy.random`` and ``random`` for the time
     of the block. What draws otherwise is found by the generator having moved and is called
     ``unseen``: a function imported by name before the block, `torch.manual_seed`, a library that
-    holds NumPy's global ``RandomState`` itself, another thread's PyTorch operations.
-
-    Only global generators are watched, not those that somebody made; of GPUs those of CUDA, once
-    CUDA has started. ``draws`` lists what was drawn, in order; what several threads draw at once
-    may be given to each other's lines.
-
-    Parameters
-    ----------
-    model : torch.nn.Module, optional
-        Names modules by their path in it.
-    step : int
-        Given to every draw.
-
-    Notes
-    -----
-    An `Auditor` goes around it, not into it: what it replays would be written down, too. Code
-    that compares functions by identity, as `torch.compile` does, sees the replaced ones.
+    holds NumPy's global ``RandomState`` itself, another thread's PyTorch operations. Of GPUs those
+    of CUDA are watched, once it has started. An `Auditor` goes around it, not into it: what it
+    replays would be written down, too.
 
     Examples
     --------
@@ -178,7 +147,8 @@ class DrawLog(Observer):
         with self._lock:
             now = _seen_now()
             for generator, seen in now.items():
-                last = self._last.get(generator) or seen.as_started()
+                # A generator seen for the first time is one of CUDA's, which start at 0.
+                last = self._last.get(generator) or seen._replace(position=0, state=(seen.seed, 0))
                 if generator == reseeded or seen.state != last.state:
                     n = None if generator == reseeded else seen.moved_since(last)
                     self.draws.append(Draw(self._step, len(self.draws), generator, n, *found))
@@ -189,8 +159,6 @@ class DrawLog(Observer):
 
     def _replace(self, module: ModuleType, name: str, generator: str) -> None:
         original = getattr(module, name)
-        # Another's replacement, undone after an earlier log was closed, brought that log's back.
-        original = getattr(original, "_cellrepro_original", original)
         what = f"{'np.random' if module is np.random else module.__name__}.{name}"
         reseeded = generator if name in _SEEDERS else None
 
@@ -202,7 +170,6 @@ class DrawLog(Observer):
             caller = _Caller(what, source_line(), at_work, phase)
             return self._watch(caller, functools.partial(original, *args, **kwargs), reseeded)
 
-        watched._cellrepro_original = original  # type: ignore[attr-defined]
         self._replaced.append((module, name, original, watched))
         setattr(module, name, watched)
 
@@ -214,26 +181,19 @@ class DrawLog(Observer):
         self._replaced = []
 
 
-_UNSEEN = "unseen"
 _GETTERS = frozenset({"getstate", "get_state"})
 _SEEDERS = frozenset({"seed", "setstate", "set_state", "set_bit_generator"})
-_NO_METHODS = ("ranf", "sample", "set_bit_generator")
-"""Functions of NumPy's global generator that are none of its methods (NumPy 2.4)."""
+_NO_METHODS = ("ranf", "sample", "set_bit_generator")  # of NumPy's global generator (NumPy 2.4)
 
 
 def _global_functions() -> Iterator[tuple[ModuleType, str, str]]:
-    """Module and name of whatever moves a global generator, and which one.
-
-    By the names of the generator's methods: a function may be replaced by somebody already.
-    """
+    """Module and name of whatever moves a global generator, and which one."""
     for module, methods, generator, more in (
         (np.random, np.random.RandomState, "numpy", _NO_METHODS),
         (random, random.Random, "python", ()),
     ):
         names = {*(name for name in module.__all__ if hasattr(methods, name)), *more} - _GETTERS
-        for name in sorted(names):
-            if hasattr(module, name):
-                yield module, name, generator
+        yield from ((module, name, generator) for name in sorted(names) if hasattr(module, name))
 
 
 # -- generators ----------------------------------------------------------------------------
@@ -242,14 +202,10 @@ def _global_functions() -> Iterator[tuple[ModuleType, str, str]]:
 class _Seen(NamedTuple):
     """A generator at a look."""
 
-    state: Any
-    """All of it, to be compared."""
-    position: int | None
-    """Numbers given; of the present block where there are blocks. None where that is unknown."""
-    block: int = 0
-    """How many numbers a block has; 0 where there are none."""
-    seed: bytes = b""
-    """With which it says it was seeded; PyTorch's remember."""
+    state: Any  # all of it, to be compared
+    position: int | None  # numbers given, of the present block where there are blocks, if known
+    block: int = 0  # numbers in a block; 0 where there are none
+    seed: bytes = b""  # with which it says it was seeded; PyTorch's remember
 
     def moved_since(self, last: _Seen) -> int | None:
         """By how many numbers; none if it was put where it is."""
@@ -259,10 +215,6 @@ class _Seen(NamedTuple):
         if self.block:
             return moved % self.block
         return moved if moved >= 0 else None
-
-    def as_started(self) -> _Seen:
-        """Where a generator seen for the first time started: CUDA's, at 0."""
-        return self if self.block else self._replace(position=0, state=(self.seed, 0))
 
 
 def _seen_now() -> dict[str, _Seen]:
@@ -283,14 +235,10 @@ def _seen_now() -> dict[str, _Seen]:
     # A generator cannot be read while its device records a graph; it is at the next look.
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         for index, generator in enumerate(torch.cuda.default_generators):
-            found[f"cuda:{index}"] = _philox(_raw_bytes(generator.get_state()))
+            raw = _raw_bytes(generator.get_state())  # 16 bytes: seed, and offset in steps of 4
+            offset = int.from_bytes(raw[8:16], "little", signed=True)
+            found[f"cuda:{index}"] = _Seen((raw[:8], offset), offset, seed=raw[:8])
     return found
-
-
-def _philox(raw: bytes) -> _Seen:
-    """CUDA's generator, by the 16 bytes of its state: seed, and offset in steps of 4."""
-    offset = int.from_bytes(raw[8:16], "little", signed=True)
-    return _Seen((raw[:8], offset), offset, seed=raw[:8])
 
 
 def _raw_bytes(state: torch.Tensor) -> bytes:
@@ -305,32 +253,14 @@ _AHEAD = 64  # draws that are searched for where two runs agree again
 
 @dataclass(frozen=True)
 class DrawDifference:
-    """The first draw in which two runs differ.
+    """The first draw in which two runs differ."""
 
-    Attributes
-    ----------
-    side : str
-        ``a`` or ``b``, the only one that made it; ``both`` if both drew, but not the same.
-    draw : Draw
-        The draw; of a if both drew.
-    other : Draw or None
-        What b drew in its place, if both drew.
-    """
-
-    side: str
-    draw: Draw
-    other: Draw | None = None
+    side: str  # ``a`` or ``b``, the only one that made it; ``both`` if both drew, but not the same
+    draw: Draw  # of a if both drew
+    other: Draw | None = None  # what b drew in its place, if both drew
 
     def sentence(self) -> str:
-        """In plain English.
-
-        Examples
-        --------
-        >>> at = "train.py:12 in step"
-        >>> draw = Draw(0, 3, "numpy", 2, "np.random.rand", at, None, "forward")
-        >>> DrawDifference("b", draw).sentence()
-        "b drew from numpy's generator once more: np.random.rand at train.py:12 in step"
-        """
+        """In plain English."""
         draw, other = self.draw, self.other
         owner = f"{draw.generator}'s generator"
         if other is None:
@@ -352,21 +282,11 @@ def _drew(draw: Draw) -> str:
 
 
 def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifference | None:
-    """The first draw that only one of two runs made, or that drew another amount.
+    """The first draw that only one of two runs made, or that drew another amount; none if none.
 
     Draws of one call in one function of one file can be each other's. Where its lines are others
     in both runs, the file was edited, and lines say nothing. To which values a seed set a generator
     is not part of a draw.
-
-    Parameters
-    ----------
-    a, b : sequence of Draw
-        Of two runs, each in order.
-
-    Returns
-    -------
-    DrawDifference or None
-        None if both drew alike.
     """
     edited = _edited(a, b)
     sites_a, sites_b = ([_site(draw, edited) for draw in side] for side in (a, b))
@@ -375,41 +295,31 @@ def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifferenc
         if _amount(a[at]) != _amount(b[at]):
             return DrawDifference("both", a[at], b[at])
         at += 1
-    if at == len(a) == len(b):
-        return None
-    if at == len(a) or at == len(b):
-        return DrawDifference("b", b[at]) if at == len(a) else DrawDifference("a", a[at])
-    for ahead in range(1, _AHEAD):
-        more_in_a = sites_a[at + ahead : at + ahead + 1] == sites_b[at : at + 1]
-        more_in_b = sites_b[at + ahead : at + ahead + 1] == sites_a[at : at + 1]
-        if more_in_a and more_in_b:
-            break
-        if more_in_a or more_in_b:
-            return DrawDifference("a", a[at]) if more_in_a else DrawDifference("b", b[at])
-    return DrawDifference("both", a[at], b[at])
-
-
-_LINE = re.compile(r":(\d+)(?= in |$)")
+    more_in_a, more_in_b = at < len(a), at < len(b)
+    if more_in_a and more_in_b:
+        for ahead in range(1, _AHEAD):
+            more_in_a = sites_a[at + ahead : at + ahead + 1] == [sites_b[at]]
+            more_in_b = sites_b[at + ahead : at + ahead + 1] == [sites_a[at]]
+            if more_in_a or more_in_b:
+                break
+        if more_in_a == more_in_b:
+            return DrawDifference("both", a[at], b[at])
+    if more_in_a:
+        return DrawDifference("a", a[at])
+    return DrawDifference("b", b[at]) if more_in_b else None
 
 
 def _family(draw: Draw) -> tuple[str, str, str]:
     """Generator, operation, and the place without its line; of an unseen one an interval."""
-    source = "" if draw.what == _UNSEEN else _LINE.sub("", draw.source or "", count=1)
-    return draw.generator, draw.what, source
+    source = re.sub(r":\d+(?= in |$)", "", draw.source or "", count=1)
+    return draw.generator, draw.what, "" if draw.what == _UNSEEN else source
 
 
 def _edited(a: Sequence[Draw], b: Sequence[Draw]) -> set[tuple[str, str, str]]:
     """The families whose lines are others in both runs."""
-    lines: list[dict[tuple[str, str, str], set[str | None]]] = [{}, {}]
-    for found, side in zip(lines, (a, b), strict=True):
-        for draw in side:
-            found.setdefault(_family(draw), set()).add(draw.source)
-    both = lines[0].keys() & lines[1].keys()
-    return {
-        name
-        for name in both
-        if not lines[0][name] <= lines[1][name] and not lines[1][name] <= lines[0][name]
-    }
+    lines_a, lines_b = ({(_family(draw), draw.source) for draw in side} for side in (a, b))
+    only_a, only_b = lines_a - lines_b, lines_b - lines_a
+    return {family for family, _ in only_a} & {family for family, _ in only_b}
 
 
 def _site(draw: Draw, edited: set[tuple[str, str, str]]) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import random
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,8 +27,7 @@ _UNINITIALISED = frozenset(
         *("new_empty_strided", "empty_quantized", "_empty_affine_quantized"),
         *("_empty_per_channel_affine_quantized",),
     }
-)
-"""Operations that hand out memory nobody has written: equal bits are not promised."""
+)  # they hand out memory nobody has written: equal bits are not promised
 
 _RESIZES = frozenset({"resize_", "resize_as_", "_resize_output_"})
 
@@ -45,13 +45,14 @@ _UNUSED_OUTPUTS = {
     "_flash_attention_forward": {2, 3, 4},
 }
 
+# Arguments that some operations write into though their schema does not say so (torch 2.15:
+# ``native_batch_norm``, ``_cudnn_rnn``).
 _WRITES_UNSAID = frozenset({"running_mean", "running_var", "dropout_state", "noise"})
-"""Arguments that some operations write into though their schema does not say so (torch 2.15:
-``native_batch_norm``, ``_cudnn_rnn``)."""
 
+# Namespaces whose schemas say what an operation writes and draws, but for `_WRITES_UNSAID`.
 _TRUSTED = frozenset({"aten", "prims", "mkldnn", "mkl", "onednn", "quantized", "_quantized"})
-"""Namespaces whose schemas say what an operation writes and draws, but for `_WRITES_UNSAID`."""
 
+# Namespaces of marks, and of what waits for other processes or moves generators by itself.
 _NEVER_AGAIN = frozenset(
     {
         *("prim", "profiler", "export", "debugprims", "debug_mode_ops", "inductor", "streams"),
@@ -59,7 +60,6 @@ _NEVER_AGAIN = frozenset(
         *("cuda", "rngprims"),
     }
 )
-"""Namespaces of marks, and of what waits for other processes or moves generators by itself."""
 
 
 @dataclass(frozen=True)
@@ -67,24 +67,15 @@ class Plan:
     """What an operation's schema says about executing it again."""
 
     replayable: bool = False
-    computes: bool = False
-    """Whether it is, and its results come from what its arguments hold."""
-    draws: bool = False
-    """Whether it may draw from a generator."""
-    guarded: bool = True
-    """Whether nobody vouches for its schema: it may write into any argument and draw from any
-    generator."""
-    written: tuple[tuple[int, str], ...] = ()
-    """Position and name of the arguments it writes into, or may."""
-    fresh: tuple[int, ...] = ()
-    """Returned values to compare: not (views of) arguments, nor memory that nobody wrote."""
+    computes: bool = False  # it is, and its results come from what its arguments hold
+    draws: bool = False  # it may draw from a generator
+    guarded: bool = True  # nobody vouches for its schema: it may write and draw anything
+    written: tuple[tuple[int, str], ...] = ()  # position and name of arguments it may write into
+    fresh: tuple[int, ...] = ()  # returned values that are neither (views of) arguments nor unused
     n_returns: int = 0
-    non_blocking: int = -1
-    """Position of the argument that lets it return before it is done; -1 if there is none."""
-    allocates: bool = False
-    """Whether it hands out memory nobody has written."""
-    resizes: bool = False
-    """Whether it may add such memory to its argument."""
+    copies: bool = False  # it may return before it is done, if it copies between devices
+    allocates: bool = False  # it hands out memory nobody has written
+    resizes: bool = False  # it may add such memory to its argument
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""
@@ -104,12 +95,8 @@ class Plan:
 
     def overwritten(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         """What an operation writes into, or may."""
-        found = []
-        for position, name in self.written:
-            value = args[position] if position < len(args) else kwargs.get(name)
-            if value is not None:
-                found += leaves_of(value)
-        return found
+        values = [args[at] if at < len(args) else kwargs.get(name) for at, name in self.written]
+        return leaves_of([value for value in values if value is not None])
 
 
 @functools.cache
@@ -119,23 +106,22 @@ def plan_of(func: Any) -> Plan:
     if schema is None:  # an operation that takes functions
         return Plan()
     name = schema.name.removeprefix("aten::")
+    of_pytorch, guarded = func.namespace == "aten", func.namespace not in _TRUSTED
     arguments = list(enumerate(schema.arguments))
-    said = [
+    written = [
         (position, argument.name)
         for position, argument in arguments
         if (argument.alias_info is not None and argument.alias_info.is_write)
         or (argument.name in _WRITES_UNSAID and not name.endswith("backward"))
     ]
-    guarded = func.namespace not in _TRUSTED
     tensors = [(position, arg.name) for position, arg in arguments if "Tensor" in str(arg.type)]
     # What it may write into without saying so comes after what it says.
-    written = [*said, *(one for one in tensors if guarded and one not in said)]
+    written += [one for one in tensors if guarded and one not in written]
     fresh = tuple(
         index
         for index, returned in enumerate(schema.returns)
         if returned.alias_info is None and index not in _UNUSED_OUTPUTS.get(name, ())
     )
-    of_pytorch = func.namespace == "aten"
     allocates = of_pytorch and name in _UNINITIALISED
     again = (
         bool(written or fresh)  # nothing is computed by a view
@@ -154,7 +140,7 @@ def plan_of(func: Any) -> Plan:
         written=tuple(written),
         fresh=fresh,
         n_returns=len(schema.returns),
-        non_blocking=next((i for i, argument in arguments if argument.name == "non_blocking"), -1),
+        copies=any(argument.name == "non_blocking" for _, argument in arguments),
         allocates=allocates,
         resizes=of_pytorch and name in _RESIZES,
     )
@@ -191,77 +177,60 @@ _SMALL = 1 << 16  # bytes, up to which the allocator is faster than our own buff
 _LINE = 64  # bytes to which PyTorch aligns memory; libraries may add in another order off it
 
 
-def bytes_of(storage: Any) -> torch.Tensor:
-    """A storage as a tensor of bytes: uint8, one axis."""
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-
-
-class Copy(NamedTuple):
-    """What a storage held: bytes, where in them it begins, and how many they are."""
+class Held(NamedTuple):
+    """The bytes of a storage: in a tensor of uint8, from where on, and how many."""
 
     memory: torch.Tensor
     begin: int
     n_bytes: int
 
 
+def bytes_of(storage: Any) -> torch.Tensor:
+    """A storage as a tensor of bytes: uint8, one axis."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def whole(memory: torch.Tensor) -> Held:
+    """All of a tensor of bytes."""
+    return Held(memory, 0, memory.nbytes)
+
+
+def seen_on(view: torch.Tensor, held: Held) -> torch.Tensor:
+    """The same view of a copy of its storage."""
+    tensor = torch.empty(0, dtype=view.dtype, device=view.device)
+    offset = int(view.storage_offset()) + held.begin // view.element_size()
+    tensor.set_(held.memory.untyped_storage(), offset, view.size(), view.stride())
+    tensor = tensor.conj() if view.is_conj() else tensor
+    return torch._neg_view(tensor) if view.is_neg() else tensor
+
+
 class Buffers:
     """Copies of storages, in memory used before: fresh memory costs more than copying into it."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[torch.Tensor]] = {}
+        self._free: defaultdict[int, list[torch.Tensor]] = defaultdict(list)
 
-    def copy(self, storage: Any) -> Copy:
-        """What a storage holds; the copy lies as the storage does to the lines of memory."""
-        if storage.device.type != "cpu":
-            return Copy(bytes_of(storage).clone(), 0, storage.nbytes())
-        return self._moved(storage.data_ptr(), storage.nbytes())
-
-    def copy_again(self, kept: Copy) -> Copy:
-        """Another copy of what was kept."""
-        if not kept.memory.is_cpu:
-            return kept._replace(memory=kept.memory.clone())
-        return self._moved(kept.memory.data_ptr() + kept.begin, kept.n_bytes)
-
-    def _moved(self, address: int, n_bytes: int) -> Copy:
+    def copy(self, held: Held) -> Held:
+        """The same bytes once more; the copy lies as they do to the lines of memory."""
+        if not held.memory.is_cpu:
+            return held._replace(memory=held.memory.clone())
+        address = held.memory.data_ptr() + held.begin
         begin = address % _LINE // 16 * 16  # 16 bytes: the largest item
-        memory = self._take(begin + n_bytes)
-        if n_bytes:
+        size, free = begin + held.n_bytes, []
+        if size > _SMALL:
+            size = 1 << (size - 1).bit_length()
+            free = self._free[size]
+        memory = free.pop() if free else torch.empty(size, dtype=torch.uint8)
+        if held.n_bytes:
             # Not PyTorch's copy: waiting for its threads costs more than the second one brings.
-            ctypes.memmove(memory.data_ptr() + begin, address, n_bytes)
-        return Copy(memory, begin, n_bytes)
+            ctypes.memmove(memory.data_ptr() + begin, address, held.n_bytes)
+        return Held(memory, begin, held.n_bytes)
 
-    def _take(self, n_bytes: int) -> torch.Tensor:
-        if n_bytes <= _SMALL:
-            return torch.empty(n_bytes, dtype=torch.uint8)
-        size = 1 << (n_bytes - 1).bit_length()
-        free = self._free.get(size)
-        return free.pop() if free else torch.empty(size, dtype=torch.uint8)
-
-    def give_back(self, copies: Iterable[Copy]) -> None:
+    def give_back(self, copies: Iterable[Held]) -> None:
         """Use their memory for another operation."""
         for memory, _, _ in copies:
             if memory.is_cpu and memory.nbytes > _SMALL:
-                self._free.setdefault(memory.nbytes, []).append(memory)
-
-
-class Layout:
-    """How a tensor lies in its storage."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.key = tensor.untyped_storage()._cdata
-        self._dtype, self._device = tensor.dtype, tensor.device
-        self._offset, self._item = int(tensor.storage_offset()), tensor.element_size()
-        self._size, self._stride = tensor.size(), tensor.stride()
-        self._conj, self._neg = tensor.is_conj(), tensor.is_neg()
-
-    def on(self, copy: Copy) -> torch.Tensor:
-        """The same view of a copy of the storage."""
-        tensor = torch.empty(0, dtype=self._dtype, device=self._device)
-        offset = self._offset + copy.begin // self._item
-        tensor.set_(copy.memory.untyped_storage(), offset, self._size, self._stride)
-        if self._conj:
-            tensor = tensor.conj()
-        return torch._neg_view(tensor) if self._neg else tensor
+                self._free[memory.nbytes].append(memory)
 
 
 class Arguments:
@@ -269,12 +238,16 @@ class Arguments:
 
     def __init__(self, call: Call, keys: Collection[int] | None = None) -> None:
         self._call = call
-        # The layouts of now: an operation may make its output larger.
-        layouts = ((id(leaf), Layout(leaf)) for leaf in inputs_of(call) if is_plain(leaf))
-        self.layouts = {name: one for name, one in layouts if keys is None or one.key in keys}
+        self.views: dict[int, tuple[int, torch.Tensor]] = {}  # with their storage, of those keys
+        for leaf in inputs_of(call):
+            if is_plain(leaf):
+                key = leaf.untyped_storage()._cdata
+                if keys is None or key in keys:
+                    # The views of now: an operation may make its output larger.
+                    self.views[id(leaf)] = key, leaf.detach()
 
     def on(
-        self, copies: Mapping[int, Copy], clones: Mapping[int, Any] | None = None
+        self, copies: Mapping[int, Held], clones: Mapping[int, Any] | None = None
     ) -> tuple[tuple, dict[str, Any]]:
         """The same on copies of their storages, and clones of other tensors."""
 
@@ -283,36 +256,30 @@ class Arguments:
                 return [other(item) for item in value]
             if clones and id(value) in clones:
                 return clones[id(value)]
-            layout = self.layouts.get(id(value))
-            if layout is None or layout.key not in copies:
+            known = self.views.get(id(value))
+            if known is None or known[0] not in copies:
                 return value
-            return layout.on(copies[layout.key])
+            return seen_on(known[1], copies[known[0]])
 
         kwargs = {name: other(value) for name, value in self._call.kwargs.items()}
         return tuple([other(value) for value in self._call.args]), kwargs
 
 
 class Before:
-    """What an operation will overwrite and draw, kept so that it can be executed again.
-
-    Attributes
-    ----------
-    complete : bool
-        Whether everything could be kept; if not, executing it again would change the training.
-    """
+    """What an operation will overwrite and draw, kept so that it can be executed again."""
 
     def __init__(self, call: Call, plan: Plan, buffers: Buffers) -> None:
+        self.complete = True  # if not, executing it again would change the training
         self._call, self._buffers = call, buffers
-        self._kept: dict[int, Copy] = {}
+        self._kept: dict[int, Held] = {}
         self._clones: dict[int, torch.Tensor] = {}
-        self.complete = True
-        self._states = generator_states(call, guarded=plan.guarded) if plan.draws else []
-        self._after: list[GeneratorState] | None = None
+        self._generators = Generators(call, plan)
+        self._after: list[Any] | None = None
         for tensor in plan.overwritten(call.args, call.kwargs):
             if is_plain(tensor):
                 storage = tensor.untyped_storage()
                 if storage._cdata not in self._kept:
-                    self._kept[storage._cdata] = buffers.copy(storage)
+                    self._kept[storage._cdata] = buffers.copy(whole(bytes_of(storage)))
             elif isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor):
                 self.complete = self.complete and plan.guarded
             elif isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
@@ -323,80 +290,70 @@ class Before:
 
     def again(self, *, last: bool) -> tuple[tuple, dict[str, Any]]:
         """The same arguments, with fresh copies of what is written; generators as they were."""
-        if self._states:
-            if self._after is None:
-                self._after = [state.now() for state in self._states]
-            self.generators_back()
+        if self._after is None:
+            self._after = self._generators.now()
+        self.generators_back()
         if self._arguments is None:
             return self._call.args, self._call.kwargs
         if last:  # it may have what was kept
             return self._arguments.on(self._kept, self._clones)
-        copies = {key: self._buffers.copy_again(kept) for key, kept in self._kept.items()}
+        copies = {key: self._buffers.copy(kept) for key, kept in self._kept.items()}
         self._taken += copies.values()
         return self._arguments.on(copies, {key: t.clone() for key, t in self._clones.items()})
 
     def generators_back(self) -> None:
         """Put the generators where the operation found them."""
-        for state in self._states:
-            state.put_back()
+        self._generators.put(self._generators.before)
 
     def finish(self) -> None:
         """Leave the generators as the operation itself left them, and give buffers back."""
-        for state in self._after or ():
-            state.put_back()
+        if self._after is not None:
+            self._generators.put(self._after)
         self._buffers.give_back(self._taken)
 
 
-class GeneratorState:
-    """The state of one generator."""
+class Generators:
+    """The generators that an operation may draw from, and where they stood ``before`` it."""
 
-    def __init__(self, get: Callable[[], Any], put: Callable[[Any], Any]) -> None:
-        self._get, self._put, self._state = get, put, get()
+    def __init__(self, call: Call, plan: Plan) -> None:
+        leaves = inputs_of(call) if plan.draws else []
+        generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
+        if plan.draws and not generators:
+            generators = [torch.default_generator]
+            for device in devices_of(leaves):
+                if device.type == "mps":
+                    generators.append(torch.mps._get_default_mps_generator())
+                elif device.type not in ("cpu", "meta"):
+                    module = torch.get_device_module(device)  # cuda and xpu
+                    index = module.current_device() if device.index is None else device.index
+                    generators.append(module.default_generators[index])
+        self._each: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+            (generator.get_state, generator.set_state) for generator in generators
+        ]
+        if plan.draws and plan.guarded:
+            self._each.append((random.getstate, random.setstate))
+            self._each.append((np.random.get_state, np.random.set_state))
+        self.before = self.now()
 
-    def put_back(self) -> None:
-        """Set the generator to it."""
-        self._put(self._state)
+    def now(self) -> list[Any]:
+        """Where they stand."""
+        return [get() for get, _ in self._each]
 
-    def now(self) -> GeneratorState:
-        """The same generator's present state."""
-        return GeneratorState(self._get, self._put)
-
-
-def generator_states(call: Call, *, guarded: bool) -> list[GeneratorState]:
-    """The generators that an operation may draw from, as they are now."""
-    leaves = inputs_of(call)
-    generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
-    if not generators:
-        generators = [torch.default_generator]
-        for device in _devices(leaves):
-            if device.type == "mps":
-                generators.append(torch.mps._get_default_mps_generator())
-            elif device.type not in ("cpu", "meta"):
-                module = torch.get_device_module(device)  # cuda and xpu
-                index = module.current_device() if device.index is None else device.index
-                generators.append(module.default_generators[index])
-    states = [GeneratorState(g.get_state, g.set_state) for g in generators]
-    if guarded:
-        states.append(GeneratorState(random.getstate, random.setstate))
-        states.append(GeneratorState(np.random.get_state, np.random.set_state))
-    return states
+    def put(self, states: list[Any]) -> None:
+        """Put them there."""
+        for (_, put), state in zip(self._each, states, strict=True):
+            put(state)
 
 
-def _devices(leaves: Iterable[Any]) -> set[torch.device]:
+def devices_of(leaves: Iterable[Any]) -> set[torch.device]:
+    """Those of tensors, and those that are named."""
     devices = {leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)}
     return devices | {leaf for leaf in leaves if isinstance(leaf, torch.device)}
 
 
-def wait(call: Call, plan: Plan) -> None:
-    """Until copies between devices are done, if this one need not be."""
-    position = plan.non_blocking
-    given = call.args[position] if position < len(call.args) else call.kwargs.get("non_blocking")
-    if position >= 0 and given:
-        for kind in {device.type for device in _devices(inputs_of(call))} - {"cpu", "meta"}:
-            torch.get_device_module(kind).synchronize()
-
-
 # -- warnings ------------------------------------------------------------------------------
+
+_ONE = torch.zeros(1, device="cpu")
 
 
 def saying_at_once(run: Callable[[], Any]) -> Any:
@@ -413,9 +370,6 @@ def saying_at_once(run: Callable[[], Any]) -> Any:
 
     _ONE.apply_(call)
     return returned[0]
-
-
-_ONE = torch.zeros(1, device="cpu")
 
 
 def without_warnings(run: Callable[[], Any], *, anyhow: bool = False) -> Any:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -23,73 +23,50 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
 from cellrepro.trace.reexecution import (
     Arguments,
-    Copy,
+    Generators,
     Plan,
     bytes_of,
-    generator_states,
     inputs_of,
     is_plain,
+    seen_on,
+    whole,
     without_warnings,
 )
 
 
 @dataclass(eq=False)
 class _Stretch:
-    """Memory that was handed out once without being written."""
+    """Memory that was handed out once without being written, and what first computed from it."""
 
     place: Place
-    """Of the operation that handed it out."""
     reader: Place | None = None
-    """The first operation that computed something from it."""
-    n_elements: int = 0
-    """How many elements of what that gave differ between the two executions."""
+    n_elements: int = 0  # of what that gave, differing between the two executions
     max_abs: float = 0.0
 
 
 @dataclass(eq=False)
 class _Result:
-    """What one operation computed from unwritten memory."""
+    """What an operation computed from unwritten memory; or that memory itself."""
 
     stretches: frozenset[_Stretch]
-    read: bool = False
-    """Whether an operation was given it since: if it matters, what came of that differs too."""
+    computed: bool = True
+    read: bool = False  # by an operation since: if it matters, what came of that differs too
 
 
-class _Memory:
-    """A storage whose content depends on unwritten memory: on these stretches, by these results.
+class _Memory(NamedTuple):
+    """A storage that depends on unwritten memory."""
 
-    ``real`` and ``shadow`` are what it holds in the training and in the second execution: tensors
-    of uint8, one axis.
-    """
-
-    def __init__(
-        self,
-        storage: Any,
-        shadow: torch.Tensor,
-        depends: Iterable[tuple[Iterable[_Stretch], Iterable[_Result]]],
-    ) -> None:
-        self._alive = StorageWeakRef(storage)  # while it is held no other has its address
-        self.real, self.shadow = bytes_of(storage).clone(), shadow
-        stretches, results = zip(*depends, strict=True)
-        self.stretches: frozenset[_Stretch] = frozenset().union(*stretches)
-        self.results: frozenset[_Result] = frozenset().union(*results)
-
-    @property
-    def expired(self) -> bool:
-        return self._alive.expired()
+    alive: StorageWeakRef  # while it is held no other storage has its address
+    real: torch.Tensor  # what it holds in the training: bytes
+    shadow: torch.Tensor  # and in the second execution
+    results: frozenset[_Result]
 
 
 class Unwritten:
-    """Follows the unwritten memory of one audit.
-
-    Attributes
-    ----------
-    n_followed : Counter of Place
-        How often memory was handed out, by the operation that did it.
-    """
+    """Follows the unwritten memory of one audit."""
 
     def __init__(self) -> None:
-        self.n_followed: Counter[Place] = Counter()
+        self.n_followed: Counter[Place] = Counter()  # memories, by what handed them out
         self._memories: dict[int, _Memory] = {}
         self._results: list[_Result] = []
         self._reached: set[_Stretch] = set()
@@ -126,10 +103,10 @@ class Unwritten:
         given since. Where all that it was given to came out the same in both executions, as behind
         a mask, it did not matter.
         """
-        alive = [memory for memory in self._memories.values() if not memory.expired]
-        held = [result.stretches for memory in alive for result in memory.results]
-        last = [result.stretches for result in self._results if not result.read]
-        return self._reached.union(*held, *last)
+        alive = [memory for memory in self._memories.values() if not memory.alive.expired()]
+        held = [result for memory in alive for result in memory.results if result.computed]
+        last = [result for result in self._results if not result.read]
+        return self._reached.union(*(result.stretches for result in [*held, *last]))
 
     def close(self) -> None:
         """Give the memory back; what was found stays."""
@@ -157,34 +134,36 @@ class Unwritten:
         elif isinstance(begun, int):
             self._hand_out(call.place, call.args[0], begun)
         elif begun is not None:
-            self._compare(call, plan, begun, returned)
+            self._compare(call, begun, plan.new_values(returned))
+
+    def _follow(self, storage: Any, shadow: torch.Tensor, results: Iterable[_Result]) -> None:
+        self._memories[storage._cdata] = _Memory(
+            StorageWeakRef(storage), bytes_of(storage).clone(), shadow, frozenset(results)
+        )
 
     def _hand_out(self, place: Place, tensor: Any, start: int) -> None:
         """Follow a tensor's memory from byte ``start`` on."""
-        if not is_plain(tensor) or _filled_by_pytorch():
+        fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+        if torch.are_deterministic_algorithms_enabled() and fills:
+            return  # PyTorch itself fills new memory: it is the same every time
+        if not is_plain(tensor) or tensor.untyped_storage().nbytes() <= start:
             return
-        storage = tensor.untyped_storage()
-        if storage.nbytes() <= start:
-            return
-        for key in [key for key, memory in self._memories.items() if memory.expired]:
+        for key in [key for key, memory in self._memories.items() if memory.alive.expired()]:
             del self._memories[key]
         self.n_followed[place] += 1
+        storage = tensor.untyped_storage()
         known = self._memories.get(storage._cdata)
         shadow = bytes_of(storage).clone()
         if known is not None:
             shadow[:start] = known.shadow[:start]
         _fill(shadow[start:], tensor.dtype, self.n_followed.total())
-        depends: list[tuple[Any, Any]] = [({_Stretch(place)}, ())]
-        if known is not None:
-            depends.append((known.stretches, known.results))
-        self._memories[storage._cdata] = _Memory(storage, shadow, depends)
+        new = _Result(frozenset({_Stretch(place)}), computed=False)
+        self._follow(storage, shadow, {new} if known is None else {new, *known.results})
 
     def _given_to(self, call: Call) -> dict[int, _Memory]:
         """The followed memories that an operation is given, by storage."""
         found = {}
-        for leaf in inputs_of(call):
-            if not is_plain(leaf):
-                continue
+        for leaf in filter(is_plain, inputs_of(call)):
             storage = leaf.untyped_storage()
             memory = self._memories.get(storage._cdata)
             if memory is None:
@@ -195,142 +174,121 @@ class Unwritten:
                 del self._memories[storage._cdata]
         return found
 
-    def _compare(self, call: Call, plan: Plan, second: _Second, returned: Any) -> None:
+    def _compare(self, call: Call, second: _Second, new: list[Any]) -> None:
         """Carry an operation out in the second execution and follow what differs."""
         try:
-            real, ran = second.real(returned), second.run()
+            others, after = second.run()
         except (MemoryError, torch.OutOfMemoryError):
             return
         except Exception:  # it cannot take the pattern, though it took what was really there
-            self._reached |= _read(second.stretches(), call.place, 1, float("inf"))
+            self._reached |= _read(second.stretches, call.place, 1, float("inf"))
             return
-        apart = [(x, y) for x, y in zip_longest(real.new, ran.new) if not same_bits(x, y)]
-        changed = {key: _changed(real, ran, key, size) for key, size in second.sizes.items()}
-        if apart or any(n for n, _ in changed.values()):
-            sizes = [difference(x, y) for x, y in apart]
-            sizes += [(n, float("inf")) for n, _ in changed.values()]
+        apart = [(x, y) for x, y in zip_longest(new, others) if not same_bits(x, y)]
+        changed = {key: second.changed(key, held) for key, held in after.items()}
+        sizes = [difference(x, y) for x, y in apart]
+        sizes += [(n, float("inf")) for n, _ in changed.values() if n]
+        result = _Result(second.stretches)
+        if sizes:
             n_elements, max_abs = (max(column) for column in zip(*sizes, strict=True))
-            result = _Result(_read(second.stretches(), call.place, n_elements, max_abs))
+            _read(result.stretches, call.place, n_elements, max_abs)
             self._results.append(result)
         for x, y in apart:
-            if not (is_plain(x) and _alike(x, y)):
+            if not (is_plain(x) and is_plain(y) and _storage_size(x) == _storage_size(y)):
                 # A number for Python, or a tensor whose very size depends on it.
                 self._reached |= result.stretches
-                continue
-            storage = x.untyped_storage()
-            if storage._cdata not in self._memories:
-                shadow = bytes_of(y.untyped_storage())
-                memory = _Memory(storage, shadow, [(result.stretches, {result})])
-                self._memories[storage._cdata] = memory
-        for key, storage in second.written.items():
+            elif x.untyped_storage()._cdata not in self._memories:
+                self._follow(x.untyped_storage(), bytes_of(y.untyped_storage()), {result})
+        for key, (n_changed, left) in changed.items():
             before = self._memories.pop(key, None)
-            n_changed, left = changed[key]
-            depends: list[tuple[Any, Any]] = [(result.stretches, {result})] if n_changed else []
+            results = {result} if n_changed else set()
             if before is not None and left:
-                depends.append((before.stretches, before.results))
-            if depends:  # else what was followed has been overwritten
-                self._memories[key] = _Memory(storage, ran.after[key], depends)
-
-
-@dataclass
-class _Ran:
-    """One execution of an operation: its new values, and what its memory held, by storage."""
-
-    new: list[Any]
-    before: dict[int, torch.Tensor]
-    after: dict[int, torch.Tensor]
+                results |= before.results
+            if results:  # else what was followed has been overwritten
+                self._follow(second.written[key][0], after[key], results)
 
 
 class _Second:
-    """One operation that is given followed memory, to be run in the second execution.
-
-    ``written`` holds the storages that it writes into, ``sizes`` the bytes of one element there,
-    and ``matters`` whether the executions may come apart by it, or together.
-    """
+    """One operation that is given followed memory, to be run in the second execution."""
 
     def __init__(self, call: Call, plan: Plan, memories: dict[int, _Memory]) -> None:
-        self._call, self._plan, self._memories = call, plan, memories
+        self._call, self._plan = call, plan
         self._arguments = Arguments(call)
-        self._reading: dict[int, _Memory] = {}  # those of which it is given what differs
-        for layout in self._arguments.layouts.values():
-            memory = memories.get(layout.key)
-            if memory is not None and not same_bits(
-                layout.on(_whole(memory.real)), layout.on(_whole(memory.shadow))
-            ):
-                self._reading[layout.key] = memory
         written = [leaf for leaf in plan.overwritten(call.args, call.kwargs) if is_plain(leaf)]
-        self.written = {t.untyped_storage()._cdata: t.untyped_storage() for t in written}
-        self.sizes = {t.untyped_storage()._cdata: t.element_size() for t in written}
-        self.matters = bool(self._reading or self.written.keys() & memories.keys())
+        # Storages that it writes into, with the bytes of one element there.
+        self.written = {
+            leaf.untyped_storage()._cdata: (leaf.untyped_storage(), leaf.element_size())
+            for leaf in written
+        }
+        reads = {
+            key: memories[key]
+            for key, view in self._arguments.views.values()
+            if key in memories
+            and not same_bits(*(seen_on(view, whole(held)) for held in memories[key][1:3]))
+        }
+        # What it only writes into counts where it reads no other.
+        only_read = [memory for key, memory in reads.items() if key not in self.written]
+        results = [one for memory in only_read or reads.values() for one in memory.results]
+        self.stretches = frozenset[_Stretch]().union(*(result.stretches for result in results))
+        # Whether the executions may come apart by it, or together.
+        self.matters = bool(reads or self.written.keys() & memories.keys())
         if self.matters:
+            self._generators = Generators(call, plan)
             others = self.written.keys() - memories.keys()
-            self._kept = {key: bytes_of(self.written[key]).clone() for key in others}
-            self._states = generator_states(call, guarded=plan.guarded) if plan.draws else []
+            kept = {key: bytes_of(self.written[key][0]).clone() for key in others}
+            self._real = kept | {key: memory.real for key, memory in memories.items()}
+            self._shadow = kept | {key: memory.shadow for key, memory in memories.items()}
 
-    def real(self, returned: Any) -> _Ran:
-        """What the training had and has of it."""
-        before = self._kept | {key: memory.real for key, memory in self._memories.items()}
-        after = {key: bytes_of(storage) for key, storage in self.written.items()}
-        return _Ran(self._plan.new_values(returned), before, after)
-
-    def run(self) -> _Ran:
-        """Run it in the second execution; generators stay."""
-        before = self._kept | {key: memory.shadow for key, memory in self._memories.items()}
+    def run(self) -> tuple[list[Any], dict[int, torch.Tensor]]:
+        """Its new values in the second execution, and what it wrote into; generators stay."""
         given = {
-            key: _whole(held.clone() if key in self.written else held)
-            for key, held in before.items()
+            key: whole(held.clone() if key in self.written else held)
+            for key, held in self._shadow.items()
         }
         args, kwargs = self._arguments.on(given)
-        now = [state.now() for state in self._states]
+        now = self._generators.now()
         try:
-            for state in self._states:
-                state.put_back()
+            self._generators.put(self._generators.before)
             returned = without_warnings(lambda: self._call.func(*args, **kwargs), anyhow=True)
         finally:
-            for state in now:
-                state.put_back()
+            self._generators.put(now)
         after = {key: bytes_of(given[key].memory.untyped_storage()) for key in self.written}
-        return _Ran(self._plan.new_values(returned), before, after)
+        return self._plan.new_values(returned), after
 
-    def stretches(self) -> frozenset[_Stretch]:
-        """On what its result depends: what it only writes into counts where it reads no other."""
-        only_read = [memory for key, memory in self._reading.items() if key not in self.written]
-        memories = only_read or self._reading.values()
-        return frozenset().union(*(memory.stretches for memory in memories))
+    def changed(self, key: int, shadow: torch.Tensor) -> tuple[int, bool]:
+        """Elements of a storage that were written and differ now, and whether others differ."""
+        storage, size = self.written[key]
+        real, before = bytes_of(storage), self._real[key]
+        if not len(real) == len(shadow) == len(before):
+            return 1, True  # resized
+        differ = _apart(real, shadow, size)
+        written = _apart(real, before, size) | _apart(shadow, self._shadow[key], size)
+        return int((differ & written).sum()), bool((differ & ~written).any())
 
 
-def _whole(held: torch.Tensor) -> Copy:
-    return Copy(held, 0, held.nbytes)
-
-
-def _changed(a: _Ran, b: _Ran, key: int, size: int) -> tuple[int, bool]:
-    """Elements of a storage that were written and differ now, and whether others differ."""
-    if len({len(held) for held in (a.after[key], b.after[key], a.before[key])}) > 1:
-        return 1, True  # resized
-    differ = _apart(a.after[key], b.after[key], size)
-    written = _apart(a.after[key], a.before[key], size) | _apart(b.after[key], b.before[key], size)
-    return int((differ & written).sum()), bool((differ & ~written).any())
+def _storage_size(tensor: torch.Tensor) -> tuple[torch.Size, int]:
+    return tensor.shape, tensor.untyped_storage().nbytes()
 
 
 def _apart(a: torch.Tensor, b: torch.Tensor, size: int) -> torch.Tensor:
     """Which elements of so many bytes differ, the bytes behind the last whole one as one more."""
     differ = a != b
-    whole = len(differ) // size * size
-    return torch.cat([differ[:whole].view(-1, size).any(1), differ[whole:].any()[None]])
+    n_bytes = len(differ) // size * size
+    return torch.cat([differ[:n_bytes].view(-1, size).any(1), differ[n_bytes:].any()[None]])
 
 
 def _fill(memory: torch.Tensor, dtype: torch.dtype, number: int) -> None:
     """Write a pattern that differs from what is there in every element.
 
-    Floating numbers are of the other sign, every third NaN; they differ among themselves, or a mean
-    would take the pattern out, and with the number of the memory, or a copy into another would not
-    be seen. Whole ones stay near, for they are indices too.
+    Floating numbers are of the other sign, every third NaN where all are finite; they differ among
+    themselves, or a mean would take the pattern out, and with the number of the memory, or a copy
+    into another would not be seen. Whole ones stay near, for they are indices too.
     """
-    real = dtype.to_real() if dtype.is_complex else dtype
-    if real not in _PATTERNED or memory.storage_offset() % real.itemsize:
+    real = dtype.to_real()
+    size = real.itemsize
+    if memory.storage_offset() % size or (real.is_floating_point and size == 1):
         memory.bitwise_not_()
         return
-    values = memory[: len(memory) // real.itemsize * real.itemsize].view(real)
+    values = memory[: len(memory) // size * size].view(real)
     if real is torch.bool:
         values.fill_(not bool(values.any()))
     elif not real.is_floating_point:
@@ -338,31 +296,8 @@ def _fill(memory: torch.Tensor, dtype: torch.dtype, number: int) -> None:
     else:
         steps = torch.arange(number, number + len(values), device=memory.device)
         pattern = (0.5 + steps % 251 / 256) * torch.where(values > 0, -1.0, 1.0)
-        nan = (steps % 3 == 0) & ~values.isnan() & (len(values) > 1)
+        nan = (steps % 3 == 0) & values.isfinite().all() & (len(values) > 1)
         values.copy_(torch.where(nan, torch.nan, pattern))
-
-
-_PATTERNED = frozenset(
-    {
-        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
-        *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-    }
-)
-
-
-def _filled_by_pytorch() -> bool:
-    """Whether PyTorch itself fills new memory: then it is the same every time."""
-    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    return torch.are_deterministic_algorithms_enabled() and fills
-
-
-def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors lie in the same way in storages of one size."""
-    first, second = (
-        (t.shape, t.stride(), t.storage_offset(), t.dtype, t.untyped_storage().nbytes())
-        for t in (a, b)
-    )
-    return first == second
 
 
 def _read(
