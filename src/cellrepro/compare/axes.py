@@ -23,14 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.compare.image_differences import ImageDifference
-from cellrepro.compare.names import (
-    Names,
-    changed_versions,
-    place_of,
-    said,
-    sort_key,
-    versions_of,
-)
+from cellrepro.compare.names import Names, changed_versions, place_of, said, sort_key, versions_of
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.store.digests import value_digest
@@ -140,41 +133,20 @@ def _set_by_profile(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two repeats that differ along one axis only.
-
-    Attributes
-    ----------
-    axis, context : str
-        What differs, and in which context, where this varies.
-    name_a, name_b : str
-        What each side has on the axis.
-    a, b : Repeat
-    units : tuple of (str, str)
-        What a and b are on the axis, as the bootstrap draws it.
-    surroundings : str
-        The same for pairs that are alike in all but the axis.
-    settings : str
-        The same for pairs that are alike in all but the axis and `DRAWN`.
-    setting : tuple of str
-        What of these settings varies among the runs, in words.
-    order : tuple of int
-        Sorts pairs as people expect them.
-    images : dict of str to ImageDifference
-        What differs between the masks; empty before they were compared.
-    """
+    """Two repeats that differ along one axis only."""
 
     axis: str
-    context: str
-    name_a: str
+    context: str  # in which context it differs, where this varies
+    name_a: str  # what each side has on the axis
     name_b: str
     a: Repeat
     b: Repeat
-    units: tuple[str, str]
-    surroundings: str = ""
-    settings: str = ""
-    setting: tuple[str, ...] = ()
-    order: tuple[int, ...] = ()
-    images: Mapping[str, ImageDifference] = field(default_factory=dict)
+    units: tuple[str, str]  # what a and b are on the axis, as the bootstrap draws it
+    surroundings: str = ""  # the same for pairs that are alike in all but the axis
+    settings: str = ""  # the same for pairs that are alike in all but the axis and `DRAWN`
+    setting: tuple[str, ...] = ()  # what of these settings varies among the runs, in words
+    order: tuple[int, ...] = ()  # sorts pairs as people expect them
+    images: Mapping[str, ImageDifference] = field(default_factory=dict)  # once they were compared
 
     @property
     def contrast(self) -> tuple:
@@ -194,11 +166,6 @@ class Pair:
         return len(self.images)
 
     @property
-    def n_pixels(self) -> int:
-        """Of all images."""
-        return sum(one.n_pixels for one in self.images.values())
-
-    @property
     def kinds(self) -> dict[str, int]:
         """Objects kept, moved, lost, gained, split and merged over all images."""
         every = self.images.values()
@@ -208,15 +175,13 @@ class Pair:
     def worst(self) -> tuple[str, float]:
         """The image with most differing pixels per million, and how many."""
         ppm = {
-            name: 1e6 * one.n_differing / one.n_pixels if one.n_pixels else 0.0
-            for name, one in self.images.items()
+            name: 1e6 * one.n_differing / max(1, one.n_pixels) for name, one in self.images.items()
         }
         return max(ppm.items(), key=lambda item: item[1], default=("", -1.0))
 
     def mean(self, measure: str) -> float:
         """One of `MEASURES` over all images; NaN over nothing."""
-        over, under = parts_of([self], measure, list(self.images))
-        return float(over.sum() / under.sum()) if under.sum() else math.nan
+        return mean_of([self], measure, list(self.images))
 
     @property
     def changed(self) -> float:
@@ -226,7 +191,7 @@ class Pair:
     @property
     def ppm(self) -> float:
         """Differing pixels per million over all images; 0 over nothing."""
-        return self.mean("ppm") if self.n_pixels else 0.0
+        return self.mean("ppm") if self.images else 0.0
 
     @cached_property
     def vacuous(self) -> bool:
@@ -255,25 +220,13 @@ class Pair:
 # -- which repeats are a pair ----------------------------------------------------------------
 
 
-def choose(
-    samples: Sequence[Sample], axis: str, most: int, *, names: Names | None = None
-) -> tuple[list[Pair], int]:
-    """Pairs along an axis, not compared yet, and how many there are.
+def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tuple[list[Pair], int]:
+    """Pairs of samples along an axis, not compared yet, and how many there are.
 
-    Parameters
-    ----------
-    samples : sequence of Sample
-        Of one task over the same images.
-    axis : str
-        One of `AXES`, or another field of a spec.
-    most : int
-        Where there are more, all surroundings and all runs in them take turns, so that any first
-        part of what is returned shows each equally often, or nearly. What is chosen follows from
-        the samples alone.
-    names : Names, optional
-        Under which the samples are shown; by default of these alone.
+    Where there are more than ``most``, all surroundings and all runs in them take turns, so that
+    any first part of what is returned shows each equally often, or nearly. What is chosen follows
+    from the samples alone.
     """
-    names = names or Names.of(sample.repeat for sample in samples)
     if axis != "repeats":  # one of several that differ in nothing: more would count twice
         first: dict[tuple, Sample] = {}
         for sample in samples:
@@ -283,23 +236,22 @@ def choose(
     groups: dict[tuple, list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[(sample.place,) if axis == "repeats" else sample.but(*freed)].append(sample)
-    streams, n_pairs = [], 0
+    streams = []
     for number, members in enumerate(groups.values()):
         members.sort(key=lambda sample: _order(axis, sample, names))
-        turns = list(_pairs_among(members, axis))
-        n_pairs += len(turns)
-        streams.append([(axis, names, members, (number, i, j)) for i, j in turns])
+        turns = _pairs_among(members, axis)
+        streams.append([(members[i], members[j], (number, i, j)) for i, j in turns])
     in_turn = (each for row in itertools.zip_longest(*streams) for each in row if each is not None)
-    return [_pair(*each) for each in itertools.islice(in_turn, most)], n_pairs
+    pairs = [_pair(axis, names, *each) for each in itertools.islice(in_turn, most)]
+    return pairs, sum(map(len, streams))
 
 
-def _pair(axis: str, names: Names, members: Sequence[Sample], order: tuple[int, int, int]) -> Pair:
-    a, b = members[order[1]], members[order[2]]
+def _pair(axis: str, names: Names, a: Sample, b: Sample, order: tuple[int, int, int]) -> Pair:
     differs = {axis, "class", *a.differs(b)}
     if differs & {*_OF_PROFILE, "profile"}:
         differs |= {*_OF_PROFILE, "profile"}
-    name_a, name_b = _sides(axis, a, b, names)
     repeats = axis == "repeats"
+    name_a, name_b = _sides(axis, a, b, names)
     return Pair(
         axis=axis,
         context=names.short(a.place) if repeats else names.context(a.place, differs),
@@ -307,7 +259,7 @@ def _pair(axis: str, names: Names, members: Sequence[Sample], order: tuple[int, 
         name_b=name_b,
         a=a.repeat,
         b=b.repeat,
-        units=(a.repeat.name, b.repeat.name) if repeats else _units(axis, a, b),
+        units=(_unit(axis, a), _unit(axis, b)),
         surroundings=value_digest([str(fact) for fact in a.but(*differs)]),
         settings=value_digest([str(fact) for fact in a.but(*differs, *DRAWN)]),
         setting=names.words(a.place, {*differs, *DRAWN}),
@@ -315,11 +267,50 @@ def _pair(axis: str, names: Names, members: Sequence[Sample], order: tuple[int, 
     )
 
 
-def _pairs_among(members: Sequence[Sample], axis: str) -> Iterable[tuple[int, int]]:
+def _unit(axis: str, sample: Sample) -> str:
+    if axis == "repeats":
+        return sample.repeat.name
+    facts = {
+        **dict.fromkeys((*_OF_PROFILE, "profile"), ("profile", "machine", "version")),
+        "machine": ("machine", "class"),
+    }.get(axis, (axis,))
+    return str([sample.facts[name] for name in facts])
+
+
+def _order(axis: str, sample: Sample, names: Names) -> tuple:
+    if axis == "repeats":
+        return (sample.repeat.index,)
+    named = "profile" if axis in _OF_PROFILE else axis
+    value = names.facts[sample.place].get(named, "")
+    return sort_key(named, value), str(sample.facts[axis]), sample.repeat.name
+
+
+def _sides(axis: str, a: Sample, b: Sample, names: Names) -> list[str]:
+    """What two sides are called by the axis alone."""
+    both = (a, b)
+    if axis == "repeats":
+        return [f"repeat {side.repeat.index}" for side in both]
+    if axis == "version":
+        return changed_versions([side.repeat.manifest.machine for side in both])
+    named = "profile" if axis in _OF_PROFILE else axis
+    facts = [names.facts[side.place] for side in both]
+    sides = [said(named, of_side[named]) for of_side in facts]
+    if named == "profile" and not a.beside(b):
+        sides = [f"{name} on {f['machine']}" for name, f in zip(sides, facts, strict=True)]
+    if sides[0] == sides[1]:  # of one name, and yet of other bits
+        digests = [value_digest([str(s.facts[axis]), s.facts["class"]])[:6] for s in both]
+        sides = [f"{name} ({digest})" for name, digest in zip(sides, digests, strict=True)]
+    return sides
+
+
+_Pairs = list[tuple[int, int]]
+
+
+def _pairs_among(members: Sequence[Sample], axis: str) -> _Pairs:
     """Which pairs there are in one surrounding, in turns."""
-    if axis not in _FREED:
-        return _evenly(len(members))
-    pairs = [(i, j) for i, j in _evenly(len(members)) if _is_pair(axis, members[i], members[j])]
+    pairs = list(_evenly(len(members)))
+    if axis in _FREED:
+        pairs = [(i, j) for i, j in pairs if _is_pair(axis, members[i], members[j])]
     if axis == "profile":
         pairs = [(i, j) for i, j in pairs if not _between(members, i, j)]
     if axis in ("device", "profile"):
@@ -342,8 +333,7 @@ def _is_pair(axis: str, a: Sample, b: Sample) -> bool:
     """Whether two that are alike in all but what an axis frees differ along it, and only there."""
     differs = a.differs(b)
     of_profile = differs & {*_OF_PROFILE}
-    first, second = (sample.repeat.manifest.machine for sample in (a, b))
-    libraries_alike = first.versions == second.versions
+    libraries_alike = a.repeat.manifest.machine.versions == b.repeat.manifest.machine.versions
     if axis == "machine":  # its driver and CUDA go with it, its libraries do not
         other = axis in differs or ("class" in differs and "version" not in differs)
         return other and libraries_alike
@@ -357,63 +347,21 @@ def _is_pair(axis: str, a: Sample, b: Sample) -> bool:
 def _between(members: Sequence[Sample], i: int, j: int) -> bool:
     """Whether a third differs from each of two in one of what a profile sets."""
 
-    def n_steps(k: int, side: int) -> int:
-        return len(members[k].differs(members[side]) & {*_OF_PROFILE})
+    def one_step(third: Sample, side: int) -> bool:
+        return len(third.differs(members[side]) & {*_OF_PROFILE}) == 1
 
-    return any(n_steps(k, i) == n_steps(k, j) == 1 for k in range(len(members)))
+    return any(one_step(third, i) and one_step(third, j) for third in members)
 
 
-def _on_one_computer(
-    members: Sequence[Sample], pairs: Sequence[tuple[int, int]]
-) -> list[tuple[int, int]]:
+def _on_one_computer(members: Sequence[Sample], pairs: _Pairs) -> _Pairs:
     """Devices are compared inside one computer; across two where none has both."""
-    by_profiles: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    by_profiles: dict[Any, _Pairs] = defaultdict(list)
     for i, j in pairs:
         by_profiles[members[i].facts["profile"], members[j].facts["profile"]].append((i, j))
-    chosen = []
+    chosen: _Pairs = []
     for group in by_profiles.values():
-        same = [(i, j) for i, j in group if members[i].beside(members[j])]
-        chosen += same or group
+        chosen += [(i, j) for i, j in group if members[i].beside(members[j])] or group
     return chosen
-
-
-def _order(axis: str, sample: Sample, names: Names) -> tuple:
-    if axis == "repeats":
-        return (sample.repeat.index,)
-    named = "profile" if axis in _OF_PROFILE else axis
-    facts = names.facts[sample.place]
-    return sort_key(named, facts.get(named, "")), str(sample.facts[axis]), sample.repeat.name
-
-
-def _sides(axis: str, a: Sample, b: Sample, names: Names) -> tuple[str, str]:
-    """What two sides are called by the axis alone."""
-    if axis == "repeats":
-        return f"repeat {a.repeat.index}", f"repeat {b.repeat.index}"
-    if axis == "version":
-        sides = [versions_of(sample.repeat.manifest.machine) for sample in (a, b)]
-        changed = changed_versions(sides)
-        first, second = (", ".join(f"{n} {s.get(n, 'absent')}" for n in changed) for s in sides)
-        return first, second
-    named = "profile" if axis in _OF_PROFILE else axis
-    first, second = (said(named, names.facts[sample.place][named]) for sample in (a, b))
-    if named == "profile" and not a.beside(b):
-        first, second = (
-            f"{side} on {names.facts[sample.place]['machine']}"
-            for side, sample in ((first, a), (second, b))
-        )
-    if first == second:  # of one name, and yet of other bits
-        digests = [value_digest([str(s.facts[axis]), s.facts["class"]])[:6] for s in (a, b)]
-        return f"{first} ({digests[0]})", f"{second} ({digests[1]})"
-    return first, second
-
-
-def _units(axis: str, a: Sample, b: Sample) -> tuple[str, str]:
-    units = {
-        **dict.fromkeys((*_OF_PROFILE, "profile"), ("profile", "machine", "version")),
-        "machine": ("machine", "class"),
-    }.get(axis, (axis,))
-    first, second = (str([sample.facts[name] for name in units]) for sample in (a, b))
-    return first, second
 
 
 # -- many pairs as arrays --------------------------------------------------------------------

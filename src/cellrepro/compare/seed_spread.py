@@ -1,20 +1,13 @@
 """How far results lie apart, by what made them differ, and when that is less than seeds do.
 
-Two stored repeats that differ along one *axis* only are a *pair* (`cellrepro.compare.axes`). Per
-image a pair has three measures: the share of cells without a counterpart (IoU below 0.5), differing
-pixels per million, and 1 - AP.
-
-Intervals
----------
-They are percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) at 95 % of the mean
-over an axis's pairs, from 2000 resamples with a fixed seed. Images are drawn with replacement, the
-same ones for all pairs, since all pairs look at the same images. With three or more units on the
-other level, these are drawn at the same time and independently (the pigeonhole bootstrap; Owen,
-Ann. Appl. Stat. 1, 2007): seeds, data seeds and repeats are draws from many, so the *runs* are
-drawn and a pair counts as often as both its runs together; devices, modes, machines and the rest
-are what they are, so the surroundings in which they were compared are drawn. Pairs of seeds
-share runs, and drawing pairs as if they were independent would promise too much. From fewer than
-three images that show an object there is no interval.
+Intervals are percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) at 95 % of the
+mean over an axis's pairs, from 2000 resamples with a fixed seed. Images are drawn with replacement,
+the same ones for all pairs. With three or more units on the other level, these are drawn at the
+same time and independently (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007): seeds, data
+seeds and repeats are draws from many, so the *runs* are drawn and a pair counts as often as both
+its runs together; devices, modes, machines and the rest are what they are, so the surroundings in
+which they were compared are drawn. Pairs of seeds share runs, and drawing pairs as if they were
+independent would promise too much.
 
 Whether a difference is less than what seeds do is decided in `cellrepro.compare.within_spread`.
 """
@@ -60,22 +53,19 @@ from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat, Run
 from cellrepro.text import amount, share_text
 
-_WORDS = {  # what is done along an axis, and what differs along it
-    "repeats": ("repeating the same spec", "repeats of one spec"),
-    "seed": ("changing the seed", "seeds"),
-    "data_seed": ("changing the data seed", "data seeds"),
-    "mode": ("changing the mode", "modes"),
-    "device": ("changing the device", "devices"),
-    "threads": ("changing threads or instruction set", "threads and instruction sets"),
-    "precision": ("changing the precision", "precisions"),
-    "profile": (
-        "changing several settings of the profile at once",
-        "profiles that differ in several settings",
-    ),
-    "machine": ("changing the machine", "machines"),
-    "version": ("changing a library's version", "versions of libraries"),
-    "epochs": ("changing the epochs", "numbers of epochs"),
-    "images_per_epoch": ("changing the images per epoch", "images per epoch"),
+_TITLES = {
+    "repeats": "repeats of one spec",
+    "threads": "threads and instruction sets",
+    "profile": "profiles that differ in several settings",
+    "version": "versions of libraries",
+    "epochs": "numbers of epochs",
+    "images_per_epoch": "images per epoch",
+}
+_DOING = {
+    "repeats": "repeating the same spec",
+    "threads": "changing threads or instruction set",
+    "profile": "changing several settings of the profile at once",
+    "version": "changing a library's version",
 }
 _MOST_PAIRS = 150  # of runs along one axis
 _MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
@@ -97,42 +87,29 @@ class Interval:
 class Distribution:
     """One of `MEASURES` along one axis."""
 
-    measure: str
-    values: Values
-    """Of each pair that is evidence, over all its images; shape (P,)."""
-    mean: float
-    """Of the pairs; NaN over none."""
-    interval: Interval | None
-    """None from fewer than three images that show an object."""
+    values: Values  # of each pair that is evidence, over all its images; shape (P,)
+    mean: float  # of the pairs; NaN over none
+    interval: Interval | None  # none from fewer than three images that show an object
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """All pairs of repeats that differ along one axis only.
+    """All pairs of repeats that differ along one axis only."""
 
-    Attributes
-    ----------
-    name : str
-        One of `AXES`, or another field of a spec.
-    pairs : list of Pair
-    n_left_out : int
-        Pairs that were not compared because there are too many.
-    """
-
-    name: str
+    name: str  # one of `AXES`, or another field of a spec
     pairs: list[Pair]
-    n_left_out: int = 0
+    n_left_out: int = 0  # pairs that were not compared because there are too many
     _measured: dict[str, Distribution] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         """What differs along it, in the plural."""
-        return _WORDS.get(self.name, ("", f"{self.name.replace('_', ' ')}s"))[1]
+        return _TITLES.get(self.name, f"{self.name.replace('_', ' ')}s")
 
     @property
     def doing(self) -> str:
         """What is done along it: "changing the seed"."""
-        return _WORDS.get(self.name, (f"changing the {self.name.replace('_', ' ')}",))[0]
+        return _DOING.get(self.name, f"changing the {self.name.replace('_', ' ')}")
 
     @property
     def told(self) -> list[Pair]:
@@ -183,35 +160,30 @@ class Axis:
         if measure not in MEASURES:
             raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
         if measure not in self._measured:
-            self._measured[measure] = self._distribution(measure)
+            values = np.array([pair.mean(measure) for pair in self.evidence])
+            mean = float(values.mean()) if len(values) else math.nan
+            self._measured[measure] = Distribution(values, mean, self._interval(measure))
         return self._measured[measure]
 
-    def _distribution(self, measure: str) -> Distribution:
+    def _interval(self, measure: str) -> Interval | None:
         pairs, images = self.evidence, images_of(self.evidence)
-        values = np.array([pair.mean(measure) for pair in pairs])
-        mean = float(values.mean()) if len(values) else math.nan
         n_showing = np.count_nonzero(parts_of(pairs, "changed", images)[1].sum(axis=0))
         if n_showing < FEWEST_IMAGES:
-            return Distribution(measure, values, mean, None)
-        over, weights = self._pair_weights()
-        means = resampled_means(pairs, measure, images, weights)
-        low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        return Distribution(measure, values, mean, Interval(float(low), float(high), over))
-
-    def _pair_weights(self) -> tuple[str, Values | None]:
-        """What was resampled, and how often each pair counts in each resample, shape (B, P)."""
-        pairs = self.evidence
+            return None
         one_place = len({pair.surroundings for pair in pairs}) == 1
         by_runs = self.name in DRAWN or (self.name == "repeats" and one_place)
         units = [pair.units if by_runs else (pair.surroundings,) for pair in pairs]
         names = sorted({name for unit in units for name in unit})
-        if len(names) < FEWEST_SEEDS:
-            return "images", None
-        drawn = draws(len(names), 1)
-        columns = [[names.index(name) for name in unit] for unit in units]
-        weights = np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)
-        kind = {"seed": "seeds", "data_seed": "data seeds", "repeats": "repeats"}
-        return f"images and {kind[self.name] if by_runs else 'surroundings'}", weights
+        over, weights = "images", None
+        if len(names) >= FEWEST_SEEDS:  # how often each pair counts in each resample, shape (B, P)
+            drawn = draws(len(names), 1)
+            columns = [[names.index(name) for name in unit] for unit in units]
+            weights = np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)
+            kind = {"seed": "seeds", "data_seed": "data seeds", "repeats": "repeats"}
+            over = f"images and {kind[self.name] if by_runs else 'surroundings'}"
+        means = resampled_means(pairs, measure, images, weights)
+        low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        return Interval(float(low), float(high), over)
 
 
 def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[list[Pair]]:
@@ -221,7 +193,7 @@ def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[lis
     return list(found.values())
 
 
-# -- measuring -------------------------------------------------------------------------------
+# -- every axis ------------------------------------------------------------------------------
 
 
 def measure_spread(
@@ -256,11 +228,11 @@ def measure_spread(
     unknown = sorted(set(axes) - set(AXES) - set(PARAMETERS))
     if unknown:
         raise BadInput(f"{', '.join(unknown)} is no axis; expected some of {', '.join(AXES)}")
-    names = names or Names.of(sample.repeat for sample in samples)
+    names = names or Names(sample.repeat for sample in samples)
     masks = MaskPairs()
     measured = []
     for name in axes:
-        chosen, n_pairs = choose(samples, name, most_pairs, names=names)
+        chosen, n_pairs = choose(samples, name, most_pairs, names)
         pairs = _compared(masks, chosen, most_pixels)
         if pairs:
             measured.append(Axis(name, pairs, n_pairs - len(pairs)))
@@ -321,13 +293,11 @@ class Spread:
 
     def _decide(self, pairs: list[Pair]) -> Decision:
         contrasts = _grouped(pairs, lambda pair: pair.contrast)
-        differing = [
-            group for group in contrasts if any(p.verdict == Verdict.DIFFERENT for p in group)
-        ]
+        differing = [c for c in contrasts if any(p.verdict == Verdict.DIFFERENT for p in c)]
         decided = [
             replace(one, contrast=_contrast(group[0], contrasts) if differing else "")
             for group in differing or [pairs]
-            for one in self._decide_contrast(group, pairs)
+            for one in self._beside_seeds(group, pairs)
         ]
         found = max(decided, key=_objection)
         if not found.contrast:
@@ -336,26 +306,23 @@ class Spread:
         text = f"{found.contrast}: {found.sentence}"
         return replace(found, sentence=f"{found.sentence} ({found.contrast})" if reason else text)
 
-    def _decide_contrast(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> list[Decision]:
-        """Pairs that differ in draws only, beside each baseline.
-
-        Those are the seeds of either side; where neither has enough, of all runs on the axis.
-        """
-        beside = [self._seeds_beside(some) for some in (pairs, axis)]
+    def _beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> list[Decision]:
+        """Pairs that differ in draws only, beside each baseline: the seeds of either side; where
+        neither has enough, of all runs on the axis."""
+        beside = [self._seeds_of(some) for some in (pairs, axis)]
         enough = [[group for group in g if len(units_of(group)) >= FEWEST_SEEDS] for g in beside]
         most = sorted(beside[1], key=lambda group: -len(units_of(group)))[:1]
         chosen = itertools.chain.from_iterable(enough[0] or enough[1] or most)
         baselines = _grouped(chosen, lambda pair: pair.settings)
-        return [decide(pairs, seeds) for seeds in baselines] or [decide(pairs, [])]
+        return [decide(pairs, seeds) for seeds in baselines or [[]]]
 
-    def _seeds_beside(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+    def _seeds_of(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
         """Pairs of seeds in surroundings in which some of these runs were."""
-        runs = {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
-        return [
-            group
-            for group in self._seed_groups
-            if any(place_of(repeat) in runs for pair in group for repeat in (pair.a, pair.b))
-        ]
+
+        def places(pairs: Sequence[Pair]) -> set[str]:
+            return {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
+
+        return [group for group in self._seed_groups if places(group) & places(pairs)]
 
     def sentence(self) -> str:
         """What each axis does to the cells, beside what seeds do.
@@ -363,66 +330,10 @@ class Spread:
         As in "Changing the device moved 0.4 % of the cells (3 pairs, 12 images), less than seeds
         do; changing the seed moves 6.1 % (6 pairs of 4 seeds, 12 images)."
         """
-        clauses = [
-            _clause(axis, self.decide(axis.name)) for axis in self.axes if axis.name != "seed"
-        ]
+        others = [axis for axis in self.axes if axis.name != "seed"]
+        clauses = [_clause(axis, self.decide(axis.name)) for axis in others]
         text = "; ".join([*clauses, _seed_clause(self)])
         return text[:1].upper() + text[1:] + "."
-
-
-# -- the rule --------------------------------------------------------------------------------
-
-
-def decide_between(
-    a: Repeat,
-    b: Repeat,
-    runs: Iterable[Run],
-    *,
-    results: Mapping[str, MaskComparison] | None = None,
-) -> Decision:
-    """Whether two stored repeats differ by less than seeds make them differ.
-
-    Parameters
-    ----------
-    a, b : Repeat
-    runs : iterable of Run
-        Among which the seeds are looked for: runs equal to a's, or to b's, in all but the seed, on
-        the same machine with the same libraries. Where both sides have three seeds or more, the
-        difference must be within the spread of each.
-    results : mapping of str to MaskComparison, optional
-        By image, a against b, where the files were compared already; otherwise masks of equal
-        digests are taken as equal.
-
-    Returns
-    -------
-    Decision
-        Never within if a and b differ in the seed themselves; the sentence then says how large
-        their difference is among seeds.
-    """
-    runs, masks = list(runs), MaskPairs()
-    images = masks.differences(a, b, results)
-    found = Pair("", "", "a", "b", a, b, ("", ""), images=images)
-    baselines = [_seed_pairs_beside(side, runs, masks) for side in (a, b)]
-    baselines.sort(key=lambda seeds: -len(units_of(seeds)))
-    if a.spec.seed != b.spec.seed:
-        return _among_seeds(found, baselines[0])
-    enough = [seeds for seeds in baselines if len(units_of(seeds)) >= FEWEST_SEEDS]
-    decisions = [decide([found], seeds) for seeds in enough or baselines[:1]]
-    return next((one for one in decisions if not one.within), decisions[0])
-
-
-def _seed_pairs_beside(side: Repeat, runs: Iterable[Run], masks: MaskPairs) -> list[Pair]:
-    """Pairs of runs equal to this one in all but the seed."""
-    own, same = Sample(side).but("seed"), {"seed": side.spec.seed}
-    family = [
-        sample
-        for run in runs
-        if run.spec.model_copy(update=same) == side.spec  # before any manifest is read
-        for sample in map(Sample, run.repeats)
-        if sample.but("seed") == own
-    ]
-    chosen, _ = choose(family, "seed", _MOST_PAIRS)
-    return Axis("seed", _compared(masks, chosen, _MOST_PIXELS)).evidence
 
 
 def _objection(found: Decision) -> tuple[bool, bool, float]:
@@ -431,40 +342,14 @@ def _objection(found: Decision) -> tuple[bool, bool, float]:
     return (not found.within, not math.isnan(largest), 0.0 if math.isnan(largest) else largest)
 
 
-def _among_seeds(found: Pair, seeds: Sequence[Pair]) -> Decision:
-    """Of two runs with different seeds: how large their difference is among seeds."""
-    if found.vacuous:
-        return decide([found], seeds)
-    n_seeds = len(units_of(seeds))
-    head = f"the seeds differ: {share_text(found.changed)} of the cells changed"
-    if n_seeds < FEWEST_SEEDS:
-        return Decision(False, f"{head}; only {max(2, n_seeds)} seeds are known")
-    shares = sorted(pair.changed for pair in seeds)
-    n_less = sum(share < found.changed for share in shares)
-    return Decision(
-        False,
-        f"{head}; {amount(len(shares), 'pair')} of {n_seeds} seeds changed "
-        f"{share_text(shares[0])} to {share_text(shares[-1])}, {n_less} of them less than this one",
-        n_seeds=n_seeds,
-        n_seed_pairs=len(seeds),
-        n_pairs=1,
-        n_images=found.n_images,
-        changed=(found.changed, float(np.mean(shares))),
-        ppm=(found.ppm, float(np.mean([pair.ppm for pair in seeds]))),
-    )
-
-
-# -- in words --------------------------------------------------------------------------------
-
-
 def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
     """What tells it from the others, as in "between cpu and cuda, for strict"; else nothing."""
     if len(contrasts) == 1:
         return ""
     values = {group[0].contrast[1] for group in contrasts}
     own = [word for word in one.setting if not all(word in c[0].setting for c in contrasts)]
-    parts = [f"between {one.name_a} and {one.name_b}"] if len(values) > 1 else []
-    return ", ".join([*parts, *([f"for {', '.join(own)}"] if own else [])])
+    between = f"between {one.name_a} and {one.name_b}" if len(values) > 1 else ""
+    return ", ".join(filter(None, [between, f"for {', '.join(own)}" if own else ""]))
 
 
 def _clause(axis: Axis, decision: Decision) -> str:
@@ -491,3 +376,71 @@ def _seed_clause(spread: Spread) -> str:
     if spread.n_seeds < FEWEST_SEEDS:
         return f"{text}; only {spread.n_seeds} seeds: not enough to say what is less than that"
     return text
+
+
+# -- two repeats -----------------------------------------------------------------------------
+
+
+def decide_between(
+    a: Repeat,
+    b: Repeat,
+    runs: Iterable[Run],
+    *,
+    results: Mapping[str, MaskComparison] | None = None,
+) -> Decision:
+    """Whether two stored repeats differ by less than seeds make them differ.
+
+    The seeds are looked for among ``runs`` that equal a's, or b's, in all but the seed, on the same
+    machine with the same libraries. Where both sides have three seeds or more, the difference must
+    be within the spread of each; it never is if a and b differ in the seed themselves. ``results``
+    are by image, where the files were compared already; otherwise masks of equal digests are taken
+    as equal.
+    """
+    runs, masks = list(runs), MaskPairs()
+    images = masks.differences(a, b, results)
+    found = Pair("", "", "a", "b", a, b, ("", ""), images=images)
+    baselines = [_seeds_beside(side, runs, masks) for side in (a, b)]
+    baselines.sort(key=lambda seeds: -len(units_of(seeds)))
+    if a.spec.seed != b.spec.seed:
+        return _among_seeds(found, baselines[0])
+    enough = [seeds for seeds in baselines if len(units_of(seeds)) >= FEWEST_SEEDS]
+    decisions = [decide([found], seeds) for seeds in enough or baselines[:1]]
+    return next((one for one in decisions if not one.within), decisions[0])
+
+
+def _seeds_beside(side: Repeat, runs: Iterable[Run], masks: MaskPairs) -> list[Pair]:
+    """Pairs of runs equal to this one in all but the seed."""
+    own, same = Sample(side).but("seed"), {"seed": side.spec.seed}
+    family = [
+        sample
+        for run in runs
+        if run.spec.model_copy(update=same) == side.spec  # before any manifest is read
+        for sample in map(Sample, run.repeats)
+        if sample.but("seed") == own
+    ]
+    names = Names(sample.repeat for sample in family)
+    chosen, _ = choose(family, "seed", _MOST_PAIRS, names)
+    return Axis("seed", _compared(masks, chosen, _MOST_PIXELS)).evidence
+
+
+def _among_seeds(found: Pair, seeds: Sequence[Pair]) -> Decision:
+    """Of two runs with different seeds: how large their difference is among seeds."""
+    if found.vacuous:
+        return decide([found], seeds)
+    n_seeds = len(units_of(seeds))
+    head = f"the seeds differ: {share_text(found.changed)} of the cells changed"
+    if n_seeds < FEWEST_SEEDS:
+        return Decision(False, f"{head}; only {max(2, n_seeds)} seeds are known")
+    shares = sorted(pair.changed for pair in seeds)
+    n_less = sum(share < found.changed for share in shares)
+    return Decision(
+        False,
+        f"{head}; {amount(len(shares), 'pair')} of {n_seeds} seeds changed "
+        f"{share_text(shares[0])} to {share_text(shares[-1])}, {n_less} of them less than this one",
+        n_seeds=n_seeds,
+        n_seed_pairs=len(seeds),
+        n_pairs=1,
+        n_images=found.n_images,
+        changed=(found.changed, float(np.mean(shares))),
+        ppm=(found.ppm, float(np.mean([pair.ppm for pair in seeds]))),
+    )

@@ -153,7 +153,7 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
 
 
 def _names(repeats: Iterable[Repeat]) -> Names:
-    return Names.of(repeats)
+    return Names(repeats)
 
 
 # -- pairs ---------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
         Equal numbers in a column mean equal bits: results that share their weights, or their masks,
         but not both, have a row each.
     """
-    names = Names.of(repeat for run in runs for repeat in run.repeats)
+    names = Names(repeat for run in runs for repeat in run.repeats)
     groups: dict[tuple[str, str], list[Repeat]] = defaultdict(list)
     for run in runs:
         for repeat in run.repeats:

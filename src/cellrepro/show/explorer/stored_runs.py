@@ -52,7 +52,7 @@ def stored_repeats(
     list of Shown
     """
     found = _named(store, runs) if runs else _over_one_data_set(store, data)
-    names = Names.of(repeat for _, repeat in found)
+    names = Names(repeat for _, repeat in found)
     if not runs:
         found = [pair for pair in found if not names.is_start(place_of(pair[1]))]
         found.sort(key=lambda pair: (names.order(place_of(pair[1])), pair[1].index))

@@ -151,7 +151,7 @@ def scores_of_runs(runs: Sequence[Run]) -> Picture:
     ]
     if not scored:
         return note("no run has a score above 0 against a ground truth")
-    names = Names.of(repeat for repeat, _ in scored)
+    names = Names(repeat for repeat, _ in scored)
     return scores(
         [
             (names.context(place_of(repeat), {"profile"}), repeat.spec.profile, score)

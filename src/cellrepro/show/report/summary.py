@@ -149,7 +149,7 @@ class Chapter:
     def names(self) -> Names:
         """Of all specs, also of those that only failed."""
         failed = {one.place: one.spec for one in self.failures if one.spec is not None}
-        return Names.of((repeat for run, _ in self.every for repeat in run.repeats), failed)
+        return Names((repeat for run, _ in self.every for repeat in run.repeats), failed)
 
     @cached_property
     def spread(self) -> Spread:
