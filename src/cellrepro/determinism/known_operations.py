@@ -17,7 +17,7 @@ from cellrepro.errors import BadInput
 
 _ORDER = ("error", "switched", "unlisted")
 _CUBLAS = "uses CuBLAS and you have CUDA"
-_PHRASES = (
+PHRASES = (
     "does not have a deterministic implementation",
     "defaults to a non-deterministic algorithm",
     _CUBLAS,
@@ -110,7 +110,7 @@ def alert_in(message: str) -> str | None:
     >>> alert_in("a.py:3: UserWarning: put_ does not have a deterministic implementation")
     'put_'
     """
-    said = re.search("|".join(map(_wrapped, _PHRASES)), message)
+    said = re.search("|".join(map(_wrapped, PHRASES)), message)
     before = "" if said is None else message[: said.start()].strip()
     if said is None or not before:
         return None

@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from cellrepro.lab import defaults
 from cellrepro.lab.machine import HOLD_VARIABLE
 from cellrepro.lab.notebook_process import brought, find_notebook, notebook_parameters
 from cellrepro.lab.process import call
-from cellrepro.lab.run import Plan, epochs_between_checkpoints, plan_segmentation, plan_training
+from cellrepro.lab.run import Plan, plan_keeping, plan_segmentation, plan_training
 from cellrepro.progress import LINES_VARIABLE, Progress, progress
 from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import NOTEBOOK, Repeat, Store
@@ -77,30 +76,16 @@ class Grid:
 
 @dataclass(frozen=True)
 class GridRun:
-    """How one spec of a grid ended.
-
-    Attributes
-    ----------
-    key : str
-    machine : str
-        Of the repeats; empty where this machine cannot carry it out.
-    status : {"done", "present", "failed", "planned", "not-here"}
-        ``present``: stored before, not run again; of a dry run ``planned``, or ``not-here``, what
-        this machine cannot carry out.
-    folder : Path
-        In the store: of the run, or of what was kept of the failure.
-    varied : dict
-        The varied parameters.
-    reason : str
-        Why it failed, or why it is vacuous.
-    """
+    """How one spec of a grid ended."""
 
     key: str
-    machine: str
+    machine: str  # of the repeats; empty where this machine cannot carry it out
     status: Status
-    folder: Path
+    """``present``: stored before, not run again; of a dry run ``planned``, or ``not-here``, what
+    this machine cannot carry out."""
+    folder: Path  # in the store: of the run, or of what was kept of the failure
     varied: dict[str, Scalar]
-    reason: str = ""
+    reason: str = ""  # why it failed, or why it is vacuous
 
 
 # -- reading -------------------------------------------------------------------------------
@@ -133,13 +118,18 @@ def read_grid(
     problems = _problems(file, notebook, known)
     if problems:
         raise BadInput(f"{path}: {'; '.join(problems)}")
-    points = tuple(
-        _point(known, {**file.fixed, **varied}, varied, store) for varied in _combinations(file)
-    )
+    points: dict[str, Point] = {}
+    for varied in _combinations(file):
+        point = _point(known, {**file.fixed, **varied}, varied, store)
+        twin = points.setdefault(point.key, point)
+        if twin is not point:
+            raise BadInput(
+                f"{path}: {twin.label} and {point.label} are the same spec; vary only what is part "
+                f"of it: data, {', '.join(PARAMETERS)}"
+            )
     if not points:
         raise BadInput(f"{path} leaves no spec to run: `exclude` removes every combination")
-    _refuse_twins(path, points)
-    return Grid(notebook, points, file.repeats)
+    return Grid(notebook, tuple(points.values()), file.repeats)
 
 
 def _read_file(path: Path) -> GridFile:
@@ -204,30 +194,19 @@ def _point(
     """A point with every value of its spec spelt out, so that the notebook's defaults count."""
     complete = {**known, **parameters}
     chosen = {name: complete[name] for name in PARAMETERS if name in complete}
-    make = plan_training if "epochs" in known else plan_segmentation
     data = str(Path(str(complete["data"])).resolve())
+    make = plan_training if "epochs" in known else plan_segmentation
     plan = make(data, store=store, **chosen)
     if "checkpoint_every" in complete:
-        keep = complete.get("keep_checkpoints", False)
-        epochs_between_checkpoints(plan, complete["checkpoint_every"], keep=keep)
+        kept = {n: complete[n] for n in ("checkpoint_every", "keep_checkpoints") if n in complete}
+        plan_keeping(plan, **kept)
+    # The notebook runs in a folder of its own.
     if plan.request.model.path is not None and Path(str(complete["model"])).is_file():
         chosen["model"] = str(Path(str(complete["model"])).resolve())
     if str(chosen.get("profile", "")).endswith((".yaml", ".yml")):
         chosen["profile"] = str(Path(str(chosen["profile"])).resolve())
     places = {"data": data, "store": str(Path(store).resolve())}
     return Point({**parameters, **chosen, **places}, varied, plan)
-
-
-def _refuse_twins(path: str | Path, points: Sequence[Point]) -> None:
-    by_key: dict[str, list[str]] = defaultdict(list)
-    for point in points:
-        by_key[point.key].append(point.label)
-    for labels in by_key.values():
-        if len(labels) > 1:
-            raise BadInput(
-                f"{path}: {' and '.join(labels[:2])} are the same spec; vary only what is part of "
-                f"it: data, {', '.join(PARAMETERS)}"
-            )
 
 
 # -- running -------------------------------------------------------------------------------
@@ -279,11 +258,10 @@ def run_grid(
     """
     if workers is not None:
         whole("workers", workers, least=1)
-    place, children = Store(store), _Children()
+    place, children = Store(store), list[subprocess.Popen[str]]()
     devices = {point.plan.profile.device for point in grid.points}
     room = threading.Semaphore(workers or len(devices))
-    n_repeats = len(grid.points) * grid.repeats
-    with progress(n_repeats, "grid", quiet=quiet) as bar:
+    with progress(len(grid.points) * grid.repeats, "grid", quiet=quiet) as bar:
         for text in dict.fromkeys(text for point in grid.points for text in point.plan.replaced()):
             bar.say(f"note: {text}")
 
@@ -298,34 +276,15 @@ def run_grid(
         finally:
             for pool in pools.values():
                 pool.shutdown(wait=False, cancel_futures=True)
-            children.stop()
-            for pool in pools.values():
-                pool.shutdown(wait=True)
+            while not all(future.done() for future in futures):  # interrupted
+                for child in tuple(children):
+                    child.kill()
+                time.sleep(0.05)
     return [future.result() for future in futures]
 
 
-class _Children:
-    """The processes under way, so that all of them end when the grid does."""
-
-    def __init__(self) -> None:
-        self._running: list[subprocess.Popen[str]] = []
-        self._lock, self._stopped = threading.Lock(), False
-
-    def add(self, process: subprocess.Popen[str]) -> None:
-        with self._lock:
-            self._running.append(process)
-            if self._stopped:
-                process.kill()
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            for process in self._running:
-                process.kill()
-
-
 def _run_point(
-    grid: Grid, point: Point, store: Store, bar: Progress, children: _Children
+    grid: Grid, point: Point, store: Store, bar: Progress, children: list[subprocess.Popen[str]]
 ) -> GridRun:
     key, machine, index = point.key, "", 0
     status: Status = "present"
@@ -340,10 +299,9 @@ def _run_point(
             bar.advance(f"{key}/{index} {point.label}: {how}")
             if not present:
                 status = "done"
-                bar.say(
-                    f"{how:8} {repeat.name}  {point.label}  {time.monotonic() - started:.0f} s"
-                    + (f"  {'; '.join(reasons)}" if reasons else "")
-                )
+                why = f"  {'; '.join(reasons)}" if reasons else ""
+                seconds = time.monotonic() - started
+                bar.say(f"{how:8} {repeat.name}  {point.label}  {seconds:.0f} s{why}")
     except CellreproError as error:
         bar.say(f"failed   {key}/{index}  {point.label}: {error}")
         for left in range(index, grid.repeats):
@@ -360,7 +318,7 @@ def _run_point(
     return GridRun(key, machine, status, folder, point.varied, "; ".join(reasons))
 
 
-def _run_repeat(grid: Grid, point: Point, index: int, store: Store, children: _Children) -> Repeat:
+def _run_repeat(grid: Grid, point: Point, index: int, store: Store, children: list[Any]) -> Repeat:
     """Execute the notebook for one repeat and store what it made, with the notebook."""
     spec, machine = point.plan.spec, point.plan.machine
     with store.staging() as area:
@@ -370,7 +328,7 @@ def _run_repeat(grid: Grid, point: Point, index: int, store: Store, children: _C
                 "cellrepro.lab.notebook_process:execute",
                 point.plan.request.setup,
                 label=f"the notebook {grid.notebook.name}",
-                started=children.add,
+                started=children.append,
                 variables={HOLD_VARIABLE: str(held.resolve()), LINES_VARIABLE: "lines"},
                 notebook=grid.notebook,
                 output=executed,

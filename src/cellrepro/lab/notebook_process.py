@@ -1,8 +1,7 @@
 """Notebooks: where those of the package are, what they take, and executing one without a person.
 
-The kernel runs in a child with the profile's environment, because papermill ignores ``env=``
-(2.7.0). How it ended is returned; the notebook's own metadata says "completed" after a killed
-kernel (papermill 2.7.0).
+The kernel runs in a child with the profile's environment, because papermill ignores ``env=``. How
+it ended is returned; the notebook itself says "completed" after a killed kernel (papermill 2.7.0).
 """
 
 from __future__ import annotations
@@ -28,18 +27,9 @@ def brought(folder: str) -> Path:
 
 
 def copy_brought(target: Path) -> list[Path]:
-    """Copy the notebooks and grids that the package brings into a folder of the user's.
+    """Copy the package's notebooks and grids into a folder; returns the copies.
 
-    Parameters
-    ----------
-    target : Path
-        Made if missing; gets ``notebooks/`` and ``grids/``.
-
-    Returns
-    -------
-    list of Path
-        The copies. Those that were there already are left alone; if there is anything else in
-        the folder, nothing is written.
+    Those that are there already are left alone; if there is anything else, nothing is written.
     """
     copies = {
         Path(target, name, file.name): file.read_bytes()
@@ -54,8 +44,8 @@ def copy_brought(target: Path) -> list[Path]:
             continue
         if path not in copies or path.read_bytes() != copies[path]:
             raise BadInput(
-                f"{target} holds {path.relative_to(target)}, which is yours or has been changed, "
-                "and nothing of yours is overwritten: nothing was written; give a new folder"
+                f"{target} holds {path.relative_to(target)}, which is yours or has been changed; "
+                "nothing was written; give a new folder"
             )
     for path, content in copies.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,16 +54,7 @@ def copy_brought(target: Path) -> list[Path]:
 
 
 def find_notebook(name: str, *, near: Path = Path()) -> Path:
-    """The file a notebook's name or path means.
-
-    Parameters
-    ----------
-    name : str
-        A path, or a name with or without ``.ipynb`` under ``notebooks/`` of the current folder,
-        of ``near`` or of the package.
-    near : Path
-        Another folder to look from.
-    """
+    """The file that a path means, or a name under ``notebooks/`` here, near or in the package."""
     file = name if name.endswith(".ipynb") else f"{name}.ipynb"
     folders = [root / "notebooks" for root in (Path(), near, near.parent)] + [brought("notebooks")]
     for candidate in [Path(file), near / file, *(folder / file for folder in folders)]:
@@ -101,16 +82,12 @@ def notebook_parameters(notebook: Path) -> dict[str, Any]:
         ) from error
     if not known:
         raise BadInput(f"{notebook} takes no parameters; tag one of its cells `parameters`")
-    return {name: _literal(notebook, entry) for name, entry in known.items()}
-
-
-def _literal(notebook: Path, entry: dict[str, Any]) -> Any:
     try:
-        return ast.literal_eval(entry["default"])
+        return {name: ast.literal_eval(entry["default"]) for name, entry in known.items()}
     except (ValueError, SyntaxError) as error:
         raise BadInput(
-            f"{notebook}: parameter {entry['name']} is {entry['default']!r}; expected a plain "
-            "literal on a line of its own, so that the grid can name the spec"
+            f"{notebook}: a default of its parameters is no plain literal on a line of its own "
+            f"({error}), which a grid needs to name the spec"
         ) from error
 
 

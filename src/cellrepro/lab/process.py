@@ -1,9 +1,8 @@
 """Work in a process of its own, with the profile's environment: both ends of the line.
 
 `call` starts ``python -m cellrepro.lab.process MODULE:FUNCTION SCRATCH`` and reads one JSON event a
-line from the child's standard output. What is given and what is returned travel as pickles in the
-scratch folder, which only this user can read. The child's standard input stays open: when it
-closes, the caller is gone, and the child ends, whatever it is doing.
+line from its standard output; what is given and answered travels as pickles in the private scratch
+folder. The child's standard input stays open: when it closes, the caller is gone, and it ends.
 """
 
 from __future__ import annotations
@@ -17,14 +16,16 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.determinism.known_operations import PHRASES
 from cellrepro.determinism.profiles import Profile, startup_variables
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import CellreproError, NotPossibleHere
 
 if TYPE_CHECKING:
     import torch
@@ -138,52 +139,47 @@ def call(
 ) -> Any:
     """Have a function called in a process of its own, and return what it returns.
 
-    Parameters
-    ----------
-    work : str
-        ``MODULE:FUNCTION``; the function takes a `Child` and what is given.
-    setup : Setup or None
-        Decides the child's variables; with none it has the caller's.
-    label : str
-        Names the work in messages.
-    on_event : callable
-        Called with every event that the child tells.
-    started : callable
-        Called with the process, for whoever may have to kill it.
-    variables : mapping of str to str, optional
-        More of them.
-    here : bool
-        Call it in this process, which was started with the variables, for this work alone.
-    given
-        Whatever can be pickled. What the function returns is read back with its classes, so an
-        answer that holds tensors imports PyTorch in the caller.
-
-    Raises
-    ------
-    BadInput, NotPossibleHere
-        As the function raised them, or what its end means.
-    RunFailed
-        If the child ended otherwise; with its last words.
+    ``work`` is ``MODULE:FUNCTION``; it takes a `Child` and what is ``given``, whatever can be
+    pickled. ``setup`` decides the variables of the process (none: the caller's), ``label`` names it
+    in messages, ``on_event`` is told its events, ``started`` is given it, for who may have to kill
+    it. ``here`` calls the function in this process, which was started for this work alone.
     """
     if here:
         return _call_here(work, Child(setup, on_event), label, given)
+    environment = os.environ if setup is None else setup.environment()
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as log:
         Path(scratch, _GIVEN).write_bytes(pickle.dumps((setup, given)))
         process = subprocess.Popen(
             # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
             [sys.executable, "-P", "-m", "cellrepro.lab.process", work, scratch],
-            env={**(os.environ if setup is None else setup.environment()), **(variables or {})},
-            stdin=subprocess.PIPE,  # held open: the child ends when this process does
+            env={**environment, **(variables or {})},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
         )
         started(process)
-        with _ended(process):
-            last = _follow(process, on_event)
-        log.seek(0)
-        check_end(process.returncode, last, _tail(log.readlines()), label)
-        return pickle.loads(Path(scratch, _ANSWER).read_bytes())
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:
+            try:
+                for line in process.stdout:
+                    if line.endswith("\n"):  # else it was killed while it wrote
+                        on_event(json.loads(line))
+                process.wait()
+            finally:  # also when this is left early (Ctrl-C)
+                process.kill()
+                process.wait()
+        code, answer = process.returncode, Path(scratch, _ANSWER)
+        ended = RunFailed(f"exit code {code} and no answer")
+        if code >= 0 and answer.exists():
+            ended = pickle.loads(answer.read_bytes())
+        if isinstance(ended, RunFailed):
+            log.seek(0)
+            raise explained(str(ended), code, log.read(), label)
+    if isinstance(ended, CellreproError):
+        raise ended
+    return ended
 
 
 def _call_here(work: str, child: Child, label: str, given: dict[str, Any]) -> Any:
@@ -194,91 +190,41 @@ def _call_here(work: str, child: Child, label: str, given: dict[str, Any]) -> An
     except CellreproError:
         raise
     except Exception as error:
-        check_end(1, _crash(error), _tail(log.getvalue().splitlines(keepends=True)), label)
+        raise explained(_told(error), 1, log.getvalue(), label) from error
 
 
-def _tail(lines: list[str]) -> str:
-    return "".join(lines[-_TAIL_LINES:])
+_SIGNS = {
+    "memory is short; take a smaller --batch-size or smaller images, or another profile": (
+        "OutOfMemoryError",
+        "MemoryError",
+        "not enough memory",
+        "Cannot allocate memory",
+        "bad_alloc",
+        "failed to map segment",  # a library that found no room when it was loaded
+    ),
+    "no space is left on the disk; free some, or name another folder with --store": (
+        "No space left on device",
+        "Disk quota exceeded",
+    ),
+    "mode strict needs a deterministic implementation of every operation, and neither PyTorch nor "
+    "this lab has one for one of them on this device; run with --mode warn to see which, or on the "
+    "CPU": PHRASES,
+}
+"""What the message of an error means that is this machine's and not the user's."""
 
 
-def _crash(error: Exception) -> Event:
-    return {"event": "crashed", "message": f"{type(error).__name__}: {error}"}
-
-
-def _follow(process: subprocess.Popen[str], on_event: Callable[[Event], None]) -> Event | None:
-    """Pass a child's events on; returns the one with which it ended, if any."""
-    assert process.stdout is not None
-    last = None
-    for line in process.stdout:
-        if not line.endswith("\n"):  # killed while it wrote
-            break
-        event = json.loads(line)
-        if event["event"] in ("refused", "crashed", "done"):
-            last = event
-        else:
-            on_event(event)
-    return last
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Wait for a child; end it if the block is left early (Ctrl-C)."""
-    try:
-        yield
-        process.wait()
-    finally:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-_MEMORY_SHORT = (
-    "OutOfMemoryError",
-    "MemoryError",
-    "not enough memory",
-    "Cannot allocate memory",
-    "bad_alloc",
-    "failed to map segment",  # a library that found no room when it was loaded
-)
-_DISK_FULL = ("No space left on device", "Disk quota exceeded")
-
-
-def check_end(code: int, last: Event | None, tail: str, label: str) -> None:
-    """Raise what a child's end means, unless it means that all is well."""
-    from cellrepro.determinism.known_operations import alert_in
-
-    if code == 0 and last is not None and last["event"] == "done":
-        return
-    if last is not None and last["event"] == "refused":
-        kinds = {"BadInput": BadInput, "NotPossibleHere": NotPossibleHere}
-        raise kinds.get(last["kind"], BadInput)(last["message"])
-    why = "" if last is None else last.get("message", "")
-    if any(sign in why for sign in _MEMORY_SHORT):
-        raise NotPossibleHere(
-            f"{label}: memory is short ({why}); take a smaller --batch-size or "
-            "smaller images, or another profile"
-        )
-    if any(sign in why for sign in _DISK_FULL):
-        raise NotPossibleHere(
-            f"{label}: no space is left on the disk ({why}); free some, or name "
-            "another folder with --store"
-        )
-    if alert_in(why) is not None:
-        raise NotPossibleHere(
-            f"{label}: mode strict needs a deterministic implementation of every operation, and "
-            f"on this device neither PyTorch nor this lab has one for one of them ({why}); run "
-            "with --mode warn to see which, or on the CPU"
-        )
+def explained(why: str, code: int, log: str, label: str) -> CellreproError:
+    """What a child's end means that gave no answer and refused nothing."""
+    for meaning, signs in _SIGNS.items():
+        if any(sign in why for sign in signs):
+            return NotPossibleHere(f"{label}: {meaning} ({why})")
     if code == -9:
-        raise NotPossibleHere(
+        return NotPossibleHere(
             f"{label}: the system killed the process (signal 9), usually because memory ran out; "
             "take a smaller --batch-size or smaller images"
         )
-    what = why or f"exit code {code} and no answer"
-    raise RunFailed(f"{label} failed: {what}; its last words:\n{tail}")
+    tail = "".join(log.splitlines(keepends=True)[-_TAIL_LINES:])
+    return RunFailed(f"{label} failed: {why}; its last words:\n{tail}")
 
 
 # -- the child's end -----------------------------------------------------------------------
@@ -289,8 +235,12 @@ def _function(work: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def serve() -> int:
-    """Do the work named on the command line; the exit code of the process."""
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def serve() -> None:
+    """Do the work named on the command line, and leave the answer, or the error."""
     end_with_caller()
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events
@@ -299,21 +249,19 @@ def serve() -> int:
         events.write(json.dumps(event) + "\n")
         events.flush()
 
-    work, scratch = sys.argv[1:]
+    (work, scratch), code = sys.argv[1:], 0
     try:
         setup, given = pickle.loads(Path(scratch, _GIVEN).read_bytes())
-        answer = _function(work)(Child(setup, send), **given)
-        Path(scratch, _ANSWER).write_bytes(pickle.dumps(answer))
+        answer = pickle.dumps(_function(work)(Child(setup, send), **given))
     except CellreproError as error:
-        send({"event": "refused", "kind": type(error).__name__, "message": str(error)})
-        return error.exit_code
+        answer, code = pickle.dumps(error), error.exit_code
     except Exception as error:
-        send(_crash(error))
-        raise
-    send({"event": "done"})
+        traceback.print_exc()
+        answer, code = pickle.dumps(RunFailed(_told(error))), 1
+    Path(scratch, _ANSWER).write_bytes(answer)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # all is told and written; to take PyTorch apart first takes one to two seconds
+    os._exit(code)  # all is written; to take PyTorch apart first takes one to two seconds
 
 
 def end_with_caller() -> None:
@@ -328,4 +276,4 @@ def end_with_caller() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve())
+    serve()

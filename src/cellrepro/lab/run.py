@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cellrepro.compare.verdicts import Judgement, judge
 from cellrepro.determinism import profiles
+from cellrepro.determinism.known_operations import base_name, entries, may_race
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.lab import defaults
@@ -21,7 +22,7 @@ from cellrepro.lab.process import Event, call
 from cellrepro.lab.worker import Request, segmented_part
 from cellrepro.model.network import LEARNING_RATES, TINY, TINY_DRAWS_PER_EPOCH, find_model
 from cellrepro.model.training import trains_nothing
-from cellrepro.progress import progress
+from cellrepro.progress import Progress, progress
 from cellrepro.store.checkpoints import folders
 from cellrepro.store.spec import Spec, make_spec
 from cellrepro.store.store import Repeat, Store
@@ -29,29 +30,21 @@ from cellrepro.store.store import Repeat, Store
 
 @dataclass(frozen=True)
 class Plan:
-    """A spec and what is needed to carry it out on this machine.
-
-    Attributes
-    ----------
-    request : Request
-        The spec, where its images and weights are, and the device.
-    folder : ImageFolder
-        The images, read and found good.
-    notices : tuple of str
-        What the user should know before it starts.
-    profile : Profile
-        With the device as asked for; the spec has its kind.
-    """
+    """A spec, checked, and what is needed to carry it out on this machine."""
 
     request: Request
-    folder: ImageFolder
-    notices: tuple[str, ...]
-    profile: profiles.Profile
+    folder: ImageFolder  # read and found good
+    notices: tuple[str, ...]  # what the user should know before it starts
 
     @property
     def spec(self) -> Spec:
         """What was asked for."""
         return self.request.spec
+
+    @property
+    def profile(self) -> profiles.Profile:
+        """With the device as asked for; the spec has its kind."""
+        return self.request.setup.profile
 
     @property
     def machine(self) -> str:
@@ -73,14 +66,9 @@ class Outcome:
     judgement: Judgement
 
     @property
-    def spec(self) -> Spec:
-        """What was asked for."""
-        return self.plan.spec
-
-    @property
     def key(self) -> str:
         """The spec's key, the name of the run."""
-        return self.spec.key
+        return self.plan.spec.key
 
     @property
     def folder(self) -> Path:
@@ -95,41 +83,26 @@ def plan_training(
     data: str | Path,
     *,
     model: str = defaults.MODEL,
+    store: str | Path = defaults.STORE,
     epochs: int = defaults.EPOCHS,
-    batch_size: int = defaults.BATCH_SIZE,
     learning_rate: float | None = None,
     images_per_epoch: int | None = None,
     loose: str | None = None,
-    store: str | Path = defaults.STORE,
-    **common: Any,
+    **fields: Any,
 ) -> Plan:
-    """Check everything a training needs and name its spec; writes nothing.
-
-    The parameters are those of `train`.
-    """
+    """Check everything a training needs and name its spec; the parameters are those of `train`."""
     folder, source = read_folder(data), find_model(model, Store(store))
     if images_per_epoch is None and source.architecture == TINY:
         images_per_epoch = max(TINY_DRAWS_PER_EPOCH, len(folder.train))
     if learning_rate is None:
         learning_rate = LEARNING_RATES[source.architecture]
-    plan = _plan(
-        data,
-        folder,
-        source,
-        **common,
-        task="train",
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        images_per_epoch=images_per_epoch,
-        loose=None if loose is None else _held_operation(loose),
-    )
+    fields |= {"learning_rate": learning_rate, "images_per_epoch": images_per_epoch}
+    fields |= {"task": "train", "epochs": epochs, "loose": loose and _held_operation(loose)}
+    plan = _plan(data, folder, source, **fields)
     if plan.spec.epochs < 1:
         raise BadInput(f"epochs is {epochs}; expected 1 or more (2 or more train something)")
     why = trains_nothing(plan.spec.epochs, plan.spec.learning_rate)
-    if why is None:
-        return plan
-    return replace(plan, notices=(*plan.notices, f"this run will be vacuous: {why}"))
+    return plan if why is None else _noticed(plan, f"this run will be vacuous: {why}")
 
 
 def plan_segmentation(
@@ -137,22 +110,19 @@ def plan_segmentation(
     *,
     model: str = defaults.MODEL,
     store: str | Path = defaults.STORE,
-    **common: Any,
+    **fields: Any,
 ) -> Plan:
-    """Check everything a segmentation needs and name its spec; writes nothing.
-
-    The parameters are those of `segment`.
-    """
+    """Check everything a segmentation needs and name its spec; writes nothing."""
     folder = read_folder(data, need_masks=False, need_train=False)
     source = find_model(model, Store(store))
-    plan = _plan(data, folder, source, **common, task="segment")
+    plan = _plan(data, folder, source, task="segment", **fields)
     if source.label != TINY:
         return plan
-    notice = (
+    return _noticed(
+        plan,
         "tiny with its initial weights has learnt nothing and finds no cells; name a trained "
-        "model (KEY/REPEAT of a run, a file, a Cellpose name)"
+        "model (KEY/REPEAT of a run, a file, a Cellpose name)",
     )
-    return replace(plan, notices=(*plan.notices, notice))
 
 
 def _plan(
@@ -160,45 +130,68 @@ def _plan(
     folder: ImageFolder,
     source: Any,
     *,
-    seed: int = defaults.SEED,
-    data_seed: int | Literal["cellpose"] = "cellpose",
     profile: str = defaults.PROFILE,
-    mode: str = defaults.MODE,
     ledger: str = defaults.LEDGER,
     **fields: Any,
 ) -> Plan:
-    settings = profiles.load(profile)
-    place = Path(data).resolve()
+    settings, place = profiles.load(profile), Path(data).resolve()
     spec = make_spec(
         data=place.name,
         data_digest=folder.digest,
         model=source.label,
         model_digest=source.digest,
-        seed=seed,
-        data_seed=data_seed,
         profile=settings.name,
         profile_settings=settings.model_dump(mode="json", exclude={"description"}),
-        mode=mode,
         ledger=ledger,
         **fields,
     )
-    request = Request(spec, place, source, settings.device)
-    return Plan(request, folder, tuple(folder.warnings), settings)
+    return Plan(Request(spec, place, source, settings.device), folder, tuple(folder.warnings))
+
+
+def _noticed(plan: Plan, text: str) -> Plan:
+    return replace(plan, notices=(*plan.notices, text))
 
 
 def _held_operation(name: str) -> str:
     """The plain name of an operation that mode ``strict`` holds."""
-    from cellrepro.determinism import known_operations, substitutes
+    from cellrepro.determinism.substitutes import SUBSTITUTES
 
-    plain = known_operations.base_name
-    held = {plain(op) for entry in known_operations.entries() for op in entry.ops}
-    held |= {op for item in substitutes.SUBSTITUTES for op in item.replaces}
-    if plain(name) not in held:
+    held = {base_name(op) for entry in entries() for op in entry.ops}
+    held |= {op for item in SUBSTITUTES for op in item.replaces}
+    if base_name(name) not in held:
         raise BadInput(
             f"loose is {name!r}, an operation that mode strict does not hold; expected one that "
             f"the audit names, or one of {', '.join(sorted(held))}"
         )
-    return plain(name)
+    return base_name(name)
+
+
+def plan_keeping(
+    plan: Plan,
+    *,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    keep_checkpoints: bool = False,
+    operation_steps: Sequence[int] | None = None,
+) -> Keeping:
+    """What a training keeps beside its result, checked; the parameters are those of `train`."""
+    if checkpoint_every is None:
+        checkpoint_every = defaults.CHECKPOINT_EVERY[plan.request.model.architecture]
+    every = whole("checkpoint_every", checkpoint_every, least=0)
+    if not isinstance(keep_checkpoints, bool) or (keep_checkpoints and not every):
+        raise BadInput(
+            f"keep_checkpoints is {keep_checkpoints!r} with {every} epochs between checkpoints; "
+            "expected false, or true with checkpoint_every of 1 or more"
+        )
+    steps = operation_steps
+    if steps is not None and (not steps or plan.spec.ledger != "ops"):
+        raise BadInput(
+            f"operation_steps is {list(steps)}, and ledger is {plan.spec.ledger!r}; expected steps "
+            "counted from 0, such as 0,17 or 0-9, the lower one first, with ledger 'ops'"
+        )
+    if steps is not None:
+        steps = tuple(whole("a step of operation_steps", step, least=0) for step in steps)
+    return Keeping(None, resume, every, keep_checkpoints, steps)
 
 
 # -- carried out ---------------------------------------------------------------------------
@@ -262,11 +255,12 @@ def train(
         Where runs are kept.
     """
     plan = plan_training(data, **parameters)
-    keeping = Keeping(
+    keeping = plan_keeping(
+        plan,
         resume=resume,
-        checkpoint_every=epochs_between_checkpoints(plan, checkpoint_every, keep=keep_checkpoints),
+        checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
-        operation_steps=_operation_steps(operation_steps, plan.spec),
+        operation_steps=operation_steps,
     )
     store = Store(parameters.get("store", defaults.STORE))
     return carry_out(plan, store=store, repeats=repeats, quiet=quiet, keeping=keeping)
@@ -328,9 +322,8 @@ def computes_here(plan: Plan) -> bool:
     """
     if HOLD_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
         return False
-    variables = {**plan.profile.variables(), **plan.request.setup.variables()}
     try:
-        profiles.require_at_startup(variables)
+        profiles.require_at_startup(plan.profile.started_with(plan.request.setup.variables()))
     except BadInput:
         return False
     return True
@@ -339,93 +332,43 @@ def computes_here(plan: Plan) -> bool:
 def _run(
     plan: Plan, store: Store, index: int, keeping: Keeping, *, label: str, quiet: bool, here: bool
 ) -> Repeat:
-    """Have one repeat made and stored; the grid stores its own, where the notebook left it."""
+    """Have a worker make one repeat, and store it; the grid stores what is left where it says."""
     held = os.environ.get(HOLD_VARIABLE)
-    if held:
-        Path(held).mkdir()
-        _work(plan, index, Path(held), keeping, label=label, quiet=quiet, here=here)
-        return Repeat(Path(held))
-    with store.staging() as area:
-        folder = area / "repeat"
+    n_images = len(segmented_part(plan.folder)[1])
+    with nullcontext(Path()) if held else store.staging() as area:
+        folder = Path(held) if held else area / "repeat"
         folder.mkdir()
-        _work(plan, index, folder, keeping, label=label, quiet=quiet)
-        return store.commit(folder, plan.spec)
+        with progress(plan.spec.epochs + n_images, label, quiet=quiet) as bar:
+            call(
+                "cellrepro.lab.worker:carry_out",
+                plan.request.setup,
+                label=label,
+                on_event=lambda event: _show(event, bar, plan.spec.epochs),
+                here=here,
+                request=plan.request,
+                repeat=index,
+                staged=folder,
+                keeping=keeping,
+            )
+        return Repeat(folder) if held else store.commit(folder, plan.spec)
 
 
-def _work(
-    plan: Plan,
-    index: int,
-    folder: Path,
-    keeping: Keeping,
-    *,
-    label: str,
-    quiet: bool,
-    here: bool = False,
-) -> None:
-    """Have a worker do one repeat, and show how it goes."""
-    total = plan.spec.epochs + len(segmented_part(plan.folder)[1])
-    with progress(total, label, quiet=quiet) as bar:
-
-        def told(event: Event) -> None:
-            match event["event"]:
-                case "phase":
-                    bar.note(event["name"])
-                case "epoch":
-                    bar.advance(
-                        f"epoch {event['index'] + 1}/{plan.spec.epochs}, "
-                        f"loss {event['train_loss']:.3f}, learning rate "
-                        f"{event['learning_rate']:.1e}"
-                    )
-                case "image":
-                    bar.advance(f"{event['name']}: {event['n_objects']} objects")
-                case "note":
-                    bar.say(f"note: {event['text']}")
-
-        call(
-            "cellrepro.lab.worker:carry_out",
-            plan.request.setup,
-            label=label,
-            on_event=told,
-            here=here,
-            request=plan.request,
-            repeat=index,
-            staged=folder,
-            keeping=keeping,
-        )
+def _show(event: Event, bar: Progress, n_epochs: int) -> None:
+    match event["event"]:
+        case "phase":
+            bar.note(event["name"])
+        case "epoch":
+            bar.advance(
+                f"epoch {event['index'] + 1}/{n_epochs}, loss {event['train_loss']:.3f}, "
+                f"learning rate {event['learning_rate']:.1e}"
+            )
+        case "image":
+            bar.advance(f"{event['name']}: {event['n_objects']} objects")
+        case "note":
+            bar.say(f"note: {event['text']}")
 
 
-# -- checkpoints ---------------------------------------------------------------------------
-
-
-def epochs_between_checkpoints(plan: Plan, asked: int | None, *, keep: bool) -> int:
-    """The number of epochs, 0 for no checkpoints; the model decides where nothing is asked for."""
-    if asked is None:
-        asked = defaults.CHECKPOINT_EVERY[plan.request.model.architecture]
-    every = whole("checkpoint_every", asked, least=0)
-    if not isinstance(keep, bool):
-        raise BadInput(f"keep_checkpoints is {keep!r}; expected true or false")
-    if keep and not every:
-        raise BadInput(
-            "keep_checkpoints asks for checkpoints and checkpoint_every, 0, for none; give the "
-            "epochs between them, 1 or more"
-        )
-    return every
-
-
-def _operation_steps(asked: Sequence[int] | None, spec: Spec) -> tuple[int, ...] | None:
-    if asked is None:
-        return None
-    if not asked:
-        raise BadInput(
-            "operation_steps holds no step; expected steps counted from 0, such as 0,17 or 0-9, "
-            "the lower one first"
-        )
-    if spec.ledger != "ops":
-        raise BadInput(
-            f"operation_steps is {list(asked)}, but ledger is {spec.ledger!r}; operations are "
-            "written down with ledger 'ops'"
-        )
-    return tuple(whole("a step of operation_steps", step, least=0) for step in asked)
+# -- unfinished trainings ------------------------------------------------------------------
 
 
 @contextmanager
@@ -439,45 +382,37 @@ def _unfinished(
         return
     with store.unfinished(spec, plan.machine, index) as folder:
         if folder is None:
-            _note(
-                f"another process is at repeat {index} of {spec.key}; this one leaves no "
-                "checkpoints"
-            )
-            yield replace(keeping, resume=False, checkpoint_every=0, keep_checkpoints=False)
+            _note(f"another process is at repeat {index} of {spec.key}; no checkpoints here")
+            yield Keeping(operation_steps=keeping.operation_steps)
             return
         last = folders(folder)[-1:]
         if last and not quiet:
-            _note(_about_unfinished(int(last[0].name.rpartition("-")[2]), spec, keeping))
+            done = int(last[0].name.rpartition("-")[2])
+            _note(
+                f"{done} of {spec.epochs} epochs were done when this training was killed; it "
+                + (
+                    _goes_on(spec)
+                    if keeping.resume
+                    else "starts anew (--resume would have gone on)"
+                )
+            )
         yield replace(keeping, unfinished=folder.resolve())
 
 
-def _about_unfinished(n_epochs: int, spec: Spec, keeping: Keeping) -> str:
-    from cellrepro.determinism.known_operations import may_race
-
-    done = f"{n_epochs} of {spec.epochs} epochs were done when this training was killed"
-    if not keeping.resume:
-        return f"{done}; it starts anew (--resume would have gone on)"
+def _goes_on(spec: Spec) -> str:
     settings = spec.profile_settings
-    race = may_race(
-        spec.mode, device=settings["device"], threads=settings.get("threads"), loose=spec.loose
-    )
-    return f"{done}; it goes on" + (f", but not surely to the same bits: {race}" if race else "")
+    device, threads = settings["device"], settings.get("threads")
+    race = may_race(spec.mode, device=device, threads=threads, loose=spec.loose)
+    return f"goes on, but not surely to the same bits: {race}" if race else "goes on"
 
 
 def _refuse_nothing_to_resume(plan: Plan, store: Store) -> None:
     """Refuse to resume where only trainings of other specs or machines are unfinished."""
-    spec, unfinished = plan.spec, store.unfinished_specs()
-    here = f"{spec.key}/{plan.machine}"
+    here, unfinished = f"{plan.spec.key}/{plan.machine}", store.unfinished_specs()
     begun = any(name.startswith(f"{here}/") for name in unfinished)
     if not unfinished or begun or (store.root / "runs" / here).exists():
         return
-    elsewhere = sorted(name for name in unfinished if name.startswith(f"{spec.key}/"))
-    if elsewhere:
-        raise BadInput(
-            f"nothing of {here} is there to be resumed, only {', '.join(elsewhere)}, and other "
-            "machines compute other bits; go on there, or train without --resume"
-        )
-    asked = spec.model_dump(mode="json")
+    asked = plan.spec.model_dump(mode="json")
     differing = {
         name: [
             f"{field} is {other.get(field)!r} there and {value!r} here"
@@ -487,8 +422,8 @@ def _refuse_nothing_to_resume(plan: Plan, store: Store) -> None:
         for name, other in unfinished.items()
     }
     nearest = min(differing, key=lambda name: len(differing[name]))
+    why = "; ".join(differing[nearest]) or "it is of another machine, which computes other bits"
     raise BadInput(
-        f"nothing of {spec.key} is there to be resumed; the unfinished training {nearest} differs "
-        f"from these settings: {'; '.join(differing[nearest])}; ask for that, or train without "
-        "--resume"
+        f"nothing of {here} is there to be resumed; the unfinished training {nearest} differs: "
+        f"{why}; ask for that, or train without --resume"
     )

@@ -1,8 +1,4 @@
-"""One repeat, carried out in a process of its own that `cellrepro.lab.process.call` starts.
-
-It leaves a finished folder behind or ends with an error; moving the folder into the store is the
-caller's part.
-"""
+"""One repeat, carried out in a process of its own; it leaves a finished folder, or an error."""
 
 from __future__ import annotations
 
@@ -52,8 +48,7 @@ class Request:
     spec: Spec
     data: Path
     model: ModelSource
-    device: str | None = None
-    """Which of several of the profile's kind; none for the first."""
+    device: str | None = None  # which of several of the profile's kind; none for the first
 
     @property
     def setup(self) -> Setup:
@@ -90,6 +85,8 @@ def carry_out(
     with ExitStack() as stack:
         with watch.phase("import"):
             device = stack.enter_context(child.prepared())
+            import torch
+
         stack.enter_context(log.listening())
         environment = _environment(device)
         with watch.phase("data"):
@@ -112,11 +109,12 @@ def carry_out(
             with watch.phase("train"), _watched(spec, log, network, loose):
                 training = _train(child, spec, network, folder, keeper, origin)
             weights = _save(network, staged / WEIGHTS, initial, model.architecture)
-            network.dtype = _dtype(child)  # after saving: what was trained is kept
+            # Only after saving: what was trained is kept.
+            network.dtype = getattr(torch, child.setup.profile.dtype)
         with watch.phase("segment"), _watched(spec, log, network, loose):
             masks = _segment(child, spec, network, folder, keeper, staged)
         keeper.finish()
-        moved = switches_moved(environment["switches"])
+        set_to, found = environment["switches"], modes.switches()
     manifest = Manifest(
         key=spec.key,
         repeat=repeat,
@@ -139,7 +137,8 @@ def carry_out(
         training=training,
         weights=weights,
         masks=masks,
-        moved=moved,
+        # Written down and no error: its bits are what they are and can be compared.
+        moved={name: found[name] for name in set_to if set_to[name] != found[name]},
         warnings=log.records(),
     )
     for what in manifest.switches_that_moved:
@@ -166,16 +165,6 @@ def _environment(device: Any) -> dict[str, Any]:
         "variables": {name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
         "switches": modes.switches(),
     }
-
-
-def switches_moved(before: Mapping[str, Any]) -> dict[str, Any]:
-    """What the switches are now, where they were moved: written down, for the run is finished.
-
-    Its bits are what they are and can be compared; what did not hold is the mode that the spec
-    asks for, and the manifest, the verdict's reasons and a note to the user say so.
-    """
-    after = modes.switches()
-    return {name: after[name] for name in before if before[name] != after[name]}
 
 
 # -- data and network ----------------------------------------------------------------------
@@ -216,12 +205,6 @@ def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecor
         initial_weights=digest,
         path=None if source.path is None else str(source.path.resolve()),
     )
-
-
-def _dtype(child: Child) -> Any:
-    import torch
-
-    return getattr(torch, child.setup.profile.dtype)
 
 
 @contextmanager
@@ -267,14 +250,14 @@ def _train(
         child.tell("epoch", **asdict(epoch))
     while not loop.finished:
         loop.step()
-    training = loop.training
-    keeper.ledger.step, keeper.ledger.epoch = training.n_steps, len(training.epochs)
+    epochs = loop.training.epochs
+    keeper.ledger.step, keeper.ledger.epoch = loop.training.n_steps, len(epochs)
     return TrainingRecord(
-        learning_rates=[epoch.learning_rate for epoch in training.epochs],
-        train_losses=[epoch.train_loss for epoch in training.epochs],
-        test_losses=[epoch.test_loss for epoch in training.epochs],
-        n_steps=training.n_steps,
-        n_removed=training.n_removed,
+        learning_rates=[epoch.learning_rate for epoch in epochs],
+        train_losses=[epoch.train_loss for epoch in epochs],
+        test_losses=[epoch.test_loss for epoch in epochs],
+        n_steps=loop.training.n_steps,
+        n_removed=loop.training.n_removed,
         resumed_at=keeper.resumed,
     )
 
@@ -337,42 +320,35 @@ def _keep_masks(image: LabelledImage, masks: Any, seconds: float, staged: Path) 
     """Write masks, image and ground truth as the store keeps them."""
     import numpy as np
 
-    file, truth = f"masks/{image.name}.tif", image.masks
+    file, truth, score = f"masks/{image.name}.tif", image.masks, None
     _write_tiff(staged / file, masks.astype(np.uint16) if masks.max(initial=0) < 2**16 else masks)
     _write_tiff(staged / STAGED_DATA / f"{image.name}.tif", image.image)
-    score = n_true = None
     if truth is not None:
         _write_tiff(staged / STAGED_DATA / f"{image.name}_masks.tif", truth.astype(np.int32))
-        score, n_true = float(average_precision(truth, masks)[0]), _n_objects(truth)
+        score = float(average_precision(truth, masks)[0])
     return MaskRecord(
         file=file,
         digest=array_digest(masks.astype(np.uint32)),
         canonical_digest=array_digest(canonical(masks).astype(np.uint32)),
-        n_objects=_n_objects(masks),
+        n_objects=np.unique(masks[masks > 0]).size,
         seconds=round(seconds, 4),
         ap50=None if score is None or np.isnan(score) else score,
-        n_true=n_true,
+        n_true=None if truth is None else np.unique(truth[truth > 0]).size,
     )
-
-
-def _n_objects(labels: Any) -> int:
-    import numpy as np
-
-    return int(np.unique(labels[labels > 0]).size)
 
 
 def _write_tiff(path: Path, array: Any) -> None:
     import tifffile
 
-    photometric = "rgb" if array.ndim == 3 and array.shape[-1] == 3 else "minisblack"
+    colours = array.ndim == 3
     tifffile.imwrite(
         path,
         array,
         compression="zlib",
         metadata=None,
         software=False,
-        photometric=photometric,
-        planarconfig="contig" if array.ndim == 3 else None,
+        photometric="rgb" if colours and array.shape[-1] == 3 else "minisblack",
+        planarconfig="contig" if colours else None,
     )
 
 
@@ -380,11 +356,7 @@ def _write_tiff(path: Path, array: Any) -> None:
 
 
 def _write_beginning(
-    ledger: Ledger,
-    spec: Spec,
-    environment: Mapping[str, Any],
-    folder: ImageFolder,
-    network: Any,
+    ledger: Ledger, spec: Spec, environment: Mapping[str, Any], folder: ImageFolder, network: Any
 ) -> None:
     """Write down environment, spec, data as decoded, initial weights and seeded generators."""
     from cellrepro.trace.training_steps import StepWatch
@@ -406,13 +378,7 @@ def _write_beginning(
 
 
 def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """A nested plain value field by field, with dotted names; an empty mapping has no fields.
-
-    Examples
-    --------
-    >>> list(flattened({"versions": {"torch": "2.15"}, "threads": 2}))
-    [('versions.torch', '2.15'), ('threads', 2)]
-    """
+    """A nested plain value field by field, with dotted names; an empty mapping has no fields."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from flattened(item, f"{name}.{key}" if name else str(key))
