@@ -14,16 +14,10 @@ import numpy as np
 import pytest
 
 from cellrepro.images.synthetic import write_folder
-from cellrepro.store.manifest import (
-    DataRecord,
-    MachineRecord,
-    Manifest,
-    MaskRecord,
-    ModelRecord,
-    TrainingRecord,
-    WeightsRecord,
-)
+from cellrepro.store.digests import file_digest
+from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import Spec
+from stores import some_machine, some_manifest, some_spec
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,16 +41,6 @@ _SOURCES = {".cff", ".ipynb", ".lock", ".md", ".py", ".toml", ".yaml"}  # a pers
 _WATCHED = [ROOT, ROOT / "tests", ROOT / "data", Path.home() / ".cellpose"]
 
 
-def _files():
-    return {
-        str(item)
-        for folder in _WATCHED
-        if folder.is_dir()
-        for item in folder.iterdir()
-        if not item.name.startswith((".", "__")) and item.suffix not in _SOURCES
-    }
-
-
 def _torch():
     """PyTorch, once a test has imported it whole."""
     torch = sys.modules.get("torch")
@@ -66,8 +50,15 @@ def _torch():
 def _generators():
     states = {"random": random.getstate(), "numpy.random": np.random.get_state()}
     if _torch():
-        states["torch"] = _torch().get_rng_state()
+        states["torch"] = (_torch().get_rng_state(),)
     return states
+
+
+def _put_back(states):
+    random.setstate(states["random"])
+    np.random.set_state(states["numpy.random"])
+    if "torch" in states:
+        _torch().set_rng_state(*states["torch"])
 
 
 def _switches():
@@ -75,60 +66,51 @@ def _switches():
         return {}
     from cellrepro.determinism.modes import MOVED_BY_CELLPOSE, switches
 
-    found = {f"torch {name}": value for name, value in switches().items()}
+    found = switches()
     if "cellpose.vit" not in sys.modules:  # its import moves these; that is no test's fault
-        for name in MOVED_BY_CELLPOSE:
-            del found[f"torch {name}"]
-    found["torch threads"] = _torch().get_num_threads()
-    found["torch gradients"] = _torch().is_grad_enabled()
-    found["torch dtype"] = _torch().get_default_dtype()
-    found["torch oneDNN"] = _torch().backends.mkldnn.enabled
-    found["torch hooks on every module"] = len(_torch().nn.modules.module._global_forward_hooks)
-    found["torch dispatch modes"] = _torch()._C._len_torch_dispatch_stack()
-    return found
+        found = {name: value for name, value in found.items() if name not in MOVED_BY_CELLPOSE}
+    return found | {
+        "threads": _torch().get_num_threads(),
+        "gradients": _torch().is_grad_enabled(),
+        "dtype": _torch().get_default_dtype(),
+        "hooks on every module": len(_torch().nn.modules.module._global_forward_hooks),
+        "dispatch modes": _torch()._C._len_torch_dispatch_stack(),
+    }
 
 
-def _same(a, b):
-    if isinstance(a, tuple | list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return np.array_equal(np.asarray(a), np.asarray(b))
+def _surroundings():
+    """What a test may not change: variables, folder, files, switches."""
+    found = {f"variable {n}": v for n, v in os.environ.items() if n not in _OF_THE_TOOLS}
+    found["the working folder"] = Path.cwd()
+    for folder in filter(Path.is_dir, _WATCHED):
+        for item in folder.iterdir():
+            if not item.name.startswith((".", "__")) and item.suffix not in _SOURCES:
+                found[str(item)] = "there"
+    return found | {f"torch {name}": value for name, value in _switches().items()}
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     """Fail a test that changes what the next one sees, and put it back."""
-    variables, folder, files = dict(os.environ), Path.cwd(), _files()
-    generators, switches = _generators(), _switches()
+    variables, before, generators = dict(os.environ), _surroundings(), _generators()
     yield
-    left = []
-    for name in sorted((variables.keys() | os.environ.keys()) - _OF_THE_TOOLS):
-        before, now = variables.get(name), os.environ.get(name)
-        if before != now:
-            left.append(f"variable {name} is {now!r}, was {before!r}")
-            os.environ.pop(name, None)
-            if name in variables:
-                os.environ[name] = variables[name]
-    if Path.cwd() != folder:
-        left.append(f"the working folder is {Path.cwd()}, was {folder}")
-        os.chdir(folder)
-    left += [f"{path} is new" for path in sorted(_files() - files)]
-    after = _generators()
+    after, drawn = _surroundings(), _generators()
+    left = [
+        f"{name} is {after.get(name)!r}, was {before.get(name)!r}"
+        for name in sorted(before | after)
+        # PyTorch's switches are there once it is imported.
+        if before.get(name) != after.get(name) and (name in before or not name.startswith("torch"))
+    ]
     left += [
         f"{name}'s generator has moved"
-        for name in generators
-        if not _same(generators[name], after[name])
-    ]
-    random.setstate(generators["random"])
-    np.random.set_state(generators["numpy.random"])
-    if "torch" in generators:
-        _torch().set_rng_state(generators["torch"])
-    after = _switches()
-    left += [
-        f"{name} is {after[name]}, was {value}"
-        for name, value in switches.items()
-        if after[name] != value
+        for name, state in generators.items()
+        if not all(np.array_equal(a, b) for a, b in zip(state, drawn[name], strict=True))
     ]
     if left:
+        os.environ.clear()
+        os.environ.update(variables)
+        os.chdir(before["the working folder"])
+        _put_back(generators)
         pytest.fail("the test left behind: " + "; ".join(left), pytrace=False)
 
 
@@ -148,10 +130,7 @@ def generators_free():
     """For tests that are about moving the generators: theirs are put back."""
     states = _generators()
     yield
-    random.setstate(states["random"])
-    np.random.set_state(states["numpy.random"])
-    if "torch" in states:
-        _torch().set_rng_state(states["torch"])
+    _put_back(states)
 
 
 # -- listings ------------------------------------------------------------------------------
@@ -176,13 +155,10 @@ def _listing():
 
 def wholeness(root):
     """The repeats of a store, each checked file by file against its manifest."""
-    from cellrepro.store.digests import file_digest
-
     found = []
     for run in sorted(Path(root, "runs").glob("*")):
         assert Spec.model_validate_json((run / "spec.json").read_bytes()).key == run.name
-        machines = [item for item in run.iterdir() if item.name != "spec.json"]
-        for repeat in sorted(item for machine in machines for item in machine.iterdir()):
+        for repeat in sorted(path.parent for path in run.glob("*/*/manifest.json")):
             manifest = Manifest.model_validate_json((repeat / "manifest.json").read_bytes())
             assert (manifest.key, str(manifest.repeat)) == (run.name, repeat.name)
             assert manifest.machine.name == repeat.parent.name
@@ -195,101 +171,13 @@ def wholeness(root):
             assert not manifest.weights or manifest.weights.digest == present["weights.safetensors"]
             assert {record.file for record in manifest.masks.values()} <= present.keys()
             found.append(f"{run.name}/{repeat.name}")
+        assert len(list(run.glob("*/*"))) == len(list(run.glob("*/*/manifest.json")))
     return found
 
 
 @pytest.fixture(name="wholeness")
 def _wholeness():
     return wholeness
-
-
-# -- made-up manifests ---------------------------------------------------------------------
-
-
-def some_spec(**changes):
-    """A spec that no machine is needed for."""
-    fields = {
-        "data": "nuclei",
-        "data_digest": "d" * 64,
-        "model": "tiny",
-        "epochs": 3,
-        "learning_rate": 0.01,
-        "profile": "cpu",
-        "profile_settings": {"device": "cpu", "threads": 2},
-    }
-    return Spec(**{**fields, **changes})
-
-
-def some_machine(label="abacus", **changes):
-    """A machine that nobody has; what is changed makes another one."""
-    fields = {
-        "identity": label,
-        "device": "Abacus 9",
-        "numeric_class": "0a",
-        "versions": {"torch": "2.15.0"},
-    }
-    return MachineRecord(label=label, **{**fields, **changes})
-
-
-def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, **changes):
-    """A manifest with weights and masks of the digests named by single letters.
-
-    ``masks`` maps an image to (digest, canonical digest, number of objects).
-    """
-    spec = spec or some_spec()
-    masks = {"cell": ("b", "c", 3)} if masks is None else masks
-    fields = {
-        "key": spec.key,
-        "repeat": repeat,
-        "machine": some_machine(),
-        "vacuous": [],
-        "started": "2026-11-01T12:00:00+00:00",
-        "seconds": {"train": 1.5, "segment": 0.5},
-        "peak_memory": {"process": 2**30, "gpu": None},
-        "distributions": {"torch": "2.15.0"},
-        "cuda": {"driver": None, "runtime": None, "cudnn": None},
-        "host": {"processor": "made up", "cores": 2},
-        "versions": {"torch": "2.15.0"},
-        "device": "cpu",
-        "threads": 2,
-        "cpu_capability": "AVX2",
-        "numeric_libraries": [],
-        "variables": {"OMP_NUM_THREADS": "2"},
-        "switches": {"deterministic_algorithms": True},
-        "seeds": {"torch": spec.seed},
-        "data": DataRecord(
-            path="/somewhere",
-            digest=spec.data_digest,
-            files={},
-            n_train=3,
-            n_test=1,
-            segmented="test",
-            warnings=[],
-        ),
-        "model": ModelRecord(
-            architecture="tiny", n_parameters=9, dtype="float32", initial_weights="e" * 64
-        ),
-        "training": TrainingRecord(
-            learning_rates=[0.0, 0.1],
-            train_losses=[2.0, 1.0],
-            test_losses=[2.5, None],
-            n_steps=6,
-            n_removed=0,
-        ),
-        "weights": weights and WeightsRecord(digest=weights * 64, n_changed=n_changed),
-        "masks": {
-            name: MaskRecord(
-                file=f"masks/{name}.tif",
-                digest=digest * 64,
-                canonical_digest=canonical * 64,
-                n_objects=n_objects,
-                seconds=0.1,
-            )
-            for name, (digest, canonical, n_objects) in masks.items()
-        },
-        "warnings": [],
-    }
-    return Manifest(**{**fields, **changes})
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
-"""Stores made by hand, in which every verdict is known; nothing is trained."""
+"""Manifests and stores made by hand, in which every verdict is known; nothing is trained."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +19,106 @@ from cellrepro.store.manifest import (
     WarningRecord,
     WeightsRecord,
 )
-from cellrepro.store.spec import make_spec
+from cellrepro.store.spec import Spec
 from cellrepro.store.store import Run, Store
+
+# -- manifests -----------------------------------------------------------------------------
+
+
+def some_spec(**changes):
+    """A spec that no machine is needed for."""
+    fields = {
+        "data": "nuclei",
+        "data_digest": "d" * 64,
+        "model": "tiny",
+        "epochs": 3,
+        "learning_rate": 0.01,
+        "profile": "cpu",
+        "profile_settings": {"device": "cpu", "threads": 2},
+    }
+    return Spec(**{**fields, **changes})
+
+
+def some_machine(label="abacus", **changes):
+    """A machine that nobody has; what is changed makes another one."""
+    fields = {
+        "identity": label,
+        "device": "Abacus 9",
+        "numeric_class": "0a",
+        "versions": {"torch": "2.15.0"},
+    }
+    return MachineRecord(label=label, **{**fields, **changes})
+
+
+def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, **changes):
+    """A manifest with weights and masks of the digests named by single letters.
+
+    ``masks`` maps an image to (digest, canonical digest, number of objects).
+    """
+    spec = spec or some_spec()
+    masks = {"cell": ("b", "c", 3)} if masks is None else masks
+    fields = {
+        "key": spec.key,
+        "repeat": repeat,
+        "machine": some_machine(),
+        "vacuous": [],
+        "started": "2026-11-01T12:00:00+00:00",
+        "seconds": {"import": 2.0, "data": 0.1, "model": 0.1, "train": 5.0, "segment": 1.0},
+        "peak_memory": {"process": 2**30, "gpu": None},
+        "distributions": {"torch": "2.15.0"},
+        "cuda": {"driver": None, "runtime": None, "cudnn": None},
+        "host": {"processor": "Abacus 9", "memory": 2**34, "gpus": []},
+        "versions": {"python": "3.11.7", "torch": "2.15.0"},
+        "device": "cpu",
+        "threads": 2,
+        "cpu_capability": "AVX2",
+        "numeric_libraries": [],
+        "variables": {"OMP_NUM_THREADS": "2"},
+        "switches": {"deterministic_algorithms": True},
+        "seeds": {"python": spec.seed},
+        "data": DataRecord(
+            path="/somewhere",
+            digest=spec.data_digest,
+            files={},
+            n_train=3,
+            n_test=len(masks),
+            segmented="test",
+            warnings=[],
+        ),
+        "model": ModelRecord(
+            architecture="tiny", n_parameters=84, dtype="float32", initial_weights="e" * 64
+        ),
+        "training": TrainingRecord(
+            learning_rates=[0.0, 0.5, 1.0],
+            train_losses=[2.0, 1.5, 1.0],
+            test_losses=[1.9, None, None],
+            n_steps=9,
+            n_removed=0,
+        ),
+        "weights": WeightsRecord(digest=weights * 64, n_changed=n_changed)
+        if isinstance(weights, str)
+        else weights,
+        "masks": {
+            name: MaskRecord(
+                file=f"masks/{name}.tif",
+                digest=digest * 64,
+                canonical_digest=canonical * 64,
+                n_objects=n_objects,
+                seconds=0.1,
+            )
+            for name, (digest, canonical, n_objects) in masks.items()
+        },
+        "warnings": [],
+    }
+    return Manifest(**{**fields, **changes})
+
+
+# -- stores --------------------------------------------------------------------------------
 
 SIZE = 48
 
 
-def squares(*, second: bool = True, numbers: tuple[int, int] = (1, 2), grown: int = 0):
+def squares(*, second=True, numbers=(1, 2), grown=0):
     """Two objects of 100 and of 16 pixels; the first may be a few pixels larger."""
     labels = np.zeros((SIZE, SIZE), np.uint16)
     labels[5:15, 5:15] = numbers[0]
@@ -40,45 +132,31 @@ TRUTH = squares().astype(np.int32)
 NOTHING = np.zeros((SIZE, SIZE), np.uint16)
 
 
-def three(first: np.ndarray = TRUTH, **others: np.ndarray) -> dict[str, np.ndarray]:
+def three(first=TRUTH, **others):
     """Masks of three images; all but the first are right."""
     return {"img_a": first, "img_b": squares(), "img_c": squares(), **others}
 
 
-def add_run(
-    store: Store,
-    outcomes: Sequence[tuple[float | None, Mapping[str, np.ndarray]]],
-    *,
-    truth: bool = True,
-    manifest: Mapping | None = None,
-    **fields,
-) -> Run:
+def add_run(store, outcomes, *, truth=True, manifest=None, **fields) -> Run:
     """Store one spec; every repeat has one value in its weights (or none), and its masks."""
-    given = {
-        "task": "train",
-        "data": "cells",
-        "data_digest": "d" * 64,
-        "model": "tiny",
-        "epochs": 3,
-        "learning_rate": 0.001,
-        "profile": "cpu",
-        "mode": "strict",
-        **fields,
-    }
-    threads = 1 if given["profile"] == "cpu-1thread" else 2
-    given.setdefault("profile_settings", {"name": given["profile"], "threads": threads})
-    spec = make_spec(**given)
+    given = {"data": "cells", "learning_rate": 0.001, **fields}
+    threads = 1 if given.get("profile") == "cpu-1thread" else 2
+    given.setdefault("profile_settings", {"name": given.get("profile", "cpu"), "threads": threads})
+    spec = some_spec(**given)
     for index, (weight, masks) in enumerate(outcomes):
         with store.staging() as area:
             folder = area / "repeat"
             (folder / "masks").mkdir(parents=True)
             (folder / "data").mkdir()
-            record = _weights(folder, weight)
             records = {name: _masks(folder, name, m, truth) for name, m in masks.items()}
-            vacuous = []
-            if not any(r.n_objects for r in records.values()):
-                vacuous = [f"no object was found in any of the {len(records)} images"]
-            written = _manifest(spec, index, record, records, vacuous, manifest or {}, weight)
+            changes = _of_run(spec, _weights(folder, weight), weight) | (manifest or {})
+            if not any(record.n_objects for record in records.values()):
+                changes["vacuous"] = [f"no object was found in any of the {len(records)} images"]
+            written = some_manifest(spec, repeat=index, **changes)
+            written.masks = records
+            written.data.n_test = len(records)
+            if "machine" not in changes:
+                written.machine = _machine(written)
             (folder / "manifest.json").write_text(written.model_dump_json())
             store.commit(folder, spec)
     run = store.run(spec.key)
@@ -92,7 +170,7 @@ def short(name: str) -> str:
     return f"{key}/{index}"
 
 
-def _weights(folder: Path, weight: float | None) -> WeightsRecord | None:
+def _weights(folder, weight):
     if weight is None:
         return None
     path = folder / "weights.safetensors"
@@ -105,7 +183,7 @@ def _weights(folder: Path, weight: float | None) -> WeightsRecord | None:
     return WeightsRecord(digest=file_digest(path), n_changed=64)
 
 
-def _masks(folder: Path, name: str, masks: np.ndarray, truth: bool) -> MaskRecord:
+def _masks(folder, name, masks, truth):
     tifffile.imwrite(folder / "masks" / f"{name}.tif", masks.astype(np.uint16))
     image = np.random.default_rng(0).integers(0, 200, masks.shape, np.uint16)
     tifffile.imwrite(folder / "data" / f"{name}.tif", image)
@@ -122,65 +200,37 @@ def _masks(folder: Path, name: str, masks: np.ndarray, truth: bool) -> MaskRecor
     )
 
 
-def _manifest(spec, index, weights, masks, vacuous, changes, weight) -> Manifest:
+def _of_run(spec, weights, weight):
+    """What a manifest says of a run with a weight of one value, or with none."""
     threads = spec.profile_settings.get("threads", 2)
-    fields = {
-        "key": spec.key,
-        "repeat": index,
-        "vacuous": vacuous,
-        "started": "2026-01-01T00:00:00+00:00",
-        "seconds": {"import": 2.0, "data": 0.1, "model": 0.1, "train": 5.0, "segment": 1.0},
-        "peak_memory": {"process": 2**30, "gpu": None},
-        "distributions": {"torch": "2.6"},
-        "cuda": {"driver": None, "runtime": None, "cudnn": None},
-        "host": {"processor": "Abacus 9", "memory": 2**34, "gpus": []},
-        "versions": {"python": "3.11.7", "torch": "2.6"},
-        "device": "cpu",
+    library = {"internal_api": "openblas", "version": "1", "num_threads": threads}
+    training = TrainingRecord(
+        learning_rates=[0.0, 0.5, 1.0],
+        train_losses=[2.0, 1.5, weight or 0.0],
+        test_losses=[1.9, None, None],
+        n_steps=9,
+        n_removed=0,
+    )
+    return {
         "threads": threads,
-        "cpu_capability": "AVX2",
-        "numeric_libraries": [{"internal_api": "openblas", "version": "1", "num_threads": threads}],
-        "variables": {},
+        "numeric_libraries": [library],
         "switches": {"deterministic_algorithms": spec.mode != "fast"},
-        "seeds": {"python": spec.seed},
-        "data": DataRecord(
-            path="/elsewhere",
-            digest=spec.data_digest,
-            files={},
-            n_train=3,
-            n_test=len(masks),
-            segmented="test",
-            warnings=[],
-        ),
-        "model": ModelRecord(
-            architecture="tiny", n_parameters=84, dtype="float32", initial_weights="e" * 64
-        ),
-        "training": None
-        if weight is None
-        else TrainingRecord(
-            learning_rates=[0.0, 0.5, 1.0],
-            train_losses=[2.0, 1.5, weight],
-            test_losses=[1.9, None, None],
-            n_steps=9,
-            n_removed=0,
-        ),
+        "variables": {},
         "weights": weights,
-        "masks": masks,
-        "warnings": [],
-        **changes,
+        "training": training if weights else None,
     }
-    return Manifest(**{"machine": _machine(fields)} | fields)
 
 
-def _machine(fields: Mapping) -> MachineRecord:
+def _machine(manifest):
     """The machine on which all that a manifest says would be so."""
-    processor, gpus = fields["host"]["processor"], fields["host"].get("gpus", [])
-    return MachineRecord(
-        label=processor.lower().replace(" ", "-"),
+    processor, gpus = manifest.host["processor"], manifest.host.get("gpus", [])
+    return some_machine(
+        processor.lower().replace(" ", "-"),
         identity=processor,
-        device=fields["device"] if fields["device"].startswith("cuda") else processor,
+        device=manifest.device if manifest.device.startswith("cuda") else processor,
         driver=gpus[0].get("driver") if gpus else None,
-        numeric_class=(fields.get("numeric_class") or {}).get("name", ""),
-        versions={n: v for n, v in fields["versions"].items() if n != "python"},
+        numeric_class=(manifest.numeric_class or {}).get("name", ""),
+        versions={n: v for n, v in manifest.versions.items() if n != "python"},
     )
 
 

@@ -19,8 +19,6 @@ from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import platform
 
-Level = Literal["error", "warning", "info"]
-
 TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 """Versions whose behaviour the lab's claims about Cellpose were checked against."""
 
@@ -32,7 +30,7 @@ _LEVELS = ("error", "warning", "info")
 class Finding:
     """One thing that a result depends on, or that changes it."""
 
-    level: Level
+    level: Literal["error", "warning", "info"]
     """``error``: not reproducible here and now; ``warning``: reproducible here, but something else
     than the spec decides the result; ``info``: good to know."""
     what: str
@@ -43,18 +41,12 @@ class Finding:
 class Diagnosis:
     """What `diagnose` found."""
 
-    host: dict[str, Any]
-    """The machine, its libraries and its numeric class."""
-    profile: dict[str, Any]
-    """The profile looked at, with mode and seed."""
-    findings: tuple[Finding, ...]
-    """Errors first."""
-    double_run: dict[str, Any] | None
-    """What the two processes ended with; none if they could not run."""
-    ok: bool
-    """Nothing is wrong and the double run was bit-identical."""
-    exit_code: int
-    """0 if ok, 1 if not, 3 if this machine cannot run the profile."""
+    host: dict[str, Any]  # the machine, its libraries and its numeric class
+    profile: dict[str, Any]  # with mode and seed
+    findings: tuple[Finding, ...]  # errors first
+    double_run: dict[str, Any] | None  # what the two processes ended with; none if they could not
+    ok: bool  # nothing is wrong and the double run was bit-identical
+    exit_code: int  # 0 if ok, 1 if not, 3 if this machine cannot run the profile
 
     def sentence(self) -> str:
         """The answer."""
@@ -91,11 +83,7 @@ def diagnose(
     """
     modes.check_mode(mode)
     setup = Setup(profiles.load(profile), mode, check_seed(seed))
-    findings = [
-        *_of_versions(),
-        *_of_settings(setup.profile, mode),
-        *_of_this_process(setup),
-    ]
+    findings = [*_of_versions(), *_of_settings(setup), *_of_this_process(setup)]
     exit_code, double_run = 0, None
     seen: dict[str, Any] = {"numeric_class": None, "libraries": []}
     try:
@@ -157,7 +145,8 @@ def _of_versions() -> Iterator[Finding]:
         )
 
 
-def _of_settings(profile: profiles.Profile, mode: str) -> Iterator[Finding]:
+def _of_settings(setup: Setup) -> Iterator[Finding]:
+    profile, mode = setup.profile, setup.mode
     if profile.kind != "cuda" and platform.is_anonymous():
         yield Finding(
             "warning",

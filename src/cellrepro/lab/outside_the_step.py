@@ -15,6 +15,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,15 +115,9 @@ class Source:
 def look(data: str | Path, *, quiet: bool = False) -> list[Source]:
     """Try every source of difference outside the training step on a folder of labelled images."""
     folder = read_folder(data)
-    probes: list[Callable[[], Source]] = [
-        lambda: file_order(folder),
-        lambda: two_readings(folder),
-        lambda: augmentation(folder),
-        lambda: loader(folder),
-        import_order,
-        initial_weights,
-        lambda: hidden_state(folder),
-    ]
+    of_images = (file_order, two_readings, augmentation, loader)
+    probes: list[Callable[[], Source]] = [partial(probe, folder) for probe in of_images]
+    probes += [import_order, initial_weights, partial(hidden_state, folder)]
     found = []
     with progress(len(probes), "sources", quiet=quiet) as bar:
         for probe in probes:
@@ -256,39 +251,19 @@ def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
     equal seeds, the second time with one draw before, by each of these numbers of workers.
     """
     images = [image.image for image in folder.train]
-    n_orders, n_crops = {}, {}
+    orders: dict[str, int] = {}
+    crops: dict[str, int] = {}
     with generators_kept():
         for kind in ("plain", "loader_arguments", "item_generator"):
             loaded = [_loaded(images, kind, n, extra) for n in workers for extra in (0, 1)]
-            n_orders[kind], n_crops[kind] = (len(set(seen)) for seen in zip(*loaded, strict=True))
+            orders[kind], crops[kind] = (len(set(seen)) for seen in zip(*loaded, strict=True))
     evidence = (
-        f"distinct orders {n_orders['plain']} plain, {n_orders['loader_arguments']} with "
-        f"loader_arguments; distinct crops {n_crops['plain']} plain, "
-        f"{n_crops['loader_arguments']} with loader_arguments, "
-        f"{n_crops['item_generator']} with item_generator",
+        f"distinct orders {orders['plain']} plain, {orders['loader_arguments']} with "
+        f"loader_arguments; distinct crops {crops['plain']} plain, {crops['loader_arguments']} "
+        f"with loader_arguments, {crops['item_generator']} with item_generator",
     )
-    moves = n_orders["plain"] > 1 or n_crops["plain"] > 1
-    return Source("loader", moves, len(images) * len(n_orders) * len(workers) * 2, evidence)
-
-
-class _Cropped:
-    """Images as a loader's dataset: index and digest of a crop drawn by whoever loads it."""
-
-    def __init__(self, images: list[np.ndarray], *, by_item: bool):
-        self._images, self._by_item = images, by_item
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, index: int) -> tuple[int, str]:
-        image: np.ndarray = self._images[index]
-        draw: Callable[[], Any] = np.random.random_sample
-        if self._by_item:
-            draw = item_generator(0, epoch=0, index=index).random
-        y, x = (int(draw() * size / 2) for size in image.shape[:2])
-        crop = image[y : y + -(-image.shape[0] // 2), x : x + -(-image.shape[1] // 2)]
-        # The place goes in too: on even background two places look alike.
-        return index, value_digest([y, x, tensor_digest(crop)])
+    moves = max(orders["plain"], crops["plain"]) > 1
+    return Source("loader", moves, len(images) * len(orders) * len(workers) * 2, evidence)
 
 
 def _loaded(images: list[np.ndarray], kind: str, n_workers: int, extra: int) -> tuple[str, str]:
@@ -299,15 +274,25 @@ def _loaded(images: list[np.ndarray], kind: str, n_workers: int, extra: int) -> 
     seed_everything(0)
     torch.rand(extra)
     np.random.random_sample(extra)
-    options: dict[str, Any] = {"batch_size": None, "shuffle": True, "num_workers": n_workers}
-    if kind != "plain":
-        options |= loader_arguments(0)
-    dataset: Any = _Cropped(images, by_item=kind == "item_generator")
+    dataset: Any = range(len(images))
+    options: dict[str, Any] = {} if kind == "plain" else loader_arguments(0)
+    options["collate_fn"] = partial(_cropped, images, kind == "item_generator")
     with warnings.catch_warnings():
         # Python 3.12 warns of every fork of a process with threads, which PyTorch's loader makes.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-        seen = [(int(index), crop) for index, crop in DataLoader(dataset, **options)]
+        loader = DataLoader(dataset, None, shuffle=True, num_workers=n_workers, **options)
+        seen = list(loader)
     return value_digest([index for index, _ in seen]), value_digest(sorted(seen))
+
+
+def _cropped(images: list[np.ndarray], by_item: bool, index: int) -> tuple[int, str]:
+    """Index and digest of a crop of an image, drawn by whoever loads it."""
+    image: np.ndarray = images[index]
+    draw: Any = item_generator(0, 0, index).random if by_item else np.random.random_sample
+    y, x = (int(draw() * size / 2) for size in image.shape[:2])
+    crop = image[y : y + -(-image.shape[0] // 2), x : x + -(-image.shape[1] // 2)]
+    # The place goes in too: on even background two places look alike.
+    return index, value_digest([y, x, tensor_digest(crop)])
 
 
 # -- what the process did before -----------------------------------------------------------
@@ -348,7 +333,7 @@ def initial_weights() -> Source:
     """Whether `tiny`, as PyTorch and as the lab make it, depends on what was drawn before."""
     import torch
 
-    def made(seed: int, *, n_drawn: int = 0, by_pytorch: bool) -> dict[str, str]:
+    def made(seed: int, n_drawn: int, by_pytorch: bool) -> dict[str, str]:
         with generators_kept():
             seed_everything(seed)
             for _ in range(n_drawn):
@@ -360,9 +345,8 @@ def initial_weights() -> Source:
 
     evidence, moves, n_compared = [], False, 0
     for who in ("PyTorch's own initialisation", "cellrepro's seeded_network"):
-        make = {"by_pytorch": who.startswith("PyTorch")}
-        first, again, other = made(0, **make), made(0, **make), made(1, **make)
-        after = made(0, n_drawn=1, **make)
+        asked = ((0, 0), (0, 0), (1, 0), (0, 1))
+        first, again, other, after = (made(*each, who.startswith("PyTorch")) for each in asked)
         evidence.append(
             f"{who}: seed 0 {_short(first)}, again {_short(again)}, seed 1 {_short(other)}, seed 0 "
             f"after one more draw {_short(after)} ({len(_changed(first, after))} of {len(first)} "

@@ -334,7 +334,7 @@ def _run(
 ) -> Repeat:
     """Have a worker make one repeat, and store it; the grid stores what is left where it says."""
     held = os.environ.get(HOLD_VARIABLE)
-    n_images = len(segmented_part(plan.folder)[1])
+    n_images = len(segmented_part(plan.folder))
     with nullcontext(Path()) if held else store.staging() as area:
         folder = Path(held) if held else area / "repeat"
         folder.mkdir()

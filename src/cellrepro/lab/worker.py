@@ -38,8 +38,6 @@ from cellrepro.store.spec import Spec
 from cellrepro.store.store import MANIFEST, STAGED_DATA, WEIGHTS
 from cellrepro.trace.torch_warnings import WarningLog
 
-_NOT_TRAINED = "diam_labels"  # set from the data's diameters
-
 
 @dataclass(frozen=True)
 class Request:
@@ -56,42 +54,33 @@ class Request:
         return Setup.of(self.spec, device=self.device)
 
 
-class _Stopwatch:
-    """Seconds of each phase, and what the phase is called."""
-
-    def __init__(self, child: Child, log: WarningLog):
-        self.seconds: dict[str, float] = {}
-        self._child, self._log = child, log
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        self._log.phase = name
-        self._child.phase(name)
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = round(time.perf_counter() - started, 3)
-
-
 def carry_out(
     child: Child, request: Request, *, repeat: int, staged: Path, keeping: Keeping
 ) -> None:
     """Train or segment as the spec says and leave everything in ``staged``."""
     # Long, because every block here needs what the one before it made.
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    spec, log = request.spec, WarningLog()
-    watch, loose = _Stopwatch(child, log), child.setup.loosened()
+    spec, log, loose = request.spec, WarningLog(), child.setup.loosened()
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        log.phase = name
+        child.phase(name)
+        begun = time.perf_counter()
+        yield
+        seconds[name] = round(time.perf_counter() - begun, 3)
+
     with ExitStack() as stack:
-        with watch.phase("import"):
+        with phase("import"):
             device = stack.enter_context(child.prepared())
             import torch
 
         stack.enter_context(log.listening())
         environment = _environment(device)
-        with watch.phase("data"):
-            folder = read_data(request)
-        with watch.phase("model"):
+        with phase("data"):
+            folder = _read(request)
+        with phase("model"):
             network, model = _build(request, device, staged)
         keeper = Keeper(keeping, staged, level=spec.ledger, seed=spec.seed)
         seed_everything(spec.seed)
@@ -106,12 +95,12 @@ def carry_out(
                 initial_weights=model.initial_weights,
             )
             initial = {name: p.detach().clone() for name, p in network.named_parameters()}
-            with watch.phase("train"), _watched(spec, log, network, loose):
+            with phase("train"), log.observing(network) if spec.mode == "warn" else loose:
                 training = _train(child, spec, network, folder, keeper, origin)
             weights = _save(network, staged / WEIGHTS, initial, model.architecture)
             # Only after saving: what was trained is kept.
             network.dtype = getattr(torch, child.setup.profile.dtype)
-        with watch.phase("segment"), _watched(spec, log, network, loose):
+        with phase("segment"), log.observing(network) if spec.mode == "warn" else loose:
             masks = _segment(child, spec, network, folder, keeper, staged)
         keeper.finish()
         set_to, found = environment["switches"], modes.switches()
@@ -120,7 +109,7 @@ def carry_out(
         repeat=repeat,
         vacuous=_vacuous(spec, weights, masks, loose),
         started=started,
-        seconds=watch.seconds,
+        seconds=seconds,
         peak_memory=platform.peak_memory(),
         **environment,
         seeds={"python": spec.seed, "numpy": spec.seed, "torch": spec.seed, "data": spec.data_seed},
@@ -130,7 +119,7 @@ def carry_out(
             files=folder.files,
             n_train=len(folder.train),
             n_test=len(folder.test),
-            segmented=segmented_part(folder)[0],
+            segmented="test" if folder.test else "train",
             warnings=list(folder.warnings),
         ),
         model=model,
@@ -170,8 +159,7 @@ def _environment(device: Any) -> dict[str, Any]:
 # -- data and network ----------------------------------------------------------------------
 
 
-def read_data(request: Request) -> ImageFolder:
-    """The images of a request, refused where they are no longer those of its spec."""
+def _read(request: Request) -> ImageFolder:
     training = request.spec.task == "train"
     folder = read_folder(request.data, need_masks=training, need_train=training)
     if folder.digest != request.spec.data_digest:
@@ -181,9 +169,9 @@ def read_data(request: Request) -> ImageFolder:
     return folder
 
 
-def segmented_part(folder: ImageFolder) -> tuple[str, tuple[LabelledImage, ...]]:
-    """Which images are segmented: the test images, or all of them where there are none."""
-    return ("test", folder.test) if folder.test else ("train", folder.train)
+def segmented_part(folder: ImageFolder) -> tuple[LabelledImage, ...]:
+    """The images that are segmented: the test images, or all of them where there are none."""
+    return folder.test or folder.train
 
 
 def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecord]:
@@ -205,13 +193,6 @@ def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecor
         initial_weights=digest,
         path=None if source.path is None else str(source.path.resolve()),
     )
-
-
-@contextmanager
-def _watched(spec: Spec, log: WarningLog, network: Any, loose: Any) -> Iterator[None]:
-    """What a mode wants to see, or leave alone, of single operations."""
-    with log.observing(network) if spec.mode == "warn" else loose:
-        yield
 
 
 # -- training ------------------------------------------------------------------------------
@@ -268,10 +249,11 @@ def _save(network: Any, path: Path, initial: Mapping[str, Any], architecture: st
     n_changed = sum(
         int((parameter.detach() != initial[name].to(parameter.device)).sum())
         for name, parameter in network.named_parameters()
-        if name != _NOT_TRAINED
+        if name != "diam_labels"  # set from the data's diameters
     )
-    digest = save_weights(network, path, architecture=architecture)
-    return WeightsRecord(digest=digest, n_changed=n_changed)
+    return WeightsRecord(
+        digest=save_weights(network, path, architecture=architecture), n_changed=n_changed
+    )
 
 
 def _vacuous(
@@ -297,12 +279,11 @@ def _segment(
 ) -> dict[str, MaskRecord]:
     from cellrepro.model.inference import segment
 
-    _, images = segmented_part(folder)
     for name in ("masks", STAGED_DATA):
         (staged / name).mkdir()
     records: dict[str, MaskRecord] = {}
-    results = segment(network, images)
-    for index, image in enumerate(images):
+    results = segment(network, segmented_part(folder))
+    for index, image in enumerate(segmented_part(folder)):
         with keeper.watching_image(network, index):
             result = next(results)
         record = records[image.name] = _keep_masks(image, result.masks, result.seconds, staged)
