@@ -139,11 +139,11 @@ def test_no_cell_of_a_csv_file_is_a_formula():
 def test_the_headline_and_what_is_returned(page):
     runs, written, parsed = page
     assert written.sentence == (
-        "5 specs were trained twice each: 2 came out bit-identical, 1 found the same objects under "
-        "other numbers, 1 came out different (the weights and the masks differ), 1 proves nothing "
-        "(no object was found in any of the 3 images); between threads and instruction sets the "
-        "masks differ in 1 of 2 comparisons, by up to 2 315 ppm; mean AP@0.5 against the ground "
-        "truth is 0.77 (0.00–1.00). 1 repeat failed."
+        "5 specs trained twice: 2 came out bit-identical, 1 found the same objects under other "
+        "numbers, 1 came out different (weights and masks), 1 gave no proof (no object was found "
+        "in any of the 3 images); between threads and instruction sets the masks differ in 1 of 2 "
+        "comparisons, by up to 2 315 ppm, the weights in 2; mean AP@0.5 against the ground truth "
+        "is 0.767 (0.000–1.000). 1 repeat failed."
     )
     (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", parsed.html)
     assert headline.replace("\u00a0", " ") == written.sentence.partition("; ")[0] + "."
@@ -158,11 +158,7 @@ def test_the_headline_and_what_is_returned(page):
         "vacuous": ["vacuous", "identical", "vacuous"],
     }
     entry = by_key[runs["other profile"].key]
-    assert (entry["spec"]["profile"], entry["repeats"], entry["images"]) == (
-        "cpu-1thread",
-        [0, 1],
-        3,
-    )
+    assert (entry["repeats"], entry["images"]) == ([0, 1], 3)
     assert entry["ap50"] == pytest.approx((0.5 + 1 + 1) / 3)
 
 
@@ -203,7 +199,7 @@ def test_page_is_self_contained_and_says_everything(page):
         "numbered differently between some runs of A; the outlines are equal",
         "memory is <short>",
         "3 of 5 steps have an answer.",
-        "cpu and cpu-1thread ≠ different 0 of 2 1 of 2 2 315 ppm 9.1 % 0 1 0 0 0 0.17",
+        "cpu and cpu-1thread 2 ≠ different ≠ different 2 315 ppm 9.1 % 0 1 0 0 0 0.17",
         "UserWarning no deterministic <implementation> torch/nn/functional.py, line 7 8 train",
         "10 runs ended in 5 different networks of 84 parameters each",
         runs["identical"].repeats[0].name,
@@ -223,7 +219,7 @@ def test_every_figure_says_over_how_much_and_has_its_data(page):
         assert re.search(
             r"\d+\s(different )?(run|repeat|comparison|network|result|image|spec)", caption[1]
         )
-        assert Page(part).files
+        assert Page(part).files or "by part of the network" in caption[1]  # histograms
 
 
 def test_files_agree_with_the_page(page):
@@ -240,7 +236,7 @@ def test_files_agree_with_the_page(page):
     compared = {row["masks"]: row["cells changed"] for row in data["threads-cells.csv"]}
     assert float(compared["different"]) == pytest.approx(1 / 11)  # 1 of 6 + 5 cells
     scores = [float(row["ap50"]) for row in data["scores-cells.csv"]]
-    assert f"is {np.mean(scores):.2f} (0.00–1.00)" in written.sentence
+    assert f"is {np.mean(scores):.3f} (0.000–1.000)" in written.sentence
     matrix = data["l2-distance-cells.csv"]
     step = float(np.linalg.norm(np.linspace(-1, 1, 64, dtype=np.float32)))
     values = [1.5, 1.75, 1, 2, 1.25]
@@ -280,8 +276,8 @@ def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
     target = tmp_path / "deep" / "page.html"
     written = write_report(tmp_path / "store", html=target)
     assert written.sentence == (
-        "1 spec was trained once, so it has no second repeat to be compared with; mean AP@0.5 "
-        "against the ground truth is 1.00."
+        "1 spec trained once: 1 had nothing to be compared with; mean AP@0.5 against the ground "
+        "truth is 1.000."
     )
     parsed = Page(target.read_text(encoding="utf-8"))
     assert_self_contained(parsed)
@@ -290,7 +286,7 @@ def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
     assert "A 1 ? no verdict 1 repeat" in parsed.text
     assert "0 of 5 steps have an answer." in parsed.text
     assert "worst" not in [tag["id"] for tag in parsed.all("section")]
-    with pytest.raises(BadInput, match="cannot be written"):
+    with pytest.raises(OSError, match="deep"):
         write_report(tmp_path / "store", html=tmp_path / "deep")
 
 
@@ -302,13 +298,12 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     add_run(store, [(None, three())] * 3, task="segment", truth=False)
     written = write_report(tmp_path)
     assert written.sentence.startswith(
-        "cells: 1 spec was trained twice: it came out different (the weights differ, the masks are "
-        "identical)"
+        "cells: 1 spec trained twice: 1 came out different (weights only). "
+        "nuclei: 1 spec trained twice: 1 came out bit-identical"
     )
-    assert "nuclei: 1 spec was trained twice: it came out bit-identical" in written.sentence
-    assert "cells: 1 spec was segmented 3 times: it came out bit-identical" in written.sentence
+    assert "cells: 1 spec segmented 3 times: 1 came out bit-identical" in written.sentence
     parsed = Page(written.html.read_text(encoding="utf-8"))
-    assert "These runs trained nothing: they only segmented" in parsed.text
+    assert "these runs only segmented" in parsed.text
     assert "There is no ground truth for these images" in parsed.text
     assert "ppm of its pixels differ" not in parsed.text
     assert "NaN" not in parsed.text
@@ -381,10 +376,9 @@ def test_a_network_that_others_start_from_is_no_result(tmp_path):
         add_run(store, [(1.0 + seed, three(squares(grown=seed)))] * 2, seed=seed, **start)
     written = write_report(store)
     parsed = Page(written.html.read_text(encoding="utf-8"))
-    assert written.sentence.startswith("3 specs were trained twice each: all 3 came out bit-ident")
+    assert written.sentence.startswith("3 specs trained twice: 3 came out bit-identical")
     told = f"Not among these results: the starting network, run {base.repeats[0].name} (model tiny"
-    assert told in parsed.text
-    assert "3 specs were trained from it." in parsed.text
+    assert f"{told}, seed 0, 12 epochs); 3 specs were trained from it." in parsed.text
     names = [row["network"] for row in parsed.files["l2-distance-cells.csv"]]
     assert names == ["1: seed 0", "2: seed 1", "3: seed 2"]
     assert [row["key"] for row in written.runs if row["start"]] == [base.key]
@@ -403,7 +397,7 @@ def test_sentence_and_table_leave_out_the_same_pairs(tmp_path):
         path.write_text(json.dumps(manifest))
     text = report(store).text
     assert "1 found no objects or trained nothing, and prove nothing." in text
-    assert "fast and strict ∅ vacuous" in text
+    assert "fast and strict 1 = identical ∅ vacuous" in text
     assert "masks differ in" not in text
 
 
@@ -451,11 +445,11 @@ def test_five_steps_with_their_answers(tmp_path):
     carried_out(Store(tmp_path), seeds=3)
     steps = protocol(measure_spread(Store(tmp_path).runs()))
     assert [step.answer for step in steps] == [
-        "No: 1 of 1 pair differ in their bits, and no cell changed.",
-        "Yes: all 3 pairs are bit-identical in weights and masks.",
+        "No: 1 of 1 pair differ in their bits; 0 % of the cells changed on average.",
+        "Yes: 3 of 3 pairs bit-identical.",
         "No: changing the mode leaves the outlines the same in 1 pair.",
-        "No: changing the device changed no cell, but pixels in 1 of 1 pair (289 ppm on average); "
-        "less than seeds do.",
+        "No: changing the device changed 0 % of the cells and 289 ppm of the pixels on average (1 "
+        "of 1 pair differ); less than seeds do.",
         "Changing the seed changes 19 % of the cells (16 % to 22 %, 95 % interval over images and "
         "seeds); less than that: repeats of one spec, modes, devices.",
     ]

@@ -1,12 +1,11 @@
-"""What the report's sections are made of: figures with captions, tables, their data, links."""
+"""What the report's sections are made of: figures, tables, their data, links."""
 
 from __future__ import annotations
 
 import base64
-import csv
 import io
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 _DPI = 110
 _MOST_ROWS = 2000  # of the data beside a figure: the page stays small enough to send
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_TEXTS = {"ppm": ppm_text, "share": share_text}
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -49,38 +51,35 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a figure: its size in pixels, and its width on a wide page, CSS pixels."""
+    """One picture of a figure."""
 
     source: str
     alt: str
-    width: int
+    width: int  # pixels
     height: int
-    shown: int
+    shown: int  # width on a wide page, CSS pixels
     heading: str = ""
     marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A figure of the page: pictures, what they show and over how much, and their data."""
+    """A figure of the page: pictures and their data; the templates say what they show."""
 
     panels: tuple[Panel, ...]
-    caption: str
     data: Download | None = None
 
 
-def figure(picture: Picture, caption: str, data: Download | None) -> Shown:
-    """A drawing as a figure of the page: what it shows over how many images and runs, and the
-    numbers that were drawn. For those who do not see it, its heading says what is in it.
-    """
+def figure(picture: Picture, data: Download | None = None) -> Shown:
+    """A drawing as a figure; for those who do not see it, its heading says what is in it."""
     with warnings.catch_warnings():
         # A file name in a script that the font lacks shows as boxes; the caption spells it out.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         source = _image_address(picture.png(dpi=_DPI))
     width, height = picture.get_size_inches()
-    alt = picture.alt or picture.get_suptitle() or caption
+    alt = picture.alt or picture.get_suptitle() or "Figure"
     one = Panel(source, alt, round(width * _DPI), round(height * _DPI), round(width * 100))
-    return Shown((one,), caption, data)
+    return Shown((one,), data)
 
 
 def panel(
@@ -104,121 +103,85 @@ def _image_address(png: bytes) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table: a text, a note in small letters, whether it should be seen first,
-    and a background on which its letters are dark or light.
-    """
+    """What stands in a table where its value alone does not say how."""
 
     text: str
-    note: str = ""
-    marked: bool = False
-    colour: str = ""
-    dark: bool = True
-
-
-_TEXTS: dict[str, Callable[[Any], str]] = {"ppm": ppm_text, "share": share_text}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table on the page and of its file: both are made from this alone.
-
-    Attributes
-    ----------
-    title : str
-    of : callable
-        Its value of a row, as it stands in the file; None where there is none.
-    kind : str
-        How the page shows it: ``number``, ``ppm`` and ``share`` to the right, ``value`` and
-        ``long`` for texts, ``code``, ``verdict``; ``file`` stands in the file only.
-    text : callable, optional
-        What the page says of the value: a text, or a `Cell`.
-    """
-
-    title: str
-    of: Callable[[Any], Any]
-    kind: str = ""
-    text: Callable[[Any], Any] | None = None
-
-    @property
-    def style(self) -> str:
-        """CSS class."""
-        style = "number" if self.kind in _TEXTS else self.kind
-        return style if style in ("number", "value", "long") else ""
-
-    def cell(self, row: Any) -> Cell:
-        """What stands on the page."""
-        value = self.of(row)
-        if value is not None and not isinstance(value, Cell):
-            value = (self.text or _TEXTS.get(self.kind, str))(value)
-        return value if isinstance(value, Cell) else Cell("–" if value is None else value)
+    note: str = ""  # in small letters
+    marked: bool = False  # to be seen first
+    colours: str = ""  # CSS
+    value: Any = None  # in the file
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page: the first column names the row."""
+    """A table of the page: titles with their kinds, and cells; the first of a row names it."""
 
-    columns: list[Column]
+    columns: list[tuple[str, str]]
     rows: list[list[Cell]]
-    caption: str
     data: Download | None
 
 
-def table(
-    rows: Iterable[Any], columns: Sequence[Column], *, caption: str = "", file: str = ""
-) -> Table:
-    """Things as the rows of a table, and as a file if it has a name.
+def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> Table:
+    """Rows as a table, and as a file if it has a name.
+
+    The kind of a column says how the page shows it: ``number``, ``ppm``, ``share`` or a format such
+    as ``{:.2f}`` to the right, ``value`` and ``long`` for texts, ``code``, ``verdict``; ``file``
+    stands in the file only.
 
     Examples
     --------
-    >>> found = table([0.25], [Column("share", lambda n: n, "share")], file="shares")
+    >>> found = table([{"share": 0.25}], {"share": "share"}, file="shares")
     >>> found.rows[0][0].text, found.data.name
     ('25 %', 'shares.csv')
     """
-    rows = list(rows)
-    shown = [column for column in columns if column.kind != "file"]
-    data = table_file(file, [{c.title: c.of(row) for c in columns} for row in rows])
-    cells = [[column.cell(row) for column in shown] for row in rows]
-    return Table(shown, cells, caption, data if file else None)
+    columns = [
+        (title, kind)
+        for title in dict.fromkeys(title for row in rows for title in row)
+        for kind in [kinds.get(title, "")]
+        if kind != "file"
+    ]
+    cells = [[_cell(row.get(title), kind) for title, kind in columns] for row in rows]
+    styles = [(t, "number" if k in _TEXTS or "{" in k else k) for t, k in columns]
+    return Table(styles, cells, table_file(file, rows) if file else None)
 
 
-def table_file(name: str, rows: Sequence[Mapping[str, Any]]) -> Download | None:
+def _cell(value: Any, kind: str) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if value is None:
+        return Cell("–")
+    return Cell(_TEXTS.get(kind, kind.format if "{" in kind else str)(value))
+
+
+def table_file(name: str, rows: Sequence[Row]) -> Download | None:
     """Rows as a CSV file inside the page; none where there is nothing to write.
-
-    Parameters
-    ----------
-    name : str
-        Of the file, without its ending.
-    rows : sequence of mapping
-        Columns are the keys of all rows, in the order in which they first appear.
 
     Examples
     --------
     >>> table_file("cells", [{"run": "a", "lost": 1}]).href
     'data:text/csv;charset=utf-8;base64,cnVuLGxvc3QKYSwxCg=='
     """
+    from pandas import DataFrame
+
     if not rows:
         return None
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_no_formula, columns))
-    for row in rows[:_MOST_ROWS]:
-        values = (row.get(column) for column in columns)
-        writer.writerow(["" if value is None else _no_formula(value) for value in values])
-    content = base64.b64encode(text.getvalue().encode("utf-8")).decode("ascii")
+    shown = [{_plain(k): _plain(v) for k, v in row.items()} for row in rows[:_MOST_ROWS]]
+    text = DataFrame(shown, dtype=object).to_csv(index=False, lineterminator="\n")
+    content = base64.b64encode(text.encode("utf-8")).decode("ascii")
     href = f"data:text/csv;charset=utf-8;base64,{content}"
-    n_shown = min(len(rows), _MOST_ROWS)
-    return Download(f"{name}.csv", href, n_shown, len(rows) - n_shown)
+    return Download(f"{name}.csv", href, len(shown), len(rows) - len(shown))
 
 
-def _no_formula(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula, as OWASP advises against CSV injection.
+def _plain(value: Any) -> Any:
+    """What no spreadsheet takes for a formula, as OWASP advises against CSV injection.
 
     Examples
     --------
-    >>> [_no_formula(value) for value in ("=1+1", "-2.5", -2.5, "-")]
+    >>> [_plain(value) for value in ("=1+1", "-2.5", -2.5, "-")]
     ["'=1+1", '-2.5', -2.5, '-']
     """
+    if isinstance(value, Cell):
+        return value.value
     if not isinstance(value, str) or not value.startswith(_FORMULA) or value == "-":
         return value
     try:
@@ -247,8 +210,7 @@ def links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
     # The folder and not what the manifest says: a store can be put together by hand.
     folder = "/".join([runs, *repeat.folder.parts[-3:], ""])
     files = {"folder": "", "manifest": "manifest.json", "notebook": "notebook.ipynb"}
-    there = {what: file for what, file in files.items() if (repeat.folder / file).exists()}
-    return {what: folder + file for what, file in there.items()}
+    return {what: folder + file for what, file in files.items() if (repeat.folder / file).exists()}
 
 
 def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> str:

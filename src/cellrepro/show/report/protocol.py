@@ -14,7 +14,7 @@ from enum import StrEnum
 from cellrepro.compare.axes import Pair
 from cellrepro.compare.seed_spread import Axis, Spread
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.compare.within_spread import FEWEST_SEEDS, Decision
+from cellrepro.compare.within_spread import FEWEST_SEEDS
 from cellrepro.text import amount, ppm_text, share_text
 
 GRID = "grids/protocol.yaml"
@@ -31,8 +31,7 @@ class Status(StrEnum):
 @dataclass(frozen=True)
 class Step:
     """One step of the protocol: what was held against what, over how much (pairs in which no cells
-    were found are left out), one sentence that answers or says why there is no answer, and what to
-    run for one.
+    were found are left out), and one sentence that answers or says why there is no answer.
     """
 
     number: int
@@ -43,164 +42,130 @@ class Step:
     n_images: int
     answer: str
     status: Status
-    todo: str = ""
+    todo: str = ""  # what to run for an answer
 
 
 def protocol(spread: Spread) -> tuple[Step, ...]:
     """The five steps, as far as compared runs over one set of images answer them."""
+    only_seeded = "Does the same spec give the same result with only the seed fixed?"
+    elsewhere = "one spec on two devices (profiles cuda, mps), or on another machine"
     return (
-        _repeated(
-            spread, 1, "fast", "Does the same spec give the same result with only the seed fixed?"
-        ),
+        _repeated(spread, 1, "fast", only_seeded),
         _repeated(spread, 2, "strict", "Does it when every operation is deterministic?"),
         _beside_seeds(
             spread,
-            3,
-            ["mode"],
-            "Does determinism give other cells, on the same device?",
-            compared="modes on one device",
+            ("mode",),
+            (3, "Does determinism give other cells, on the same device?", "modes on one device"),
             todo="one spec in modes fast and strict",
         ),
         _beside_seeds(
             spread,
-            4,
-            ["device", "machine"],
-            "Does another device or machine give other cells?",
-            compared="devices and machines in one mode",
-            aside=["threads", "precision"],
-            todo="one spec on two devices (profiles cuda, mps), or the same store continued on "
-            "another machine",
+            ("device", "machine"),
+            (4, "Does another device or machine give other cells?", "devices and machines"),
+            todo=elsewhere,
+            aside=("threads", "precision"),
         ),
         _seeds(spread),
     )
 
 
+Asked = tuple[int, str, str]  # number, question, what is compared
+
+
 def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
     axis = spread.axis("repeats")
-    every = [pair for pair in axis.pairs if pair.a.spec.held == mode] if axis else []
-    told = [pair for pair in every if not pair.vacuous]
-    compared = f"repeats of one spec in mode {mode}"
-    todo = f"one spec in mode {mode}, two or more repeats"
-    answer = ""
-    n_same = sum(p.verdict == Verdict.IDENTICAL and p.weights_equal is not False for p in told)
-    if n_same and n_same == len(told):
-        trained = any(pair.weights_equal is not None for pair in told)
-        every_one = "the pair is" if n_same == 1 else f"all {n_same} pairs are"
-        what = "weights and masks" if trained else "their masks"
-        answer = f"Yes: {every_one} bit-identical in {what}."
-    elif told:
-        changed = _mean(told)
-        cells = f"{share_text(changed)} of the cells changed on average"
+    pairs = [pair for pair in axis.pairs if pair.a.spec.held == mode] if axis else []
+    told = [pair for pair in pairs if not pair.vacuous]
+    same = [p for p in told if p.verdict == Verdict.IDENTICAL and p.weights_equal is not False]
+    answer = f"Yes: {len(same)} of {amount(len(told), 'pair')} bit-identical."
+    if len(same) < len(told):
+        changed = share_text(_mean(told))
         answer = (
-            f"No: {len(told) - n_same} of {amount(len(told), 'pair')} differ in their bits, and "
-            f"{cells if changed else 'no cell changed'}."
+            f"No: {len(told) - len(same)} of {amount(len(told), 'pair')} differ in their bits; "
+            f"{changed} of the cells changed on average."
         )
-    return _step(number, question, compared, told, answer, todo, unproven=every)
+    asked = (number, question, f"repeats of one spec in mode {mode}")
+    todo = f"one spec in mode {mode}, two or more repeats"
+    return _step(asked, pairs, told, answer, todo)
 
 
 def _beside_seeds(
-    spread: Spread,
-    number: int,
-    names: Sequence[str],
-    question: str,
-    *,
-    compared: str,
-    todo: str,
-    aside: Sequence[str] = (),
+    spread: Spread, names: Sequence[str], asked: Asked, *, todo: str, aside: Sequence[str] = ()
 ) -> Step:
-    """A step over some axes, each with a sentence of its own; what is `aside` is no answer to it,
-    but said as well."""
-    axes, others = (
-        [axis for name in chosen for axis in [spread.axis(name)] if axis is not None]
-        for chosen in (names, aside)
-    )
-    every = [pair for axis in axes for pair in axis.pairs]
-    answer, said = (
-        " ".join(_answer(spread, axis) for axis in chosen if axis.evidence)
-        for chosen in (axes, others)
-    )
-    on_one_device = f"On one device: {said}" if said else ""
+    """A step over some axes; what is `aside` is no answer to it, but said as well."""
+    axes = [axis for name in names if (axis := spread.axis(name)) is not None]
+    others = [axis for name in aside if (axis := spread.axis(name)) is not None and axis.evidence]
+    pairs = [pair for axis in axes for pair in axis.pairs]
     told = [pair for axis in axes for pair in axis.evidence]
-    if told:
-        answer = f"{answer} {on_one_device}".rstrip()
-        return _step(number, question, compared, told, answer, todo)
-    instead = f"No other device was compared. {on_one_device}" if said and not every else ""
-    return _step(number, question, compared, [], "", todo, unproven=every, instead=instead)
+    answers = [_answer(spread, axis) for axis in axes if axis.evidence]
+    said = [f"On one device: {_answer(spread, axis)}" for axis in others]
+    instead = " ".join(["No other device was compared.", *said]) if said and not pairs else ""
+    return _step(asked, pairs, told, " ".join([*answers, *said]), todo, instead)
 
 
 def _answer(spread: Spread, axis: Axis) -> str:
     """Whether an axis gives other cells, in a sentence."""
     told, doing = axis.evidence, axis.doing
-    n_differ = sum(pair.verdict == Verdict.DIFFERENT for pair in told)
-    over = amount(len(told), "pair")
-    if not n_differ:
-        return f"No: {doing} leaves the outlines the same in {over}."
-    beside = _beside(spread.decide(axis.name))
-    changed = _mean(told, "changed")
-    if changed == 0:
-        ppm = f"{ppm_text(_mean(told, 'ppm'))} on average"
-        return f"No: {doing} changed no cell, but pixels in {n_differ} of {over} ({ppm}); {beside}."
-    cells = f"{share_text(changed)} of the cells on average"
-    return f"Yes: {doing} changed {cells} ({n_differ} of {over} differ); {beside}."
-
-
-def _beside(decided: Decision) -> str:
-    if decided.within:
-        return "less than seeds do"
+    if not axis.differing:
+        return f"No: {doing} leaves the outlines the same in {amount(len(told), 'pair')}."
+    decided = spread.decide(axis.name)
+    beside = "less than seeds do" if decided.within else "not shown to be less than seeds do"
     if math.isnan(decided.changed_ratio):  # the rule could not be applied, and says why
-        return decided.sentence.partition(":")[0]
-    return "not shown to be less than seeds do"
+        beside = decided.sentence.partition(":")[0]
+    changed = _mean(told)
+    return (
+        f"{'Yes' if changed else 'No'}: {doing} changed {share_text(changed)} of the cells and "
+        f"{ppm_text(_mean(told, 'ppm'))} of the pixels on average ({len(axis.differing)} of "
+        f"{amount(len(told), 'pair')} differ); {beside}."
+    )
 
 
 def _seeds(spread: Spread) -> Step:
-    axis = spread.seeds
-    told = axis.evidence if axis else []
-    asked = (5, "How much of that does another seed do?", "seeds, all else equal", told)
+    asked = (5, "How much of that does another seed do?", "seeds, all else equal")
     todo = f"one spec with {FEWEST_SEEDS} seeds or more in mode strict"
-    if axis is None or not told:
-        return _step(*asked, "", todo, unproven=axis.pairs if axis else [])
+    axis = spread.seeds
+    if axis is None or not axis.evidence:
+        return _step(asked, axis.pairs if axis else [], [], "", todo)
     found = axis.distribution()
     text = f"Changing the seed changes {share_text(found.mean)} of the cells"
     if found.interval is not None:
         low, high = share_text(found.interval.low), share_text(found.interval.high)
         text += f" ({low} to {high}, 95 % interval over {found.interval.over})"
     if spread.n_seeds < FEWEST_SEEDS:
-        text += f"; only {spread.n_seeds} seeds: not enough to say."
-        return _step(*asked, "", todo, instead=text)
+        few = f"{text}; only {spread.n_seeds} seeds: not enough to say."
+        return _step(asked, axis.pairs, axis.evidence, "", todo, few)
     titles: dict[str, list[str]] = {"less than that": [], "nothing": [], "not shown to be less": []}
     for one in spread.axes:
         if one.name != "seed" and one.evidence:
             within = spread.decide(one.name).within
-            answers = list(titles)
-            titles[answers[0 if within else 1 if one.equal else 2]].append(one.title)
+            less = (
+                "less than that" if within else "nothing" if one.equal else "not shown to be less"
+            )
+            titles[less].append(one.title)
     said = [f"{answer}: {', '.join(names)}" for answer, names in titles.items() if names]
-    return _step(*asked, "; ".join([text, *said]) + ".", todo)
+    return _step(asked, axis.pairs, axis.evidence, "; ".join([text, *said]) + ".", todo)
 
 
 def _step(
-    number: int,
-    question: str,
-    compared: str,
+    asked: Asked,
+    pairs: Sequence[Pair],
     told: Sequence[Pair],
     answer: str,
     todo: str,
-    *,
-    unproven: Sequence[Pair] = (),
     instead: str = "",
 ) -> Step:
-    """A step with its answer; without one what there is `instead`, or why there is none."""
+    """A step with its answer over what is told; where there is none, what is said `instead`."""
     runs = {repeat.name for pair in told for repeat in (pair.a, pair.b)}
     images = {image for pair in told for image in pair.images}
-    over = (number, question, compared, len(told), len(runs), len(images))
-    if answer:
+    over = (*asked, len(told), len(runs), len(images))
+    if told and answer:
         return Step(*over, answer, Status.ANSWERED)
-    if not instead and unproven:
-        pairs = amount(len(unproven), "pair")
-        instead = f"No cells were found in {pairs}, which proves nothing."
+    if pairs and not instead:
+        instead = f"No cells were found in {amount(len(pairs), 'pair')}, which proves nothing."
         todo += ", trained longer or from a network that finds cells"
     todo = f"Run {todo}; `cellrepro grid {GRID}` runs what one device can answer."
     return Step(*over, instead or "Nothing was compared.", Status.NOT_ENOUGH, todo)
 
 
 def _mean(pairs: Sequence[Pair], measure: str = "changed") -> float:
-    return Axis(pairs[0].axis, list(pairs), 0).distribution(measure).mean
+    return Axis(pairs[0].axis, list(pairs)).distribution(measure).mean

@@ -1,43 +1,44 @@
-"""The report on runs as wholes: which are equal, which failed, and where each of them lies."""
+"""The report on runs as wholes: which are equal, and which failed."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cellrepro.compare.names import said, sort_key
-from cellrepro.compare.verdicts import Judgement, Verdict
-from cellrepro.show.report.page import Column, Download, Table, links_to, table, which
-from cellrepro.show.report.summary import (
-    NO_VERDICT,
-    Chapter,
-    Failure,
-    Summary,
-    across_machines,
-    where,
-)
+from cellrepro.compare.verdicts import Verdict
+from cellrepro.show.report.page import Download, Table, table, table_file, which
+from cellrepro.show.report.summary import Chapter, Judged, Summary, across_machines
 from cellrepro.store.digests import value_digest
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import PARAMETERS
-from cellrepro.store.store import Repeat, Run
+from cellrepro.store.store import Repeat
 from cellrepro.text import amount
 
-GROUP_COLOURS = ("#A9D8F5", "#F5CF85", "#E9C3D9", "#F5EE9E", "#8DB9D9", "#E5B28F", "#CFCFCF")
-"""Tints of Okabe's and Ito's colours on which black text is readable; no red beside a green. The
-page uses them twice, the second time striped."""
-
-_MOST_OPEN = 24  # runs; a longer list is folded
-_MADE_WITH = ("model", "seed", "epochs", "images_per_epoch", "learning_rate", "profile", "mode")
+_N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
+_SEGMENTED_WITH = ("model", "seed", "profile", "mode", "machine")
 
 
-class Results:
+@dataclass(frozen=True)
+class MatrixCell:
+    """One spec on one machine: how its repeats came out, and to which results."""
+
+    place: str
+    verdict: str
+    over: str
+    detail: str
+    groups: dict[str, str]  # what each is called, and its CSS class
+
+
+class Equality:
     """Which repeats of a chapter came to the same result, and what each result is called: a letter
     for equal outlines in every image, a number for equal weights. Shared letters have a CSS class.
     """
 
     def __init__(self, chapter: Chapter):
+        self.chapter = chapter
         outlines: dict[str, list[Repeat]] = defaultdict(list)
         weights: dict[str, int] = {}
         self.networks: dict[str, int] = {}
@@ -50,9 +51,8 @@ class Results:
         named = {_letters(i): members for i, members in enumerate(outlines.values())}
         shared = [letter for letter in named if len(named[letter]) > 1]
         shared.sort(key=lambda letter: -len(named[letter]))
-        shared = shared[: 2 * len(GROUP_COLOURS)]
         self.masks = {repeat.name: letter for letter, group in named.items() for repeat in group}
-        self.style = {letter: f"g-{i}" for i, letter in enumerate(shared)}
+        self.style = {letter: f"g-{i}" for i, letter in enumerate(shared[:_N_COLOURS])}
         self.numbered_otherwise = [
             letter
             for letter, group in named.items()
@@ -61,9 +61,100 @@ class Results:
 
     def of(self, repeat: Repeat) -> str:
         """What a repeat came to: ``A 1``; a dash for what is no result."""
-        number = self.networks.get(repeat.name)
-        letter = self.masks.get(repeat.name, "–")
-        return letter if number is None else f"{letter} {number}"
+        return f"{self.masks.get(repeat.name, '–')} {self.networks.get(repeat.name, '')}".strip()
+
+    @cached_property
+    def columns(self) -> list[tuple[str, str]]:
+        """Profile and mode."""
+        found = {self.chapter.names.column(place) for place in self.chapter.names.shown}
+        return sorted(found, key=lambda c: (sort_key("profile", c[0]), sort_key("mode", c[1])))
+
+    @property
+    def profiles(self) -> list[tuple[str, int]]:
+        """With how many columns."""
+        groups = itertools.groupby(self.columns, key=lambda column: column[0])
+        return [(name, len(list(group))) for name, group in groups]
+
+    @property
+    def rows(self) -> dict[str, list[list[MatrixCell]]]:
+        """By name: what there is in each column."""
+        names = self.chapter.names
+        found: dict[str, list[list[MatrixCell]]] = {}
+        for place in sorted(names.shown, key=names.order):
+            row = found.setdefault(names.row(place), [[] for _ in self.columns])
+            row[self.columns.index(names.column(place))].append(self._cell(place))
+        return found
+
+    def _cell(self, place: str) -> MatrixCell:
+        n_failed = sum(failure.place == place for failure in self.chapter.failures)
+        failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
+        one = next((one for one in self.chapter.results if one.place == place), None)
+        if one is None:
+            return MatrixCell(place, "failed", failed, "", {})
+        groups = {self.of(r): self.style.get(self.masks[r.name], "") for r in one.repeats}
+        over = "; ".join(filter(None, [amount(len(one.repeats), "repeat"), failed]))
+        judgement = one.judgement
+        plain = judgement.overall in (None, Verdict.IDENTICAL) or judgement.weights is None
+        return MatrixCell(place, one.verdict, over, "" if plain else judgement.detail(), groups)
+
+    @property
+    def equal(self) -> str:
+        """What every spec has in common, in one line."""
+        names = self.chapter.names
+        facts = names.facts[self.chapter.results[0].place]
+        fields = [f for f in (*PARAMETERS, "machine") if f not in (*names.varying, "ledger")]
+        if self.chapter.task == "segment":
+            fields = [name for name in fields if name in _SEGMENTED_WITH]
+        labels = {name: f"{name} " for name in ("profile", "mode", "machine")}
+        return ", ".join(labels.get(name, "") + said(name, facts[name]) for name in fields)
+
+    @property
+    def usual(self) -> str:
+        """What short names do not mention."""
+        return ", ".join(said(*item) for item in self.chapter.names.usual.items())
+
+    @property
+    def remarks(self) -> dict[str, str]:
+        """Which machines agree, and why there are no verdicts, with the specs that it is about."""
+        across, reasons = across_machines(self.chapter), defaultdict(list)
+        for one in self.chapter.results:
+            for reason in one.judgement.reasons:
+                reasons[reason].append(self.chapter.names.short(one.place))
+        n_across, n_specs = sum(map(len, across.values())), len(self.chapter.results)
+        found = {text: which(specs, n_across, "spec") for text, specs in across.items()}
+        return found | {why: which(specs, n_specs, "spec") for why, specs in reasons.items()}
+
+    @property
+    def starts(self) -> list[tuple[str, Repeat, int]]:
+        """Networks that others were trained from: name, a repeat, and how many specs these are."""
+        return [
+            (self.chapter.names.short(one.place), one.repeats[0], self._n_trained_from(one))
+            for one in self.chapter.every
+            if self.chapter.names.is_start(one.place)
+        ]
+
+    def _n_trained_from(self, start: Judged) -> int:
+        digests = {r.manifest.weights.digest for r in start.repeats if r.manifest.weights}
+        return len({o.spec.key for o in self.chapter.results if o.spec.model_digest in digests})
+
+    @property
+    def data(self) -> Download | None:
+        """Every run with its letter, number and settings."""
+        facts, fields = self.chapter.names.facts, ("machine", "version", *PARAMETERS)
+        rows = [
+            {
+                "run": repeat.name,
+                **{name: facts[one.place][name] for name in fields},
+                "masks": self.masks[repeat.name],
+                "network": self.networks.get(repeat.name),
+                "verdict": one.verdict,
+                "cells": repeat.manifest.n_objects,
+                "weights": repeat.manifest.weights and repeat.manifest.weights.digest,
+            }
+            for one in self.chapter.results
+            for repeat in one.repeats
+        ]
+        return table_file(f"equal-results-{self.chapter.data}", rows)
 
 
 def _outlines_digest(manifest: Manifest) -> str:
@@ -82,199 +173,18 @@ def _letters(number: int) -> str:
     return (_letters(before - 1) if before else "") + chr(ord("A") + last)
 
 
-# -- the matrix ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MatrixCell:
-    """One spec on one machine: how its repeats came out, and to which results."""
-
-    place: str
-    verdict: str
-    over: str
-    detail: str
-    groups: list[tuple[str, str]]
-    """What each is called, and its CSS class."""
-
-
-@dataclass(frozen=True)
-class EqualityView:
-    """The matrix of equal results of one chapter, and what is to be said of it: specs that several
-    machines carried out, networks that others were trained from, why there is no verdict.
-    """
-
-    chapter: Chapter
-    summary: str
-    equal: str
-    usual: str
-    numbered_otherwise: list[str]
-    profiles: list[tuple[str, int]]
-    columns: list[tuple[str, str]]
-    rows: list[tuple[str, list[list[MatrixCell]]]]
-    across: list[tuple[str, str]]
-    starts: list[tuple[str, str, str, int]]
-    reasons: list[tuple[str, str]]
-    data: Download | None
-
-
-def equality_view(chapter: Chapter, same: Results) -> EqualityView:
-    """Of one chapter."""
-    names = chapter.names
-    places = sorted(names.shown, key=names.order)
-    columns = sorted(
-        {names.column(each) for each in places},
-        key=lambda column: (sort_key("profile", column[0]), sort_key("mode", column[1])),
-    )
-    cells: dict[tuple[str, tuple[str, str]], list[MatrixCell]] = defaultdict(list)
-    for each in places:
-        cells[names.row(each), names.column(each)].append(_cell(chapter, each, same))
-    profiles = itertools.groupby(columns, key=lambda column: column[0])
-    rows = list(dict.fromkeys(names.row(each) for each in places))
-    across = across_machines(chapter)
-    n_across = sum(map(len, across.values()))
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for run, judgement in chapter.runs:
-        for reason in judgement.reasons:
-            reasons[reason].append(names.short(where(run)))
-    n_masks, n_networks = len(set(same.masks.values())), len(set(same.networks.values()))
-    networks = f"{amount(n_networks, 'different network')} and " if n_networks else ""
-    return EqualityView(
-        chapter=chapter,
-        summary=f"{amount(len(chapter.repeats), 'run')} of {amount(chapter.n_specs, 'spec')} came "
-        f"to {networks}{amount(n_masks, 'different result')} in cells.",
-        equal=_equal_for_all(chapter),
-        usual=", ".join(said(name, value) for name, value in names.usual.items()),
-        numbered_otherwise=same.numbered_otherwise,
-        profiles=[(name, len(list(group))) for name, group in profiles],
-        columns=columns,
-        rows=[(row, [cells.get((row, column), []) for column in columns]) for row in rows],
-        across=[(text, which(specs, n_across, "spec")) for text, specs in across.items()],
-        starts=[_start(chapter, run) for run in chapter.starts],
-        reasons=[
-            (why, which(which_, len(chapter.runs), "spec")) for why, which_ in reasons.items()
-        ],
-        data=_run_file(chapter, same),
-    )
-
-
-def _cell(chapter: Chapter, place: str, same: Results) -> MatrixCell:
-    n_failed = sum(failure.place == place for failure in chapter.failures)
-    failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
-    found = next((pair for pair in chapter.runs if where(pair[0]) == place), None)
-    if found is None:
-        return MatrixCell(place, "failed", failed, "", [])
-    run, judgement = found
-    groups: dict[str, str] = {}
-    for repeat in run.repeats:
-        groups.setdefault(same.of(repeat), same.style.get(same.masks[repeat.name], ""))
-    over = "; ".join(filter(None, [amount(judgement.n_repeats, "repeat"), failed]))
-    plain = judgement.overall in (None, Verdict.IDENTICAL) or judgement.weights is None
-    detail = "" if plain else judgement.detail()
-    return MatrixCell(place, _word(judgement), over, detail, list(groups.items()))
-
-
-def _word(judgement: Judgement) -> str:
-    return str(judgement.overall or NO_VERDICT)
-
-
-def _equal_for_all(chapter: Chapter) -> str:
-    """What every spec has in common, in one line."""
-    names = chapter.names
-    facts = names.facts[names.shown[0]]
-    fields = [f for f in (*PARAMETERS, "machine") if f not in names.varying and f != "ledger"]
-    if chapter.task == "segment":
-        fields = [f for f in fields if f in ("model", "seed", "profile", "mode", "machine")]
-    labels = {name: f"{name} " for name in ("profile", "mode", "machine")}
-    return ", ".join(labels.get(name, "") + said(name, facts[name]) for name in fields)
-
-
-def _start(chapter: Chapter, run: Run) -> tuple[str, str, str, int]:
-    facts = chapter.names.facts[where(run)]
-    digests = {repeat.manifest.weights.digest for repeat in run.repeats if repeat.manifest.weights}
-    n = len({one.key for one, _ in chapter.runs if one.spec.model_digest in digests})
-    made = ", ".join(said(name, facts[name]) for name in _MADE_WITH)
-    return chapter.names.short(where(run)), run.repeats[0].name, made, n
-
-
-def _run_file(chapter: Chapter, same: Results) -> Download | None:
-    facts = chapter.names.facts
-
-    def of_spec(name: str) -> Column:
-        return Column(name, lambda row: facts[where(row[0])][name])
-
-    columns = [
-        Column("run", lambda row: row[2].name),
-        *map(of_spec, ("machine", "version", *PARAMETERS)),
-        Column("masks", lambda row: same.masks[row[2].name]),
-        Column("network", lambda row: same.networks.get(row[2].name)),
-        Column("verdict", lambda row: _word(row[1])),
-        Column("cells", lambda row: row[2].manifest.n_objects),
-        Column("weights", lambda row: row[2].manifest.weights and row[2].manifest.weights.digest),
-    ]
-    rows = [(run, judgement, one) for run, judgement in chapter.runs for one in run.repeats]
-    return table(rows, columns, file=f"equal-results-{chapter.data}").data
-
-
-# -- every run -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """One repeat of the list of all runs."""
-
-    repeat: Repeat
-    spec: str
-    verdict: str
-    """Of the spec; empty but for its first repeat."""
-    result: str
-    links: dict[str, str]
-
-
-@dataclass(frozen=True)
-class RunsView:
-    """Every run of the store, and every repeat that ended without a result."""
-
-    rows: list[RunRow]
-    failures: Table | None
-    linked: bool
-
-    @property
-    def n_specs(self) -> int:
-        """Of finished runs."""
-        return len({row.repeat.manifest.key for row in self.rows})
-
-    @property
-    def folded(self) -> bool:
-        """Whether the list is to be opened first."""
-        return len(self.rows) > _MOST_OPEN
-
-
-def runs_view(found: Summary, same: Sequence[Results], folder: str | None) -> RunsView:
-    """What each came to and where it lies, seen from the page."""
-
-    def rows() -> Iterator[RunRow]:
-        for chapter, results in zip(found.chapters, same, strict=True):
-            data = f"{chapter.data}: " if len(found.chapters) > 1 else ""
-            for run, judgement in chapter.every:
-                spec = data + chapter.names.short(where(run))
-                for i, repeat in enumerate(run.repeats):
-                    word = "" if i else _word(judgement)
-                    yield RunRow(repeat, spec, word, results.of(repeat), links_to(repeat, folder))
-
+def failures_table(found: Summary) -> Table | None:
+    """Every repeat that ended without a result."""
     names = {f.place: c.names.short(f.place) for c in found.chapters for f in c.failures}
-
-    def called(failure: Failure) -> str:
-        spec = failure.spec
-        if failure.place in names or spec is None:
-            return names.get(failure.place, "")
-        return f"{spec.task} {spec.data}, {spec.profile}, {spec.held}, seed {spec.seed}"
-
-    columns = [
-        Column("spec", called),
-        Column("repeat", lambda failure: failure.repeat, "number"),
-        Column("machine", lambda failure: failure.machine),
-        Column("key", lambda failure: failure.key, "code"),
-        Column("reason", lambda failure: failure.reason, "long"),
+    rows = [
+        {
+            "spec": names.get(failure.place),
+            "repeat": failure.repeat,
+            "machine": failure.machine,
+            "key": failure.key,
+            "reason": failure.reason,
+        }
+        for failure in found.failures
     ]
-    failures = table(found.failures, columns) if found.failures else None
-    return RunsView(list(rows()), failures, folder is not None)
+    kinds = {"repeat": "number", "key": "code", "reason": "long"}
+    return table(rows, kinds) if rows else None

@@ -1,18 +1,16 @@
 """What there is to say about a store: its runs in chapters, their names, pairs and differences.
 
-Plain data, for a page or another listing: no HTML and no figures. Runs are compared within one
-task and one data set; equal results are found by their digests first, so that only different masks
-are read.
+Plain data, no HTML and no figures. Runs are compared within one task and one data set; equal
+results are found by their digests first, so that only different masks are read.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -35,51 +33,41 @@ AXES = ("repeats", *PLACES, "mode", "seed")
 NO_VERDICT = "no verdict"
 """Stands where a verdict would, for a spec that was carried out once."""
 
-
-class Words(NamedTuple):
-    """What the report says where a verdict stands: of runs, and of masks alone."""
-
-    runs: str
-    masks: str = ""
-
-
-WORDS = {
-    Verdict.IDENTICAL: Words("came out bit-identical", "the masks are identical"),
-    Verdict.SAME_OBJECTS: Words(
-        "found the same objects under other numbers", "the objects are the same"
-    ),
-    Verdict.DIFFERENT: Words("came out different", "the masks differ"),
-    Verdict.VACUOUS: Words("prove nothing", "no objects were found"),
-    None: Words("ran once, so there is nothing to compare"),
+_OUTCOMES = {
+    Verdict.IDENTICAL: "came out bit-identical",
+    Verdict.SAME_OBJECTS: "found the same objects under other numbers",
+    Verdict.DIFFERENT: "came out different",
+    Verdict.VACUOUS: "gave no proof",
+    None: "had nothing to be compared with",
 }
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What there is to say about a store.
+class Judged:
+    """A spec on one machine: its repeats there, and how they came out."""
 
-    Attributes
-    ----------
-    chapters : list of Chapter
-        Trainings first, then by the name of the data set.
-    failures : list of Failure
-        Of all chapters, and of specs that belong to none.
-    """
-
-    chapters: list[Chapter]
-    failures: list[Failure]
+    run: Run
+    judgement: Judgement
 
     @property
-    def sentence(self) -> str:
-        """The headline."""
-        several = len(self.chapters) > 1
-        parts = [
-            (f"{chapter.data}: " if several else "") + "; ".join(clauses(chapter))
-            for chapter in self.chapters
-        ]
-        if self.failures:
-            parts.append(f"{amount(len(self.failures), 'repeat')} failed")
-        return ". ".join(parts) + "."
+    def repeats(self) -> tuple[Repeat, ...]:
+        """All of one spec and machine."""
+        return self.run.repeats
+
+    @property
+    def spec(self) -> Spec:
+        """What was asked for."""
+        return self.run.spec
+
+    @property
+    def place(self) -> str:
+        """Spec and machine."""
+        return place_of(self.repeats[0])
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        return str(self.judgement.overall or NO_VERDICT)
 
 
 @dataclass(frozen=True)
@@ -100,19 +88,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Chapter:
-    """The runs of one task on one data set: only these are compared with each other.
-
-    Attributes
-    ----------
-    every : list of (Run, Judgement)
-        Each run with its repeats on one machine.
-    """
+    """The runs of one task on one data set: only these are compared with each other."""
 
     store: Store
     task: str
     data: str
     data_digest: str
-    every: list[tuple[Run, Judgement]]
+    every: list[Judged]
     failures: list[Failure]
 
     @property
@@ -121,57 +103,75 @@ class Chapter:
         return f"{self.data}: {'trained' if self.task == 'train' else 'only segmented'}"
 
     @cached_property
-    def runs(self) -> list[tuple[Run, Judgement]]:
-        """The results: without those that others were trained from."""
-        return [(run, found) for run, found in self.every if not self.names.is_start(where(run))]
-
-    @property
-    def starts(self) -> list[Run]:
-        """Those that others were trained from."""
-        return [run for run, _ in self.every if self.names.is_start(where(run))]
+    def results(self) -> list[Judged]:
+        """Without those that others were trained from."""
+        return [one for one in self.every if not self.names.is_start(one.place)]
 
     @property
     def n_specs(self) -> int:
         """Of the results."""
-        return len({run.key for run, _ in self.runs})
+        return len({one.spec.key for one in self.results})
 
     @property
     def repeats(self) -> list[Repeat]:
         """Of all results."""
-        return [repeat for run, _ in self.runs for repeat in run.repeats]
+        return [repeat for one in self.results for repeat in one.repeats]
 
     @property
     def n_images(self) -> int:
         """That a run segmented, at most."""
-        return max(judgement.n_images for _, judgement in self.runs)
+        return max(one.judgement.n_images for one in self.results)
 
     @cached_property
     def names(self) -> Names:
         """Of all specs, also of those that only failed."""
         failed = {one.place: one.spec for one in self.failures if one.spec is not None}
-        return Names((repeat for run, _ in self.every for repeat in run.repeats), failed)
+        return Names((repeat for one in self.every for repeat in one.repeats), failed)
 
     @cached_property
     def spread(self) -> Spread:
         """How far the masks differ along every axis; reads those that differ, once."""
         others = [name for name in self.names.varying if name in PARAMETERS]
         axes = list(dict.fromkeys((*AXES, *EVERY_AXIS, *others)))
-        return measure_spread([run for run, _ in self.every], axes=axes, names=self.names)
+        return measure_spread([one.run for one in self.every], axes=axes, names=self.names)
+
+    @cached_property
+    def clauses(self) -> list[str]:
+        """The headline: how the runs came out, whether places differ, the score."""
+        across = list(across_machines(self))
+        alone = across if len(across) == 1 else []  # several are said one by one, further down
+        places = [axis for axis in self.spread.axes if axis.name in PLACES and axis.told]
+        return [_outcomes(self), *alone, *map(_between, places), *_score(self)]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What there is to say about a store; trainings first, then by the name of the data set."""
+
+    chapters: list[Chapter]
+    failures: list[Failure]  # also of specs that belong to no chapter
 
     @property
-    def axes(self) -> list[Axis]:
-        """Along which the masks were compared."""
-        return list(self.spread.axes)
+    def main(self) -> Chapter:
+        """What most runs are about."""
+        return max(self.chapters, key=lambda chapter: len(chapter.repeats))
 
-
-def where(run: Run) -> str:
-    """Spec and machine of a run whose repeats are of one machine."""
-    return place_of(run.repeats[0])
+    @property
+    def sentence(self) -> str:
+        """The headline."""
+        several = len(self.chapters) > 1
+        parts = [
+            (f"{chapter.data}: " if several else "") + "; ".join(chapter.clauses)
+            for chapter in self.chapters
+        ]
+        if self.failures:
+            parts.append(f"{amount(len(self.failures), 'repeat')} failed")
+        return ". ".join(parts) + "."
 
 
 def summarise(store: Store) -> Summary:
     """Read a store and compare what it holds; it is refused if it holds no finished run."""
-    runs, failures = store.runs(), _failures(store)
+    runs, failures = store.runs(), [_failure(record) for record in store.failures()]
     if not runs:
         n = amount(len(failures), "repeat")
         failed = f" ({n} failed; the first: {failures[0].reason})" if failures else ""
@@ -180,196 +180,138 @@ def summarise(store: Store) -> Summary:
             "expected one or more: run `cellrepro train DATA` or `cellrepro grid FILE` first, or "
             "name another folder with --store"
         )
-    by_data: dict[tuple[str, str], list[Run]] = defaultdict(list)
-    for run in runs:
-        by_data[run.spec.task, run.spec.data_digest] += _by_machine(run)
-    chapters = [_chapter(store, members, failures) for members in by_data.values()]
+    by_data: dict[tuple[str, str], dict[str, list[Repeat]]] = defaultdict(lambda: defaultdict(list))
+    for repeat in (repeat for run in runs for repeat in run.repeats):
+        by_data[repeat.spec.task, repeat.spec.data_digest][place_of(repeat)].append(repeat)
+    chapters = []
+    for (task, digest), places in by_data.items():
+        every = [
+            Judged(Run(repeats[0].spec, tuple(repeats)), judge([r.manifest for r in repeats]))
+            for repeats in places.values()
+        ]
+        failed_here = [
+            one
+            for one in failures
+            if one.spec is not None and (one.spec.task, one.spec.data_digest) == (task, digest)
+        ]
+        chapter = Chapter(store, task, every[0].spec.data, digest, every, failed_here)
+        names = chapter.names  # of all of them: a list is empty while it is sorted
+        every.sort(key=lambda one, names=names: names.order(one.place))
+        chapters.append(chapter)
     chapters.sort(key=lambda one: (one.task != "train", one.data, one.data_digest))
     return Summary(chapters, failures)
 
 
-def _failures(store: Store) -> list[Failure]:
-    found = []
-    for record in store.failures():
-        try:
-            spec = Spec.model_validate(record.get("spec"))
-        except ValidationError:  # kept by another version: listed, but in no table
-            spec = None
-        what = {name: record[name] for name in ("key", "machine", "repeat", "reason")}
-        found.append(Failure(**what, spec=spec))
-    return found
-
-
-def _by_machine(run: Run) -> list[Run]:
-    """Repeats are counted and judged machine by machine."""
-    found: dict[str, list[Repeat]] = defaultdict(list)
-    for repeat in run.repeats:
-        found[place_of(repeat)].append(repeat)
-    return [Run(run.spec, tuple(repeats)) for repeats in found.values()]
-
-
-def _chapter(store: Store, members: Sequence[Run], failures: Sequence[Failure]) -> Chapter:
-    spec = members[0].spec
-    judged = [(run, judge([r.manifest for r in run.repeats])) for run in members]
-    failed = [
-        one
-        for one in failures
-        if one.spec is not None
-        and (one.spec.task, one.spec.data_digest) == (spec.task, spec.data_digest)
-    ]
-    chapter = Chapter(store, spec.task, spec.data, spec.data_digest, judged, failed)
-    names = chapter.names  # of all of them: a list is empty while it is sorted
-    judged.sort(key=lambda pair: names.order(where(pair[0])))
-    return chapter
+def _failure(record: dict[str, Any]) -> Failure:
+    try:
+        spec = Spec.model_validate(record.get("spec"))
+    except ValidationError:  # kept by another version: listed, but in no table
+        spec = None
+    what = {name: record[name] for name in ("key", "machine", "repeat", "reason")}
+    return Failure(**what, spec=spec)
 
 
 # -- the headline --------------------------------------------------------------------------
 
 
-def clauses(chapter: Chapter) -> list[str]:
-    """What a chapter's headline is made of: how its runs came out; where they differ; the score."""
-    between = [_between(axis) for axis in chapter.axes if axis.name in PLACES]
-    across = list(across_machines(chapter))
-    alone = across if len(across) == 1 else []  # several are said one by one, further down
-    return list(filter(None, [_outcomes(chapter), *alone, *between, _score_clause(chapter)]))
-
-
 def _outcomes(chapter: Chapter) -> str:
-    repeated = sorted({judgement.n_repeats for _, judgement in chapter.runs})
-    words = {1: "once", 2: "twice"}
+    repeated = sorted({one.judgement.n_repeats for one in chapter.results})
     often = " to ".join(str(n) for n in dict.fromkeys((repeated[0], repeated[-1]))) + " times"
-    if len(repeated) == 1:
-        often = words.get(repeated[0], often)
-    n, n_specs = len(chapter.runs), chapter.n_specs
+    often = {"1 times": "once", "2 times": "twice"}.get(often, often)
     verb = "trained" if chapter.task == "train" else "segmented"
-    head = f"{amount(n_specs, 'spec')} {'was' if n_specs == 1 else 'were'} {verb} {often}"
-    if n > 1 and repeated != [1]:
-        head += " each"
+    n, n_specs = len(chapter.results), chapter.n_specs
+    head = f"{amount(n_specs, 'spec')} {verb} {often}"
     if n > n_specs:
         head += f", judged machine by machine ({n} in all)"
     judged: dict[Verdict | None, list[Judgement]] = defaultdict(list)
-    for _, judgement in chapter.runs:
-        judged[judgement.overall].append(judgement)
-    if set(judged) == {None}:
-        alone = "it has" if n == 1 else "they have"
-        reasons = reasons_of(judged[None])
-        because = f" ({'; '.join(reasons)})" if reasons else ""
-        return f"{head}, so {alone} no second repeat to be compared with{because}"
-    details: dict[Verdict | None, str] = {
-        Verdict.DIFFERENT: _what_differs(judged[Verdict.DIFFERENT]),
-        Verdict.VACUOUS: "; ".join(reasons_of(judged[Verdict.VACUOUS])),
-    }
+    for one in chapter.results:
+        judged[one.judgement.overall].append(one.judgement)
     parts = []
-    for verdict, said in WORDS.items():
-        k = len(judged[verdict])
-        if not k:
-            continue
-        who = str(k) if k < n else "it" if n == 1 else f"all {n}"
-        text = said.runs.replace("prove ", "proves ") if k == 1 else said.runs
-        detail = details.get(verdict)
-        parts.append(f"{who} {text}" + (f" ({detail})" if detail else ""))
+    for verdict, words in _OUTCOMES.items():
+        why = _what_differs(judged[verdict]) if verdict == Verdict.DIFFERENT else ""
+        if verdict in (Verdict.VACUOUS, None):
+            why = "; ".join(_reasons(judged[verdict]))
+        if judged[verdict]:
+            parts.append(f"{len(judged[verdict])} {words}" + (f" ({why})" if why else ""))
     return f"{head}: {', '.join(parts)}"
 
 
 def _what_differs(judged: Sequence[Judgement]) -> str:
-    kinds = Counter((one.weights == Verdict.DIFFERENT, one.masks) for one in judged)
-    texts = []
-    for (weights, masks), n in kinds.items():
-        text = WORDS[masks].masks
-        if weights and masks == Verdict.DIFFERENT:
-            text = "the weights and the masks differ"
-        elif weights:
-            text = f"the weights differ, {text}"
-        texts.append(text if len(kinds) == 1 else f"{n}: {text}")
-    return "; ".join(texts)
+    words = {
+        (True, True): "weights and masks",
+        (True, False): "weights only",
+        (False, True): "masks only",
+    }
+    different = Verdict.DIFFERENT
+    found = Counter(words[one.weights == different, one.masks == different] for one in judged)
+    return ", ".join(what if len(found) == 1 else f"{n} {what}" for what, n in found.items())
 
 
-def reasons_of(judgements: Sequence[Judgement]) -> list[str]:
-    """Why runs prove nothing; that they stand alone is said elsewhere."""
+def _reasons(judgements: Sequence[Judgement]) -> list[str]:
+    """Why runs prove nothing; that they stand alone is said already."""
     every = dict.fromkeys(reason for judgement in judgements for reason in judgement.reasons)
     return [reason for reason in every if not reason.startswith("a single repeat")]
 
 
+def _between(axis: Axis) -> str:
+    """In how many comparisons along an axis the masks and the weights differ."""
+    told, n_weights = axis.told, sum(pair.weights_equal is False for pair in axis.told)
+    by = f", by up to {ppm_text(axis.largest_ppm)}" if axis.differing else ""
+    weights = f", the weights in {n_weights}" if n_weights else ""
+    over = amount(len(told), "comparison")
+    return f"between {axis.title} the masks differ in {len(axis.differing)} of {over}{by}{weights}"
+
+
+def _score(chapter: Chapter) -> list[str]:
+    values = [r.manifest.ap50 for r in chapter.repeats if r.manifest.ap50 is not None]
+    if not values:
+        return []
+    mean, low, high = sum(values) / len(values), min(values), max(values)
+    spread = f" ({low:.3f}–{high:.3f})" if low != high else ""
+    return [f"mean AP@0.5 against the ground truth is {mean:.3f}{spread}"]
+
+
 def across_machines(chapter: Chapter) -> dict[str, list[str]]:
     """Of specs that several machines carried out: which of these agree with themselves, and with
-    each other.
-
-    Returns
-    -------
-    dict of str to list of str
-        As in "laptop 3 of 3 equal; a100 3 of 3 equal; laptop and a100 differ", with the names of
-        the specs of which that is so.
+    each other, as in "laptop 3 of 3 equal; a100 3 of 3 equal; laptop and a100 differ", with the
+    names of the specs of which that is so.
     """
-    by_spec: dict[str, list[Run]] = defaultdict(list)
-    for run, _ in chapter.runs:
-        by_spec[run.key].append(run)
+    by_spec: dict[str, list[Judged]] = defaultdict(list)
+    for one in chapter.results:
+        by_spec[one.spec.key].append(one)
     found: dict[str, list[str]] = defaultdict(list)
-    for runs in by_spec.values():
-        if len(runs) > 1:
-            spec = chapter.names.context(where(runs[0]), OF_MACHINE) or runs[0].key[:8]
-            found[_each_and_together(chapter.names, runs)].append(spec)
+    for key, several in by_spec.items():
+        if len(several) > 1:
+            spec = chapter.names.context(several[0].place, OF_MACHINE) or key[:8]
+            found[_each_and_together(chapter.names, several)].append(spec)
     return dict(found)
 
 
-def _each_and_together(names: Names, runs: Sequence[Run]) -> str:
-    """Of one spec, each run on a machine of its own."""
+def _each_and_together(names: Names, several: Sequence[Judged]) -> str:
+    """Of one spec on several machines."""
     parts = []
     alike: dict[frozenset, list[str]] = defaultdict(list)  # machines by their results
-    for run in runs:
-        facts = names.facts[where(run)]
-        name = ", ".join(filter(None, (facts[field] for field in OF_MACHINE)))
-        counts = Counter(_result(repeat) for repeat in run.repeats if not repeat.manifest.vacuous)
+    for one in several:
+        facts = names.facts[one.place]
+        name = ", ".join(facts[field] for field in OF_MACHINE if facts[field])
+        counts = Counter(_result(repeat) for repeat in one.repeats if not repeat.manifest.vacuous)
         if not counts:
             parts.append(f"{name} proves nothing")
             continue
-        n, most = sum(counts.values()), max(counts.values())
-        equal = f"{most if most > 1 else 'none'} of {n} equal"
-        parts.append(f"{name} {equal if n > 1 else 'ran once'}")
+        most = max(counts.values())
+        parts.append(f"{name} {most if most > 1 else 'none'} of {counts.total()} equal")
         alike[frozenset(counts)].append(name)
     parts += [f"{joined(members)} agree" for members in alike.values() if len(members) > 1]
-    couples = [
-        (a[0], b[0], bool(x & y)) for (x, a), (y, b) in itertools.combinations(alike.items(), 2)
-    ]
-    if couples and not any(shared for *_, shared in couples):
-        return "; ".join([*parts, f"{joined([m[0] for m in alike.values()])} differ"])
-    parts += [f"{a} and {b} {'agree in part' if same else 'differ'}" for a, b, same in couples]
+    if len(alike) > 1:
+        parts.append(f"{joined([members[0] for members in alike.values()])} differ")
     return "; ".join(parts)
 
 
 def _result(repeat: Repeat) -> tuple[str, ...]:
     """Equal for equal weights and equal outlines."""
-    manifest = repeat.manifest
-    outlines = [manifest.masks[name].canonical_digest for name in sorted(manifest.masks)]
-    return (manifest.weights.digest if manifest.weights else "", *outlines)
-
-
-def _between(axis: Axis) -> str:
-    """Whether the masks differ along an axis."""
-    between, told = f"between {axis.title}", axis.told
-    if not told:
-        return f"{between} nothing can be compared, no objects were found"
-    over = amount(len(told), "comparison")
-    if axis.differing:
-        return (
-            f"{between} the masks differ in {len(axis.differing)} of {over}, by up to "
-            f"{ppm_text(axis.largest_ppm)}"
-        )
-    unequal = sum(pair.weights_equal is False for pair in told)
-    which = "all" if unequal == len(told) > 1 else str(unequal)
-    but = f", but the weights differ in {which}" if unequal else ""
-    return f"{between} all masks show the same objects ({over}){but}"
-
-
-def _score_clause(chapter: Chapter) -> str:
-    values = [r.manifest.ap50 for r in chapter.repeats if r.manifest.ap50 is not None]
-    if not values:
-        return ""
-    numbers = [sum(values) / len(values), min(values), max(values)]
-    # As few digits as keep the least and the most apart.
-    digits = next((n for n in (2, 3, 4) if f"{numbers[1]:.{n}f}" != f"{numbers[2]:.{n}f}"), 2)
-    mean, low, high = (f"{number:.{digits}f}" for number in numbers)
-    spread = f" ({low}–{high})" if low != high else ""
-    return f"mean AP@0.5 against the ground truth is {mean}{spread}"
+    masks, weights = repeat.manifest.masks, repeat.manifest.weights
+    outlines = [masks[name].canonical_digest for name in sorted(masks)]
+    return (weights.digest if weights else "", *outlines)
 
 
 # -- plain documents -----------------------------------------------------------------------
@@ -378,23 +320,20 @@ def _score_clause(chapter: Chapter) -> str:
 def run_documents(chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
     """Every spec and machine, as described in `cellrepro.show.report.build.Report`."""
     documents = []
-    for chapter, (run, judgement) in ((c, pair) for c in chapters for pair in c.every):
-        scores = [r.manifest.ap50 for r in run.repeats if r.manifest.ap50 is not None]
-        verdicts = {
-            "verdict": judgement.overall,
-            "weights": judgement.weights,
-            "masks": judgement.masks,
-        }
+    for chapter, one in ((each, one) for each in chapters for one in each.every):
+        scores = [r.manifest.ap50 for r in one.repeats if r.manifest.ap50 is not None]
+        judged = one.judgement
+        verdicts = {"verdict": judged.overall, "weights": judged.weights, "masks": judged.masks}
         documents.append(
             {
-                "key": run.key,
-                "machine": run.repeats[0].machine,
-                "start": chapter.names.is_start(where(run)),
-                "spec": run.spec.model_dump(mode="json"),
-                "repeats": [repeat.index for repeat in run.repeats],
-                **{name: None if one is None else str(one) for name, one in verdicts.items()},
-                "reasons": list(judgement.reasons),
-                "images": judgement.n_images,
+                "key": one.spec.key,
+                "machine": one.repeats[0].machine,
+                "start": chapter.names.is_start(one.place),
+                "spec": one.spec.model_dump(mode="json"),
+                "repeats": [repeat.index for repeat in one.repeats],
+                **{name: verdict and str(verdict) for name, verdict in verdicts.items()},
+                "reasons": list(judged.reasons),
+                "images": judged.n_images,
                 "ap50": sum(scores) / len(scores) if scores else None,
             }
         )

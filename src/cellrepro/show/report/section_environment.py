@@ -1,0 +1,214 @@
+"""The report on where runs were computed, and how long that took."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cellrepro.compare.names import place_of
+from cellrepro.show.report.page import Cell, Download, Table, table, table_file
+from cellrepro.show.report.summary import OF_MACHINE, Chapter, Judged
+from cellrepro.store.manifest import Manifest
+from cellrepro.store.store import Repeat
+from cellrepro.text import amount
+
+PHASES = ("import", "data", "model", "train", "segment")
+"""Of a run, in the order in which it passes them."""
+_MOST_BARS = 12  # specs with a bar each; of more, a bar for each profile and mode
+
+
+# -- time ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Some repeats together: seconds of every phase, the mean over them."""
+
+    name: str
+    repeats: Sequence[Repeat]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By phase."""
+        each = [repeat.manifest.seconds for repeat in self.repeats]
+        found = dict.fromkeys(phase for one in each for phase in one)
+        phases = sorted(found, key=lambda p: PHASES.index(p) if p in PHASES else len(PHASES))
+        return {phase: sum(one.get(phase, 0.0) for one in each) / len(each) for phase in phases}
+
+    @property
+    def total(self) -> float:
+        """Of all phases."""
+        return sum(self.seconds.values())
+
+
+@dataclass(frozen=True)
+class CostView:
+    """What the runs of one chapter took, and what strict takes beside fast for the same spec."""
+
+    together: bool  # the specs of a machine, profile and mode
+    n_specs: int
+    n_runs: int
+    rows: list[Timed]
+    phase: str  # that strict and fast are compared in
+    ratios: list[float]
+    median: float
+    strict: Table | None
+    data: Download | None
+
+
+def cost_view(chapter: Chapter) -> CostView:
+    """Of one chapter."""
+    rows = [Timed(chapter.names.short(one.place), one.repeats) for one in chapter.every]
+    shown = rows
+    if len(rows) > _MOST_BARS:
+        by_setting: dict[str, list[Repeat]] = defaultdict(list)
+        for repeat in chapter.repeats:
+            by_setting[_setting(chapter, repeat)].append(repeat)
+        shown = [Timed(*item) for item in by_setting.items()]
+    file = [
+        {"spec": row.name, "run": row.repeats[0].name, "runs": len(row.repeats), **row.seconds}
+        for row in rows
+    ]
+    phase = "train" if chapter.task == "train" else "segment"
+    pairs = _strict_beside_fast(chapter, phase)
+    kinds = {"strict": "{:.1f}", "fast": "{:.1f}", "times as long": "{:.2f}"}
+    name = f"strict-beside-fast-{chapter.data}"
+    ratios = [pair["times as long"] for pair in pairs]
+    return CostView(
+        together=shown is not rows,
+        n_specs=len(rows),
+        n_runs=sum(len(row.repeats) for row in rows),
+        rows=shown,
+        phase=phase,
+        ratios=ratios,
+        median=statistics.median(ratios or [0.0]),
+        strict=table(pairs, kinds, file=name) if pairs else None,
+        data=table_file(f"seconds-{chapter.data}", file),
+    )
+
+
+def _strict_beside_fast(chapter: Chapter, phase: str) -> list[dict[str, Any]]:
+    """Specs that differ in nothing but the mode, on one machine."""
+    by_setting: dict[tuple, dict[str, Judged]] = defaultdict(dict)
+    for one in chapter.every:
+        machine = one.repeats[0].manifest.machine
+        setting = (machine.identity, machine.device, chapter.names.without(one.place, "mode"))
+        by_setting[setting][one.spec.held] = one
+    pairs = []
+    for modes in by_setting.values():
+        if {"strict", "fast"} <= modes.keys():
+            strict, fast = modes["strict"], modes["fast"]
+            seconds = [Timed("", one.repeats).seconds.get(phase) for one in (strict, fast)]
+            name = chapter.names.context(strict.place, {"mode"}) or "the only setting"
+            if all(seconds):
+                pairs.append(
+                    {
+                        **{"spec": name, "strict": seconds[0], "fast": seconds[1]},
+                        "times as long": seconds[0] / seconds[1],
+                        "runs": f"{len(strict.repeats)} and {len(fast.repeats)}",
+                    }
+                )
+    return pairs
+
+
+# -- environment ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EnvironmentView:
+    """What differs between the environments of the repeats, side by side, and what does not."""
+
+    n: int
+    n_runs: int
+    differing: Table
+    equal: Table
+    data: Download | None
+
+
+def environment_view(chapters: Sequence[Chapter]) -> EnvironmentView:
+    """Over all chapters."""
+    every = [(c, repeat) for c in chapters for one in c.every for repeat in one.repeats]
+    files = [{"run": repeat.name, **_fields(repeat.manifest)} for _, repeat in every]
+    names = [name for name in dict.fromkeys(n for fields in files for n in fields) if name != "run"]
+    values = {name: [fields.get(name, "–") for fields in files] for name in names}
+    differing = [name for name in names if len(set(values[name])) > 1]
+    groups: dict[tuple[str, ...], list[Repeat]] = defaultdict(list)
+    settings: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for i, (chapter, repeat) in enumerate(every):
+        group = tuple(values[name][i] for name in differing)
+        groups[group].append(repeat)
+        settings[group].append(_setting(chapter, repeat))
+    rows = [{"field": name} for name in differing]
+    for number, (group, repeats) in enumerate(groups.items(), start=1):
+        said = "; ".join(dict.fromkeys(settings[group]))
+        title = f"{number}: {said} ({amount(len(repeats), 'run')})"
+        for row, value, first in zip(rows, group, next(iter(groups)), strict=True):
+            row[title] = Cell(value, marked=value != first)
+    equal = [{"field": n, "value": values[n][0]} for n in names if n not in differing]
+    return EnvironmentView(
+        n=len(groups),
+        n_runs=len(every),
+        differing=table(rows, dict.fromkeys(rows[0], "value") if rows else {}),
+        equal=table(equal, {"value": "value"}),
+        data=table_file("environment", files),
+    )
+
+
+def _setting(chapter: Chapter, repeat: Repeat) -> str:
+    """Machine, where there are several, profile and mode."""
+    place, names = place_of(repeat), chapter.names
+    machine = [names.facts[place][name] for name in OF_MACHINE if name in names.varying]
+    return ", ".join(filter(None, [*machine, *names.column(place)]))
+
+
+def _fields(manifest: Manifest) -> dict[str, str]:
+    """The environment as texts by name."""
+    host = dict(manifest.host)
+    memory = host.pop("memory", None)
+    if isinstance(memory, int):
+        host["memory"] = f"{memory / 2**30:.1f} GiB"
+    host["gpus"] = [
+        f"{gpu.get('name')} ({gpu.get('memory', 0) / 2**30:.0f} GiB, driver {gpu.get('driver')})"
+        for gpu in host.pop("gpus", ())
+    ]
+    parts = {
+        "host": host,
+        "CUDA": manifest.cuda,
+        "switch": manifest.switches,
+        "variable": manifest.variables,
+        "version": manifest.versions,
+        "library": _libraries(manifest.numeric_libraries),
+    }
+    flat: dict[str, Any] = {
+        "machine": manifest.machine.label,
+        "device": manifest.device,
+        "threads": manifest.threads,
+        "instruction set in use": manifest.cpu_capability,
+        "numeric class": (manifest.numeric_class or {}).get("name"),
+        **{f"{part}: {name}": v for part, fields in parts.items() for name, v in fields.items()},
+    }
+    return {name: _plain(value) for name, value in flat.items()}
+
+
+def _libraries(found: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Kernel type and threads of each numeric library, by name and version."""
+    texts: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        name = one.get("internal_api") or one.get("user_api") or "unknown"
+        threads = amount(one["num_threads"], "thread") if one.get("num_threads") else ""
+        parts = filter(None, [one.get("architecture"), threads])
+        texts[f"{name} {one.get('version') or ''}".strip()].append(", ".join(parts) or "loaded")
+    return texts
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value)) or "none"
+    return str(value)
