@@ -101,7 +101,7 @@ def _strict_beside_fast(chapter: Chapter, phase: str) -> list[dict[str, Any]]:
     for modes in by_setting.values():
         if {"strict", "fast"} <= modes.keys():
             strict, fast = modes["strict"], modes["fast"]
-            seconds = [Timed("", one.repeats).seconds.get(phase) for one in (strict, fast)]
+            seconds = [Timed("", one.repeats).seconds.get(phase, 0.0) for one in (strict, fast)]
             name = chapter.names.context(strict.place, {"mode"}) or "the only setting"
             if all(seconds):
                 pairs.append(
@@ -141,7 +141,7 @@ def environment_view(chapters: Sequence[Chapter]) -> EnvironmentView:
         group = tuple(values[name][i] for name in differing)
         groups[group].append(repeat)
         settings[group].append(_setting(chapter, repeat))
-    rows = [{"field": name} for name in differing]
+    rows: list[dict[str, Any]] = [{"field": name} for name in differing]
     for number, (group, repeats) in enumerate(groups.items(), start=1):
         said = "; ".join(dict.fromkeys(settings[group]))
         title = f"{number}: {said} ({amount(len(repeats), 'run')})"

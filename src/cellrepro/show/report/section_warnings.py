@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cellrepro.compare.names import place_of, sort_key
 from cellrepro.compare.verdicts import Verdict, combine
@@ -124,9 +125,9 @@ def _effects(seen: Sequence[Of]) -> list[Effect]:
     for (_, setting), chapter in settings.items():
         for one in chapter.every:
             if chapter.names.without(one.place, "mode") == setting:
-                verdict = one.judgement.overall
-                told = verdict not in (None, Verdict.VACUOUS)
-                by_mode[one.spec.held] += [(verdict, _largest_ppm(chapter, one))] if told else []
+                overall, told = one.judgement.overall, by_mode[one.spec.held]
+                if overall is not None and overall != Verdict.VACUOUS:
+                    told.append((overall, _largest_ppm(chapter, one)))
     effects = []
     for mode, found in sorted(by_mode.items(), key=lambda item: sort_key("mode", item[0])):
         verdict = str(combine(one for one, _ in found)) if found else NO_VERDICT
@@ -152,7 +153,7 @@ def _other_warnings(every: Sequence[Of]) -> Table | None:
                 place = f"{_short_path(record.file)}, line {record.line}"
                 seen = (record.count, record.phase, chapter.names.label(repeat))
                 found[record.category, record.message, place].append(seen)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "category": category,
             "warning": message,

@@ -99,7 +99,7 @@ def weights_view(chapter: Chapter, same: Equality) -> WeightsView | None:
     n_parameters = max(one.members[0].manifest.model.n_parameters for one in networks)
     chosen = _chosen(networks, n_parameters)
     found = similarity([one.path for one in chosen]) if len(chosen) > 1 else None
-    distant = found and _distant(chapter, found, chosen)
+    distant = _distant(chapter, found, chosen) if found else None
     overlaid = [distant.base, *distant.others] if distant else chosen[:_MOST_OVERLAID]
     overlaid.sort(key=lambda one: one.number)
     rows = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -195,11 +195,14 @@ def summarise(store: Store) -> Summary:
             if one.spec is not None and (one.spec.task, one.spec.data_digest) == (task, digest)
         ]
         chapter = Chapter(store, task, every[0].spec.data, digest, every, failed_here)
-        names = chapter.names  # of all of them: a list is empty while it is sorted
-        every.sort(key=lambda one, names=names: names.order(one.place))
+        every.sort(key=partial(_order, chapter.names))
         chapters.append(chapter)
     chapters.sort(key=lambda one: (one.task != "train", one.data, one.data_digest))
     return Summary(chapters, failures)
+
+
+def _order(names: Names, one: Judged) -> tuple:
+    return names.order(one.place)
 
 
 def _failure(record: dict[str, Any]) -> Failure:
