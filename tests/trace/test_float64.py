@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cellrepro.trace.float64 import Reference, limit
+from cellrepro.trace.float64 import Reference
 from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.operation_ledger import OperationLedger
 from cellrepro.trace.reexecution import plan_of
@@ -72,8 +72,8 @@ def faults_of(step):
 
 @pytest.mark.parametrize(
     ("seed", "threads", "options"),
-    [(0, 1, {"foreach": False}), (1, 1, {"foreach": True}), (2, 1, {"fused": True}), (3, 2, {})],
-    ids=["single", "foreach", "fused", "two threads"],
+    [(0, 1, {"foreach": False}), (2, 1, {"fused": True}), (3, 2, {})],
+    ids=["single", "fused", "two threads"],
 )
 def test_clean_steps_are_left_alone(seed, threads, options):
     torch.set_num_threads(threads)
@@ -173,14 +173,9 @@ def last_add_dropped(func, x, indices, values, accumulate):
         (aten.index_put.default, last_add_dropped),
         (aten.native_layer_norm.default, lambda func, *args: func(*args[:-1], 1e-3)),
         (aten.mm.default, as_tf32),
-        (aten.gelu.default, in_bfloat16),
-        (aten._softmax.default, in_bfloat16),
         (aten.add.Tensor, in_bfloat16),
     ],
-    ids=[
-        *("transposed", "a term dropped", "an add dropped", "another epsilon", "TF32"),
-        *("bf16 gelu", "bf16 softmax", "bf16 add"),
-    ],
+    ids=["transposed", "a term dropped", "an add dropped", "another epsilon", "TF32", "bfloat16"],
 )
 def test_another_computation_is_found_and_only_it(func, fault):
     """As a device, a setting or a library with a bug would do it; what follows is not wrong."""
@@ -238,15 +233,13 @@ def test_in_place_is_judged_by_what_was_there():
     ("func", "args", "kwargs"),
     [
         (aten.view.default, (torch.ones(4), [2, 2]), {}),
-        (aten.empty.memory_format, ([3],), {}),
         (aten.bernoulli.default, (torch.ones(3),), {}),
-        (aten.add.Tensor, (torch.ones(3, dtype=torch.int64), 1), {}),
         (aten.add.Tensor, (torch.ones(3, dtype=torch.float64), 1.0), {}),
         (aten.add.Tensor, (torch.ones(3, dtype=torch.complex64), 1), {}),
         (aten.upsample_nearest1d.default, (torch.ones(1, 1, 3), [5]), {}),
         (aten.div.Tensor_mode, (torch.ones(3), 0.1), {"rounding_mode": "floor"}),
     ],
-    ids=["view", "empty", "random", "whole", "float64", "complex", "nearest", "floor"],
+    ids=["view", "random", "float64", "complex", "nearest", "floor"],
 )
 def test_nothing_is_said_where_float64_would_not_know_better(func, args, kwargs, generators_free):
     assert error_of(func, *args, **kwargs) is None
@@ -268,13 +261,12 @@ def test_nothing_is_said_where_float64_would_not_know_better(func, args, kwargs,
             (1e4 + torch.linspace(0, 1, 400).reshape(8, 50), [50], None, None, 1e-5),
         ),
         (aten.mm.default, (torch.full((2, 1024), 0.1), torch.full((1024, 2), 0.3))),
-        (aten.mm.default, (torch.ones(2, 3).bfloat16(), torch.full((3, 2), 0.1).bfloat16())),
         (aten.sum.default, (torch.zeros(0),)),
     ],
     ids=[
         *("cancelling", "a number", "overflow", "gelu's tail", "saturated", "underflow"),
         *("a cancelling sum", "overflow on the way", "layer norm far off", "equal terms"),
-        *("bfloat16", "empty"),
+        "empty",
     ],
 )
 def test_correct_results_at_the_edges_are_no_fault(func, args):
@@ -310,10 +302,3 @@ def test_a_replay_that_failed_is_written_down():
     why = "OutOfMemoryError: tried to allocate 4 GB"
     assert (gelu.ulp, gelu.limit, gelu.problem) == (None, None, why)
     assert exp.ulp <= exp.limit
-
-
-def test_limits_grow_with_the_terms_where_terms_are_added():
-    assert limit("aten.copy_.default", 1000) == limit("aten._to_copy.default", 1) == 0.5
-    assert limit("aten.add_.Tensor", 1) == limit("aten._foreach_add_.List", 100)
-    assert limit("aten.mm.default", 4) < limit("aten.mm.default", 400)
-    assert limit("mine.special.default", 1) == limit("aten._softmax.default", 1)

@@ -9,11 +9,10 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
-from cellrepro.errors import BadInput
-from cellrepro.trace.observer import Observer, short_path
+from cellrepro.trace.observer import Observer
 
 THIS = "test_observer.py"
 
@@ -110,11 +109,9 @@ def test_every_phase_has_module_and_line():
         loss.backward()
         optimizer.step()
     assert log.modules("addmm", "forward") == ["a.lin", "b.lin"]
-    assert log.modules("exp", "forward") == ["a", "b"]
     assert log.modules("tanh", "forward") == ["Net"]
     assert log.modules("sum", "forward") == [None]
     assert line_of(log.of("exp")[0]) == "return self.lin(x).exp()"
-    assert log.of("exp")[0].source.endswith(" in forward")
     # the backward of exp multiplies, of tanh and addmm has operations of its own
     assert log.modules("tanh_backward", "backward") == ["Net"]
     assert line_of(log.of("tanh_backward")[0]).startswith("return self.b(self.wrap")
@@ -160,48 +157,15 @@ def test_names_come_from_the_model_given_and_strangers_keep_their_own():
         )
 
 
-def test_a_loss_made_anew_at_every_step_has_its_class_as_name():
-    net = Net()
-    with Log(net) as log:
-        for loss in (nn.MSELoss, nn.L1Loss, nn.MSELoss, nn.SmoothL1Loss):
-            loss()(net(torch.ones(2, 3)), torch.ones(2, 3))
-            gc.collect()  # so that one may have another's id
-    assert log.modules("mse_loss", "forward") == ["MSELoss"]
-    assert log.modules("smooth_l1_loss", "forward") == ["SmoothL1Loss"]
-
-
-def test_two_roots_and_a_shared_module():
-    shared = Block()
-    one, two = nn.Sequential(shared, nn.Tanh()), nn.Sequential(nn.Tanh(), shared, shared)
-    with Log() as log:
-        one(torch.ones(2, 3))
-        two(torch.ones(2, 3))
-    assert log.modules("exp", "forward") == ["0", "1"]  # the first of its names in each
-    assert log.modules("tanh", "forward") == ["1", "0"]
-
-
 def test_a_module_that_raises_is_left():
     class Failing(nn.Module):
         def forward(self, x):
             raise ValueError("no")
 
-    class Caught(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.failing = Failing()
-
-        def forward(self, x):
-            try:
-                self.failing(x)
-            except ValueError:
-                return x.cos()
-
     with Log() as log:
-        Caught()(torch.ones(2))
         with pytest.raises(ValueError, match="no"):
             Failing()(torch.ones(2))
         torch.ones(2).sin()
-    assert log.modules("cos", "forward") == ["Caught"]
     assert log.modules("sin", "forward") == [None]
 
 
@@ -217,15 +181,6 @@ def test_a_custom_function_has_module_and_the_line_of_its_own_backward():
     assert place.module == "1"
     assert line_of(place) == "return gradient.sin()"
     assert log.modules("mm", "backward") == ["0"]  # what was made after it is not taken for it
-
-
-def test_a_hook_on_a_gradient_is_named_by_its_own_line():
-    net = Net()
-    net.a.lin.weight.register_hook(lambda gradient: gradient.cos())
-    with Log() as log:
-        net(torch.ones(2, 3)).sum().backward()
-    (place,) = log.of("cos", "backward")
-    assert line_of(place) == "net.a.lin.weight.register_hook(lambda gradient: gradient.cos())"
 
 
 def test_a_write_into_a_view_keeps_its_line_in_the_backward():
@@ -279,40 +234,23 @@ def test_a_backward_inside_a_forward_is_not_taken_for_checkpointing():
     assert None not in log.modules("mm", "backward")
 
 
-def test_evaluation_makes_no_nodes_and_takes_no_ones_place():
-    net = Net()
-    with Log() as log:
-        loss = net(torch.ones(2, 3)).sum()
-        with torch.no_grad():
-            Net()(torch.ones(2, 3))
-        loss.backward()
-    assert log.modules("tanh_backward", "backward") == ["Net"]
-    assert log.modules("expand", "backward") == [None]  # the sum's, which is outside
-
-
 # -- the update ----------------------------------------------------------------------------
 
 
-class Failing(torch.optim.SGD):
-    def step(self, closure=None):
-        super().step()
-        torch.ones(1).cos()
-        raise ValueError("no")
+def test_an_update_that_raised_is_over_when_the_network_is_called_again():
+    class Failing(torch.optim.SGD):
+        def step(self, closure=None):
+            raise ValueError("no")
 
-
-def test_update_ends_when_the_step_raises():
-    net = Net()
-    optimizer = Failing(net.parameters(), lr=0.1)
+    net, x = Net(), torch.ones(2, 3)
     with Log() as log:
-        net(torch.ones(2, 3)).sum().backward()
         with pytest.raises(ValueError, match="no"):
-            optimizer.step()
-        net(torch.ones(2, 3)).sum().backward()
-        torch.ones(1).sin()
-    assert log.of("cos", "update")
-    assert not log.of("sin", "update")
-    assert not log.of("addmm", "update")
-    assert not log.of("mm", "update")
+            Failing(net.parameters(), lr=0.1).step()
+        net(x).sum().backward()
+    assert {place.phase for op in ("addmm", "mm") for place in log.of(op)} == {
+        "forward",
+        "backward",
+    }
 
 
 @pytest.mark.parametrize("how", ["position", "name"])
@@ -365,39 +303,6 @@ def test_nested_observers_see_the_same():
     assert len(seen(outer)) > 10
 
 
-def test_one_observer_cannot_be_nested_in_itself_but_used_again():
-    log = Log()
-    with log:
-        with pytest.raises(BadInput, match="watching already; make another"), log:
-            pass
-        torch.ones(2).cos()
-    with log:
-        torch.ones(2).sin()
-    assert [place.op for place in log.places if "ones" not in place.op] == [
-        "aten.cos.default",
-        "aten.sin.default",
-    ]
-    torch.ones(2).tan()
-    assert not log.of("tan")
-
-
-def test_everything_is_put_back_when_the_block_raises():
-    before = hooks()
-    net = Net()
-    log = Log()
-
-    def step():
-        assert hooks() != before
-        net(torch.ones(2, 3)).sum()
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError), log:
-        step()
-    assert hooks() == before
-    assert log.current is None
-    assert _get_current_dispatch_mode() is None
-
-
 def test_nothing_of_the_step_is_held():
     net, log = Net(), Log()
     held = []
@@ -426,32 +331,3 @@ def test_no_more_nodes_are_remembered_than_allowed(monkeypatch):
     places = log.of("mul", "backward")
     assert any(place.source for place in places)  # the last ones are known
     assert any(place.source is None for place in places)  # the first ones forgotten
-
-
-@pytest.mark.skipif(
-    not hasattr(TorchDispatchMode, "supports_higher_order_operators"),
-    reason="dispatch modes of this PyTorch cannot see them",
-)
-def test_operations_that_take_functions_are_seen_too():
-    x = torch.ones(2)
-    with Log() as log:
-        y = torch.ops.higher_order.cond(torch.tensor(True), torch.sin, torch.cos, (x,))
-    assert torch.equal(y, x.sin())
-    assert "cond" in {place.op for place in log.places}
-
-
-# -- small things --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("file", "short"),
-    [
-        (torch_module.__file__, "torch/nn/modules/module.py"),
-        ("/tmp/ipykernel_77/123.py", "notebook cell"),
-        ("<string>", "<string>"),
-        ("/nowhere/known/script.py", "script.py"),
-    ],
-    ids=["installed", "notebook", "no file", "elsewhere"],
-)
-def test_short_path(file, short):
-    assert short_path(file) == short

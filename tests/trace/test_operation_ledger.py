@@ -1,8 +1,6 @@
 """What is written down of every operation is true: places, digests, tensors."""
 
-import gc
 import math
-import weakref
 
 import numpy as np
 import pytest
@@ -93,7 +91,8 @@ def test_rows_in_order_with_module_line_and_phase(tmp_path):
     assert read_rows(tmp_path / "rows.parquet", OperationRow) == rows
 
 
-def test_shapes_dtypes_and_views():
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_shapes_dtypes_norms_and_views():
     linear, x = nn.Linear(3, 4), torch.ones(2, 3)
     rows = {row.op: row for row in logged(lambda: linear(x).to(torch.bfloat16).sum()).rows}
     multiplied = rows["aten.addmm.default"]
@@ -105,27 +104,16 @@ def test_shapes_dtypes_and_views():
     assert (view.outputs, view.norm, view.shapes, view.dtypes) == ("", None, "4x3", "float32")
     lists = last(lambda: torch._foreach_mul_([torch.ones(2), torch.ones(3)], 3.0))
     assert (lists.shapes, lists.norm) == ("2, 3 -> 2, 3", pytest.approx(math.sqrt(45)))
-
-
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (lambda: noise(3, N, dtype=torch.bfloat16) * 1, 122.4),
-        (lambda: torch.tensor([1.0, math.nan]) * 1, math.nan),
-        (lambda: torch.ones(4).to(torch.float8_e4m3fn), 2),
-        (lambda: torch.ones(4, dtype=torch.int64) + 1, None),
-        (lambda: torch.ones(4, dtype=torch.complex64) * 1, None),
-        (lambda: torch.ones(4, device="meta") * 1, None),
-        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(N)]) * 1, None),
-    ],
-    ids=["bfloat16", "NaN", "float8", "whole numbers", "complex", "meta", "nested"],
-)
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_tensors_of_every_kind_are_written_down_with_their_norm(make, expected):
-    """And none of them makes the training fail that is being watched."""
-    found = last(make).norm
-    assert (found is None) is (expected is None)
-    assert found is None or found == pytest.approx(expected, rel=1e-2, nan_ok=True)
+    # Tensors of other kinds do not make the training fail that is being watched.
+    assert math.isnan(last(lambda: torch.tensor([1.0, math.nan]) * 1).norm)
+    assert last(lambda: torch.ones(4).to(torch.float8_e4m3fn)).norm == 2
+    assert last(lambda: torch.ones(4, device="meta") * 1).norm is None
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(N)])
+    assert last(lambda: nested * 1).norm is None
+    # Numbers and options count among the inputs.
+    ones = torch.ones(3)
+    added = [lambda: ones.add(1), lambda: ones.add(1.0), lambda: ones.add(1, alpha=2)]
+    assert len({last(each).inputs for each in added}) == 3
 
 
 # -- digests -------------------------------------------------------------------------------
@@ -135,16 +123,15 @@ LAYOUTS = {
     "large": lambda x: x,
     "transposed": lambda x: x.view(50, -1).t(),
     "with gaps": lambda x: x.view(50, -1)[:, 3:40],
-    "every other": lambda x: x[::2],
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_one_flipped_bit_shows_in_inputs_and_outputs(layout, dtype):
     base = (noise(3 * N) * 100).to(dtype)
     plain, other = layout(base.clone()), layout(base.clone())
-    flat = other.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
+    flat = other.view({2: torch.int16, 4: torch.int32}[dtype.itemsize])
     flat[tuple(n - 1 for n in flat.shape)] ^= 1
     rows = [last(lambda x=x: x.clone()) for x in (plain, layout(base.clone()), other)]
     assert rows[0] == rows[1]
@@ -166,39 +153,10 @@ def test_digests_are_those_of_the_version_before():
     assert [(row.inputs[:8], row.outputs[:8]) for row in rows] == BEFORE
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (torch.zeros(3), -torch.zeros(3)),
-        (torch.zeros(2, 3), torch.zeros(3, 2)),
-        (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
-        (torch.zeros(0, 2), torch.zeros(0, 3)),
-    ],
-    ids=["sign of 0", "shape", "dtype", "empty"],
-)
-def test_outputs_that_only_look_alike(a, b):
-    assert last(lambda: a.clone()).outputs != last(lambda: b.clone()).outputs
-
-
-def test_numbers_and_options_count_among_the_inputs_and_addresses_do_not():
-    x = torch.ones(3)
-    calls = (
-        *(lambda: x.add(1), lambda: x.add(1.0), lambda: x.add(2), lambda: x.add(1, alpha=2)),
-        lambda: x.add(True),
-    )
-    assert len({last(each).inputs for each in calls}) == 5
-    assert last(lambda: torch.ones(3)).inputs == last(lambda: torch.ones(3, device="meta")).inputs
-    kept = [torch.Generator().manual_seed(1) for _ in range(2)]  # no address is given twice
-    one, other = (last(lambda g=g: torch.rand(3, generator=g)) for g in kept)
-    assert one == other
-
-
 WRITES = {
     "copy_": lambda x: x.copy_(torch.arange(float(N))),
-    "an element": lambda x: x.__setitem__(7, 0.5),
     "indices": lambda x: x.__setitem__(torch.tensor([1, 4]), torch.tensor([9.0, 8.0])),
     "a view of a view": lambda x: x[10:].unsqueeze(0)[:, 5:6].fill_(9),
-    "data's view": lambda x: x.data[4:9].zero_(),
     "out= of a view": lambda x: torch.mul(torch.ones(10), 3, out=x[20:30]),
     "foreach on views": lambda x: torch._foreach_mul_([x[:5], x[40:]], 3.0),
     "other memory": lambda x: setattr(x, "data", torch.full((N,), 3.0)),
@@ -231,12 +189,6 @@ def test_what_was_written_into_is_digested_again(write, made_inside):
     assert in_rows.inputs == last(lambda: x.view(50, 100).exp()).inputs
 
 
-def test_equal_inputs_have_equal_digests_whoever_made_them():
-    x, y = noise(N), noise(N)
-    rows = logged(lambda: (x.exp(), x.exp(), y.exp(), y.clone().exp(), (x * 1).exp())).rows
-    assert len({row.inputs for row in rows if row.op == "aten.exp.default"}) == 1
-
-
 def test_memory_that_was_freed_and_given_again_is_digested_anew(monkeypatch):
     monkeypatch.setattr(operation_ledger, "MOST_REMEMBERED", 4)
 
@@ -250,36 +202,6 @@ def test_memory_that_was_freed_and_given_again_is_digested_anew(monkeypatch):
 
     rows = [row for row in logged(run).rows if row.op == "aten.exp.default"]
     assert len({row.inputs for row in rows}) == 180 - 1  # 0 and -0 as int are one
-
-
-def test_a_large_tensor_is_not_kept_alive():
-    with OperationLedger():
-        x = torch.ones(N).exp()
-        gone = weakref.ref(x)
-        del x
-        gc.collect()
-        assert gone() is None
-
-
-@pytest.mark.parametrize(
-    ("shape", "view"),
-    [
-        ((200, 1, 50), lambda x: x.expand(200, 9, 50)),
-        ((60, 100), lambda x: x.t()),
-        ((60, 100), lambda x: x[:, 20:90]),
-        ((2, 60, 90), lambda x: x.view(2, 60, 3, 30)[:, :, 1].transpose(0, 1)),
-    ],
-    ids=["expanded", "transposed", "columns", "a head"],
-)
-def test_a_change_anywhere_in_a_view_shows(shape, view):
-    def run(place=None):
-        x = noise(*shape)
-        if place is not None:
-            view(x)[tuple(n // 2 if place else -1 for n in view(x).shape)] += 1
-        return last(lambda: view(x.clone()).exp())
-
-    assert run() == run()
-    assert len({row.inputs for row in (run(), run(0), run(1))}) == 3
 
 
 def test_parts_of_one_memory_are_told_apart():
@@ -379,19 +301,7 @@ def test_operations_are_found_again_by_place_not_by_order():
     assert torch.equal(kept["outputs"][0], torch.full((2, 2), 2.0).exp())
 
 
-def test_a_second_block_begins_anew():
-    log = OperationLedger()
-    for _ in range(2):
-        with log:
-            torch.ones(3).exp()
-            torch.rand(2)
-        assert (len(log.rows), len(log.draws), log.kept) == (3, 1, {})
-    assert {(row.ulp, row.limit) for row in log.rows} == {(None, None)}
-
-
-@pytest.mark.parametrize(
-    ("steps", "expected"), [(None, [0, 1, 2]), ((1,), [1]), ([2, 9], [2])], ids=["all", "one", "9"]
-)
+@pytest.mark.parametrize(("steps", "expected"), [(None, [0, 1, 2]), ([2, 9], [2])])
 def test_rows_and_draws_of_chosen_steps(steps, expected):
     net, step = prepared()
     watch = OperationWatch(net, steps=steps)

@@ -2,7 +2,6 @@
 
 import random
 import threading
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,6 @@ from torch import nn
 
 from cellrepro.determinism.seeding import generators_kept, seeded
 from cellrepro.errors import BadInput
-from cellrepro.store.ledger import read_rows, write_rows
 from cellrepro.trace.random_draws import Draw, DrawDifference, DrawLog, first_draw_difference
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -51,6 +49,7 @@ def test_every_draw_has_generator_amount_call_and_line():
             "    torch.rand(3, generator=torch.Generator().manual_seed(1))",
             "    np.random.RandomState(1).rand(), random.Random(1).random()",
             "    np.random.bytes(4 * 630)",
+            "    np.random.seed(1); np.random.randn(); np.random.randn()",  # one is kept
             "step()",
         ]
     )
@@ -65,34 +64,25 @@ def test_every_draw_has_generator_amount_call_and_line():
         ("numpy", 2, "np.random.sample", "train.py:6 in step"),
         ("numpy", None, "np.random.set_state", "train.py:8 in step"),
         ("numpy", 630 - 624, "np.random.bytes", "train.py:11 in step"),
+        ("numpy", None, "np.random.seed", "train.py:12 in step"),
+        ("numpy", 4, "np.random.randn", "train.py:12 in step"),
+        ("numpy", 0, "np.random.randn", "train.py:12 in step"),
     ]
-    assert [draw.index for draw in found] == list(range(9))
+    assert [draw.index for draw in found] == list(range(12))
     assert {(draw.step, draw.module, draw.phase) for draw in found} == {(0, None, "forward")}
-
-
-def test_a_kept_normal_is_a_draw():
-    """It takes no number and yet changes what comes after."""
-    found = logged("np.random.randn()\nnp.random.randn()\nrandom.gauss(0, 1)\nrandom.gauss(0, 1)")
-    assert [draw.n == 0 for draw in found] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(
     ("line", "generator", "n"),
-    [
-        ("kept_rand(3)", "numpy", 6),
-        ("random._inst.random()", "python", 2),
-        ("torch.manual_seed(9)", "torch", None),
-    ],
-    ids=["imported by name", "Python's own", "a seed of PyTorch"],
+    [("kept_rand(3)", "numpy", 6), ("torch.manual_seed(9)", "torch", None)],
+    ids=["imported by name", "a seed of PyTorch"],
 )
 def test_what_was_not_seen_is_found_by_the_next_look(line, generator, n):
     found = logged(f"random.random()\n\n{line}\n\nnp.random.rand()\n")
     between = "between train.py:1 in <module> and train.py:5 in <module>"
     assert brief(found)[1] == (generator, n, "unseen", between)
     assert (found[1].module, found[1].phase, len(found)) == (None, None, 3)
-    (draw,) = logged(line)
-    assert (draw.generator, draw.n, draw.what) == (generator, n, "unseen")
-    assert draw.source.endswith(" in logged and the end of the block")
+    assert logged(line)[0].source.endswith(" in logged and the end of the block")
 
 
 def test_seeding_of_this_package_is_its_callers():
@@ -168,18 +158,6 @@ def test_what_somebody_else_replaced_stays(monkeypatch):
     assert len(log.draws) == n
 
 
-def test_a_refused_seed_is_no_draw_and_an_error_after_a_draw_hides_none():
-    def fail(x):
-        raise KeyError(x)
-
-    with DrawLog() as log:
-        with pytest.raises(ValueError, match="Seed must be between"):
-            np.random.seed(-1)
-        with pytest.raises(KeyError):
-            np.random.rand(fail(np.random.rand()))
-    assert [draw.n for draw in log.draws] == [2]
-
-
 def test_another_thread_and_a_draw_within_a_draw():
     class Items(list):
         def __getitem__(self, index):
@@ -198,16 +176,6 @@ def test_another_thread_and_a_draw_within_a_draw():
         *(("python", "random.choice"), ("numpy", "np.random.rand"), ("torch", "unseen")),
     ]
     assert log.draws[0].source.endswith("in work")
-
-
-def test_another_bit_generator_in_its_place():
-    before = np.random.get_bit_generator()
-    with DrawLog() as log:
-        np.random.set_bit_generator(np.random.PCG64(3))
-        np.random.rand()
-        np.random.set_bit_generator(before)
-    whats = ["set_bit_generator", "rand", "set_bit_generator"]
-    assert [(d.n, d.what) for d in log.draws] == [(None, f"np.random.{name}") for name in whats]
 
 
 def test_gpus_whose_generators_start_within(monkeypatch):
@@ -247,7 +215,7 @@ def program(slots):
     return f"def step():\n{body}\nfor _ in range(3):\n    step()\n"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_planted_draw_is_named_by_its_line(seed):
     """Though every value after it is another, and some draws then have other amounts."""
     choose = random.Random(seed)
@@ -264,17 +232,6 @@ def test_a_planted_draw_is_named_by_its_line(seed):
     assert first_draw_difference(a, logged(edited)) is None
 
 
-def test_one_pass_of_many_draws_once_more():
-    text = (
-        "for i in range(300):\n    random.random()\n"
-        "    for _ in range(1 + (i == when)):\n        np.random.rand()\n    torch.rand(2)\n"
-    )
-    found = first_draw_difference(logged(text, when=-1), logged(text, when=7))
-    assert (found.side, found.draw.source, found.draw.index) == (
-        *("b", "train.py:4 in <module>", 3 * 7 + 2),
-    )
-
-
 def test_an_unseen_draw_is_named_and_its_interval_is_no_difference():
     line = "random.random()\n{}\nnp.random.rand()"
     found = first_draw_difference(logged(line.format("")), logged(line.format("kept_rand(2)")))
@@ -288,61 +245,45 @@ def draw(line, n=2, what="np.random.rand", generator="numpy", function="step"):
     return Draw(0, 0, generator, n, what, f"train.py:{line} in {function}", None, "forward")
 
 
+SAID = [
+    (
+        ("b", draw(12, None, "np.random.seed")),
+        "b set numpy's generator once more: np.random.seed at train.py:12 in step",
+    ),
+    (
+        ("both", draw(12, 10), draw(12, 12)),
+        "a and b drew other amounts from numpy's generator: np.random.rand at train.py:12 in step",
+    ),
+    (
+        ("both", draw(12), draw(13, None, "random.seed", "python")),
+        "a and b drew otherwise: a drew from numpy's generator (np.random.rand at "
+        "train.py:12 in step); b set python's generator (random.seed at train.py:13 in step)",
+    ),
+]
+
+
+def test_a_difference_in_words():
+    assert [DrawDifference(*fields).sentence() for fields, _ in SAID] == [said for _, said in SAID]
+
+
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
         ([], [], None),
         ([draw(1), draw(2)], [draw(5), draw(9)], None),
-        ([draw(1)], [], ("a", draw(1), None)),
         ([draw(1)], [draw(1), draw(1)], ("b", draw(1), None)),
         ([draw(1), draw(3)], [draw(1), draw(2), draw(3)], ("b", draw(2), None)),
         ([draw(1)], [draw(1, n=4)], ("both", draw(1), draw(1, n=4))),
         ([draw(1, n=2)], [draw(1, n=626)], None),
         ([draw(1, function="f")], [draw(1)], ("both", draw(1, function="f"), draw(1))),
-        ([draw(1)], [draw(1, generator="torch")], ("both", draw(1), draw(1, generator="torch"))),
         ([draw(1, None)], [draw(1)], ("both", draw(1, None), draw(1))),
         ([draw(1)] * 600, [draw(1)] * 599, ("a", draw(1), None)),
     ],
     ids=[
-        *("none", "shifted", "only a", "once more", "a line between", "another amount"),
-        *("whole blocks of an earlier version", "another function", "another generator"),
-        *("a seed for a draw", "long"),
+        *("none", "shifted", "once more", "a line between", "another amount"),
+        *("whole blocks of an earlier version", "another function", "a seed for a draw", "long"),
     ],
 )
 def test_the_first_difference(a, b, expected):
     found = first_draw_difference(a, b)
     assert found == (None if expected is None else DrawDifference(*expected))
-
-
-@pytest.mark.parametrize(
-    ("difference", "expected"),
-    [
-        (
-            ("b", draw(12, None, "np.random.seed"), None),
-            "b set numpy's generator once more: np.random.seed at train.py:12 in step",
-        ),
-        (
-            ("both", draw(12, 10), draw(12, 12)),
-            "a and b drew other amounts from numpy's generator: np.random.rand at "
-            "train.py:12 in step",
-        ),
-        (
-            ("both", draw(12), draw(13, None, "random.seed", "python")),
-            "a and b drew otherwise: a drew from numpy's generator (np.random.rand at "
-            "train.py:12 in step); b set python's generator (random.seed at train.py:13 in step)",
-        ),
-        (
-            ("a", replace(draw(1), source=None, module="net.0"), None),
-            "a drew from numpy's generator once more: np.random.rand in net.0",
-        ),
-    ],
-    ids=["a seed", "another amount", "another call", "no line"],
-)
-def test_a_difference_in_words(difference, expected):
-    assert DrawDifference(*difference).sentence() == expected
-
-
-def test_draws_are_stored_as_a_table(tmp_path):
-    draws = logged("np.random.rand()\nkept_rand()\ntorch.rand(3)")
-    write_rows(tmp_path / "draws.parquet", draws, Draw)
-    assert read_rows(tmp_path / "draws.parquet", Draw) == draws
