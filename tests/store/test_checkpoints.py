@@ -1,7 +1,6 @@
 """Checkpoints: every bit comes back, whole or absent, and never of another training."""
 
 import copy
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from cellrepro.determinism import seeding
-from cellrepro.determinism.seeding import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.store import checkpoints
 from cellrepro.store.digests import generator_digests
@@ -32,14 +29,13 @@ def three(tmp_path):
 # -- every bit comes back ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_epochs", [1, 3])
-def test_resumed_it_ends_in_the_same_bits(three, n_epochs):
+def test_resumed_it_ends_in_the_same_bits(three):
     whole, kept = three
-    checkpoint = checkpoints.read_plain(kept / f"epoch-{n_epochs:05d}")
-    assert (checkpoint.epoch, checkpoint.step) == (n_epochs, 2 * n_epochs)
+    checkpoint = checkpoints.read_plain(kept / "epoch-00001")
+    assert (checkpoint.epoch, checkpoint.step) == (1, 2)
     resumed = Small(seed=99)
     resumed.go_on(checkpoint)
-    while len(resumed.losses) < 3:
+    for _ in range(2):
         resumed.epoch()
     assert resumed.outcome() == whole.outcome()
 
@@ -59,10 +55,6 @@ def test_what_is_read_is_what_was_saved_and_saving_moves_nothing(three):
     assert str(found.loop["epochs"][-1]) == "nan"
     assert (found.origin, found.n_rows) == (ORIGIN, {"ledger.parquet": 7})
     assert generator_digests() == before[3]
-    with generators_kept():
-        torch.rand(1)
-        seeding.restore(found.generators)
-        assert generator_digests() == before[3]
 
 
 # -- whole or absent -----------------------------------------------------------------------
@@ -78,14 +70,12 @@ def plain(folder):
         (lambda f: plain(f).unlink(), "is no whole checkpoint"),
         (lambda f: (f / checkpoints.STATE).unlink(), "is no whole checkpoint"),
         (lambda f: plain(f).write_text(plain(f).read_text()[:90]), "is no whole checkpoint"),
-        (lambda f: plain(f).write_text("[]"), "is no whole checkpoint"),
         (change_plain(loop="gone"), "is no whole checkpoint"),
-        (change_plain(origin={"spec": {}}), "is no whole checkpoint"),
         (change_byte, r"changed since it was written: its SHA-256 is \w{12}…, not"),
         (change_plain(format=2), "has the format 2; this version reads 1"),
     ],
     ids=[
-        *("no plain part", "no tensors", "cut short", "a list", "a field gone", "no origin"),
+        *("no plain part", "no tensors", "cut short", "a field gone"),
         *("a changed bit", "another format"),
     ],
 )
@@ -99,14 +89,6 @@ def test_an_earlier_whole_one_is_taken_instead_of_a_damaged_one(three, damage, m
     damage(kept / "epoch-00002")
     found, passed_over = checkpoints.nearest(kept)
     assert (found, len(passed_over)) == (None, 3)
-
-
-def test_tensors_that_were_damaged_after_the_check(three):
-    found, _ = checkpoints.nearest(three[1])
-    path = found.folder / checkpoints.STATE
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BadInput, match=r"state\.safetensors cannot be read.*without --resume"):
-        found.tensors()
 
 
 def test_what_a_kill_left_half_written_is_no_checkpoint(three, monkeypatch):
@@ -162,7 +144,6 @@ OTHER_CLASS = {"name": "ba9876543210", "probes": {"sum/float32": "cc", "conv/flo
     ("changes", "said"),
     [
         ({"spec": {**ORIGIN.spec, "seed": 4}}, "seed is 3 there and 4 here"),
-        ({"spec": {**ORIGIN.spec, "loose": "put"}}, "loose is None there and 'put' here"),
         ({"repeat": 2}, "it is repeat 0, not 2"),
         ({"initial_weights": "a" * 64}, "from the weights eeeeeeeeeeee…, here they are aaaaaaaaa"),
         (
@@ -171,20 +152,44 @@ OTHER_CLASS = {"name": "ba9876543210", "probes": {"sum/float32": "cc", "conv/flo
             "sum/float32)",
         ),
     ],
-    ids=["seed", "a field of only one", "repeat", "initial weights", "numeric class"],
+    ids=["seed", "repeat", "initial weights", "numeric class"],
 )
 def test_a_checkpoint_of_another_training_is_refused(three, changes, said):
     found, _ = checkpoints.nearest(three[1])
     checkpoints.refuse_other(found, copy.deepcopy(ORIGIN))
     with pytest.raises(BadInput, match=f"belongs to another training: .*{re.escape(said)}"):
         checkpoints.refuse_other(found, replace(ORIGIN, **changes))
-    both = replace(ORIGIN, **{**changes, "repeat": 5})
-    with pytest.raises(BadInput, match="it is repeat 0, not 5"):
-        checkpoints.refuse_other(found, both)
 
 
-def test_the_loop_and_the_settings_are_plain(three):
-    """So that they can be read without this package."""
-    read = json.loads(plain(three[1] / "epoch-00003").read_text())
-    assert read["format"] == 1
-    assert read["loop"]["n_steps"] == read["step"] == 6
+# -- is it the seed it claims --------------------------------------------------------------
+
+
+def of_cuda(seed, offset=0):
+    """A state as CUDA's generator gives it, and as a checkpoint holds bytes."""
+    return list(seed.to_bytes(8, "little") + offset.to_bytes(8, "little"))
+
+
+def test_generators_follow_from_their_seed_and_not_from_another(three):
+    small, kept = three
+    torch.rand(100_000)
+    checkpoint = checkpoints.read_plain(small.save(kept))
+    found = checkpoints.seed_check(checkpoint)
+    assert found.problems == ()
+    assert found.sentence() == "follows from seed 3 (torch); not checked: python, numpy"
+    found = checkpoints.seed_check(checkpoint, seed=4)
+    assert found.sentence() == "not seed 4: torch's generator has seed 3"
+
+
+@pytest.mark.parametrize(
+    ("states", "problems"),
+    [
+        ([of_cuda(3, 400), of_cuda(3)], ()),
+        ([of_cuda(3), of_cuda(4)], ("cuda:1's generator has seed 4",)),
+        ([of_cuda(3 + 2**40)], (f"cuda:0's generator has seed {3 + 2**40}",)),
+    ],
+    ids=["two, one used", "the second of another", "of another in its high bytes"],
+)
+def test_a_gpus_generator_says_its_seed(three, states, problems):
+    checkpoint = checkpoints.read_plain(three[1] / "epoch-00003")
+    checkpoint.generators["cuda"] = states
+    assert checkpoints.seed_check(checkpoint).problems == problems

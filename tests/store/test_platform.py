@@ -1,15 +1,13 @@
 """The machine's name, and its numeric class: the same wherever the bits are the same."""
 
-import functools
 import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 
-from cellrepro.determinism.modes import MODES, mode_in_force
+from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.store import platform
@@ -50,7 +48,7 @@ def test_without_a_name_it_is_made_from_the_processor(monkeypatch):
     assert platform.is_here(here)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "../x", "-a", "a" * 65])
+@pytest.mark.parametrize("name", ["", "../x", "a" * 65])
 def test_what_is_no_name_is_refused(monkeypatch, name):
     monkeypatch.setenv(platform.MACHINE_VARIABLE, name)
     with pytest.raises(BadInput, match=r"CELLREPRO_MACHINE is .*; expected up to 64 letters"):
@@ -89,22 +87,11 @@ def test_the_inputs_are_the_same_on_every_machine():
     assert array_digest(values) == pinned
 
 
-def test_it_repeats_whatever_is_set_around_it(here, generators_free):
-    """Mode, autocast, gradients, generators and switches are none of its business."""
-    torch.manual_seed(5)
-    np.random.seed(5)
-    before = torch.backends.cudnn.benchmark
-    try:
-        torch.backends.cudnn.benchmark = True
-        with (
-            mode_in_force(MODES[-1], device="cpu"),
-            torch.inference_mode(),
-            torch.autocast("cpu", dtype=torch.bfloat16),
-        ):
-            assert numeric_class() == here
-        assert torch.backends.cudnn.benchmark
-    finally:
-        torch.backends.cudnn.benchmark = before
+def test_it_repeats_whatever_is_set_around_it(here):
+    """Mode, autocast and gradients are none of its business."""
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+    with mode_in_force("strict", device="cpu"), torch.inference_mode(), autocast:
+        assert numeric_class() == here
 
 
 def test_one_flipped_bit_makes_another_class(here, monkeypatch):
@@ -137,11 +124,9 @@ print(json.dumps(dict(numeric_class().probes)))
 """
 
 
-@functools.cache
 def child_probes(**fields):
     """The probes of a new process, started with a profile's variables."""
-    environment = {"ONEDNN_MAX_CPU_ISA": "AVX2"} if fields.pop("limited", False) else {}
-    profile = Profile(name="a child's", environment=environment, **fields)
+    profile = Profile(name="a child's", **fields)
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, profile.model_dump_json()],
         env=profile.child_environment(),
@@ -152,15 +137,9 @@ def child_probes(**fields):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"threads": 1}, {"sum/float32"}),
-        ({"threads": 2, "limited": True}, {"conv/float32", "conv/bfloat16"}),
-    ],
-    ids=["one thread", "oneDNN's limit"],
-)
-def test_what_changes_bits_changes_the_class(fields, expected):
-    if "limited" in fields and "avx512f" not in platform.host()["instructions"]:
-        pytest.skip("this processor has nothing that could be taken away")
-    assert expected <= set(differing_probes(child_probes(threads=2), child_probes(**fields)))
+def test_what_changes_bits_changes_the_class():
+    two = child_probes(threads=2)
+    assert "sum/float32" in differing_probes(two, child_probes(threads=1))
+    if "avx512f" in platform.host()["instructions"]:  # something that can be taken away
+        limited = child_probes(threads=2, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"})
+        assert {"conv/float32", "conv/bfloat16"} <= set(differing_probes(two, limited))

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.lab.run import plan_training
 from cellrepro.store.spec import KEY_LENGTH, Spec, make_spec
@@ -62,13 +61,6 @@ def test_a_field_that_comes_later_leaves_the_keys_of_finished_grids():
     class LaterSpec(Spec):
         weight_decay: float = 0.1
 
-    class LaterProfile(Profile):
-        cudnn_benchmark: bool = False
-
-    before = Profile(name="cpu").model_dump(mode="json")
-    assert LaterProfile(name="cpu").model_dump(mode="json") == before
-    assert LaterProfile(name="cpu", cudnn_benchmark=True).model_dump(mode="json") != before
-    assert LaterSpec(**FIELDS).key == make_spec(**FIELDS).key
     assert LaterSpec(**FIELDS, weight_decay=0.1).key == make_spec(**FIELDS).key
     assert LaterSpec(**FIELDS, weight_decay=0.2).key != make_spec(**FIELDS).key
 
@@ -99,12 +91,9 @@ def test_an_operation_left_loose_is_another_spec_and_all_others_are_fixed():
     ("field", "value"),
     [
         ("seed", 2**32),
-        ("seed", "zero"),
         ("data_seed", -1),
         ("epochs", 2.5),
-        ("batch_size", 0),
         ("learning_rate", float("inf")),
-        ("images_per_epoch", 0),
         ("mode", "Strict"),
         ("ledger", "everything"),
         ("data_digest", "abc"),
@@ -121,12 +110,6 @@ def test_names_every_wrong_field_at_once():
         make_spec(**{**FIELDS, "seed": -1, "batch_size": 0})
 
 
-def test_survives_json():
-    spec = make_spec(**{**FIELDS, "learning_rate": 1})
-    assert Spec.model_validate_json(spec.model_dump_json()) == spec
-    assert Spec(**{**spec.model_dump(mode="json"), "learning_rate": 1.0}).key == spec.key
-
-
 # -- planned on this machine ---------------------------------------------------------------
 
 
@@ -137,22 +120,6 @@ def test_what_is_in_the_data_matters_and_not_where_it_lies(small_data, tmp_path)
     first, second = sorted((other / "train").glob("*[0-9].tif"))[:2]
     first.write_bytes(second.read_bytes())
     assert plan_training(other).spec.key != plan_training(small_data).spec.key
-
-
-def test_defaults_spelt_out_are_the_same_spec(small_data):
-    spelt_out = plan_training(
-        small_data,
-        model="tiny",
-        seed=0,
-        data_seed="cellpose",
-        epochs=12,
-        batch_size=1,
-        learning_rate=1e-3,
-        images_per_epoch=48,
-        profile="cpu",
-        mode="strict",
-    )
-    assert spelt_out.spec.key == plan_training(small_data).spec.key
 
 
 def test_what_a_profile_says_counts_and_how_it_is_described_does_not(small_data, tmp_path):
@@ -169,13 +136,7 @@ def test_text_for_numbers_as_yaml_reads_1e_3(small_data):
     assert a.spec.key == plan_training(small_data, learning_rate=1e-3, epochs=3).spec.key
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("epochs", value) for value in (0, "0", "many", None)),
-        *(("model", None), ("profile", 3), ("mode", True)),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("epochs", "many"), ("profile", 3)])
 def test_refuses_what_a_plan_cannot_have(small_data, name, value):
     """A grid file may hold any plain value at any place."""
     with pytest.raises(BadInput, match=rf"{name}.*{value}"):
