@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import re
 import sys
@@ -18,6 +17,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -117,19 +117,13 @@ class Substitute:
     module: str
     attribute: str  # with the module the function that is replaced
     source_digest: str  # SHA-256 of that function's dedented source, as tested
-    distribution: str
-    version: str  # of the package that holds it, as tested
+    tested: str  # the distribution that holds it, with its version
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]]  # does without the operation
 
     @property
     def file(self) -> str:
         """The end of the path of the function's file."""
         return f"/{self.module.replace('.', '/')}.py"
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether the package is installed at all."""
-        return importlib.util.find_spec(self.module.partition(".")[0]) is not None
 
 
 def _without_gather(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,8 +154,7 @@ _GET_REL_POS = {
     "module": "segment_anything.modeling.image_encoder",
     "attribute": "get_rel_pos",
     "source_digest": "c8793beed55c9b8a7451388eb572ccc3e150db6653dd42687e578341afc31255",
-    "distribution": "segment-anything",
-    "version": "1.0",
+    "tested": "segment-anything 1.0",
 }
 
 SUBSTITUTES: tuple[Substitute, ...] = (
@@ -211,7 +204,8 @@ def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]
             f"without is {without!r}; expected a set of operations that have a substitute: "
             f"{', '.join(known)}"
         )
-    needed = [item for item in SUBSTITUTES if item.is_needed]
+    # Nothing to replace where the package is not installed.
+    needed = [item for item in SUBSTITUTES if find_spec(item.module.partition(".")[0])]
     chosen = tuple(item for item in needed if not loose.intersection(item.replaces))
     # All functions are checked before the first is touched, those left loose too: an inner block
     # takes the outer one's substitutes back.
@@ -222,11 +216,12 @@ def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]
             for item in chosen:
                 if (item.module, item.attribute) == (module, attribute):
                     ours = item.wrap(ours)
-            stack.callback(setattr, sys.modules[module], attribute, _present(module, attribute))
+            home = sys.modules[module]
+            stack.callback(setattr, home, attribute, getattr(home, attribute))
             if ours is not original:
                 _originals[ours] = original
                 stack.callback(_originals.pop, ours)
-            setattr(sys.modules[module], attribute, ours)
+            setattr(home, attribute, ours)
         _in_force.append(chosen)
         stack.callback(_in_force.pop)
         yield chosen
@@ -237,26 +232,22 @@ def in_force() -> tuple[str, ...]:
     return tuple(item.name for item in _in_force[-1]) if _in_force else ()
 
 
-def _present(module: str, attribute: str) -> Any:
-    return getattr(importlib.import_module(module), attribute)
-
-
 def _original(item: Substitute) -> Callable[..., Any]:
     """The installed function, if it is the one that the substitute was tested against."""
 
     def refused(why: str) -> NotPossibleHere:
         return NotPossibleHere(
-            f"substitute {item.name!r} replaces {item.module}.{item.attribute} of "
-            f"{item.distribution} {item.version}, but {why}; install that version and undo what "
-            "replaced it, or run in mode fast or warn, and report it to cellrepro"
+            f"substitute {item.name!r} replaces {item.module}.{item.attribute} of {item.tested}, "
+            f"but {why}; install that version and undo what replaced it, or run in mode fast or "
+            "warn, and report it to cellrepro"
         )
 
     try:
-        function = _present(item.module, item.attribute)
+        module = importlib.import_module(item.module)
+        function = getattr(module, item.attribute)
     except (ImportError, AttributeError) as error:
         raise refused(f"it is not there ({error})") from error
     function = _originals.get(function, function)
-    module = sys.modules[item.module]
     if (
         not isinstance(function, FunctionType)
         or function.__globals__ is not vars(module)
@@ -312,7 +303,5 @@ def stands_in(source: str | None) -> str | None:
 
 def _file_and_function(source: str | None) -> tuple[str, str]:
     """Of ``FILE:LINE in NAME``, the file from ``/`` on; empty where it is nothing such."""
-    place = re.fullmatch(r"(?P<file>.+):\d+ in (?P<function>\S+)", source or "")
-    if place is None:
-        return "", ""
-    return f"/{place['file']}".replace("\\", "/"), place["function"].rpartition(".")[2]
+    place = re.fullmatch(r"(.+):\d+ in (?:\S+\.)?([^\s.]+)", (source or "").replace("\\", "/"))
+    return (f"/{place[1]}", place[2]) if place else ("", "")
