@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -218,28 +219,27 @@ class Store:
         machine the only one that has the repeat, else this one.
         """
         run, machine, index = self._parsed(reference)
-        index = index or 0
-        return _of_machine(run, machine, (index,))[index]
+        return _of_machine(run, machine, (index or 0,))[0]
 
     def find_two(self, a: str, b: str) -> tuple[Repeat, Repeat]:
         """Two repeats as of `find`; the same key twice means repeats 0 and 1 of one machine."""
-        (run_a, machine_a, index_a), (run_b, machine_b, index_b) = map(self._parsed, (a, b))
-        if run_a.key == run_b.key and machine_a == machine_b and index_a is index_b is None:
-            repeats = _of_machine(run_a, machine_a, (0, 1))
-            return repeats[0], repeats[1]
+        run, machine, index = parsed = self._parsed(a)
+        if index is None and parsed == self._parsed(b):
+            first, second = _of_machine(run, machine, (0, 1))
+            return first, second
         return self.find(a), self.find(b)
 
     def _parsed(self, reference: str) -> tuple[Run, str, int | None]:
         """The run, the first letters of the machine, and the index, as far as they are named."""
-        key, *rest = reference.split("/")
+        key, _, rest = reference.partition("/")
         run = self.find_run(key)
-        index = rest.pop() if rest and (len(rest) == 2 or rest[0].isdecimal()) else None
-        if len(rest) > 1 or (index is not None and not index.isdecimal()):
+        found = re.fullmatch(r"([^/]*[^/\d][^/]*)?/?(\d+)?", rest)
+        if found is None:
             raise BadInput(
                 f"{reference!r} names no repeat of {run.key}; expected KEY, KEY/REPEAT or "
                 f"KEY/MACHINE/REPEAT of {run.listed()}"
             )
-        return run, "".join(rest), None if index is None else int(index)
+        return run, found[1] or "", None if found[2] is None else int(found[2])
 
     def image(self, data_digest: str, name: str) -> np.ndarray | None:
         """A segmented image, shape (Y, X) or (Y, X, C), or none if it was not kept."""
@@ -328,13 +328,8 @@ class Store:
     ) -> Path:
         """Keep what a failed repeat left (its notebook) outside ``runs``; returns the folder."""
         target = self.root / "failed" / spec.key / machine / str(repeat)
-        record = {
-            "key": spec.key,
-            "machine": machine,
-            "repeat": repeat,
-            "reason": reason,
-            "spec": spec.model_dump(mode="json"),
-        }
+        record = {"key": spec.key, "machine": machine, "repeat": repeat, "reason": reason}
+        record["spec"] = spec.model_dump(mode="json")
         with self._writing():
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)
@@ -426,23 +421,21 @@ class Store:
         return found
 
 
-def _of_machine(run: Run, begins: str, indices: Sequence[int]) -> dict[int, Repeat]:
-    """The repeats of the only machine, else of this one, that has some repeats of a run."""
+def _of_machine(run: Run, begins: str, indices: Sequence[int]) -> list[Repeat]:
+    """Some repeats of a run, of the only machine that has them all, else of this one."""
     having = [
-        name
+        [repeats[index] for index in indices]
         for name, repeats in run.machines.items()
         if name.startswith(begins) and repeats.keys() >= {*indices}
     ]
     if len(having) > 1:
-        records = {name: run.machines[name][indices[0]].manifest.machine for name in having}
-        having = [name for name in having if platform.is_here(records[name])] or having
+        having = [some for some in having if platform.is_here(some[0].manifest.machine)] or having
     if len(having) == 1:
-        return run.machines[having[0]]
-    wanted = " and ".join(str(index) for index in indices)
-    who, have = ("several machines", "have") if having else ("no machine", "has")
-    named = f" whose name begins with {begins!r}" if begins else ""
+        return having[0]
+    who = "several machines have" if having else "no machine has"
+    named = f" and a name that begins with {begins!r}" if begins else ""
     second = "" if having or len(indices) < 2 else "; --repeats 2 trains a second one"
     raise BadInput(
-        f"{who}{named} {have} repeat {wanted} of {run.key}; expected KEY/MACHINE/REPEAT, one "
-        f"of {run.listed()}{second}"
+        f"{who} repeat {' and '.join(map(str, indices))} of {run.key}{named}; expected "
+        f"KEY/MACHINE/REPEAT, one of {run.listed()}{second}"
     )
