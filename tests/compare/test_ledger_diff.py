@@ -56,7 +56,11 @@ def test_one_changed_entry_is_the_only_difference_wherever_it_is():
         assert found.first == expected
         assert found.first_computed == (expected if inside else None)
         assert found.of_stage(entry.stage) == [expected]
-        assert (found.n_compared, found.n_not_comparable, found.n_steps) == (len(a), 0, (3, 3))
+        assert (found.compared.total(), found.not_comparable.total(), found.n_steps) == (
+            len(a),
+            0,
+            (3, 3),
+        )
 
 
 def test_before_and_after_by_stage_and_within_a_step_as_made():
@@ -80,7 +84,7 @@ def test_an_entry_of_only_one_ledger_is_a_difference(in_a, index):
     found = compare_ledgers(*((whole, less) if in_a else (less, whole)))
     (difference,) = found.differences
     assert (difference.a, difference.b) == ((entry, None) if in_a else (None, entry))
-    assert found.n_compared == len(less)
+    assert found.compared.total() == len(less)
 
 
 def test_digests_of_two_algorithms_are_not_compared():
@@ -88,7 +92,11 @@ def test_digests_of_two_algorithms_are_not_compared():
     a = made()
     lanes = changed(a, 7, digest="e" * 48)
     found = compare_ledgers(a, lanes)
-    assert (found.differences, found.n_compared, found.n_not_comparable) == ((), len(a) - 1, 1)
+    assert (found.differences, found.compared.total(), found.not_comparable.total()) == (
+        (),
+        len(a) - 1,
+        1,
+    )
     assert places(compare_ledgers(a, changed(lanes, 9)).differences) == [(0, "backward", "out")]
 
 
@@ -99,7 +107,7 @@ def test_steps_that_only_one_made_are_left_out(longer_first):
     pair = [[replace(e, digest="a" * 32) if e in one[-3:] else e for e in one] for one in pair]
     found = compare_ledgers(*pair)
     assert (found.differences, found.n_steps) == ((), (5, 3) if longer_first else (3, 5))
-    assert found.n_compared == len(made(3))
+    assert found.compared.total() == len(made(3))
     found = compare_ledgers(changed(pair[0], -1), pair[1])
     assert places(found.differences) == [(None, "masks", "a labels")]
 
@@ -115,7 +123,7 @@ def test_what_is_ignored_does_not_count():
     a, b = made(), changed(changed(made(), 0), 9)
     found = compare_ledgers(a, b, ignored=lambda entry: entry.stage == "environment")
     assert places(found.differences) == [(0, "backward", "out")]
-    assert found.n_compared == len(a) - 1
+    assert found.compared.total() == len(a) - 1
 
 
 @pytest.mark.parametrize(

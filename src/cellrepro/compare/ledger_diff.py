@@ -54,16 +54,6 @@ class LedgerComparison:
     n_steps: tuple[int, int]  # of a and of b
 
     @property
-    def n_compared(self) -> int:
-        """Entries of all stages that could be compared."""
-        return self.compared.total()
-
-    @property
-    def n_not_comparable(self) -> int:
-        """Entries of all stages about which nothing can be said."""
-        return self.not_comparable.total()
-
-    @property
     def first(self) -> Difference | None:
         """The first difference."""
         return next(iter(self.differences), None)

@@ -23,7 +23,6 @@ from cellrepro.text import amount
 if TYPE_CHECKING:
     from cellrepro.trace.operation_ledger import OperationRow
 
-_HANDFUL = 5  # most operations that are named as suspects
 _N_NAMED = 3  # operations that a sentence names before it says "…"
 
 
@@ -45,7 +44,7 @@ class Alignment:
         if not (self.pairs or self.only_a or self.only_b):
             return "neither side ran an operation"
         only = [("A", self.only_a), ("B", self.only_b)]
-        extra = [f"only {side} ran {_counted(rows)}" for side, rows in only if rows]
+        extra = [f"only {side} ran {len(rows)} ({_listed(rows)})" for side, rows in only if rows]
         text = f"{'' if extra else 'all '}{amount(len(self.pairs), 'operation')} correspond"
         if any(x.index > y.index for (_, x), (_, y) in pairwise(self.pairs)):
             text += ", some of them in another order"
@@ -251,20 +250,16 @@ def _inputs(a: OperationRow, b: OperationRow) -> str:
 
 
 def _before(x: OperationRow, y: OperationRow, alignment: Alignment) -> str:
-    """The suspects: the nearest operations before a pair that only one side ran; views only where
-    there is nothing else."""
-    near = [(x.index - row.index, "A", row) for row in alignment.only_a if row.index < x.index]
-    near += [(y.index - row.index, "B", row) for row in alignment.only_b if row.index < y.index]
-    computed = [each for each in near if each[2].outputs]
-    suspects = sorted(computed or near, key=lambda each: each[:2])[:_HANDFUL]
-    if not suspects:
-        return (
-            "both sides ran the same operations before it, so the difference came in with what "
-            "the step was given, or through an operation without comparable digests"
-        )
-    of_side = {side: [row for _, which, row in suspects if which == side] for side in "AB"}
-    ran = [f"only {side} ran {_listed(rows)}" for side, rows in of_side.items() if rows]
-    return f"before it {' and '.join(ran)}"
+    """The suspects: the nearest operations before a pair that only one side ran."""
+    sides = (("A", alignment.only_a, x.index), ("B", alignment.only_b, y.index))
+    near = {side: [r for r in reversed(rows) if r.index < at] for side, rows, at in sides}
+    ran = [f"only {side} ran {_listed(rows)}" for side, rows in near.items() if rows]
+    if ran:
+        return f"before it {' and '.join(ran)}"
+    return (
+        "both sides ran the same operations before it, so the difference came in with what the "
+        "step was given, or through an operation without comparable digests"
+    )
 
 
 # -- whether the difference is round-off -----------------------------------------------------
@@ -319,23 +314,6 @@ def _strain(row: OperationRow) -> float:
     return error / limit if limit else math.inf
 
 
-def growth(alignment: Alignment) -> list[tuple[int, float]]:
-    """How far apart the outputs of each pair are at least: index in A and abs(norm of A - norm of
-    B) / larger norm, of every pair with finite norms whose outputs differ.
-
-    A small value proves no closeness: outputs of equal norm may differ in every element. Where
-    digests are of two algorithms, norms that differ count as outputs that do.
-    """
-    found = []
-    for a, b in alignment.pairs:
-        if a.norm is None or b.norm is None or not math.isfinite(a.norm + b.norm):
-            continue
-        answer = _compared(a.outputs, b.outputs)
-        if answer == "differ" or (answer == "unknown" and a.norm != b.norm):
-            found.append((a.index, abs(a.norm - b.norm) / (max(a.norm, b.norm) or 1.0)))
-    return found
-
-
 # -- words -----------------------------------------------------------------------------------
 
 
@@ -344,15 +322,8 @@ def _named(row: OperationRow) -> str:
 
 
 def _listed(rows: Sequence[OperationRow]) -> str:
-    """The first of each kind of operation, a few of them."""
-    kinds = {row.op: row for row in reversed(rows)}
-    named = [_named(row) for row in sorted(kinds.values(), key=rows.index)[:_N_NAMED]]
+    """The first of each kind of operation, a few of them; views only where nothing else is."""
+    shown = [row for row in rows if row.outputs] or rows
+    kinds = {row.op: row for row in reversed(shown)}
+    named = [_named(row) for row in sorted(kinds.values(), key=shown.index)[:_N_NAMED]]
     return ", ".join([*named, *(["…"] if len(named) < len(rows) else [])])
-
-
-def _counted(rows: Sequence[OperationRow]) -> str:
-    """How many, which, and apart from them those without a digest: mostly views."""
-    computed = [row for row in rows if row.outputs]
-    n_rest = len(rows) - len(computed)
-    told = [f"{len(computed)} ({_listed(computed)})"] if computed else []
-    return " and ".join([*told, *([f"{n_rest} without a digest"] if n_rest else [])])

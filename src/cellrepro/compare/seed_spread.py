@@ -437,10 +437,5 @@ def _among_seeds(found: Pair, seeds: Sequence[Pair]) -> Decision:
         False,
         f"{head}; {amount(len(shares), 'pair')} of {n_seeds} seeds changed "
         f"{share_text(shares[0])} to {share_text(shares[-1])}, {n_less} of them less than this one",
-        n_seeds=n_seeds,
-        n_seed_pairs=len(seeds),
-        n_pairs=1,
-        n_images=found.n_images,
         changed=(found.changed, float(np.mean(shares))),
-        ppm=(found.ppm, float(np.mean([pair.ppm for pair in seeds]))),
     )

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,35 +162,16 @@ def _distances(
     return l2, np.where(l2 == 0, 0, relative), np.where(l2 == 0, 1, cosine), largest
 
 
-@dataclass(frozen=True, eq=False)
-class LayerDistances:
+class LayerDistances(NamedTuple):
     """How far networks are apart in one layer."""
 
     layer: str
-    pairs: list[tuple[int, int]]
-    """Numbers of the files a and b; each two networks are there in both orders."""
-    relative_l2: Values
-    """Of each pair, relative to a's layer; infinite where only a's layer is all zero."""
-
-    @property
-    def least(self) -> float:
-        """Of all pairs."""
-        return float(self.relative_l2.min())
-
-    @property
-    def median(self) -> float:
-        """Of all pairs."""
-        return float(np.median(self.relative_l2))
-
-    @property
-    def most(self) -> float:
-        """Of all pairs."""
-        return float(self.relative_l2.max())
-
-    @property
-    def furthest(self) -> tuple[int, int]:
-        """The first pair with `most`."""
-        return self.pairs[int(np.argmax(self.relative_l2))]
+    pairs: list[tuple[int, int]]  # of the files a and b; each two are there in both orders
+    relative_l2: Values  # of each pair; infinite where only a's layer is all zero
+    least: float
+    median: float
+    most: float
+    furthest: tuple[int, int]  # the first pair with the most
 
 
 def layers_by_distance(table: Similarity) -> list[LayerDistances]:
@@ -200,7 +182,10 @@ def layers_by_distance(table: Similarity) -> list[LayerDistances]:
         shown = ~table.equal & ~np.isnan(relative)
         pairs = [(int(i), int(j)) for i, j in np.argwhere(shown)]
         if pairs:
-            found.append(LayerDistances(layer, pairs, relative[shown]))
+            sizes = relative[shown]
+            least, median, most = (float(of(sizes)) for of in (np.min, np.median, np.max))
+            furthest = pairs[int(sizes.argmax())]
+            found.append(LayerDistances(layer, pairs, sizes, least, median, most, furthest))
     return sorted(found, key=lambda row: -row.median)
 
 

@@ -79,7 +79,7 @@ class Distance:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorComparison(Distance):
-    """One tensor that both hold under the same name; no mean and s.d. of other shapes."""
+    """One tensor that both hold under the same name."""
 
     name: str
     shape: tuple[int, ...]
@@ -87,10 +87,6 @@ class TensorComparison(Distance):
     shape_b: tuple[int, ...]
     dtype_b: str
     n: int  # of the larger one where the shapes differ
-    mean_a: float
-    std_a: float
-    mean_b: float
-    std_b: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +131,18 @@ def compare_weights(
         for path in (path_a, path_b)
     )
     parts = {name: _parts(name, a[name], b[name]) for name in natural_order(a.keys() & b.keys())}
-    rows = tuple(_row(name, a[name], b[name], found) for name, found in parts.items())
+    rows = tuple(
+        TensorComparison(
+            **_distance(found),
+            name=name,
+            shape=a[name].shape,
+            dtype=a[name].dtype,
+            shape_b=b[name].shape,
+            dtype_b=b[name].dtype,
+            n=max(a[name].n, b[name].n),
+        )
+        for name, found in parts.items()
+    )
     alone = [tensor for name, tensor in (a | b).items() if (name in a) != (name in b)]
     whole = _distance([*itertools.chain(*parts.values()), *(_undefined(t.n) for t in alone)])
     alike = not alone and all((r.shape, r.dtype) == (r.shape_b, r.dtype_b) for r in rows)
@@ -148,31 +155,6 @@ def compare_weights(
         only_b=natural_order(b.keys() - a.keys()),
         per_tensor=rows,
     )
-
-
-def _row(name: str, a: Tensor, b: Tensor, parts: Sequence[_Part]) -> TensorComparison:
-    *_, squares_a, squares_b, total_a, total_b = _sums(parts)
-    mean_a, std_a = _moments(total_a, squares_a, a.n)
-    mean_b, std_b = _moments(total_b, squares_b, b.n)
-    return TensorComparison(
-        **_distance(parts),
-        name=name,
-        shape=a.shape,
-        dtype=a.dtype,
-        shape_b=b.shape,
-        dtype_b=b.dtype,
-        n=max(a.n, b.n),
-        mean_a=mean_a,
-        std_a=std_a,
-        mean_b=mean_b,
-        std_b=std_b,
-    )
-
-
-def _moments(total: float, squares: float, n: int) -> tuple[float, float]:
-    mean = total / n if n else math.nan
-    variance = squares / n - mean * mean if n else math.nan
-    return mean, float(np.sqrt(np.maximum(0, variance)))  # rounding can fall below 0
 
 
 # -- distances -------------------------------------------------------------------------------
@@ -192,7 +174,7 @@ class _Part:
 
     name: str | None  # of its tensor, if it has a distance
     n_differing: int
-    sums: tuple[float, ...]  # of (b - a)**2, a * b, a**2, b**2, a, b
+    sums: tuple[float, ...]  # of (b - a)**2, a * b, a**2, b**2
     max_abs: float
     max_ulp: int | None  # None without floats
     ulp_lengths: NDArray[np.int64]  # parameters by the binary digits of their distance in ulp
@@ -204,7 +186,7 @@ _NO_ULPS = np.zeros(_LENGTHS, np.int64)
 
 def _undefined(n: int) -> _Part:
     """Of parameters that have no distance."""
-    return _Part(None, n, (math.nan,) * 6, math.nan, None, _NO_ULPS, ulps_known=False)
+    return _Part(None, n, (math.nan,) * 4, math.nan, None, _NO_ULPS, ulps_known=False)
 
 
 def _parts(name: str, a: Tensor, b: Tensor) -> list[_Part]:
@@ -220,8 +202,8 @@ def _part(name: str, bits: Sequence[Bits], dtypes: tuple[str, str]) -> _Part:
     difference = differences(a, b, same_bits)
     # Sums, not dot products: BLAS adds in an order that depends on its number of threads.
     with np.errstate(over="ignore", invalid="ignore"):
-        terms = (difference * difference, a * b, a * a, b * b, a, b)
-        sums = tuple(float(term.sum()) for term in terms)
+        products = (difference * difference, a * b, a * a, b * b)
+        sums = tuple(float(product.sum()) for product in products)
     ulps: tuple[int | None, NDArray[np.int64], bool] = (None, _NO_ULPS, alike)
     if alike and dtypes[0] in _FLOATS and len(a):
         ulps = _ulps(bits[0], bits[1], *_FLOATS[dtypes[0]])
@@ -246,13 +228,10 @@ def _ulps(a: Bits, b: Bits, n_bits: int, n_mantissa: int) -> tuple[int, NDArray[
     return int(apart.max(initial=0)), lengths, bool(known.all())
 
 
-def _sums(parts: Sequence[_Part]) -> list[float]:
-    return np.array([part.sums for part in parts]).reshape(-1, 6).sum(0).tolist()
-
-
 def _distance(parts: Sequence[_Part]) -> dict[str, Any]:
     """The fields of `Distance`, of several pieces as one vector."""
-    squares, product, squares_a, squares_b, *_ = _sums(parts)
+    sums = np.array([part.sums for part in parts]).reshape(-1, 4).sum(0)
+    squares, product, squares_a, squares_b = sums.tolist()
     largest = [part.max_abs for part in parts]
     at = int(np.argmax(largest)) if parts else 0  # the first NaN, if there is one
     max_abs = largest[at] if parts else 0.0

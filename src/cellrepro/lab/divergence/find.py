@@ -104,7 +104,7 @@ def _by_ledgers(
         verdict=comparison.verdict,
         comparison=comparison,
         evidence=None,
-        n_compared=ledgers.n_compared,
+        n_compared=ledgers.compared.total(),
         notes=_notes(ledgers, a, b),
         ledgers=ledgers,
     )
@@ -171,10 +171,11 @@ def _notes(ledgers: LedgerComparison, a: Repeat, b: Repeat) -> tuple[str, ...]:
             f"{' and '.join(without)} kept no ledger, so steps were not compared; train with "
             "--ledger steps"
         )
-    if ledgers.n_not_comparable:
+    n_unknown = ledgers.not_comparable.total()
+    if n_unknown:
         notes.append(
-            f"{ledgers.n_not_comparable} entries hold digests of a processor beside those of a "
-            "GPU, which say nothing about each other"
+            f"{n_unknown} entries hold digests of a processor beside those of a GPU, which say "
+            "nothing about each other"
         )
     if ledgers.n_steps[0] != ledgers.n_steps[1]:
         notes.append(

@@ -272,7 +272,7 @@ def step_map(divergence: Divergence) -> Picture:
         _frame({"before": before, "after": after}.get(str(at), middle), first, size, beside)
     shown = [("equal", "no difference"), ("different", "differs"), ("first", "first")]
     legend(figure, [patch(text, _STYLES[state]["facecolor"]) for state, text in shown])
-    heading(figure, _headline(first, ledgers.n_compared))
+    heading(figure, _headline(first, ledgers.compared.total()))
     return figure.described(*_map_words(divergence, steps, beside, size))
 
 
@@ -325,18 +325,19 @@ def _map_words(
     n_steps = min(ledgers.n_steps)
     caption = (
         "Rows are the stages of a training step in the order in which a run passes them, columns "
-        f"are the steps, counted from 0: {amount(n_steps, 'step')}, {grouped(ledgers.n_compared)} "
-        "entries compared. Pale is where no difference was recorded."
+        f"are the steps, counted from 0: {amount(n_steps, 'step')}, "
+        f"{grouped(ledgers.compared.total())} entries compared. Pale is where no difference "
+        "was recorded."
     )
     if size > 1:
         caption += f" A field stands for {size} steps and is dark if any of them differs."
     if ledgers.n_steps[0] != ledgers.n_steps[1]:
         a, b = ledgers.n_steps
         caption += f" A made {amount(a, 'step')} and B {b}; what both made is shown."
-    if ledgers.n_not_comparable:
+    if ledgers.not_comparable.total():
         caption += (
-            f" {grouped(ledgers.n_not_comparable)} entries could not be compared, since one digest "
-            "is of a processor and one of a GPU; they are drawn as no difference."
+            f" {grouped(ledgers.not_comparable.total())} entries could not be compared, since one "
+            "digest is of a processor and one of a GPU; they are drawn as no difference."
         )
     told = [
         f"{OF_STAGE[stage].name} from step {int(np.flatnonzero(row)[0]) * size} on"
@@ -349,7 +350,7 @@ def _map_words(
         for stage, state in found.items()
         if state
     ]
-    headline = _headline(divergence.first, ledgers.n_compared)
+    headline = _headline(divergence.first, ledgers.compared.total())
     differing = "; ".join(told) or "nothing"
     alt = f"Map of stages by {amount(n_steps, 'training step')}. {headline}. Differs: {differing}."
     return caption, alt

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.operation_alignment import growth
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.divergence import DIFFERENT, FIRST, operation
 from cellrepro.show.figures.style import SERIES, Picture, clipped, heading, label_axes, logarithmic
@@ -42,13 +42,8 @@ def operations_map(divergence: Divergence) -> Picture:
             "the operations of the diverging step were not seen; train with --ledger ops, or let "
             "`diverge` replay the step"
         )
-    grown = dict(growth(alignment))
     both = [(a, b) for a, b in alignment.pairs if a.outputs]
-    differing = {
-        a.index: grown.get(a.index, 0.0)
-        for a, b in both
-        if a.index in grown or (len(a.outputs) == len(b.outputs) and a.outputs != b.outputs)
-    }
+    differing = {a.index: _norms_apart(a, b) for a, b in both if _differ(a, b)}
     lines: dict[str, list[float]] = {
         "other bits, same norm": [index for index, value in differing.items() if not value],
         "equal bits": [a.index for a, b in both if a.outputs == b.outputs],
@@ -94,6 +89,20 @@ def operations_map(divergence: Divergence) -> Picture:
     alt = f"Points over the operations of a training step. {text}."
     alt += f" Where they diverge: {operation(named)}." if named is not None else ""
     return figure.described(caption, alt)
+
+
+def _norms_apart(a: OperationRow, b: OperationRow) -> float:
+    """Relative to the larger one: no more than the outputs are apart; 0 where one is not known."""
+    if a.norm is None or b.norm is None or not math.isfinite(a.norm + b.norm):
+        return 0.0
+    return abs(a.norm - b.norm) / (max(a.norm, b.norm) or 1.0)
+
+
+def _differ(a: OperationRow, b: OperationRow) -> bool:
+    """By their digests, or by their norms where these are of two algorithms."""
+    if len(a.outputs) == len(b.outputs):
+        return a.outputs != b.outputs
+    return _norms_apart(a, b) > 0
 
 
 def _lines(foot: Axes, lines: dict[str, list[float]]) -> None:

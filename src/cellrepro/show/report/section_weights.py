@@ -36,7 +36,7 @@ _DARK = 0.6  # place on the scale of shades from which white text is read more e
 _TENSORS = {
     **{"tensor": "code", "cosine": "{:.7f}"},
     **dict.fromkeys(("relative L2", "largest"), "{:.3g}"),
-    **dict.fromkeys(("differing", "mean ± s.d. of the first", "of the second"), "number"),
+    "differing": "number",
 }
 
 
@@ -246,8 +246,6 @@ def _tensors(found: WeightsComparison) -> list[dict[str, Any]]:
             "relative L2": row.relative_l2,
             "cosine": row.cosine,
             "largest": row.max_abs,
-            "mean ± s.d. of the first": f"{row.mean_a:.4g} ± {row.std_a:.4g}",
-            "of the second": f"{row.mean_b:.4g} ± {row.std_b:.4g}",
         }
         for row in differing[:_MOST_TENSORS]
     ]
