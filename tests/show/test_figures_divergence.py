@@ -210,7 +210,7 @@ def test_equal_operations_and_none():
 
 
 def moment(epoch, distance, n=0, ppm=None, lost=None, gained=None, scores=None):
-    return Moment(epoch, 8 * epoch, n, 1000, distance, 5, ppm, lost, gained, None, scores)
+    return Moment(epoch, 8 * epoch, n, 1000, distance, ppm, lost, gained, None, scores)
 
 
 def test_growth_has_a_panel_for_everything_that_was_measured():
