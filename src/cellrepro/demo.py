@@ -10,13 +10,12 @@ from typing import Any
 
 from cellrepro.errors import CellreproError
 from cellrepro.lab import defaults
-from cellrepro.lab.grid import Grid, GridRun, read_grid, run_grid
+from cellrepro.lab.grid import GridRun, read_grid, run_grid
 from cellrepro.lab.notebook_process import brought, find_notebook
 from cellrepro.lab.process import call
 from cellrepro.lab.run import Outcome, segment, train
 from cellrepro.lab.select_runs import elsewhere
 from cellrepro.model.network import CELLPOSE_NAMES, TINY
-from cellrepro.model.step_timing import seconds_of_a_large_step
 from cellrepro.show.report.build import Report, write_report
 from cellrepro.store.store import Store
 from cellrepro.text import amount
@@ -45,16 +44,8 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
     """Train a network on a folder, fine-tune it over the demo grid, execute every notebook.
 
     What the store holds already is not run again. Where the network finds hardly a cell, all that
-    follows would compare nothing, so it is not begun.
-
-    Parameters
-    ----------
-    data : str or Path
-        Folder of images with masks, in Cellpose's convention.
-    store : str or Path
-    model : str
-        Another network to start from than `tiny`, which is trained first: a Cellpose name, a
-        weights file, or ``KEY/REPEAT`` of a stored run.
+    follows would compare nothing, so it is not begun. ``model`` is another network to start from
+    than `tiny`, which is trained first.
     """
     if Path(model).is_file():
         model = str(Path(model).resolve())  # notebooks have folders of their own
@@ -66,17 +57,15 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
         _say(f"1/4  what the network {model} finds, before anything is trained")
         base = segment(data, model=model, repeats=1, store=store, mode="strict")
         start = model
-    overrides = {"data": str(data), "model": start}
-    grid = read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides)
-    stopped = why_to_stop(base, grid, data, model)
+    stopped = why_to_stop(base, data, model)
     if stopped is not None:
         return Demo(base, [], [], None, stopped)
+    overrides = {"data": str(data), "model": start}
+    grid = read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides)
     _say(
         f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile, "
         f"{grid.repeats} repeats each"
     )
-    if base.plan.request.model.architecture != TINY:
-        _say(f"     {_time_of_a_large_network(grid)}")
     runs = run_grid(grid, store=store, workers=_WORKERS)
     failed = [run for run in runs if run.status == "failed"]
     if failed:
@@ -90,44 +79,23 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
     return Demo(base, runs, notebooks, write_report(store))
 
 
-def why_to_stop(base: Outcome, grid: Grid, data: str | Path, model: str) -> str | None:
+def why_to_stop(base: Outcome, data: str | Path, model: str) -> str | None:
     """That the network finds too little to compare anything, and the ways on; none if it does."""
     manifest, score = base.repeats[0].manifest, base.repeats[0].manifest.ap50
     if not manifest.vacuous and (score is None or score >= LEAST_SCORE):
         return None
     drawn = sum(record.n_true or 0 for record in manifest.masks.values())
     beside = "" if score is None else f" where {drawn} are drawn (mean AP@0.5 {score:.2f})"
-    root = str(base.store.root)
-    usual = root == defaults.STORE
-    again = f"make demo DATA={data}{'' if usual else f' STORE={root}'} MODEL="
-    ways = [
-        f"a network that knows such cells: {again}{CELLPOSE_NAMES[0]}, or a weights file instead "
-        f"of the name; {_time_of_a_large_network(grid)}"
-    ]
-    if model == TINY:
-        seconds = manifest.seconds["train"] / (BASE["epochs"] * BASE["images_per_epoch"])
-        n_epochs, n_draws = 100, 40  # from 100 epochs on Cellpose's learning rate falls at the end
-        ways.append(
-            f"more epochs: cellrepro train {data} --epochs {n_epochs} --images-per-epoch {n_draws} "
-            f"--repeats 1{'' if usual else f' --store {root}'} (about "
-            f"{n_epochs * n_draws * seconds / 60:.0f} minutes), then {again}KEY/0 with its key"
-        )
-    ways.append("other images: more of them, of separate cells that stand out from the background")
+    root = base.store.root
     return (
         f"{model} finds {amount(manifest.n_objects, 'cell')} in "
         f"{amount(len(manifest.masks), 'image')}{beside}: masks of its fine-tunings would agree "
-        "about nothing, so the demo ends here, before its grid. Ways on:"
-        + "".join(f"\n  - {way}" for way in ways)
-    )
-
-
-def _time_of_a_large_network(grid: Grid) -> str:
-    specs = [point.plan.spec for point in grid.points]
-    n_steps = grid.repeats * sum(spec.epochs * (spec.images_per_epoch or 1) for spec in specs)
-    hours = n_steps * seconds_of_a_large_step() / 3600
-    return (
-        f"the grid's {n_steps} steps of Cellpose's own network take about {hours:.1f} hours on "
-        "this machine's processor, the notebooks as long again"
+        "about nothing, so the demo ends here, before its grid. Ways on:\n"
+        f"  - a network that knows such cells: make demo DATA={data} STORE={root} "
+        f"MODEL={CELLPOSE_NAMES[0]}, or a weights file instead of the name (hours on a processor)\n"
+        f"  - more epochs: cellrepro train {data} --epochs 100 --images-per-epoch 40 --repeats 1 "
+        f"--store {root}, then make demo with MODEL=KEY/0, of its key\n"
+        "  - other images: more of them, of separate cells that stand out from the background"
     )
 
 

@@ -64,15 +64,6 @@ def test_puts_the_network_into_evaluation(network, images):
     assert a == b
 
 
-def test_one_image_after_another_as_alone(network, images):
-    turned = LabelledImage("turned", images[0].image[::-1], None, images[0].image_path, None)
-    both = {result.name: result.masks for result in segment(network, (turned, *images))}
-    assert list(both) == ["turned", images[0].name]
-    for image in (turned, *images):
-        (alone,) = segment(network, (image,))
-        assert np.array_equal(alone.masks, both[image.name])
-
-
 def test_channels_last(network, images):
     image = images[0]
     stacked = np.stack([image.image] * 3, axis=-1)

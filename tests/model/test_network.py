@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import http.server
 import importlib
 import os
 import random
@@ -10,7 +9,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-import threading
 import urllib.error
 
 import numpy as np
@@ -98,9 +96,8 @@ def test_it_is_cellposes_own_class_with_two_blocks_and_layer_drop():
     import torch
     from cellpose.vit import CPSAM
 
-    network = build(
-        ModelSource("tiny", "tiny"), seed=0, device=torch.device("cpu"), dtype="bfloat16"
-    )
+    source = ModelSource("tiny", "tiny")
+    network = build(source, seed=0, device=torch.device("cpu"), dtype="bfloat16")
     assert type(network) is CPSAM
     assert (len(network.encoder.blocks), network.rdrop) == (2, 0.4)
     assert {network.dtype, *(p.dtype for p in network.parameters())} == {torch.bfloat16}
@@ -165,29 +162,11 @@ def test_sizes_are_sams(name, build, monkeypatch):
     assert (sizes.mlp_ratio, sizes.patch) == (4.0, 8)
 
 
-def test_patch(small):
-    import torch
-
-    network = seeded_network("tiny", seed=0, patch=8)
-    assert network.ps == 8
-    assert network.encoder.patch_embed.proj.weight.shape == (192, 3, 8, 8)
-    assert seeded_network(small, seed=0, patch=16).encoder.pos_embed.shape == (1, 16, 16, 96)
-    with torch.no_grad():
-        assert network.eval()(torch.zeros(1, 3, 256, 256))[0].shape == (1, 3, 256, 256)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"encoder": "vit_b"}, "encoder is 'vit_b'; expected one of tiny, vit-b, vit-l"),
-        ({"patch": 12}, "patch is 12 pixels; expected 4, 8 or 16"),
-        ({"seed": -1}, "seed is -1; expected a whole number"),
-    ],
-    ids=["encoder", "patch that does not divide", "seed"],
-)
-def test_a_network_that_there_is_not(changes, message):
-    with pytest.raises(BadInput, match=message):
-        seeded_network(**{"encoder": "tiny", "seed": 0, **changes})
+def test_a_network_that_there_is_not():
+    with pytest.raises(BadInput, match="encoder is 'vit_b'; expected one of tiny, vit-b, vit-l"):
+        seeded_network("vit_b", seed=0)
+    with pytest.raises(BadInput, match="seed is -1; expected a whole number"):
+        seeded_network("tiny", seed=-1)
 
 
 # -- saved ---------------------------------------------------------------------------------
@@ -244,25 +223,22 @@ def test_a_repeat_of_the_store(small_store):
 
 
 @pytest.mark.parametrize(
-    "reference",
-    ["Tiny", "cyto3", "cpsam_v3", "0123456789abcdef", "abc/0"],
+    ("reference", "said"),
+    [
+        ("Tiny", "unknown model 'Tiny'"),
+        ("cyto3", "unknown model 'cyto3'"),
+        ("abc/0", "unknown model 'abc/0'"),
+        ("", "is not a file"),
+        ("{tmp}", "is not a file"),
+        ("{tmp}/absent.pth", "is not a file"),
+        ("weights.safetensors", "is not a file"),
+        ("a/b/c/d", "is not a file"),
+    ],
 )
-def test_an_unknown_name_is_never_replaced(reference, tmp_path):
-    with pytest.raises(
-        BadInput, match=rf"unknown model '{reference}'; expected 'tiny', 'cpsam_v2'"
-    ):
-        find_model(reference, Store(tmp_path / "outputs"))
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "reference",
-    ["", "{tmp}", "{tmp}/absent.pth", "weights.safetensors", "a/b/c/d"],
-    ids=["empty", "folder", "absent", "absent here", "deep"],
-)
-def test_a_path_without_a_file(reference, tmp_path):
-    with pytest.raises(BadInput, match=r"model .* is not a file; expected 'tiny'"):
+def test_an_unknown_reference_is_never_replaced(reference, said, tmp_path):
+    with pytest.raises(BadInput, match=rf"{said}; expected 'tiny', 'cpsam_v2'"):
         find_model(reference.format(tmp=tmp_path), Store(tmp_path / "outputs"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_only_segmented(tmp_path, made_up):
@@ -289,17 +265,14 @@ def described_as(path, text):
     "spoil",
     [
         halved,
-        lambda path: path.write_bytes(path.read_bytes() + b"x"),
         lambda path: path.write_text("these are no weights"),
         lambda path: described_as(path, '{"architecture": "huge"}'),
-        lambda path: described_as(path, "[]"),
     ],
-    ids=["half of it", "one byte more", "text", "unknown architecture", "described by a list"],
+    ids=["half of it", "text", "unknown architecture"],
 )
-def test_a_spoilt_file(tmp_path, small_store, spoil):
+def test_a_spoilt_file(tmp_path, spoil):
     path = tmp_path / "w.safetensors"
-    shutil.copy(small_store.weights, path)
-    path.chmod(0o644)
+    save_weights(tiny(), path, architecture="tiny")
     spoil(path)
     with pytest.raises(BadInput, match=r"w.safetensors is not a whole weights file"):
         find_model(str(path), Store(tmp_path / "outputs"))
@@ -335,17 +308,15 @@ def load(source, dtype="float32"):
     return build(source, seed=0, device=torch.device("cpu"), dtype=dtype)
 
 
-def test_loads_a_checkpoint_of_cellpose(small_cellpose, tmp_path):
+def test_loads_a_checkpoint_of_cellpose_and_the_same_weights_as_safetensors(
+    small_cellpose, tmp_path
+):
     path, expected = small_cellpose
     source = find_model(str(path), Store(tmp_path / "outputs"))
     assert (source.label, source.architecture) == ("mine.pth", "cellpose")
     assert bits(load(source)) == expected
-
-
-def test_and_the_same_weights_as_safetensors(small_cellpose, tmp_path):
-    path, expected = small_cellpose
     converted = tmp_path / "mine.safetensors"
-    save_weights(load(find_model(str(path), Store(tmp_path))), converted, architecture="cellpose")
+    save_weights(load(source), converted, architecture="cellpose")
     source = find_model(str(converted), Store(tmp_path))
     assert source.architecture == "cellpose"
     assert bits(load(source)) == expected
@@ -360,12 +331,11 @@ def without_one(state):
     ("change", "expected"),
     [
         (without_one, "lacks 1 parameters .*encoder.blocks.0.attn.qkv.weight"),
-        (lambda state: {"W2": state["W2"]}, r"lacks \d+ parameters"),
         (lambda state: {"weight": state["W2"]}, "does not appear to be a CP4 model"),
         (lambda state: {**state, "out.bias": state["out.bias"][:-1]}, "size mismatch|Error"),
         (lambda state: list(state.values()), "'list' object"),
     ],
-    ids=["one missing", "most missing", "Cellpose 3", "another shape", "list"],
+    ids=["one missing", "Cellpose 3", "another shape", "list"],
 )
 @pytest.mark.usefixtures("generators_free")
 def test_a_checkpoint_of_something_else(small_cellpose, tmp_path, change, expected):
@@ -381,46 +351,27 @@ def test_a_checkpoint_of_something_else(small_cellpose, tmp_path, change, expect
 
 
 @pytest.fixture
-def server(monkeypatch, tmp_path):
-    """A web server in the place of Cellpose's; yields the folder it serves."""
+def served(monkeypatch, tmp_path):
+    """What Cellpose downloads from this folder, in the place of its server."""
     folder = tmp_path / "served"
     folder.mkdir()
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments):
-            super().__init__(*arguments, directory=str(folder))
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as serving:
-        threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
-        monkeypatch.setattr(
-            "cellpose.models._MODEL_URL", f"http://127.0.0.1:{serving.server_port}/"
-        )
-        yield folder
-        serving.shutdown()
+    monkeypatch.setattr("cellpose.models._MODEL_URL", f"{folder.as_uri()}/")
+    return folder
 
 
 NAMED = ModelSource("cpsam_v2", "cellpose")
 
 
-def test_a_named_network_is_downloaded_once(small_cellpose, server, tmp_path):
+def test_a_named_network_is_downloaded_once(small_cellpose, served, tmp_path):
     path, expected = small_cellpose
-    shutil.copy(path, server / "cpsam_v2")
+    shutil.copy(path, served / "cpsam_v2")
     assert bits(load(NAMED)) == expected
-    (server / "cpsam_v2").unlink()
+    (served / "cpsam_v2").unlink()
     assert bits(load(NAMED)) == expected
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        urllib.error.URLError("Name or service not known"),
-        ConnectionResetError("reset by peer"),
-        http.client.IncompleteRead(b""),
-    ],
-    ids=["offline", "reset", "incomplete"],
+    "fault", [urllib.error.URLError("Name or service not known"), http.client.IncompleteRead(b"")]
 )
 def test_a_connection_that_breaks(small_cellpose, monkeypatch, fault):
     def breaks(*_, **__):
@@ -431,11 +382,11 @@ def test_a_connection_that_breaks(small_cellpose, monkeypatch, fault):
         load(NAMED)
 
 
-def test_a_download_cut_short_says_what_to_remove(small_cellpose, server, tmp_path):
+def test_a_download_cut_short_says_what_to_remove(small_cellpose, served, tmp_path):
     """Cellpose 4.2.1.1 keeps the half file and would try it again for ever."""
     path, _ = small_cellpose
-    shutil.copy(path, server / "cpsam_v2")
-    halved(server / "cpsam_v2")
+    shutil.copy(path, served / "cpsam_v2")
+    halved(served / "cpsam_v2")
     cached = tmp_path / "models" / "cpsam_v2"
     with pytest.raises(BadInput, match=rf"cannot load 'cpsam_v2': .*remove {cached} to have it"):
         load(NAMED)

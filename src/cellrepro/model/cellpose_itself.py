@@ -31,11 +31,8 @@ def listed(folder: Path) -> list[Path]:
 def augmented(images: Sequence[np.ndarray], flows: Sequence[np.ndarray]) -> tuple[Any, Any]:
     """Images and flows, augmented as training does: crops of both, drawn anew at every call.
 
-    Parameters
-    ----------
-    images : sequence of ndarray of float32, shape (C, Y, X)
-    flows : sequence of ndarray of float32, shape (4, Y, X)
-        As `cellrepro.model.training.Loop.prepared` has both.
+    Both as `cellrepro.model.training.Loop.prepared` has them, float32: images (C, Y, X), flows
+    (4, Y, X).
     """
     from cellpose.transforms import random_rotate_and_resize
 
@@ -57,10 +54,7 @@ def shared_defaults() -> dict[str, Any]:
 
 
 def evaluator(network: Any) -> Callable[[np.ndarray, Any], list[np.ndarray]]:
-    """``CellposeModel.eval`` of a network, for an image and its argument ``normalize``.
-
-    What it returns are the flows, shape (2, Y, X), and the cell probability, shape (Y, X).
-    """
+    """``CellposeModel.eval`` for an image and ``normalize``: flows (2, Y, X) and probability."""
     network.eval()
     model = as_cellpose_model(network)
 

@@ -18,13 +18,11 @@ class Segmentation:
     """The masks of one image."""
 
     name: str
-    masks: np.ndarray
-    """uint32, shape (Y, X): 0 is background, 1..N are objects, as numbered by Cellpose."""
-    seconds: float
-    """Wall time of ``eval`` alone."""
+    masks: np.ndarray  # uint32, shape (Y, X): 0 is background, 1..N as numbered by Cellpose
+    seconds: float  # wall time of ``eval`` alone
+    # What the network gave for the whole image, float32: ``flows``, shape (2, Y, X), in y and x,
+    # and ``probability``, shape (Y, X), of being cell, as a logit.
     flows: dict[str, np.ndarray] = field(default_factory=dict)
-    """What the network gave for the whole image, float32: ``flows``, shape (2, Y, X), in y and x,
-    and ``probability``, shape (Y, X), of being cell, as a logit."""
 
 
 def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segmentation]:

@@ -8,8 +8,8 @@ on the vector instructions, torch 2.15).
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import http.client
 import json
 import tempfile
 import zipfile
@@ -41,18 +41,14 @@ CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
 class Encoder:
     """Sizes of an image encoder of SAM's class."""
 
-    width: int
-    """Numbers in a token."""
-    depth: int
-    """Blocks."""
+    width: int  # numbers in a token
+    depth: int  # blocks
     heads: int
-    mlp_ratio: float
-    """Hidden width of a block's perceptron, in widths."""
+    mlp_ratio: float  # hidden width of a block's perceptron, in widths
+    # The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
+    # attention was windowed before Cellpose made every block global.
     global_blocks: tuple[int, ...]
-    """The blocks whose tables of relative positions have 127 rows; the others' have 27, as their
-    attention was windowed before Cellpose made every block global."""
-    patch: int
-    """Pixels along a token's edge: 4, 8 or 16."""
+    patch: int  # pixels along a token's edge
 
 
 ENCODERS = {
@@ -63,8 +59,6 @@ ENCODERS = {
     "vit-l": Encoder(1024, 24, 16, 4.0, (5, 11, 17, 23), patch=8),
 }
 """The encoders that `seeded_network` builds, by name."""
-
-_PATCHES = (4, 8, 16)
 
 LEARNING_RATES = {TINY: 1e-3, "cellpose": 1e-5}
 """Default learning rates: `tiny` starts from noise, Cellpose fine-tunes with 1e-5."""
@@ -77,64 +71,44 @@ TINY_DRAWS_PER_EPOCH = 48
 class ModelSource:
     """Where a network's weights come from."""
 
-    label: str
-    """As it stands in the spec."""
-    architecture: str
-    """``tiny`` or ``cellpose``."""
-    path: Path | None = None
-    """The weights file; none for `tiny`'s own initial weights and for Cellpose's names."""
-    digest: str | None = None
-    """SHA-256 of that file."""
+    label: str  # as it stands in the spec
+    architecture: str  # ``tiny`` or ``cellpose``
+    path: Path | None = None  # none for `tiny`'s own initial weights and for Cellpose's names
+    digest: str | None = None  # SHA-256 of that file
 
 
 def find_model(reference: str, store: Store) -> ModelSource:
-    """Say what a model reference means, without importing PyTorch.
+    """What a model reference means: ``tiny``, a name, a weights file, ``KEY`` or ``KEY/REPEAT``.
 
-    Parameters
-    ----------
-    reference : str
-        ``tiny``, a pretrained network's name, the path of a weights file, or ``KEY`` or
-        ``KEY/REPEAT`` of a stored run.
-    store : Store
-        Where keys are looked up.
-
-    Raises
-    ------
-    BadInput
-        If it means nothing, or the file is not a whole weights file. Cellpose itself would
-        train the default model instead (4.2.1.1, ``models.py``).
+    PyTorch is not imported. An unknown reference is refused: Cellpose itself would train the
+    default model instead (4.2.1.1, ``models.py``).
     """
-    names = " or ".join(map(repr, CELLPOSE_NAMES))
-    if not isinstance(reference, str):
-        raise BadInput(f"model is {reference!r}; expected {TINY!r}, {names}, a file or a KEY")
     if reference == TINY:
         return ModelSource(TINY, TINY)
     if reference in CELLPOSE_NAMES:
         return ModelSource(reference, "cellpose")
-    path = Path(reference)
+    path = Path(str(reference))
     if path.is_file():
         return ModelSource(path.name, _architecture(path), path, file_digest(path))
+    names = ", ".join(map(repr, (TINY, *CELLPOSE_NAMES)))
+    expected = (
+        f"expected {names}, the path of a weights file, or KEY/REPEAT of a run in the store "
+        f"{store.root}"
+    )
     if path.suffix or len(path.parts) > 3 or path.is_absolute() or path.is_dir():
-        raise BadInput(
-            f"model {reference!r} is not a file; expected {TINY!r}, {names}, the path of a "
-            "weights file, or KEY/REPEAT of a stored run"
-        )
+        raise BadInput(f"model {reference!r} is not a file; {expected}")
     try:
         repeat = store.find(reference)
     except BadInput as error:
-        raise BadInput(
-            f"unknown model {reference!r}; expected {TINY!r}, {names}, the path of a weights "
-            f"file, or KEY/REPEAT of a run in the store {store.root}"
-        ) from error
+        raise BadInput(f"unknown model {reference!r}; {expected}") from error
     if repeat.weights is None:
         raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
-    return ModelSource(
-        repeat.name, _architecture(repeat.weights), repeat.weights, file_digest(repeat.weights)
-    )
+    architecture = _architecture(repeat.weights)
+    return ModelSource(repeat.name, architecture, repeat.weights, file_digest(repeat.weights))
 
 
 def _architecture(path: Path) -> str:
-    """Tell from a weights file's header whose network it is for."""
+    """Whose network a weights file is for, by its header."""
     if zipfile.is_zipfile(path):
         return "cellpose"  # torch.save's format, Cellpose's own
     from safetensors import SafetensorError, safe_open
@@ -159,22 +133,10 @@ def import_cellpose() -> None:
 
 
 def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -> Any:
-    """Build the network and load its weights; no generator of the process is moved.
+    """Cellpose's ``CPSAM`` with its weights; no generator of the process is moved.
 
-    Parameters
-    ----------
-    source : ModelSource
-        From `find_model`.
-    seed : int
-        Draws `tiny`'s initial weights; ignored when there are weights to load.
-    device : torch.device
-        Where the network ends up.
-    dtype : {"float32", "bfloat16"}
-        Of the weights.
-
-    Returns
-    -------
-    cellpose.vit.CPSAM
+    The seed draws `tiny`'s initial weights, where there are none to load; the dtype is ``float32``
+    or ``bfloat16``.
     """
     import torch
 
@@ -190,38 +152,16 @@ def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -
     return network
 
 
-def seeded_network(
-    encoder: str, *, seed: int, device: torch.device | str = "cpu", patch: int | None = None
-) -> Any:
-    """Build Cellpose's network around an encoder, with weights that a seed draws.
+def seeded_network(encoder: str, *, seed: int, device: torch.device | str = "cpu") -> Any:
+    """Cellpose's ``CPSAM`` in float32 around one of `ENCODERS`, with weights that a seed draws.
 
     The weights are the same bytes on every machine; nothing is downloaded and no generator of
     the process is moved. `tiny` trained from there finds cells; the large ones are for measuring.
-
-    Parameters
-    ----------
-    encoder : str
-        A name in `ENCODERS`; ``vit-l`` is Cellpose's own size, 300 million parameters.
-    seed : int
-        In [0, 2**32).
-    device : torch.device or str
-        Where the network ends up; the weights are drawn on the CPU.
-    patch : int, optional
-        Pixels along a token's edge, 4, 8 or 16, instead of the encoder's own.
-
-    Returns
-    -------
-    cellpose.vit.CPSAM
-        In float32.
     """
     if encoder not in ENCODERS:
         raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
-    if patch not in (None, *_PATCHES):
-        raise BadInput(f"patch is {patch!r} pixels; expected 4, 8 or 16, which divide SAM's 16")
     check_seed(seed)
     sizes = ENCODERS[encoder]
-    if patch is not None:
-        sizes = dataclasses.replace(sizes, patch=patch)
     from cellpose.vit import CPSAM
 
     with generators_kept():
@@ -239,21 +179,17 @@ def encoder_in_place(sizes: Encoder) -> Iterator[None]:
     from segment_anything.modeling import ImageEncoderViT
 
     def build_encoder(checkpoint: None = None) -> SimpleNamespace:
-        return SimpleNamespace(
-            image_encoder=ImageEncoderViT(
-                img_size=1024,
-                patch_size=16,
-                norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6),
-                use_rel_pos=True,
-                window_size=14,
-                global_attn_indexes=sizes.global_blocks,
-                embed_dim=sizes.width,
-                depth=sizes.depth,
-                num_heads=sizes.heads,
-                mlp_ratio=sizes.mlp_ratio,
-                out_chans=256,
-            )
+        encoder = ImageEncoderViT(
+            norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6),
+            use_rel_pos=True,
+            window_size=14,
+            global_attn_indexes=sizes.global_blocks,
+            embed_dim=sizes.width,
+            depth=sizes.depth,
+            num_heads=sizes.heads,
+            mlp_ratio=sizes.mlp_ratio,
         )
+        return SimpleNamespace(image_encoder=encoder)
 
     builder = sam_model_registry["vit_l"]
     sam_model_registry["vit_l"] = build_encoder
@@ -325,9 +261,6 @@ def _load_into(network: Any, path: Path) -> None:
 
 def _pretrained(source: ModelSource) -> Any:
     """Load through Cellpose, which downloads its named networks on first use."""
-    import http.client
-    import urllib.error
-
     import torch
     from cellpose import models
 
@@ -342,23 +275,18 @@ def _pretrained(source: ModelSource) -> Any:
             _refuse_incomplete(model.net, model.pretrained_model, wanted)
     except BadInput:
         raise
-    except (
-        urllib.error.URLError,
-        http.client.HTTPException,
-        ConnectionError,
-        TimeoutError,
-    ) as error:
-        raise NotPossibleHere(
-            f"the weights of {wanted!r} are not on this machine and cannot be downloaded "
-            f"({error}); download them elsewhere and put them into Cellpose's folder of models, "
-            "or name the file"
-        ) from error
     except Exception as error:  # what unpickling another file ends in can be nearly any
-        first_line = (str(error).strip() or repr(error)).splitlines()[0]
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        if source.path is None and isinstance(error, OSError | http.client.HTTPException):
+            raise NotPossibleHere(
+                f"the weights of {wanted!r} are not on this machine and cannot be downloaded "
+                f"({reason}); download them elsewhere and put them into Cellpose's folder of "
+                "models, or name the file"
+            ) from error
         cached = models.MODEL_DIR / source.label
         remedy = f"; remove {cached} to have it downloaded again" if source.path is None else ""
         raise BadInput(
-            f"Cellpose cannot load {wanted!r}: {first_line}; expected weights of a Cellpose 4 "
+            f"Cellpose cannot load {wanted!r}: {reason}; expected weights of a Cellpose 4 "
             f"network, whole{remedy}"
         ) from error
     return model.net
@@ -413,15 +341,10 @@ def save_weights(network: Any, path: Path, *, architecture: str) -> str:
 
 
 def saved_in_several_ways(weights: Path) -> Iterator[tuple[str, str, bool]]:
-    """Save the parameters of a stored file in four ways, to show what a file's digest depends on.
+    """Save a stored network in four ways: how, the file's SHA-256, whether every bit came back.
 
     ``torch.save``, which Cellpose uses, writes the file's own name into the archive, and the
     device of every tensor (torch 2.15); ``safetensors`` as the store writes it holds neither.
-
-    Yields
-    ------
-    how, digest, equal : str, str, bool
-        What was done, the file's SHA-256, and whether every parameter read back has its bits.
     """
     import torch
     from safetensors.torch import load_file, save_file

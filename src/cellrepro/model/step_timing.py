@@ -11,10 +11,8 @@ import itertools
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-
-import numpy as np
 
 from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.modes import mode_in_force
@@ -36,63 +34,24 @@ because importing Cellpose 4.2.1.1 allows that: precision has a price of its own
 
 _LEARNING_RATE = 1e-5  # time does not depend on it
 
-_LARGE_STEP = 3.3e12
-"""Of multiplications and additions, a training step of Cellpose's own network takes the time: half
-as many again as it has (305 million parameters over 1,024 patches of a crop and 24 blocks of
-attention, once forward and twice backward), as a step of ViT-B took once on busy cores."""
-
-
-def seconds_of_a_large_step() -> float:
-    """About how long a training step of Cellpose's own network takes on this machine's processor.
-
-    From the speed of products of matrices, which are most of such a step; nothing is loaded.
-    """
-    a = np.ones((1024, 1024), np.float32)
-    fastest = np.inf
-    for _ in range(8):
-        started = time.perf_counter()
-        a @ a
-        fastest = min(fastest, time.perf_counter() - started)
-    return float(_LARGE_STEP / (2 * 1024**3) * fastest)
-
 
 def check_variants(variants: Sequence[str]) -> None:
     """Raise `BadInput` unless these are variants, each once, and ``plain`` is one of them."""
-    unknown = [name for name in variants if name not in VARIANTS]
-    if isinstance(variants, str) or unknown or "plain" not in variants:
+    chosen = set(variants)
+    if not {"plain"} <= chosen <= VARIANTS.keys() or len(chosen) != len(variants):
         raise BadInput(
-            f"variants is {variants!r}; expected names out of {', '.join(VARIANTS)}, plain among "
-            "them: the others are compared with it"
+            f"variants is {variants!r}; expected names out of {', '.join(VARIANTS)}, each once, "
+            "and plain among them: the others are compared with it"
         )
-    if len(set(variants)) != len(variants):
-        raise BadInput(f"variants is {variants!r}, which names one of them twice")
 
 
 class SideBySide:
     """One network, the same steps, trained in several ways in turns.
 
     Every run starts from the same weights and generators, draws the same batches and leaves the
-    network as it found it.
-
-    Parameters
-    ----------
-    network : cellpose.vit.CPSAM
-        In float32, on the device to train on.
-    images : sequence of LabelledImage
-        Such as Cellpose trains on, see `cellrepro.model.training.trainable`; their flows are
-        computed once, here.
-    steps : int
-        Timed in each run, after one that is not: it sets the optimizer's memory up.
-    variants : sequence of str
-        Names in `VARIANTS`, ``plain`` among them.
-    seed : int
-        Of order, augmentation and layer drop.
-    batch_size : int
-
-    Attributes
-    ----------
-    notes : list of str
-        What a reader of the times has to know.
+    network (``cellpose.vit.CPSAM`` in float32, on the device to train on) as it found it. In each
+    run ``steps`` are timed, after one that is not: it sets the optimizer's memory up. The flows of
+    the images are computed once, here.
     """
 
     def __init__(
@@ -114,7 +73,7 @@ class SideBySide:
         self._images = with_flows(images, network.device)
         self._start = {name: t.detach().clone() for name, t in network.state_dict().items()}
         self._rounds_done, self._others_only_warns = 0, False
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # what a reader of the times has to know
 
     def round(self) -> dict[str, list[float]]:
         """Seconds of each timed step, by variant, each round beginning with the next one."""
@@ -191,15 +150,10 @@ class SideBySide:
     @contextmanager
     def _switches(self, variant: str) -> Iterator[None]:
         mode = variant.partition("-")[0]
-        with ExitStack() as stack:
-            # The outer mode gives every switch back, those that `others` sets too.
-            stack.enter_context(
-                mode_in_force(
-                    mode if mode in ("warn", "strict") else "fast",
-                    tf32=not variant.endswith("-float32"),
-                    device=self._network.device.type,
-                )
-            )
+        mode = mode if mode in ("warn", "strict") else "fast"
+        tf32 = not variant.endswith("-float32")
+        # The mode gives every switch back, those that `others` sets too.
+        with mode_in_force(mode, tf32=tf32, device=self._network.device.type):
             if variant == "others":
                 _set_as_others_do(only_warn=self._others_only_warns)
             yield

@@ -30,16 +30,12 @@ _TEST_SEED = 42
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch as it ended.
-
-    ``train_loss`` is the mean over the images drawn, ``test_loss`` None where Cellpose's schedule
-    evaluates nothing.
-    """
+    """One epoch as it ended."""
 
     index: int
     learning_rate: float
-    train_loss: float
-    test_loss: float | None
+    train_loss: float  # mean over the images drawn
+    test_loss: float | None  # none where Cellpose's schedule evaluates nothing
 
 
 @dataclass
@@ -57,24 +53,18 @@ def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
     It rises from 0 over ten epochs, so a single epoch changes nothing; from 100 epochs on the
     last 50 (from 301 on the last 100) are halved in ten stages.
 
-    Float64, one an epoch.
-
-    Examples
-    --------
     >>> learning_rates(3, 0.9)
     array([0. , 0.1, 0.2])
     """
     rates = np.linspace(0, learning_rate, 10)
     rates = np.append(rates, learning_rate * np.ones(max(0, n_epochs - 10)))
-    if n_epochs > 300:
-        stages, length = rates[:-100], 10
-    elif n_epochs > 99:
-        stages, length = rates[:-50], 5
-    else:
+    if n_epochs < 100:
         return rates[:n_epochs]
+    length = 10 if n_epochs > 300 else 5
+    stages = rates[: -10 * length]
     for _ in range(10):
         stages = np.append(stages, stages[-1] / 2 * np.ones(length))
-    return stages[:n_epochs]
+    return stages
 
 
 def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
@@ -107,37 +97,12 @@ def train(
 class Loop:
     """A training that is walked step by step.
 
-    Parameters
-    ----------
-    network : cellpose.vit.CPSAM
-        On the device to train on; trained in float32, whatever its dtype, and left in it.
-    train_images, test_images : sequence of LabelledImage
-        With masks. Images with fewer than `MIN_TRAIN_MASKS` masks are left out of training, as
-        Cellpose does; the test images only give test losses, at epochs 5, 0, 10, 20, …
-    n_epochs : int
-    learning_rate : float
-        The peak; see `learning_rates`.
-    batch_size : int
-    images_per_epoch : int or None
-        Draws with replacement per epoch; none takes every image once.
-    data_seed : int or "cellpose"
-        Order, crop and augmentation follow it. "cellpose" repeats Cellpose's own seeding, by
-        epoch number, so that no seed of the user's changes them.
-    on_epoch : callable
-        Called after each epoch with the generators kept.
-    watch : Watch, optional
-        Told of every step as it goes, see `cellrepro.trace.training_steps`.
-
-    Attributes
-    ----------
-    training : Training
-        What has been done so far.
-    n_steps : int
-        How many steps there are in all.
-    prepared : dict of str to ndarray
-        ``NAME normalised``: float32, shape (C, Y, X), as it is augmented; ``NAME flows``:
-        float32, shape (4, Y, X), labels, cell or not, and flows in y and x.
-    optimizer : torch.optim.AdamW
+    The network (``cellpose.vit.CPSAM``) is trained in float32, whatever its dtype, and left in it.
+    Images with fewer than `MIN_TRAIN_MASKS` masks are left out, as Cellpose does; the test images
+    only give test losses. ``images_per_epoch`` are drawn with replacement, none takes every image
+    once. Order, crop and augmentation follow ``data_seed``; "cellpose" is Cellpose's own seeding,
+    by epoch number, which no seed of the user's changes. ``on_epoch`` is called after each epoch
+    with the generators kept, ``watch`` is told of every step as it goes.
     """
 
     def __init__(
@@ -177,13 +142,15 @@ class Loop:
 
     @property
     def prepared(self) -> dict[str, np.ndarray]:
-        """The training images as they are augmented, and their flows."""
-        both = zip(self._names, self._images, self._labels, strict=True)
-        return {
-            name: array
-            for image, pixels, flows in both
-            for name, array in ((f"{image} normalised", pixels), (f"{image} flows", flows))
-        }
+        """The training images as they are augmented, and their flows.
+
+        ``NAME normalised``: float32, shape (C, Y, X); ``NAME flows``: float32, shape (4, Y, X),
+        labels, cell or not, and flows in y and x.
+        """
+        found: dict[str, np.ndarray] = {}
+        for name, pixels, flows in zip(self._names, self._images, self._labels, strict=True):
+            found |= {f"{name} normalised": pixels, f"{name} flows": flows}
+        return found
 
     @property
     def finished(self) -> bool:
@@ -218,8 +185,7 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Where the training stands, apart from the network's weights and the generators.
 
-        ``loop``, plain values, and ``optimizer``, its ``state_dict``: the next step writes into its
-        tensors, so who wants to come back to it in memory keeps a copy.
+        The next step writes into the optimizer's tensors: to come back to it, keep a copy.
         """
         return {
             "loop": {
@@ -247,12 +213,10 @@ class Loop:
         n_images = len(self._images)
         np.random.seed(_epoch_seed(self._data_seed, index))
         if self._n_draws == n_images:
-            self._order = np.random.permutation(np.arange(0, n_images))
+            self._order = np.random.permutation(n_images)
         else:
-            probabilities = np.ones(n_images) / n_images
-            self._order = np.random.choice(
-                np.arange(0, n_images), size=(self._n_draws,), p=probabilities
-            )
+            chances = np.ones(n_images) / n_images
+            self._order = np.random.choice(n_images, size=self._n_draws, p=chances)
         for group in self.optimizer.param_groups:
             group["lr"] = self._rates[index]
         self._network.train()
@@ -261,12 +225,9 @@ class Loop:
     def _end_epoch(self) -> None:
         index = len(self.training.epochs)
         evaluated = bool(self._test) and (index == 5 or index % 10 == 0)
-        epoch = Epoch(
-            index,
-            float(self._rates[index]),
-            self._total / self._n_draws,
-            self._test_loss() if evaluated else None,
-        )
+        test_loss = self._test_loss() if evaluated else None
+        rate, train_loss = float(self._rates[index]), self._total / self._n_draws
+        epoch = Epoch(index, rate, train_loss, test_loss)
         self.training.epochs.append(epoch)
         self._position = 0
         with generators_kept():
@@ -304,11 +265,10 @@ class Loop:
         with torch.no_grad(), generators_kept():
             np.random.seed(_TEST_SEED)
             self._network.eval()
-            order = np.random.permutation(np.arange(0, len(self._test)))
+            order = np.random.permutation(len(self._test))
             for start in range(0, len(order), self._batch_size):
-                loss, n = self._loss(
-                    order[start : start + self._batch_size], self._test, self._test_labels
-                )
+                indices = order[start : start + self._batch_size]
+                loss, n = self._loss(indices, self._test, self._test_labels)
                 total += loss.item() * n
         return total / len(self._test)
 
@@ -376,10 +336,9 @@ def trainable(image: LabelledImage) -> bool:
 
 
 def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledImage]:
-    """The `trainable` images with their flows, so that no training computes them again.
+    """The `trainable` images with their flows in the place of masks: none is computed again.
 
-    In the place of masks stand float32 planes, shape (4, Y, X): labels, cell probability, flow
-    along Y, flow along X. Given four planes, Cellpose 4.2.1.1 computes none (``dynamics.py``).
+    Float32, shape (4, Y, X): labels, cell probability, flow along Y, flow along X.
     """
     from cellpose.dynamics import labels_to_flows
 
