@@ -1,8 +1,6 @@
 """Figures of images, trainings and segmentations: what they show, and what they refuse."""
 
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -59,16 +57,6 @@ def test_a_picture_shows_itself_with_its_caption_and_its_words():
     assert picture.png() == picture.png()
 
 
-def test_pyplot_is_left_alone():
-    program = (
-        "import sys; from cellrepro.show.figures import masks, style, training\n"
-        "style.note('nothing').png()\n"
-        "assert 'matplotlib.pyplot' not in sys.modules\n"
-        "assert not {'torch', 'cellpose', 'anywidget'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 def test_zero_has_a_place_of_its_own_on_an_axis_in_powers_of_ten():
     axes = style.Picture().subplots()
     style.with_zero(axes, "x", [0, 2e-6, 0.3, np.inf])
@@ -94,10 +82,6 @@ def test_data_at_a_glance_shows_both_parts(n_train, n_test, n, expected):
     titles = [axes.get_title() for axes in picture.axes if axes.get_title()]
     assert [title.split("\n")[0].split(": ")[1] for title in titles] == expected
     assert "2 objects" in texts(picture)
-
-
-def test_data_without_masks_and_without_images():
-    assert "no masks" in texts(masks.data_at_a_glance(folder(1, 0, labels=None)))
     with pytest.raises(BadInput, match="no images to show"):
         masks.data_at_a_glance(folder(0, 0))
 
@@ -109,11 +93,6 @@ def test_masks_beside_truth(store):
     assert "found: 1 object, AP@0.5 0.500" in texts(picture)
     with pytest.raises(BadInput, match="holds no masks of any image"):
         masks.masks_beside_truth(store, run.repeats[0], n=0)
-
-
-def test_masks_without_truth_have_two_columns(store):
-    run = add_run(store, [(1.0, three())], truth=False)
-    assert len(masks.masks_beside_truth(store, run.repeats[0], n=1).axes) == 2
 
 
 def test_difference_paints_what_differs():
@@ -142,11 +121,6 @@ def test_difference_with_truth_and_votes():
     written = texts(picture)
     assert "The two outline the same objects" in written
     assert "truth" in written
-
-
-def test_outlines_that_coincide_are_white():
-    both = masks.with_outlines(np.zeros((SIZE, SIZE), np.uint8), {"a": TRUTH, "b": TRUTH})
-    assert set(map(tuple, both.reshape(-1, 3))) == {(0, 0, 0), (255, 255, 255)}
 
 
 @pytest.mark.parametrize(

@@ -67,16 +67,6 @@ def test_shares_of_differences_are_those_counted(networks):
     assert "1 more is equal throughout" in texts(picture)
 
 
-def test_no_line_hides_another(networks):
-    """Later ones are thinner and dashed, so two that are equal are both seen."""
-    paths = {"one": networks[0], "two": networks[0]}
-    first, second = weights.weight_distributions(paths).axes[0].patches
-    np.testing.assert_array_equal(first.get_data().values, second.get_data().values)
-    assert first.get_linewidth() > second.get_linewidth()
-    assert first.get_linestyle() != second.get_linestyle()
-    assert first.get_edgecolor() != second.get_edgecolor()
-
-
 def test_weights_are_counted_over_common_intervals(networks):
     picture = weights.weight_distributions({"narrow": networks[0], "wide": networks[2]})
     assert "a.w (64)" in texts(picture)
@@ -94,31 +84,9 @@ def test_tensors_that_differ_most_come_first(networks):
     assert "100 % of 64" in texts(picture)
 
 
-def test_tensors_without_a_distance_are_said(tmp_path):
-    for name, tensor in (("a", np.ones(4)), ("b", np.ones(5))):
-        save_file({"x": tensor}, tmp_path / f"{name}.safetensors")
-    save_file({"y": np.ones(4)}, tmp_path / "c.safetensors")
-    a, b, c = (tmp_path / f"{name}.safetensors" for name in "abc")
-    assert "other shape" in texts(weights.parameter_differences(compare_weights(a, b)))
-    assert "one side only" in texts(weights.parameter_differences(compare_weights(a, c)))
-
-
 def test_equal_networks_are_said(networks):
     pair = [networks[0], networks[0]]
     found = difference_distributions(pair)
     assert "of equal value" in texts(weights.difference_distributions(found))
     assert "no two of these networks differ" in texts(weights.layer_distances(similarity(pair)))
     assert "no parameter" in texts(weights.parameter_differences(compare_weights(*pair)))
-
-
-@pytest.mark.parametrize(
-    ("draw", "measured"),
-    [
-        (weights.layer_distances, similarity),
-        (weights.difference_distributions, difference_distributions),
-    ],
-    ids=["layers", "differences"],
-)
-def test_labels_are_counted(networks, draw, measured):
-    with pytest.raises(BadInput, match="2 labels were given for 3 networks"):
-        draw(measured(networks), labels=["a", "b"])

@@ -110,14 +110,6 @@ def test_changed_cells_with_positions(masks):
     assert mask_tables.change_table(masks, n=0).empty
 
 
-def test_cut_cells_come_before_those_whose_outline_changed():
-    a, b = np.zeros((2, 20, 40), int)
-    a[2:8, 2:8], b[4:10, 2:8] = 1, 1
-    a[2:12, 20:30] = 2
-    b[2:12, 20:25], b[2:12, 25:30] = 2, 3
-    assert mask_tables.change_table({"img": compare_masks(a, b)})["what"].iloc[0] == "split"
-
-
 def test_the_sentence_about_masks(masks):
     said = mask_tables.comparison_sentence(masks, a="the truth", b="B")
     assert said.startswith("The truth and B differ: 6 cells in the truth, 5 in B, over 3 images")

@@ -46,15 +46,7 @@ SCORES: dict[str, tuple[str, str]] = {
 
 
 def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b: str = "B") -> str:
-    """How two sets of masks differ, in one sentence.
-
-    Parameters
-    ----------
-    masks : dict
-        By image.
-    a, b : str
-        What the two are called.
-    """
+    """How two sets of masks, called a and b, differ over all images, in one sentence."""
     over = amount(len(masks), "image")
     both = f"{a[:1].upper()}{a[1:]} and {b}"
     n_a = sum(result.n_objects_a for result in masks.values())
@@ -106,14 +98,8 @@ def _ppm(value: float) -> str:
 
 
 def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.DataFrame:
-    """The cells that are not kept: cut and joined first, then lost and gained, then changed ones.
-
-    Parameters
-    ----------
-    masks : dict
-        By image.
-    n : int
-        How many at most.
+    """The n cells that are not kept: cut and joined first, then lost and gained, then changed
+    ones.
     """
 
     def order(found: tuple[str, ObjectChange]) -> tuple[int, float, int]:
@@ -146,13 +132,7 @@ def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.Data
 
 
 def _position(position: Sequence[float]) -> str:
-    """A centroid to find in a picture.
-
-    Examples
-    --------
-    >>> _position((12.4, 30.6))
-    'y 12, x 31'
-    """
+    """A centroid to find in a picture: y 12, x 31."""
     axes = "zyx"[-len(position) :]
     return ", ".join(f"{axis} {place:.0f}" for axis, place in zip(axes, position, strict=True))
 
@@ -164,8 +144,8 @@ def score_table(
 
     Parameters
     ----------
-    comparisons : dict
-        By name, the comparisons of all images; the truth is the first side where there is one.
+    comparisons : dict of str to sequence of MaskComparison
+        The comparisons of all images; the truth is the first side where there is one.
     fields : iterable of str
         Only these of `SCORES`.
 
@@ -198,13 +178,8 @@ def _score(field: str, results: Sequence[MaskComparison]) -> float:
 
 
 def stability_table(agreement: Agreement, *, n: int = 10) -> pd.DataFrame:
-    """The cells that fewest runs have, the least stable first.
-
-    Parameters
-    ----------
-    agreement : Agreement
-    n : int
-        How many at most; cells that all runs have alike are left out.
+    """The n cells that fewest runs have, the least stable first, without those that all have
+    alike.
     """
     unstable = [item for item in agreement.objects if item.share < 1 or item.mean_iou < 1]
     rows = [

@@ -74,18 +74,15 @@ def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
 def operation_table(audit: TrainingAudit, *, cost: Cost | None = None) -> Styler:
     """A row for each operation and line of code: flips, warning, effect, what holds it.
 
+    Bars: share of the replays that gave other bits, and of the weights that differ between repeats
+    in which this operation alone was left loose. ppm: pixels per million.
+
     Parameters
     ----------
     audit : TrainingAudit
         From `cellrepro.audit_training`.
     cost : Cost, optional
         From `cellrepro.measure_cost`: adds the price of mode ``strict`` as a whole.
-
-    Returns
-    -------
-    Styler
-        Bars: share of the replays that gave other bits, and of the weights that differ between
-        repeats in which this operation alone was left loose. ppm: pixels per million.
     """
     groups: dict[tuple[str, str | None, str | None], list[NondeterministicOperation]] = defaultdict(
         list
@@ -161,17 +158,9 @@ def _verdict(warned: bool, flips: int, effect: Effect | None, why: str | None) -
 
 
 def evidence_table(divergence: Divergence) -> pd.DataFrame:
-    """What is known of the place where two runs diverge, and how it became known.
+    """What a `cellrepro.diverge` knows of where two runs diverge, and how: one question a row.
 
-    Parameters
-    ----------
-    divergence : Divergence
-        From `cellrepro.diverge`.
-
-    Returns
-    -------
-    DataFrame
-        One column; a row for each question, always the same ones. ``-`` where there is no answer.
+    Always the same questions; ``-`` where there is no answer.
     """
     from cellrepro.lab.divergence.result import JUDGEMENTS, Evidence
     from cellrepro.show.figures.divergence import differs

@@ -111,16 +111,8 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
 def result_table(runs: Sequence[Run]) -> pd.DataFrame:
     """The different results of some runs: one row for all repeats that came out bit for bit equal.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-
-    Returns
-    -------
-    DataFrame
-        The result most repeats have comes first, a network that others were trained from last.
-        Equal numbers in a column mean equal bits: results that share their weights, or their masks,
-        but not both, have a row each.
+    The result most repeats have comes first, a network that others were trained from last. Equal
+    numbers in a column mean equal bits.
     """
     names = Names(repeat for run in runs for repeat in run.repeats)
     groups: dict[tuple[str, str], list[Repeat]] = defaultdict(list)
@@ -157,13 +149,8 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
 def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
     """A table for the page: words to the left, long ones wrapped, numbers rounded.
 
-    Names of images and runs come from outside, so no text is taken for HTML.
-
-    Parameters
-    ----------
-    table : DataFrame
-    decimals : int
-        Of numbers that are not whole. A dash stands for what is missing.
+    Names of images and runs come from outside, so no text is taken for HTML. ``decimals``: of
+    numbers that are not whole. A dash stands for what is missing.
     """
     from pandas.io.formats.style import Styler
 
@@ -235,13 +222,7 @@ def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
 
 
 def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
-    """How far pairs of networks lie apart, one measure a row, with what it says.
-
-    Parameters
-    ----------
-    comparisons : dict
-        By what the pair is called.
-    """
+    """How far pairs of networks, by what each is called, lie apart: one measure a row."""
     rows = [
         {
             "measure": measure,
@@ -286,11 +267,6 @@ def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
         A field of `cellrepro.similarity`, such as ``relative_l2``.
     names : sequence of str
         What the networks are called.
-
-    Returns
-    -------
-    Styler
-        Shaded by powers of ten; zeros and what is not defined stay white.
     """
     import numpy as np
     import pandas as pd

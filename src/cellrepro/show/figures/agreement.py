@@ -1,7 +1,4 @@
-"""Figures of many runs of one image: where they disagree, and the objects they disagree about.
-
-Both take an `Agreement`, from `cellrepro.compare.agree`.
-"""
+"""Figures of many runs of one image: where they disagree, and the objects they disagree about."""
 
 from __future__ import annotations
 
@@ -65,23 +62,19 @@ Masks = ArrayLike | Callable[[], ArrayLike]
 def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int = 840) -> Picture:
     """Where runs disagree, over the dimmed image.
 
+    Left the share of runs that call a pixel cell, right the share that give it the same object,
+    which also shows changed borders between cells that touch, merged and cut cells. Coloured is
+    only what some, but not all, runs say. White lines outline the consensus. Where less than one
+    pixel in a hundred is disputed, each is drawn larger, and the picture says so.
+
     Parameters
     ----------
     image : ndarray, shape (Y, X) or (Y, X, C), or None
         Without it the map stands on black.
     agreement : Agreement
-        Of two-dimensional masks.
+        Of two-dimensional masks, from `cellrepro.agree`.
     side : int
         Longer side of a panel, pixels.
-
-    Returns
-    -------
-    Picture
-        Left the share of runs that call a pixel cell, right the share that give it the same
-        object, which also shows changed borders between cells that touch, merged and cut cells.
-        Coloured is only what some, but not all, runs say. White lines outline the consensus.
-        Where less than one pixel in a hundred is disputed, each is drawn larger, and the
-        picture says so.
     """
     background = _background(image, agreement)
     height, width = background.shape
@@ -201,6 +194,10 @@ def least_stable(
 ) -> Picture:
     """The objects that fewest runs have, each with its outlines in all runs.
 
+    A piece of the image per object, the least stable first. Solid lines are its outlines in the
+    runs that have it, dashed lines what the other runs have in its place, both the stronger the
+    more runs draw them there.
+
     Parameters
     ----------
     image : ndarray, shape (Y, X) or (Y, X, C), or None
@@ -211,13 +208,6 @@ def least_stable(
         What the agreement was made from; one run of each different result is read.
     n : int
         How many objects at most.
-
-    Returns
-    -------
-    Picture
-        A piece of the image per object, the least stable first. Solid lines are its outlines in
-        the runs that have it, dashed lines what the other runs have in its place, both the
-        stronger the more runs draw them there.
     """
     background = _background(image, agreement)
     whole("n", n, 1)

@@ -94,16 +94,8 @@ def _headline(place: Place | None, n_compared: int) -> str:
 def chain(divergence: Divergence) -> Picture:
     """A row of boxes, from environment to masks: which agree, which differ, where it begins.
 
-    Parameters
-    ----------
-    divergence : Divergence
-        From `cellrepro.diverge`.
-
-    Returns
-    -------
-    Picture
-        ``=`` agrees, ``≠`` differs, ``?`` was not compared, or not all of it. Beneath stand the
-        first difference, the operation where one was named, and the judgement.
+    ``=`` agrees, ``≠`` differs, ``?`` was not compared, or not all of it. Beneath stand the first
+    difference, the operation where one was named, and the judgement. From `cellrepro.diverge`.
     """
     states = _states(divergence)
     story = _story(divergence)
@@ -210,22 +202,15 @@ def _patches(entries: Iterable[tuple[str, str]]) -> list[Any]:
 def step_map(divergence: Divergence) -> Picture:
     """A map of stages by training steps: where two ledgers agree, and where they do not.
 
-    Parameters
-    ----------
-    divergence : Divergence
-        From `cellrepro.diverge`.
-
-    Returns
-    -------
-    Picture
-        Where there are more than 100 steps, a field stands for several, and differs if any does.
-        The first difference is framed and named.
+    Where there are more than 100 steps, a field stands for several, and differs if any does. The
+    first difference is framed and named. From `cellrepro.diverge`.
     """
     ledgers, first = divergence.ledgers, divergence.first
     if ledgers is None:
         raise BadInput("the divergence holds no ledgers to draw; give what `diverge` returns")
     n_steps = min(ledgers.n_steps)
-    size = next(n for n in (1, 2, 5, *_tens()) if n_steps <= n * _MOST_COLUMNS)
+    sizes = (factor * 10**power for power in range(10) for factor in (1, 2, 5))
+    size = next(n for n in sizes if n_steps <= n * _MOST_COLUMNS)
     steps = np.zeros((len(_IN_STEP), max(1, -(-n_steps // size))), int)
     final = ("weights",) if ledgers.compared["weights"] or "weights" in divergence.stages else ()
     beside = {
@@ -273,11 +258,7 @@ def step_map(divergence: Divergence) -> Picture:
     shown = [("equal", "no difference"), ("different", "differs"), ("first", "first")]
     legend(figure, [patch(text, _STYLES[state]["facecolor"]) for state, text in shown])
     heading(figure, _headline(first, ledgers.compared.total()))
-    return figure.described(*_map_words(divergence, steps, beside, size))
-
-
-def _tens() -> Iterable[int]:
-    return (factor * 10**power for power in range(1, 9) for factor in (1, 2, 5))
+    return figure.described(*_map_words(divergence, size))
 
 
 def _fields(axes: Axes, states: np.ndarray, edges: Sequence[float] | np.ndarray) -> None:
@@ -317,9 +298,7 @@ def _frame(axes: Axes, first: Place, size: int, beside: dict[str, dict[str, int]
     )  # fmt: skip
 
 
-def _map_words(
-    divergence: Divergence, steps: np.ndarray, beside: dict[str, dict[str, int]], size: int
-) -> tuple[str, str]:
+def _map_words(divergence: Divergence, size: int) -> tuple[str, str]:
     ledgers = divergence.ledgers
     assert ledgers is not None
     n_steps = min(ledgers.n_steps)
@@ -339,18 +318,7 @@ def _map_words(
             f" {grouped(ledgers.not_comparable.total())} entries could not be compared, since one "
             "digest is of a processor and one of a GPU; they are drawn as no difference."
         )
-    told = [
-        f"{OF_STAGE[stage].name} from step {int(np.flatnonzero(row)[0]) * size} on"
-        for stage, row in zip(_IN_STEP, steps, strict=True)
-        if row.any()
-    ]
-    told += [
-        f"{OF_STAGE[stage].name} {side} training"
-        for side, found in beside.items()
-        for stage, state in found.items()
-        if state
-    ]
+    stages = ", ".join(OF_STAGE[stage].name for stage in STAGES if stage in divergence.stages)
     headline = _headline(divergence.first, ledgers.compared.total())
-    differing = "; ".join(told) or "nothing"
-    alt = f"Map of stages by {amount(n_steps, 'training step')}. {headline}. Differs: {differing}."
-    return caption, alt
+    alt = f"Map of stages by {amount(n_steps, 'training step')}. {headline}."
+    return caption, f"{alt} Differs: {stages or 'nothing'}."

@@ -18,7 +18,7 @@ from cellrepro.show.figures.style import (
     title,
     with_zero,
 )
-from cellrepro.text import amount, ppm_text, share_text
+from cellrepro.text import amount, ppm_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,9 @@ _BAR: dict[str, Any] = {"edgecolor": "#555555", "linewidth": 0.6}
 
 
 def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None) -> Picture:
-    """How the difference of two runs grows over the epochs: weights, pixels, cells.
+    """How the difference of two runs grows over the epochs: weights, pixels, cells, scores.
+
+    Zero has a place of its own under the logarithmic axes.
 
     Parameters
     ----------
@@ -38,12 +40,6 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
         From `cellrepro.growth`, in the order of their epochs.
     at_operation : float, optional
         Largest difference at the operation where the two diverged, in the units of its outputs.
-
-    Returns
-    -------
-    Picture
-        A panel for the weights, two more where masks were made, and one where these could be
-        scored. Zero has a place of its own under the logarithmic axes.
     """
     if not moments:
         raise BadInput("no moment was given to draw; give what `cellrepro.growth` returns")
@@ -72,11 +68,8 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
     if not any(moment.n_differing for moment in moments):
         text = f"The weights stay equal, bit for bit, in {amount(len(moments), 'checkpoint')}"
     heading(figure, text)
-    return figure.described(
-        _caption(moments, masked, at_operation),
-        f"Curves over {amount(len(moments), 'checkpoint')}: "
-        f"{'; '.join(_after(moment) for moment in dict.fromkeys((moments[0], moments[-1])))}.",
-    )
+    alt = f"Curves over {amount(len(moments), 'checkpoint')}. {text}."
+    return figure.described(_caption(moments, masked, at_operation), alt)
 
 
 def _weights_panel(panel: Axes, moments: Sequence[Moment]) -> None:
@@ -150,14 +143,9 @@ def _curve(
     finite = [value if math.isfinite(value) else math.nan for value in values]
     panel.plot(epochs, finite, color=colour, lw=1.8, marker=marker, ms=7, mec="black", mew=0.8)
     zeros = [epoch for epoch, value in zip(epochs, values, strict=True) if value == 0]
-    hollow: dict[str, Any] = {
-        "mfc": "white",
-        "mec": "black",
-        "mew": 0.8,
-        "ms": 7,
-        "linestyle": "none",
-    }
-    panel.plot(zeros, [0] * len(zeros), marker, gid="zero", zorder=3, **hollow)
+    panel.plot(
+        zeros, [0] * len(zeros), marker, gid="zero", zorder=3, ls="none", mfc="white", mec="black"
+    )
     lost = [epoch for epoch, value in zip(epochs, values, strict=True) if not math.isfinite(value)]
     for epoch in lost:
         panel.text(
@@ -193,18 +181,6 @@ def _caption(
     if any(moment.ap50 is not None for moment in masked):
         parts.append("AP@0.5 is the mean over the images that have a ground truth.")
     return " ".join(parts)
-
-
-def _after(one: Moment) -> str:
-    """Two runs after one epoch, in words."""
-    parts = [
-        f"after epoch {one.epoch} {share_text(one.n_differing / max(1, one.n_parameters))} of the "
-        f"weights differ, distance {_small(one.relative_l2)}",
-        "" if one.ppm is None else f"{ppm_text(one.ppm)} of the pixels",
-        "" if one.lost is None else f"{amount(one.lost, 'cell')} lost, {one.gained} gained",
-        "" if one.ap50 is None else f"AP@0.5 {one.ap50[0]:.3f} and {one.ap50[1]:.3f}",
-    ]
-    return ", ".join(filter(None, parts))
 
 
 def _small(value: float) -> str:

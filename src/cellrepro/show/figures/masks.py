@@ -50,17 +50,13 @@ COLOURS = {
 DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2, 4)}
 """How outlines differ in style: pixels on and off along the line; None is solid."""
 
-AGREE_SHARE = 0.25
-"""The share of the overlay's opacity that "agree" gets: what agrees must not shout."""
-DIMMED = 0.55
-"""The share of its brightness that the image keeps under the categories."""
-DARKER = 0.45
-"""The share of its brightness that a colour keeps on the lines of its pattern."""
+AGREE_SHARE = 0.25  # of the overlay's opacity for "agree": what agrees must not shout
+DIMMED = 0.55  # of its brightness that the image keeps under the categories
+DARKER = 0.45  # of its brightness that a colour keeps on the lines of its pattern
 
 AGREEMENT = ("#F0E442", "#E69F00", "#D55E00", "#8C4A86", "#2F4A7A")
 """From few runs (bright) to all runs (dark): what runs dispute stands out, also without colour."""
-AGREED = 0.5
-"""The share of the opacity that pixels get on which all runs agree."""
+AGREED = 0.5  # of the opacity for pixels on which all runs agree
 
 _OPACITY = 0.85
 _HATCHES = {"only_a": "////", "only_b": "\\\\\\\\", "other_object": "..."}
@@ -84,12 +80,6 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
         From `cellrepro.read_folder`.
     n : int
         How many images at most; training and test images are both shown if there are both.
-
-    Returns
-    -------
-    Picture
-        Each panel says whether it is a training or a test image, how large it is (pixels) and
-        how many objects its masks hold.
     """
     n_test = min(len(folder.test), max(n - len(folder.train), -(-n // 3)))
     chosen = [("train", item) for item in folder.train[: n - n_test]]
@@ -128,13 +118,7 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
         Where the repeat and its images are.
     repeat : Repeat
     n : int
-        How many images, in order of their names.
-
-    Returns
-    -------
-    Picture
-        A row per image: the image, the outlines of the ground truth, the outlines found, with
-        counts and average precision at IoU 0.5. Without any ground truth there are two columns.
+        How many images, a row each, in order of their names.
     """
     manifest = repeat.manifest
     names = sorted(manifest.masks)[:n]
@@ -179,6 +163,9 @@ def difference(
 ) -> Picture:
     """Two label images of one image side by side, and where they differ.
 
+    Where few pixels differ, the map shows each as a larger spot, and rings point at places that
+    are few and small. Counts are of true pixels.
+
     Parameters
     ----------
     image : ndarray, shape (Y, X) or (Y, X, C), or None
@@ -186,19 +173,12 @@ def difference(
     a, b : ndarray of int, shape (Y, X)
         Label images, 0 is background; neither side is the truth.
     name_a, name_b : str
-        What the two are called.
     truth : ndarray of int, shape (Y, X), optional
         Ground truth, dotted under both outlines.
     votes : (ndarray of int, shape (Y, X), int), optional
         How many runs call a pixel cell, and of how many runs; adds a panel.
     side : int
         Longer side of a panel, pixels.
-
-    Returns
-    -------
-    Picture
-        Where few pixels differ, the map shows each as a larger spot, and rings point at places
-        that are few and small. Counts are of true pixels.
     """
     background = _background(image, a.shape)
     under = {} if truth is None else {"truth": truth}
@@ -273,16 +253,9 @@ def _ring(panel: Axes, differs: np.ndarray) -> None:
 
 
 def grey_image(image: np.ndarray) -> np.ndarray:
-    """An image in 8 bit, each channel stretched from its 1st to its 99th percentile.
+    """An 8-bit grey image (Y, X), each channel stretched from its 1st to its 99th percentile.
 
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C)
-        Any real dtype; channels are averaged. Values that are not finite are drawn black.
-
-    Returns
-    -------
-    ndarray of uint8, shape (Y, X)
+    Channels are averaged. Values that are not finite are drawn black.
     """
     values = np.asarray(image, dtype=np.float64)
     values = values[..., None] if values.ndim == 2 else values
@@ -301,22 +274,10 @@ def with_outlines(
     solid: bool = False,
     side: int = _SIDE,
 ) -> np.ndarray:
-    """A grey image with the outlines of label images, enlarged or shrunk to a panel.
+    """A grey image with the outlines of label images, as a panel (Y', X', 3) of uint8.
 
-    Parameters
-    ----------
-    background : ndarray of uint8, shape (Y, X)
-    outlines : mapping of str to ndarray of int, shape (Y, X)
-        By the keys of `DASHES`, which choose colour and dashes; 0 is background. Where those of
-        ``a`` and ``b`` coincide they are white.
-    solid : bool
-        Draw every line solid, where there is only one kind.
-    side : int
-        Longer side of the panel, pixels.
-
-    Returns
-    -------
-    ndarray of uint8, shape (Y', X', 3)
+    Outlines go by the keys of `DASHES`, which choose colour and dashes (``solid``: none is
+    dashed); where those of ``a`` and ``b`` coincide they are white. ``side``: longer side, pixels.
     """
     shape = panel_shape(background.shape, side)
     picture = np.repeat(enlarged(background, shape)[..., None], 3, axis=2)
@@ -334,21 +295,9 @@ def with_outlines(
 def category_picture(
     background: np.ndarray, categories: np.ndarray, *, side: int = _SIDE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A dimmed image under the colours of a categories map, enlarged or shrunk to a panel.
+    """A dimmed image under the colours of a categories map, as a panel (Y', X', 3) of uint8.
 
-    Parameters
-    ----------
-    background : ndarray of uint8, shape (Y, X)
-    categories : ndarray of int, shape (Y, X)
-        Positions in `CATEGORIES`.
-    side : int
-        Longer side of the panel, pixels.
-
-    Returns
-    -------
-    picture : ndarray of uint8, shape (Y', X', 3)
-    drawn : ndarray of int, shape (Y', X')
-        The map as drawn: no differing pixel is lost, and where few differ each is a larger spot.
+    Also the map as drawn: no differing pixel is lost, and where few differ each is a larger spot.
     """
     from scipy import ndimage
 
@@ -383,13 +332,7 @@ def vote_picture(
 
 
 def agreement_colours(n_runs: int) -> list[str]:
-    """A colour ``#RRGGBB`` for each number of runs from 1 to all, falling in brightness.
-
-    Examples
-    --------
-    >>> agreement_colours(2)
-    ['#F0E442', '#2F4A7A']
-    """
+    """A colour ``#RRGGBB`` for each number of runs from 1 to all, falling in brightness."""
     stops = np.array([rgb(colour) for colour in AGREEMENT])
     places = np.linspace(0, len(stops) - 1, n_runs)
     colours = np.stack([np.interp(places, np.arange(len(stops)), stops[:, i]) for i in range(3)], 1)
@@ -399,19 +342,8 @@ def agreement_colours(n_runs: int) -> list[str]:
 def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarray:
     """Which pixels of a picture lie on the pattern of a category, for those who see no colours.
 
-    Parameters
-    ----------
-    category : int
-        2 (only A) has lines that rise, 3 (only B) lines that fall, 4 (other object) dots.
-    shape : tuple of int
-        (Y, X) of the picture, pixels.
-    unit : int
-        Pixels of the picture in one of the page.
-
-    Returns
-    -------
-    ndarray of bool, shape (Y, X)
-        The browser's `onPattern` is the same rule.
+    2 (only A) has lines that rise, 3 (only B) lines that fall, 4 (other object) dots; ``unit``:
+    pixels of the picture in one of the page. The browser's `onPattern` is the same rule.
     """
     y, x = np.ogrid[: shape[0], : shape[1]]
     if category == 2:
@@ -426,21 +358,10 @@ def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarr
 def outlined(
     labels: np.ndarray, *, thickness: int, dash: tuple[int, int] | None = None
 ) -> np.ndarray:
-    """Which pixels of a label image lie on the inner border of their object.
+    """Which pixels of a label image (Y, X) lie on the inner border of their object.
 
-    Parameters
-    ----------
-    labels : ndarray of int, shape (Y, X)
-        0 is background. Enlarge it first: lines are as fine as its pixels.
-    thickness : int
-        Width of the line, in pixels.
-    dash : tuple of int, optional
-        Pixels on and pixels off along the line. A solid line if not given.
-
-    Returns
-    -------
-    ndarray of bool, shape (Y, X)
-        Objects are closed at the edge of the image. The browser's `outline` is the same rule.
+    Enlarge it first: lines are ``thickness`` of its pixels wide, and dashed by (pixels on, pixels
+    off). Objects are closed at the edge of the image. The browser's `outline` is the same rule.
     """
     t = thickness
     height, width = labels.shape

@@ -1,4 +1,4 @@
-"""Figures of what does not repeat although every seed is set: what flips, what that does and costs.
+"""Figures of what does not repeat although every seed is set: what flips, its effect, its cost.
 
 Of seeds, too: which of them changes what the network is shown, and why one epoch is no test.
 """
@@ -49,13 +49,7 @@ _MOST_STEPS = 8  # of a trial
 
 
 def flips_by_place(audit: TrainingAudit) -> Picture:
-    """A bar for each place whose bits flipped, and one for everything that did not.
-
-    Parameters
-    ----------
-    audit : TrainingAudit
-        From `cellrepro.audit_training`.
-    """
+    """A bar for each place of an audit whose bits flipped, and one for everything that did not."""
     shown, left_out = audit.ops[:_MOST_PLACES], audit.ops[_MOST_PLACES:]
     bars = [
         (
@@ -99,12 +93,7 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
 def results(store: Store, effect: Effect) -> Picture:
     """Which repeats ended in the same bits, with everything fixed and with one operation loose.
 
-    Parameters
-    ----------
-    store : Store
-        Where the repeats are.
-    effect : Effect
-        Of an operation of `cellrepro.audit_training`.
+    ``effect`` is that of an operation of `cellrepro.audit_training`, trained into the store.
     """
     found = [_repeats(store, key, effect.repeats) for key in (effect.fixed_key, effect.key)]
     names = ["everything fixed", f"only {base_name(effect.op)} loose"]
@@ -216,13 +205,7 @@ def _furthest(store: Store, effect: Effect) -> tuple[Repeat, Repeat]:
 
 
 def cost_bars(cost: Cost) -> Picture:
-    """The time of a step in each mode, beside plain Cellpose.
-
-    Parameters
-    ----------
-    cost : Cost
-        From `cellrepro.measure_cost`.
-    """
+    """The time of a step in each mode, beside plain Cellpose; from `cellrepro.measure_cost`."""
     figure = Picture(height=1.1 + 0.62 * len(cost.rows))
     axes = figure.subplots()
     text = "Time of a training step"
@@ -255,13 +238,7 @@ def cost_bars(cost: Cost) -> Picture:
 
 
 def seed_strips(probe: SeedProbe) -> Picture:
-    """What the network was shown under each seed, step by step, and where its weights ended.
-
-    Parameters
-    ----------
-    probe : SeedProbe
-        From `cellrepro.which_seed_changes`.
-    """
+    """What the network was shown under each seed, step by step, and where its weights ended."""
     trials = probe.trials
     n_steps = min(_MOST_STEPS, len(trials[0].thumbnails))
     figure = Picture(height=0.85 + 0.76 * len(trials))

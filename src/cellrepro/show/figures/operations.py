@@ -25,16 +25,9 @@ _PHASES = {"forward": "#F4F4F4", "backward": "#E4E4E4", "update": "#FBF3D9"}
 def operations_map(divergence: Divergence) -> Picture:
     """Every operation of the diverging step: how far its outputs differ between the two runs.
 
-    Parameters
-    ----------
-    divergence : Divergence
-        From `cellrepro.diverge`, with `operations`.
-
-    Returns
-    -------
-    Picture
-        Up is the difference of the norms, relative to the larger one. Below stand the operations
-        whose norms say nothing: other bits of equal norm, equal bits, and those of one run only.
+    Up is the difference of the norms, relative to the larger one. Below stand the operations whose
+    norms say nothing: other bits of equal norm, equal bits, and those of one run only. From
+    `cellrepro.diverge`, with its `operations`.
     """
     alignment = divergence.operations
     if alignment is None:

@@ -34,19 +34,15 @@ _HIGH, _WIDE = 4, 5  # dots of one place, above and beside each other
 def spread_axis(spread: Spread) -> Picture:
     """Every axis as a row: the share of the cells that each of its pairs changed.
 
+    A dot per pair of runs, a diamond for their mean with a bar for its 95 % interval, on a
+    logarithmic scale with a place of its own for zero. The band behind all rows reaches from the
+    least to the most that any two seeds did; it is only outlined where there are fewer than three
+    seeds. Beside each row stand mean, interval, counts, and whether it is less than what seeds do.
+
     Parameters
     ----------
     spread : Spread
         From `cellrepro.measure_spread`.
-
-    Returns
-    -------
-    Picture
-        A dot per pair of runs, a diamond for their mean with a bar for its 95 % interval, on a
-        logarithmic scale with a place of its own for zero. The band behind all rows reaches from
-        the least to the most that any two seeds did; it is only outlined where there are fewer
-        than three seeds. Beside each row stand mean, interval, counts, and whether it is less
-        than what seeds do.
     """
     shown = [(axis, axis.distribution()) for axis in _ordered(spread)]
     if not shown:

@@ -62,16 +62,10 @@ _TICK_LETTERS = 60  # of a label beside an axis; longer ones are shortened
 
 
 class Picture(Figure):
-    """A figure that shows itself in a notebook, whichever plotting backend is active.
+    """A figure that shows itself in a notebook, made without pyplot: no global state changes.
 
-    Made without pyplot: no window opens and no global state changes.
-
-    Attributes
-    ----------
-    caption : str
-        What to see in it, written below it in a notebook; empty if the picture says it all.
-    alt : str
-        What it shows, for those who do not see it.
+    ``caption`` says what to see in it, and is written below it in a notebook; ``alt`` says what it
+    shows to those who do not see it.
     """
 
     def __init__(self, width: float = WIDTH, height: float = 4.0) -> None:
@@ -84,15 +78,7 @@ class Picture(Figure):
         return self
 
     def png(self, *, dpi: int = 100, caption: bool = False) -> bytes:
-        """The figure as a PNG file.
-
-        Parameters
-        ----------
-        dpi : int
-            Pixels per inch.
-        caption : bool
-            With its caption below it.
-        """
+        """The figure as a PNG file, ``dpi`` pixels per inch, if asked with its caption below it."""
         buffer = io.BytesIO()
         # No software version inside: equal pictures are equal files.
         self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
@@ -137,13 +123,7 @@ def clipped(text: str, most: int = _TICK_LETTERS) -> str:
 
 
 def power_text(value: float) -> str:
-    """A number as a power of ten.
-
-    Examples
-    --------
-    >>> power_text(1e-12), power_text(0.02), power_text(0)
-    ('10⁻¹²', '2·10⁻²', '0')
-    """
+    """A number as a power of ten: '10⁻¹²', '2·10⁻²', '0'."""
     if not value:
         return "0"
     sign, exponent = "−" if value < 0 else "", math.floor(math.log10(abs(value)) + 1e-9)
@@ -264,17 +244,10 @@ def logarithmic(axes: Axes, which: str) -> None:
 
 
 def with_zero(axes: Axes, which: str, values: Iterable[float], *, mirrored: bool = False) -> None:
-    """Scale an axis by powers of ten, with a place of its own for zero.
+    """Scale an axis by powers of ten, with a place of its own for zero; if mirrored, also below
+    it.
 
-    Parameters
-    ----------
-    axes : Axes
-    which : str
-        ``x`` or ``y``.
-    values : iterable of float
-        What is drawn; those that are 0 or not finite do not count.
-    mirrored : bool
-        Also below zero.
+    ``values`` are what is drawn; those that are 0 or not finite do not count.
     """
     sizes = [abs(value) for value in values if 0 < abs(value) < math.inf]
     least, most = min(sizes, default=0.1), max(sizes, default=1.0)

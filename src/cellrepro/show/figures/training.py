@@ -38,20 +38,16 @@ _MOST_CURVES = 12  # that the legend names
 def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None) -> Picture:
     """Loss and learning rate of every epoch, one line per different course of training.
 
+    Repeats whose losses and rates are equal to the last digit share one line. Lines drawn later
+    are thinner and dashed. Markers are losses on the test images, at the epochs at which these
+    were evaluated.
+
     Parameters
     ----------
     repeats : sequence of Repeat
         Those that trained are drawn.
     labels : sequence of str, optional
         What to call them; ``KEY/REPEAT`` by default.
-
-    Returns
-    -------
-    Picture
-        Repeats whose losses and rates are equal to the last digit share one line and one entry
-        of the legend, which names them all. Lines drawn later are thinner and dashed, so that
-        one on top of another leaves both visible. Markers are losses on the test images, at the
-        epochs at which these were evaluated.
     """
     courses: dict[str, tuple[TrainingRecord, list[str]]] = {}
     for repeat, label in zip(repeats, _labels(repeats, labels), strict=True):
@@ -94,15 +90,10 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
 
 
 def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -> Picture:
-    """One point per repeat: its score, by run.
+    """One point per repeat, given as (label, group, score): a row per label, a marker per group.
 
-    Parameters
-    ----------
-    points : sequence of (label, group, score)
-        A row per label; groups (a profile, say) differ in height, colour and marker. Equal scores
-        of one group are one point; those of one row are counted beside the first.
-    label : str
-        Of the axis, which shows a span of 0.1 or more, so that small differences look small.
+    Equal scores of one group are one point; those of one row are counted beside the first. The
+    axis shows a span of 0.1 or more, so that small differences look small.
     """
     if not points:
         raise BadInput("no score was given to draw; give (label, group, score)")
@@ -143,37 +134,29 @@ def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -
 
 def scores_of_runs(runs: Sequence[Run]) -> Picture:
     """AP@0.5 of every repeat against the ground truth, a row for each spec, profiles as groups."""
-    scored = [
-        (repeat, repeat.manifest.ap50)
-        for run in runs
-        for repeat in run.repeats
-        if repeat.manifest.ap50
-    ]
+    repeats = [repeat for run in runs for repeat in run.repeats]
+    scored = [(repeat, repeat.manifest.ap50) for repeat in repeats if repeat.manifest.ap50]
     if not scored:
         return note("no run has a score above 0 against a ground truth")
     names = Names(repeat for repeat, _ in scored)
-    return scores(
-        [
-            (names.context(place_of(repeat), {"profile"}), repeat.spec.profile, score)
-            for repeat, score in scored
-        ]
-    )
+    points = [
+        (names.context(place_of(repeat), {"profile"}), repeat.spec.profile, score)
+        for repeat, score in scored
+    ]
+    return scores(points)
 
 
 def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None) -> Picture:
-    """Seconds that each image took to segment, a row of points per repeat.
+    """Seconds that each image took to segment, a row of points per repeat, a bar at the median.
+
+    The first image of a process often takes longer, because libraries prepare themselves; it is
+    drawn as a hollow diamond.
 
     Parameters
     ----------
     repeats : sequence of Repeat
     labels : sequence of str, optional
         What to call them; ``KEY/REPEAT`` by default.
-
-    Returns
-    -------
-    Picture
-        A point per image and a bar at the median. The first image of a process often takes
-        longer, because libraries prepare themselves; it is drawn as a hollow diamond.
     """
     timed = [
         (label, [record.seconds for record in repeat.manifest.masks.values()])

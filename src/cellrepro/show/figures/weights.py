@@ -48,18 +48,15 @@ _FEW_PAIRS = 60  # up to which each is a tick of its own
 def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:
     """How the weights of each part of the network are spread, runs overlaid.
 
+    Histograms over common intervals: the share of the part's weights in each, on a logarithmic
+    axis. Later lines are thinner and dashed, so equal ones stay visible.
+
     Parameters
     ----------
     paths : mapping of str to Path
         Label to safetensors file.
     n : int
-        How many layer groups at most: those with most weights, in the network's order.
-
-    Returns
-    -------
-    Picture
-        Histograms over common intervals: the share of the group's weights in each, on a
-        logarithmic axis. Later lines are thinner and dashed, so equal ones stay visible.
+        How many parts at most: those with most weights, in the network's order.
     """
     if not paths:
         raise BadInput("no weights file was given to draw; give a mapping of label to path")
@@ -96,6 +93,10 @@ def difference_distributions(
 ) -> Picture:
     """How the differences of the parameters are spread in each part of the network.
 
+    A panel per layer and a line per pair: the share of the layer's parameters in each interval,
+    both axes logarithmic, on the left differences below zero. The grey interval in the middle
+    holds those that are equal; in the panel stands how many.
+
     Parameters
     ----------
     found : DifferenceDistributions
@@ -104,13 +105,6 @@ def difference_distributions(
         What the networks are called; their numbers from 1 by default.
     n : int
         How many layers at most: those with most parameters that differ, in the network's order.
-
-    Returns
-    -------
-    Picture
-        A panel per layer and a line per pair: the share of the layer's parameters in each
-        interval, both axes logarithmic, on the left differences below zero. The grey interval in
-        the middle holds those that are equal; in the panel stands how many.
     """
     labels = _network_names(found.paths, labels)
     n_finite = found.counts.sum(2)
@@ -156,6 +150,11 @@ def layer_distances(
 ) -> Picture:
     """In which layers N networks differ most.
 
+    A line per layer from the least to the greatest relative L2 distance over all pairs of
+    different networks, ticks for the pairs if they are few, a dot at the median, and beside it how
+    many times that of the layer in the middle that is. An empty diamond at 0: a pair is equal in
+    this layer.
+
     Parameters
     ----------
     table : Similarity
@@ -164,15 +163,6 @@ def layer_distances(
         What the networks are called; their numbers from 1 by default.
     n : int
         How many layers at most: those that differ most.
-
-    Returns
-    -------
-    Picture
-        A line per layer from the least to the greatest relative L2 distance over all pairs of
-        different networks, ticks for the pairs if they are few, a dot at the median, and beside
-        it how many times that of the layer in the middle that is, of those that differ. Where a
-        pair is equal in a layer, an empty diamond stands at 0. Above stands which pair is furthest
-        apart in the first layer.
     """
     labels = _network_names(table.paths, labels)
     every = layers_by_distance(table)
@@ -228,21 +218,7 @@ def _draw_distances(axes: Axes, shown: Sequence[LayerDistances]) -> None:
 
 
 def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture:
-    """The tensors of two networks that differ most.
-
-    Parameters
-    ----------
-    weights : WeightsComparison
-        From `cellrepro.compare_weights`.
-    n : int
-        How many tensors at most.
-
-    Returns
-    -------
-    Picture
-        Bars of the relative L2 distance, the length of the difference over the length of the
-        tensor; beside each how many of its parameters differ in their bits.
-    """
+    """The n tensors of two networks that differ most, by their relative L2 distance."""
     differing = [row for row in weights.per_tensor if row.n_differing]
     # A NaN (another shape) and an infinity (all zero in one) cannot be drawn, but come first.
     order = sorted(differing, key=lambda row: -np.nan_to_num(row.relative_l2, nan=np.inf))[:n]
