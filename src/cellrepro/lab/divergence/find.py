@@ -1,25 +1,26 @@
 """When did two runs diverge, and at which operation: from the ledgers down to the cells.
 
-The command ``diverge`` and notebook 05 call it. Both runs are compared stage by stage; where a
-training step computed otherwise from equal inputs, its operations are looked at.
+Both runs are compared stage by stage; where a training step computed otherwise from equal inputs,
+its operations are looked at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
 from cellrepro.errors import whole
-from cellrepro.lab.compare_results import Comparison, compare_repeats
-from cellrepro.lab.divergence.judge import CannotLook, Effort, Look, of_image
+from cellrepro.lab import defaults
+from cellrepro.lab.compare_results import compare_repeats
+from cellrepro.lab.divergence.judge import CannotLook, Look
 from cellrepro.lab.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.lab.worker import flattened
 from cellrepro.store.digests import array_digest, file_digest, value_digest
 from cellrepro.store.ledger import LEDGER, STAGES, Entry, Ledger
 from cellrepro.store.store import Repeat, Store
 
-_REPETITIONS, _SUSPECTS = 20, 200
 _LAST = 2**31 - 1  # the step of what is there once everything is done
 _COMPARABLE_SETTINGS = {"mode", "loose"}
 """What two specs may differ in and still be worth comparing operation by operation."""
@@ -31,9 +32,9 @@ def diverge(
     *,
     data: str | Path | None = None,
     again: bool = True,
-    repetitions: int = _REPETITIONS,
-    suspects: int = _SUSPECTS,
-    store: str | Path = "outputs",
+    repetitions: int = 20,
+    suspects: int = 200,
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> Divergence:
     """Name the first place where two stored runs diverge.
@@ -55,24 +56,21 @@ def diverge(
     quiet : bool
         Show no progress.
     """
-    effort = Effort(whole("repetitions", repetitions, 1), whole("suspects", suspects, 0))
+    whole("repetitions", repetitions, 1)
+    whole("suspects", suspects, 0)
     place = Store(store)
     repeats = place.find_two(a, b)
-    ledgers = _ledgers_compared(*repeats)
-    answer = _by_ledgers(ledgers, *repeats, comparison=compare_repeats(*repeats))
-    if ledgers.first is None:
-        return answer
-    shown = _shown(ledgers, repeats[0].spec.task)
+    ledgers = _ledgers_compared(repeats)
+    answer = _by_ledgers(ledgers, repeats)
+    in_steps = repeats[0].spec.task == "train"
+    shown = ledgers.first_computed if in_steps else next(iter(ledgers.of_stage("flows")), None)
     if shown is None:
         return answer
     computed = _place(shown, ledgers)
     try:
-        if shown.step is None:
-            found = of_image(computed, repeats)
-        else:
+        if shown.step is not None:
             _refuse_other_inputs(ledgers)
-            look = Look(repeats, shown.step, place, data, replace(effort, again=again, quiet=quiet))
-            found = look.at(computed)
+        found = Look(repeats, place, data, again, repetitions, suspects, quiet).at(computed)
     except CannotLook as error:
         # What nothing was computed in twice, as masks alone, is no place of its own.
         named = answer if shown.step is None else _with_computed(answer, computed)
@@ -85,36 +83,28 @@ def diverge(
     )
 
 
-def _by_ledgers(
-    ledgers: LedgerComparison, a: Repeat, b: Repeat, *, comparison: Comparison
-) -> Divergence:
+def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Divergence:
     """What ledgers and files alone say."""
-    first = ledgers.first
+    a, b = repeats
+    comparison, first = compare_repeats(a, b), ledgers.first
+    by_stage = {stage: [found.name for found in ledgers.of_stage(stage)] for stage in STAGES}
+    judgement = None if first is None else OF_STAGE[first.stage].judgement
+    if judgement == "environment" and ledgers.differences[-1].stage not in ("environment", "spec"):
+        judgement = "unexplained"
     return Divergence(
         a=a.name,
         b=b.name,
         first=None if first is None else _place(first, ledgers),
         computed=None,
-        stages={
-            stage: tuple(dict.fromkeys(difference.name for difference in ledgers.of_stage(stage)))
-            for stage in STAGES
-            if ledgers.of_stage(stage)
-        },
-        judgement=None if first is None else _by_stage(ledgers, first),
+        stages={stage: tuple(dict.fromkeys(names)) for stage, names in by_stage.items() if names},
+        judgement=judgement,
         verdict=comparison.verdict,
         comparison=comparison,
         evidence=None,
         n_compared=ledgers.compared.total(),
-        notes=_notes(ledgers, a, b),
+        notes=_notes(ledgers, repeats),
         ledgers=ledgers,
     )
-
-
-def _shown(ledgers: LedgerComparison, task: str) -> Difference | None:
-    """The first difference in what was computed: in a step, or in the flows of a segmentation."""
-    if task == "segment":
-        return next(iter(ledgers.of_stage("flows")), None)
-    return ledgers.first_computed
 
 
 def _with_computed(answer: Divergence, computed: Place) -> Divergence:
@@ -124,33 +114,18 @@ def _with_computed(answer: Divergence, computed: Place) -> Divergence:
     """
     first = answer.first
     assert first is not None
-    if (first.stage, first.step) == (computed.stage, computed.step):
-        return replace(answer, first=computed, computed=computed)
     if computed.op is not None and first.stage == "environment":
         computed = replace(computed, stage=first.stage, names=first.names, said=first.said)
-        return replace(answer, first=computed, computed=computed)
-    return replace(answer, computed=computed)
+    elif (first.stage, first.step) != (computed.stage, computed.step):
+        return replace(answer, computed=computed)
+    return replace(answer, first=computed, computed=computed)
 
 
 def _place(difference: Difference, ledgers: LedgerComparison) -> Place:
     """A difference, with all that differs at the same stage and step."""
     there = [one for one in ledgers.of_stage(difference.stage) if one.step == difference.step]
-    return Place(
-        step=difference.step,
-        epoch=difference.epoch,
-        stage=difference.stage,
-        names=tuple(one.name for one in there),
-        said=difference.said(),
-    )
-
-
-def _by_stage(ledgers: LedgerComparison, first: Difference) -> str:
-    """What the ledgers alone say."""
-    if first.stage == "environment" and any(
-        one.stage not in ("environment", "spec") for one in ledgers.differences
-    ):
-        return "unexplained"
-    return OF_STAGE[first.stage].judgement
+    names = tuple(one.name for one in there)
+    return Place(difference.step, difference.epoch, difference.stage, names, difference.said())
 
 
 def _refuse_other_inputs(ledgers: LedgerComparison) -> None:
@@ -163,9 +138,9 @@ def _refuse_other_inputs(ledgers: LedgerComparison) -> None:
         raise CannotLook(f"operations were not compared: the two differ in {others}")
 
 
-def _notes(ledgers: LedgerComparison, a: Repeat, b: Repeat) -> tuple[str, ...]:
+def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> tuple[str, ...]:
     notes = []
-    without = [side.name for side in (a, b) if not (side.folder / LEDGER).exists()]
+    without = [side.name for side in repeats if not (side.folder / LEDGER).exists()]
     if without:
         notes.append(
             f"{' and '.join(without)} kept no ledger, so steps were not compared; train with "
@@ -177,10 +152,10 @@ def _notes(ledgers: LedgerComparison, a: Repeat, b: Repeat) -> tuple[str, ...]:
             f"{n_unknown} entries hold digests of a processor beside those of a GPU, which say "
             "nothing about each other"
         )
-    if ledgers.n_steps[0] != ledgers.n_steps[1]:
+    n_a, n_b = ledgers.n_steps
+    if n_a != n_b:
         notes.append(
-            f"A made {ledgers.n_steps[0]} steps and B {ledgers.n_steps[1]}; only the first "
-            f"{min(ledgers.n_steps)} were compared"
+            f"A made {n_a} steps and B {n_b}; only the first {min(n_a, n_b)} were compared"
         )
     return tuple(notes)
 
@@ -191,29 +166,31 @@ _TOLD_ELSEWHERE = {"data", "data_digest", "model_digest", "profile", "profile_se
 """Fields of a spec that have stages of their own, or do not change what is computed."""
 
 
-def _ledgers_compared(a: Repeat, b: Repeat) -> LedgerComparison:
+def _ledgers_compared(repeats: Sequence[Repeat]) -> LedgerComparison:
     """All that two runs left, compared in the order in which they passed it."""
-    both = all((repeat.folder / LEDGER).exists() for repeat in (a, b))
-    same_mode = a.spec.held == b.spec.held
-    same_files = a.spec.model_digest is not None and b.spec.model_digest is not None
+    a, b = (repeat.spec for repeat in repeats)
+    with_ledger = all((repeat.folder / LEDGER).exists() for repeat in repeats)
+    told = set(_TOLD_ELSEWHERE)
+    if a.model_digest is not None and b.model_digest is not None:
+        told.add("model")
 
     def ignored(entry: Entry) -> bool:
         if entry.stage == "spec":
-            return entry.name in _TOLD_ELSEWHERE or (entry.name == "model" and same_files)
-        if entry.stage == "environment" and not same_mode:  # what follows from the mode
+            return entry.name in told
+        if entry.stage == "environment" and a.held != b.held:  # what follows from the mode
             return entry.name.startswith("switches.") or entry.name.endswith("WORKSPACE_CONFIG")
         return False
 
-    return compare_ledgers(*(_entries(side, from_ledger=both) for side in (a, b)), ignored=ignored)
+    return compare_ledgers(*(_entries(one, with_ledger) for one in repeats), ignored=ignored)
 
 
-def _entries(repeat: Repeat, *, from_ledger: bool) -> list[Entry]:
+def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
     """What a repeat says of itself, and its files as they lie there now."""
     ledger = Ledger()
     for name, value in flattened(repeat.spec.profile_settings, "profile"):
         if name != "profile.name":
             ledger.add("environment", name, value_digest(value), detail=value)
-    if from_ledger:
+    if with_ledger:
         ledger.entries += Ledger.read(repeat.folder / LEDGER).entries
     else:
         _add_manifest(ledger, repeat)
@@ -226,16 +203,17 @@ def _entries(repeat: Repeat, *, from_ledger: bool) -> list[Entry]:
     return ledger.entries
 
 
+_ENVIRONMENT = {
+    *("host", "versions", "device", "threads", "cpu_capability", "numeric_libraries"),
+    *("numeric_class", "variables", "switches"),
+}
+
+
 def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
     """What the manifest of a repeat without a ledger says of it."""
     manifest = repeat.manifest
-    plain = manifest.model_dump(mode="json")
-    for name in (
-        *("host", "versions", "device", "threads", "cpu_capability", "numeric_libraries"),
-        *("numeric_class", "variables", "switches"),
-    ):
-        for field_name, value in flattened(plain[name], name):
-            ledger.add("environment", field_name, value_digest(value), detail=value)
+    for name, value in flattened(manifest.model_dump(mode="json", include=_ENVIRONMENT)):
+        ledger.add("environment", name, value_digest(value), detail=value)
     for name, value in repeat.spec.model_dump(mode="json").items():
         ledger.add("spec", name, value_digest(value), detail=value)
     for name, digest in manifest.data.files.items():

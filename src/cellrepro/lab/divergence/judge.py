@@ -8,49 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cellrepro.compare.operation_alignment import (
-    Alignment,
-    first_divergence,
-    judge_round_off,
-)
+from cellrepro.compare.operation_alignment import Alignment, first_divergence, judge_round_off
 from cellrepro.determinism.known_operations import may_race
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
-from cellrepro.lab.divergence.rerun import Replay, replay, replay_both, same_as_stored
+from cellrepro.lab.divergence.rerun import Replay, replays, same_as_stored
 from cellrepro.lab.divergence.result import OF_STAGE, Evidence, Place
-from cellrepro.lab.divergence.substituted_calls import (
-    aligned,
-    is_call,
-    outputs_of,
-    substituted,
-    whose,
-)
+from cellrepro.lab.divergence.substituted_calls import aligned, is_call, substituted, whose
 from cellrepro.lab.worker import Request
 from cellrepro.model.network import ModelSource, find_model
 from cellrepro.progress import progress
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
 from cellrepro.store.store import Repeat, Store
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw, DrawDifference, first_draw_difference
 
 
 class CannotLook(Exception):
     """The operation cannot be named; the message says why."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How hard to look: the options of `cellrepro.lab.divergence.find.diverge`."""
-
-    repetitions: int
-    suspects: int
-    again: bool = True
-    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,125 +43,120 @@ class Finding:
     operations: Alignment | None = None
 
 
-def of_image(place: Place, repeats: Sequence[Repeat]) -> Finding:
-    """The operation in which segmenting an image diverges, from what both runs wrote down."""
-    image = place.names[0].rpartition(" ")[0]
-    rows = _stored_operations(repeats, list(repeats[0].manifest.masks).index(image))
-    if rows is None:
-        raise CannotLook("segment both with --ledger ops to have the operation named")
-    found = _of_rows(place, repeats, *rows)
-    if found is None:
-        raise CannotLook("every operation that both wrote down gave equal outputs")
-    return found
-
-
+@dataclass(frozen=True)
 class Look:
-    """A closer look at one training step of two runs."""
+    """A closer look at what two runs computed; the options are those of `diverge`."""
 
-    def __init__(
-        self,
-        repeats: Sequence[Repeat],
-        step: int,
-        store: Store,
-        data: str | Path | None,
-        effort: Effort,
-    ) -> None:
-        self._repeats, self._step = repeats, step
-        self._store, self._data, self._effort = store, data, effort
+    repeats: Sequence[Repeat]
+    store: Store
+    data: str | Path | None
+    again: bool
+    repetitions: int
+    suspects: int
+    quiet: bool
 
     def at(self, place: Place) -> Finding:
-        """What made a place differ.
-
-        Raises
-        ------
-        CannotLook
-            If that cannot be found here.
-        """
+        """What made a place differ; `CannotLook` if that cannot be found here."""
+        step = place.step
+        if step is None:
+            return self._at_image(place)
         if place.stage == "rng" and place.names[0].endswith(" before"):
-            raise CannotLook(
-                _unnamed(
-                    "a generator changed before the step began and after the one before it had "
-                    "ended, where nobody writes down who draws"
-                )
+            raise _unnamed(
+                "a generator changed before the step began and after the one before it had ended, "
+                "where nobody writes down who draws"
             )
-        rows = _stored_operations(self._repeats, self._step)
-        drawn = None if rows is None else self._drawn_otherwise()
-        if drawn is not None and (
-            place.stage == "rng" or {"crops", "images drawn"} & set(place.names)
-        ):
-            draw, evidence = drawn.draw, Evidence("stored draws", draws=drawn.sentence())
-            named = replace(
-                place, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
-            )
-            return Finding(named, "draws", evidence)
-        stored = None if rows is None else _of_rows(place, self._repeats, *rows)
-        if stored is not None and drawn is not None:
-            stored = replace(stored, evidence=replace(stored.evidence, draws=drawn.sentence()))
-        if not self._effort.again:
-            if stored is None:
-                raise CannotLook(_unnamed(_NOT_STORED if rows is None else _ALL_EQUAL))
-            return stored
+        rows = self._stored_operations(step)
+        stored = None if rows is None else self._of_rows(place, *rows)
+        drawn = None if rows is None else self._drawn_otherwise(step)
+        if drawn is not None:
+            if place.stage == "rng" or {"crops", "images drawn"} & set(place.names):
+                evidence = Evidence("stored draws", draws=drawn.sentence())
+                place = replace(place, **_named(drawn.draw) | {"op": drawn.draw.what})
+                return Finding(place, "draws", evidence)
+            if stored is not None:
+                stored = replace(stored, evidence=replace(stored.evidence, draws=drawn.sentence()))
         try:
-            if self._same_environment():
-                return self._judged(place, stored, self._repeated())
-            return self._side_by_side(place)
+            if not self.again:
+                raise CannotLook(_NOT_STORED if rows is None else _ALL_EQUAL)
+            a, b = ((r.spec.profile_settings, r.spec.mode, r.spec.loose) for r in self.repeats)
+            if a == b:
+                return self._repeated(place, step, stored)
+            return self._in_two(place, step)
         except (CannotLook, CellreproError) as error:
             if stored is None:  # a device that is not here, for example: the rest is told
-                raise CannotLook(_unnamed(str(error))) from error
+                raise _unnamed(str(error)) from error
             return stored
 
-    def _drawn_otherwise(self) -> DrawDifference | None:
-        """The first draw in which the two differ, of those that both wrote down."""
-        sides = [
-            read_rows(repeat.folder / DRAWS, Draw, step=self._step)
-            for repeat in self._repeats
-            if (repeat.folder / DRAWS).exists()
-        ]
-        if len(sides) < 2:
-            return None
-        return first_draw_difference(*sides)
+    # -- what both wrote down
 
-    def _same_environment(self) -> bool:
-        a, b = ((one.spec.profile_settings, one.spec.mode, one.spec.loose) for one in self._repeats)
-        return a == b
+    def _at_image(self, place: Place) -> Finding:
+        """The operation in which segmenting an image diverges."""
+        image = place.names[0].rpartition(" ")[0]
+        rows = self._stored_operations(list(self.repeats[0].manifest.masks).index(image))
+        if rows is None:
+            raise CannotLook("segment both with --ledger ops to have the operation named")
+        found = self._of_rows(place, *rows)
+        if found is None:
+            raise CannotLook("every operation that both wrote down gave equal outputs")
+        return found
+
+    def _stored_operations(self, step: int) -> list[list[OperationRow]] | None:
+        """Those of one step, or image, of both runs; none where one did not write them down."""
+        paths = [repeat.folder / OPERATIONS for repeat in self.repeats]
+        if not all(path.exists() for path in paths):
+            return None
+        rows = [read_rows(path, OperationRow, step=step) for path in paths]
+        return rows if all(rows) else None
+
+    def _drawn_otherwise(self, step: int) -> DrawDifference | None:
+        """The first draw in which the two differ, of those that both wrote down."""
+        paths = [repeat.folder / DRAWS for repeat in self.repeats]
+        if not all(path.exists() for path in paths):
+            return None
+        return first_draw_difference(*(read_rows(path, Draw, step=step) for path in paths))
+
+    def _of_rows(self, place: Place, a: Sequence[Any], b: Sequence[Any]) -> Finding | None:
+        """The operation in which two lists of operations diverge; none that is not the cause."""
+        alignment = aligned(self.repeats, a, b)
+        parting = first_divergence(alignment)
+        if parting is None or not _may_explain(parting.a.phase, place):
+            return None
+        evidence = Evidence(
+            "stored operations", alignment=alignment.sentence(), parting=parting.sentence
+        )
+        place = replace(place, **_named(parting.a), inputs=parting.inputs)
+        return Finding(place, "unexplained", evidence, alignment)
 
     # -- one process, the same step again and again
 
-    def _repeated(self) -> Replay:
-        first = self._repeats[0]
-        with progress(self._step + 3, f"replay of {first.name}", quiet=self._effort.quiet) as bar:
-            return replay(
-                self._request(first),
-                first,
-                step=self._step,
-                repetitions=self._effort.repetitions,
-                suspects=self._effort.suspects,
-                on_event=lambda event: bar.advance(event["name"]),
-            )
-
-    def _judged(self, place: Place, stored: Finding | None, seen: Replay) -> Finding:
+    def _repeated(self, place: Place, step: int, stored: Finding | None) -> Finding:
         """What the stored operations or the repetitions show, and whether it came again."""
+        effort = {"repetitions": self.repetitions, "suspects": self.suspects}
+        (seen,) = self._replays(self.repeats[:1], step, **effort)
         found = stored or self._of_repetitions(place, seen)
         evidence = replace(
             found.evidence,
             n_repetitions=seen.n_repetitions,
             n_replays=seen.n_replays,
-            ends_as=self._ends_as(seen),
+            ends_as=self._ends_as(seen, step),
             arrival=(seen.arrival,),
         )
-        flipped = _flipped(seen, found.place)
-        if flipped is not None:
-            said = evidence.parting
-            if flipped.read_by is not None:
-                said = "; ".join(filter(None, (said, flipped.sentence())))
-            return replace(
-                found,
-                place=replace(found.place, **_sizes(flipped.n_elements, flipped.max_abs)),
-                judgement="race" if flipped.read_by is None else "unwritten-memory",
-                evidence=replace(
-                    evidence, flips=flipped.flips, n_asked=flipped.replays, parting=said
-                ),
-            )
+        place = found.place
+        reader = f"{place.op}, {place.phase} of {place.module or 'no module'}, "
+        reader += place.source or "no line"
+        for op in seen.audited:
+            unwritten = reader in (op.read_by or "")
+            if unwritten or (op.op, op.module, op.phase) == (place.op, place.module, place.phase):
+                evidence = replace(evidence, flips=op.flips, n_asked=op.replays)
+                if op.read_by is not None:
+                    said = filter(None, (evidence.parting, op.sentence()))
+                    evidence = replace(evidence, parting="; ".join(said))
+                return replace(
+                    found,
+                    place=replace(place, **_sizes(op.n_elements, op.max_abs)),
+                    judgement="race" if op.read_by is None else "unwritten-memory",
+                    evidence=evidence,
+                )
         if found.judgement == "race":
             return replace(found, evidence=evidence)
         # Where a race is possible, that none was seen is no proof that there was none.
@@ -196,128 +171,108 @@ class Look:
     def _of_repetitions(self, place: Place, seen: Replay) -> Finding:
         """The operation in which the step diverged from itself, or the first that flips."""
         if seen.again is not None:
-            found = _of_rows(place, self._repeats, seen.rows, seen.again)
+            found = self._of_rows(place, seen.rows, seen.again)
             if found is not None:
                 evidence = replace(found.evidence, how="repetition")
                 return replace(found, judgement="race", evidence=evidence)
-        evidence = Evidence("audit" if seen.again is None else "repetition")
-        order = {_where(row): row.index for row in reversed(seen.rows)}
+        order = [_named(row) for row in seen.rows]
         suspects = [op for op in seen.audited if _may_explain(op.phase, place)]
         if suspects:
-            first = min(suspects, key=lambda op: order.get(_where(op), len(order)))
+            first = min(suspects, key=lambda op: [*order, _named(op)].index(_named(op)))
             place = replace(place, **_named(first), inputs="agree")
-        return Finding(place, "unexplained", evidence)
+        how = "audit" if seen.again is None else "repetition"
+        return Finding(place, "unexplained", Evidence(how))
 
     def _no_fault(self) -> str | None:
         """Why a difference that did not come again may be something else than a fault."""
-        elsewhere = sorted({repeat.machine for repeat in self._repeats})
+        elsewhere = sorted({repeat.machine for repeat in self.repeats})
         if len(elsewhere) > 1:
             return (
                 f"the two were computed on {' and '.join(elsewhere)}, and the step was repeated "
                 "on one machine only"
             )
-        spec = self._repeats[0].spec
-        return may_race(
-            spec.mode,
-            device=spec.profile_settings["device"],
-            threads=spec.profile_settings.get("threads"),
-            loose=spec.loose,
-        )
+        spec = self.repeats[0].spec
+        device, threads = (spec.profile_settings.get(name) for name in ("device", "threads"))
+        return may_race(spec.mode, device=str(device), threads=threads, loose=spec.loose)
 
-    def _ends_as(self, seen: Replay) -> str | None:
+    def _ends_as(self, seen: Replay, step: int) -> str | None:
         """Whose bits a replay of the step ends in; none where no ledger has anything of it."""
-        stored = (
-            by_place(read_rows(repeat.folder / LEDGER, Entry, step=self._step))
-            for repeat in self._repeats
+        a, b = (
+            same_as_stored(seen.entries, by_place(read_rows(one.folder / LEDGER, Entry, step=step)))
+            for one in self.repeats
         )
-        a, b = (same_as_stored(seen.entries, entries) for entries in stored)
         if a is None and b is None:
             return None
         return "both" if a and b else "a" if a else "b" if b else "neither"
 
     # -- two processes, each in its own environment
 
-    def _side_by_side(self, place: Place) -> Finding:
+    def _in_two(self, place: Place, step: int) -> Finding:
+        """Where the step diverges, and whether all in it is within the error of its class."""
+
         def choose(a: list[Any], b: list[Any]) -> list[tuple[Any, Any]]:
             """The pairs whose tensors are needed: whole calls, and where the two diverge."""
-            alignment = aligned(self._repeats, a, b)
+            alignment = aligned(self.repeats, a, b)
             parting = first_divergence(alignment)
             calls = [pair for pair in alignment.pairs if is_call(pair[0])]
             return calls + ([] if parting is None else [(parting.a, parting.b)])
 
-        names = " and ".join(repeat.name for repeat in self._repeats)
-        total = 2 * (self._step + 3)
-        with progress(total, f"replays of {names}", quiet=self._effort.quiet) as bar:
-            seen = replay_both(
-                [self._request(repeat) for repeat in self._repeats],
-                self._repeats,
-                step=self._step,
-                choose=choose,
-                on_event=lambda event: bar.advance(event["name"]),
-            )
-        a, b = (side.rows for side in seen)
-        alignment = aligned(self._repeats, a, b, [side.kept for side in seen])
+        a, b = self._replays(self.repeats, step, choose=choose)
+        alignment = aligned(self.repeats, a.rows, b.rows, [a.kept, b.kept])
         parting = first_divergence(alignment)
-        verdict, round_off = judge_round_off(a, b)
-        draws = first_draw_difference(*(side.draws for side in seen))
+        verdict, round_off = judge_round_off(a.rows, b.rows)
+        draws = first_draw_difference(a.draws, b.draws)
+        if parting is not None:
+            outputs = a.kept.get(parting.a.index, []), b.kept.get(parting.b.index, [])
+            place = replace(
+                place, **_named(parting.a), inputs=parting.inputs, **_difference(*outputs)
+            )
+            if is_call(parting.a):
+                words = (place.apart, f"between {whose(self.repeats)}")
+                place = replace(place, apart=" ".join(filter(None, words)))
         evidence = Evidence(
             "two replays",
             alignment=alignment.sentence(),
             parting=None if parting is None else parting.sentence,
             round_off=round_off,
-            arrival=tuple(side.arrival for side in seen),
+            arrival=(a.arrival, b.arrival),
             draws=None if draws is None else draws.sentence(),
-            substituted=substituted(self._repeats, alignment),
+            substituted=substituted(self.repeats, alignment),
         )
-        judgement = {"unknown": "unexplained"}.get(verdict, verdict)
-        if parting is not None:
-            outputs = (
-                outputs_of(side.kept, row.index)
-                for side, row in zip(seen, (parting.a, parting.b), strict=True)
-            )
-            place = replace(
-                place, **_named(parting.a), inputs=parting.inputs, **_difference(*outputs)
-            )
-            if is_call(parting.a):
-                words = (place.apart, f"between {whose(self._repeats)}")
-                place = replace(place, apart=" ".join(filter(None, words)))
-        return Finding(place, judgement, evidence, alignment)
+        verdict = {"unknown": "unexplained"}.get(verdict, verdict)
+        return Finding(place, verdict, evidence, alignment)
 
     # -- what a replay needs
 
-    def _request(self, repeat: Repeat) -> Request:
-        return Request(repeat.spec, self._images(repeat), self._model(repeat))
+    def _replays(self, repeats: Sequence[Repeat], step: int, **options: Any) -> list[Replay]:
+        names = " and ".join(repeat.name for repeat in repeats)
+        requests = [self._request(repeat) for repeat in repeats]
+        total = len(repeats) * (step + 3)
+        with progress(total, f"replay of {names}", quiet=self.quiet) as bar:
+            options |= {"step": step, "on_event": lambda event: bar.advance(event["name"])}
+            return replays(requests, repeats, **options)
 
-    def _images(self, repeat: Repeat) -> Path:
-        folder = Path(repeat.manifest.data.path if self._data is None else self._data)
-        if not folder.is_dir():
+    def _request(self, repeat: Repeat) -> Request:
+        folder = Path(repeat.manifest.data.path if self.data is None else self.data)
+        expected = repeat.spec.data_digest
+        if not folder.is_dir() or folder_digest(folder).digest != expected:
             raise CannotLook(
-                f"the images of {repeat.name} are not at {folder} any more; name their folder "
-                "with --data"
+                f"{folder} does not hold the images of {repeat.name} (digest {expected[:12]}…); "
+                "name their folder with --data"
             )
-        found = folder_digest(folder).digest
-        if found != repeat.spec.data_digest:
-            raise CannotLook(
-                f"{folder} does not hold the images of {repeat.name} (digest {found[:12]}…, "
-                f"expected {repeat.spec.data_digest[:12]}…); name their folder with --data"
-            )
-        return folder.resolve()
+        return Request(repeat.spec, folder.resolve(), self._model(repeat))
 
     def _model(self, repeat: Repeat) -> ModelSource:
         """The weights that a run started from: by their name, or where they were."""
         spec = repeat.spec
-        problem: object = "it is not the one that was trained"
-        for reference in (spec.model, repeat.manifest.model.path):
-            try:
-                source = None if reference is None else find_model(reference, self._store)
-            except BadInput as error:
-                problem = error
-                continue
-            if source is not None and source.digest == spec.model_digest:
-                return replace(source, label=spec.model)
+        for reference in filter(None, (spec.model, repeat.manifest.model.path)):
+            with suppress(BadInput):
+                source = find_model(reference, self.store)
+                if source.digest == spec.model_digest:
+                    return replace(source, label=spec.model)
         raise CannotLook(
-            f"the model {spec.model} that {spec.key} started from is not to be found "
-            f"({problem}); put the file back where it was"
+            f"the model {spec.model} that {spec.key} started from is not to be found as it was; "
+            "put the file back"
         )
 
 
@@ -331,34 +286,8 @@ _ALL_EQUAL = (
 )
 
 
-def _unnamed(why: str) -> str:
-    return f"the operation could not be named: {why}"
-
-
-def _stored_operations(
-    repeats: Sequence[Repeat], step: int
-) -> tuple[list[OperationRow], list[OperationRow]] | None:
-    """The operations of one step, or image, that both runs wrote down; none where one did not."""
-    paths = [repeat.folder / OPERATIONS for repeat in repeats]
-    if not all(path.exists() for path in paths):
-        return None
-    a, b = (read_rows(path, OperationRow, step=step) for path in paths)
-    return (a, b) if a and b else None
-
-
-def _of_rows(
-    place: Place, repeats: Sequence[Repeat], a: Sequence[Any], b: Sequence[Any]
-) -> Finding | None:
-    """The operation in which two lists of operations diverge; none that cannot be the cause."""
-    alignment = aligned(repeats, a, b)
-    parting = first_divergence(alignment)
-    if parting is None or not _may_explain(parting.a.phase, place):
-        return None
-    evidence = Evidence(
-        "stored operations", alignment=alignment.sentence(), parting=parting.sentence
-    )
-    place = replace(place, **_named(parting.a), inputs=parting.inputs)
-    return Finding(place, "unexplained", evidence, alignment)
+def _unnamed(why: str) -> CannotLook:
+    return CannotLook(f"the operation could not be named: {why}")
 
 
 def _may_explain(phase: str | None, place: Place) -> bool:
@@ -370,26 +299,9 @@ def _may_explain(phase: str | None, place: Place) -> bool:
 
 
 def _named(operation: Any) -> dict[str, Any]:
-    """What a `Place` says of an operation."""
-    return {name: getattr(operation, name) for name in ("op", "module", "source", "phase")}
-
-
-def _where(operation: Any) -> tuple[Any, ...]:
-    return tuple(_named(operation).values())
-
-
-def _flipped(seen: Replay, place: Place) -> NondeterministicOperation | None:
-    """What the audit says of the named operation, or of unwritten memory that it read."""
-    for op in seen.audited:
-        if (op.op, op.module, op.phase) == (place.op, place.module, place.phase):
-            return op
-    reader = (
-        f"{place.op}, {place.phase} of {place.module or 'no module'}, {place.source or 'no line'}"
-    )
-    return next((op for op in seen.audited if reader in (op.read_by or "")), None)
-
-
-# -- how far results are apart -------------------------------------------------------------
+    """What a `Place` says of an operation, or of a draw, which has no ``op``."""
+    names = ("op", "module", "source", "phase")
+    return {name: getattr(operation, name, None) for name in names}
 
 
 def _difference(a: Sequence[Any], b: Sequence[Any]) -> dict[str, Any]:
@@ -398,11 +310,8 @@ def _difference(a: Sequence[Any], b: Sequence[Any]) -> dict[str, Any]:
 
     if not a or not b:
         return {}
-    shapes = [", ".join("x".join(map(str, one.shape)) or "1" for one in side) for side in (a, b)]
-    dtypes = [", ".join(str(one.dtype).removeprefix("torch.") for one in side) for side in (a, b)]
-    if (shapes[0], dtypes[0]) != (shapes[1], dtypes[1]):
-        kinds = zip(dtypes, shapes, strict=True)
-        return {"apart": " in A and ".join(f"{d} of shape {s}" for d, s in kinds) + " in B"}
+    if [(x.shape, x.dtype) for x in a] != [(y.shape, y.dtype) for y in b]:
+        return {"apart": "of other shapes or types in A and in B"}
     found = [difference(x, y) for x, y in zip(a, b, strict=True)]
     return _sizes(sum(n for n, _ in found), max(size for _, size in found))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cellrepro.compare.ledger_diff import LedgerComparison
 from cellrepro.compare.operation_alignment import Alignment
@@ -25,24 +26,13 @@ JUDGEMENTS = {
 """What a divergence may be, and how that is said."""
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A stage of a run, in words, and what a difference that begins in it means.
-
-    Attributes
-    ----------
-    name, meaning : str
-        What it is called, and what that is to somebody who trains networks but writes none.
-    judgement : str
-        One of `JUDGEMENTS`, as long as no operation explains the difference.
-    phases : tuple of str
-        Operations of these phases may explain it; later ones run after it.
-    """
+class Stage(NamedTuple):
+    """A stage of a run, in words, and what a difference that begins in it means."""
 
     name: str
-    meaning: str
-    judgement: str = "unexplained"
-    phases: tuple[str, ...] = ("forward",)
+    meaning: str  # to somebody who trains networks but writes none
+    judgement: str = "unexplained"  # as long as no operation explains the difference
+    phases: tuple[str, ...] = ("forward",)  # of operations that may explain it; others run after it
 
 
 _TO_BACKWARD = ("forward", "backward")
@@ -70,46 +60,22 @@ _COMPUTED = ("batch", "forward", "loss", "backward", "update", "weights")
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a run at which two runs diverge.
+    """A place in a run at which two runs diverge."""
 
-    Attributes
-    ----------
-    step : int or None
-        Training step, from 0; None outside the training.
-    epoch : int or None
-    stage : str
-        One of `OF_STAGE`.
-    names : tuple of str
-        What differs there: variables, files, generators, groups of layers, images.
-    said : str
-        The first of them, with what each side holds.
-    op, module, source, phase : str or None
-        The operation, where one could be named.
-    max_abs : float or None
-        Largest difference between its outputs, in their units; None where their tensors are not
-        there to be compared, or have no difference (other shapes, NaN beside a number).
-    apart : str or None
-        What that difference is between, where it is not simply the operation's two results; in
-        words how they differ, where no number says it.
-    n_elements : int or None
-        How many elements of its outputs differ.
-    inputs : str or None
-        Whether its inputs ``agree``, ``differ``, or this is ``unknown``.
-    """
-
-    step: int | None
+    step: int | None  # of the training, from 0; None outside
     epoch: int | None
-    stage: str
-    names: tuple[str, ...]
-    said: str
-    op: str | None = None
+    stage: str  # one of `OF_STAGE`
+    names: tuple[str, ...]  # what differs: variables, files, generators, groups of layers, images
+    said: str  # the first of them, with what each side holds
+    op: str | None = None  # the operation, where one could be named
     module: str | None = None
     source: str | None = None
     phase: str | None = None
-    max_abs: float | None = None
-    n_elements: int | None = None
-    inputs: str | None = None
+    max_abs: float | None = None  # largest difference of its outputs, where they can be subtracted
+    n_elements: int | None = None  # of its outputs that differ
+    inputs: str | None = None  # whether these agree, differ, or this is unknown
     apart: str | None = None
+    """What the difference is between, if not the operation's two results; or how they differ."""
 
     def sentence(self) -> str:
         """Where, and what differs there; the operation, where one could be named."""
@@ -130,98 +96,46 @@ class Place:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a closer look at the diverging step saw.
+    """What a closer look at the diverging step saw."""
 
-    Attributes
-    ----------
-    how : str
-        ``stored operations``, ``stored draws``, ``repetition``, ``audit`` or ``two replays``.
-    n_repetitions, n_replays : int
-        How often the step was repeated, and single operations were run again.
-    flips : int or None
-        Of the named operation, in that many replays of it (`n_asked`).
-    n_asked : int or None
-    alignment : str or None
-        Which operations correspond, and which could not be aligned.
-    parting : str or None
-        How the operation is known.
-    round_off : str or None
-        Whether every operation stayed within the error of its class.
-    ends_as : str or None
-        Whether a replay of the step ends as ``a``, ``b``, ``both`` or ``neither``; None where
-        that was not looked at, or the ledgers hold nothing of the step.
-    arrival : tuple of str
-        How the state before the step was reached, one sentence a side.
-    draws : str or None
-        The first draw of random numbers in which the two differ.
-    substituted : str or None
-        Where one side ran with substitutes: in how many calls they gave what they stand for.
-    elimination : str or None
-        Why it is no fault by elimination, where no race was seen: a race was possible all the
-        same, or one of the two was computed elsewhere.
-    """
-
-    how: str
-    n_repetitions: int = 0
-    n_replays: int = 0
-    flips: int | None = None
-    n_asked: int | None = None
-    alignment: str | None = None
-    parting: str | None = None
-    round_off: str | None = None
-    ends_as: str | None = None
-    arrival: tuple[str, ...] = ()
-    draws: str | None = None
-    substituted: str | None = None
-    elimination: str | None = None
+    how: str  # stored operations, stored draws, repetition, audit, two replays
+    n_repetitions: int = 0  # of the step
+    n_replays: int = 0  # of single operations
+    flips: int | None = None  # of the named operation,
+    n_asked: int | None = None  # in so many replays of it
+    alignment: str | None = None  # which operations correspond
+    parting: str | None = None  # how the operation is known
+    round_off: str | None = None  # whether every operation stayed within the error of its class
+    ends_as: str | None = None  # whether a replay ends as a, b, both or neither; None if unknown
+    arrival: tuple[str, ...] = ()  # how the state before the step was reached, on each side
+    draws: str | None = None  # the first draw of random numbers in which the two differ
+    substituted: str | None = None  # in how many calls substitutes gave what they stand for
+    elimination: str | None = None  # why it may be no fault though no race was seen
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where two runs diverge, and what comes of it.
-
-    Attributes
-    ----------
-    a, b : str
-        ``KEY/REPEAT``.
-    first : Place or None
-        The first stage, in the order in which a run passes them, in which they differ; None if
-        they differ in nothing.
-    computed : Place or None
-        The first thing that the two computed otherwise; the same as ``first`` unless they
-        differ in their settings or environments.
-    stages : dict of str to tuple of str
-        What differs, by stage.
-    judgement : str or None
-        One of `JUDGEMENTS`. A ``fault`` is an operation beyond the error of its class, or one
-        that gave other bits and does not when it is repeated where no race is possible.
-    verdict : Verdict
-        Over weights and masks, as `cellrepro.lab.compare_results` gives it.
-    comparison : Comparison
-    evidence : Evidence or None
-    n_compared : int
-        Entries of the ledgers that could be compared.
-    notes : tuple of str
-        What was not looked at, and why.
-    ledgers : LedgerComparison
-        Every entry in which the ledgers differ.
-    operations : Alignment or None
-        The operations of the diverging step on both sides, where they were seen.
-    """
+    """Where two runs diverge, and what comes of it."""
 
     a: str
     b: str
+    """These two as ``KEY/MACHINE/REPEAT``."""
     first: Place | None
+    """The first stage, in the order in which a run passes them, in which they differ."""
     computed: Place | None
-    stages: Mapping[str, tuple[str, ...]]
+    """The first thing that the two computed otherwise; the same as ``first`` unless they differ in
+    their settings or environments."""
+    stages: Mapping[str, tuple[str, ...]]  # what differs, by stage
     judgement: str | None
-    verdict: Verdict
+    """One of `JUDGEMENTS`. A ``fault`` is an operation beyond the error of its class, or one that
+    gave other bits and does not when it is repeated where no race is possible."""
+    verdict: Verdict  # over weights and masks
     comparison: Comparison
     evidence: Evidence | None
-    n_compared: int
-    notes: tuple[str, ...] = ()
+    n_compared: int  # entries of the ledgers that could be compared
+    notes: tuple[str, ...] = ()  # what was not looked at, and why
     ledgers: LedgerComparison | None = field(default=None, repr=False)
-    operations: Alignment | None = field(default=None, repr=False)
+    operations: Alignment | None = field(default=None, repr=False)  # of the diverging step
 
     def sentence(self) -> str:
         """The answer in one sentence."""
@@ -238,21 +152,21 @@ class Divergence:
         return "; ".join([*parts, self.cells()])
 
     def cells(self) -> str:
-        """What it came to in weights and cells."""
+        """What it came to in cells and weights."""
         found = self.comparison
-        n = found.n_objects
         if not found.masks:
             return "no masks to compare"
-        weights = ""
-        if found.weights is not None and not found.weights.equal:
-            weights = f"; the weights by {found.weights.relative_l2:.2g} of their length"
+        n = found.n_objects
         n_outlines = n["matched"] - n["kept"]
         n_changed = n["lost"] + n["gained"] + n_outlines
-        if not n_changed and not found.ppm:
-            return f"no cell changes in the end{weights}"
-        return (
-            f"{n_changed} of {amount(n['matched'] + n['lost'] + n['gained'], 'cell')} "
-            f"{'changes' if n_changed == 1 else 'change'} in the end ({n['lost']} lost, "
-            f"{n['gained']} gained, {n_outlines} with another outline; {ppm_text(found.ppm)} of "
-            f"the pixels){weights}"
-        )
+        text = "no cell changes in the end"
+        if n_changed or found.ppm:
+            text = (
+                f"{n_changed} of {amount(n['matched'] + n['lost'] + n['gained'], 'cell')} "
+                f"{'changes' if n_changed == 1 else 'change'} in the end ({n['lost']} lost, "
+                f"{n['gained']} gained, {n_outlines} with another outline; {ppm_text(found.ppm)} "
+                "of the pixels)"
+            )
+        if found.weights is not None and not found.weights.equal:
+            text += f"; the weights by {found.weights.relative_l2:.2g} of their length"
+        return text

@@ -1,7 +1,7 @@
 """Operations of two runs that correspond, with each call of a substitute as one operation.
 
 Where one side has a substitute for what the other ran, the operations inside are a difference of
-settings; what can be compared is the result of the call.
+settings; what can be compared is the result of the call, by its tensors where they were kept.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from cellrepro.store.digests import tensor_digest
 from cellrepro.store.store import Repeat
 from cellrepro.text import amount
 
+Kept = Mapping[int, list[Any]]
+"""The tensors that came out of some operations, by their order in the step."""
+
 
 def aligned(
     repeats: Sequence[Repeat],
     a: Sequence[Any],
     b: Sequence[Any],
-    kept: Sequence[Mapping[str, Any]] = ({}, {}),
+    kept: Sequence[Kept] = ({}, {}),
 ) -> Alignment:
-    """The operations of two runs that correspond.
-
-    Where one side has a substitute for what the other ran, the operations inside are a difference
-    of settings: each call is one operation then, and its result is compared, by its tensors where
-    they were kept.
-    """
-    if not any(own_substitutes(repeats)):
+    """The operations of two runs that correspond."""
+    if not any(_own_substitutes(repeats)):
         return align(a, b)
     alignment = align(_calls_as_one(a), _calls_as_one(b))
     pairs, all_agree = [], True
     for x, y in alignment.pairs:
         if is_call(x):
-            x, y = _with_results(x, y, kept, all_agree=all_agree)
+            x, y = _with_results(x, y, kept)
+            # What went in agrees as long as all that came out before does.
+            y = replace(y, inputs="agree" if all_agree else "other")
         if x.outputs and y.outputs and x.outputs != y.outputs:
             all_agree = False
         pairs.append((x, y))
     return replace(alignment, pairs=tuple(pairs))
 
 
-def own_substitutes(repeats: Sequence[Repeat]) -> tuple[list[str], list[str]]:
+def _own_substitutes(repeats: Sequence[Repeat]) -> tuple[list[str], list[str]]:
     """The substitutes that only one of two runs had in place, of each."""
     a, b = (set(repeat.manifest.switches.get("substitutes") or ()) for repeat in repeats)
     return sorted(a - b), sorted(b - a)
@@ -51,6 +51,8 @@ def own_substitutes(repeats: Sequence[Repeat]) -> tuple[list[str], list[str]]:
 
 def _calls_as_one(rows: Sequence[Any]) -> list[Any]:
     """Operations of a step, with each call of a function that has substitutes as one."""
+    nothing: dict[str, Any] = dict.fromkeys(("shapes", "dtypes", "inputs"), "")
+    nothing |= dict.fromkeys(("norm", "ulp", "limit", "problem"), None)
     found: list[Any] = []
     in_order = sorted(rows, key=lambda row: row.index)
     for (function, _, _), group in groupby(
@@ -61,8 +63,6 @@ def _calls_as_one(rows: Sequence[Any]) -> list[Any]:
             found += inside
             continue
         last = _end_of_call(inside[-1])
-        nothing: dict[str, Any] = dict.fromkeys(("shapes", "dtypes", "inputs"), "")
-        nothing |= dict.fromkeys(("norm", "ulp", "limit", "problem"), None)
         found += [
             replace(row, op=function.rpartition(" ")[2], source=function, **nothing)
             for row in inside
@@ -82,28 +82,14 @@ def is_call(row: Any) -> bool:
     return "." not in row.op
 
 
-def _with_results(
-    x: Any, y: Any, kept: Sequence[Mapping[str, Any]], *, all_agree: bool
-) -> tuple[Any, Any]:
-    """Two calls with digests of their results, which no layout in memory changes.
-
-    What went in agrees as long as all that came out before does.
-    """
-    results = [outputs_of(side, row.index) for side, row in zip(kept, (x, y), strict=True)]
+def _with_results(x: Any, y: Any, kept: Sequence[Kept]) -> tuple[Any, Any]:
+    """Two calls with digests of their results, which no layout in memory changes."""
+    results = [side.get(row.index) for side, row in zip(kept, (x, y), strict=True)]
     if all(results):
-        digests = [",".join(map(tensor_digest, result)) for result in results]
-    elif x.outputs == y.outputs:
-        digests = [x.outputs, y.outputs]
+        digests = [",".join(map(tensor_digest, result or ())) for result in results]
     else:
-        digests = ["", ""]
-    x = replace(x, inputs="agree", outputs=digests[0])
-    return x, replace(y, inputs="agree" if all_agree else "other", outputs=digests[1])
-
-
-def outputs_of(kept: Mapping[str, Any], index: int) -> list[Any]:
-    """The tensors that came out of an operation, as far as they were kept."""
-    names = sorted(name for name in kept if name.startswith(f"{index}/outputs/"))
-    return [kept[name] for name in names]
+        digests = [x.outputs, y.outputs] if x.outputs == y.outputs else ["", ""]
+    return replace(x, inputs="agree", outputs=digests[0]), replace(y, outputs=digests[1])
 
 
 def substituted(repeats: Sequence[Repeat], alignment: Alignment) -> str | None:
@@ -120,9 +106,6 @@ def substituted(repeats: Sequence[Repeat], alignment: Alignment) -> str | None:
 
 def whose(repeats: Sequence[Repeat]) -> str:
     """Whose substitutes are compared with what they stand for."""
-    sides = [
-        f"{' and '.join(names)} of {side}"
-        for side, names in zip("AB", own_substitutes(repeats), strict=True)
-        if names
-    ]
+    own = zip("AB", _own_substitutes(repeats), strict=True)
+    sides = [f"{' and '.join(names)} of {side}" for side, names in own if names]
     return f"the substitutes {' and '.join(sides)} and what they stand for"
