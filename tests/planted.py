@@ -8,11 +8,10 @@ What is changed is changed inside the run, in the images, or in the files afterw
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -34,94 +33,72 @@ from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.observer import Call
 
 ASKED = {
-    "epochs": 3,
+    "epochs": 2,
     "images_per_epoch": 2,
     "learning_rate": 0.01,
     "profile": "cpu-1thread",
-    "ledger": "ops",
+    "ledger": "steps",
 }
-N_STEPS = 6
-_PRETRAINING = {**ASKED, "epochs": 4, "images_per_epoch": 16, "ledger": "off"}
-
-# -- runs ----------------------------------------------------------------------------------
+N_STEPS = 4
 
 
-@dataclass
 class Bench:
     """A folder of images, weights that find cells in them, and a store of trainings from there."""
 
-    root: Path
+    def __init__(self, root: Path, weights: Path) -> None:
+        self.root, self.store, self.data = root, Store(root / "outputs"), root / "cells"
+        self.model = root / "begin.safetensors"
+        write_folder(self.data, n_train=2, n_test=1, shape=(160, 160))
+        shutil.copyfile(weights, self.model)
 
-    def __post_init__(self) -> None:
-        self.store = Store(self.root / "outputs")
-        self.data = self.root / "cells"
-        self.model = self.root / "begin.safetensors"
-        self._clean: dict[str, Repeat] = {}
-        write_folder(self.data, n_train=2, n_test=2, shape=(160, 160))
-        large = self.root / "large"
-        write_folder(large, n_train=3, n_test=1)
-        begun = self.run(data=large, model="tiny", **_PRETRAINING)
-        assert begun.weights is not None
-        shutil.copyfile(begun.weights, self.model)
-
-    def run(self, *plants: Any, data: Path | None = None, keeping: Any = None, **asked: Any):
+    def run(self, *plants: Any, keeping: Any = None, **asked: Any) -> Repeat:
         """Train with the plants in force; the result is the next repeat of what was asked for."""
         given = {**ASKED, "model": str(self.model), "store": self.store.root, **asked}
-        plan = plan_training(data or self.data, **given)
+        plan = plan_training(given.pop("data", self.data), **given)
         done = self.store.run(plan.spec.key)
         with ExitStack() as stack:
             area = stack.enter_context(self.store.staging())
             stack.enter_context(generators_kept())
-            stack.enter_context(self.as_one_process())
+            stack.enter_context(as_one_process())
             for plant in plants:
                 stack.enter_context(plant)
             folder = area / "repeat"
             folder.mkdir()
-            index = len(done.repeats) if done else 0
-            carry_out(
-                Child(plan.request.setup, lambda event: None),
-                plan.request,
-                repeat=index,
-                staged=folder,
-                keeping=keeping or Keeping(),
-            )
+            child = Child(plan.request.setup, lambda event: None)
+            index, keeping = len(done.repeats) if done else 0, keeping or Keeping()
+            carry_out(child, plan.request, repeat=index, staged=folder, keeping=keeping)
             return self.store.commit(folder, plan.spec)
 
-    def as_one_process(self) -> Any:
-        """Trainings here are not in processes of their own, which a profile would check."""
-        import torch
-
-        return mock.patch.object(Profile, "enter", return_value=torch.device("cpu"))
-
-    def clean(self, **asked: Any) -> Repeat:
-        """A training with nothing planted, made once."""
-        name = json.dumps(asked, sort_keys=True, default=str)
-        if name not in self._clean:
-            self._clean[name] = self.run(**asked)
-        return self._clean[name]
+    @cached_property
+    def clean(self) -> Repeat:
+        """A training with nothing planted, and every operation written down."""
+        return self.run(ledger="ops")
 
     def copy(self, repeat: Repeat) -> Repeat:
         """The same files as another repeat of the same run, to be changed."""
         run = self.store.run(repeat.manifest.key)
         assert run is not None
-        index = len(run.repeats)
-        folder = repeat.folder.with_name(str(index))
-        shutil.copytree(repeat.folder, folder)
-        for path in folder.rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        rewrite_manifest(folder, lambda manifest: manifest.update(repeat=index))
-        return Repeat(folder)
+        return copied(repeat, repeat.folder.with_name(str(len(run.repeats))))
 
     def diverge(self, a: Repeat, b: Repeat) -> Divergence:
         """What `cellrepro.diverge` says from what both wrote down."""
         return diverge(a.name, b.name, again=False, store=self.store.root, quiet=True)
 
-    def folder(self, name: str, change: Callable[[Path], None]) -> Path:
-        """A changed copy of the images, under the same name."""
-        target = self.root / name / self.data.name
-        shutil.copytree(self.data, target)
-        change(target)
-        return target
+
+def as_one_process() -> Any:
+    """Trainings here are not in processes of their own, which a profile would check."""
+    import torch
+
+    return mock.patch.object(Profile, "enter", return_value=torch.device("cpu"))
+
+
+def copied(repeat: Repeat, folder: Path) -> Repeat:
+    """The same files as another repeat, which may be changed."""
+    shutil.copytree(repeat.folder, folder)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    rewrite_manifest(folder, lambda manifest: manifest.update(repeat=int(folder.name)))
+    return Repeat(folder)
 
 
 def rewrite_manifest(folder: Path, change: Callable[[dict], None]) -> None:
@@ -161,9 +138,7 @@ def diverging_entry(a: Repeat, b: Repeat) -> tuple[int, str, tuple[str, ...]] | 
 
 def operations(repeat: Repeat, step: int) -> list[dict]:
     """The operations of one step in their order."""
-    found = [row for row in rows(repeat, "ledger-ops") if row["step"] == step]
-    assert [row["index"] for row in found] == list(range(len(found)))
-    return found
+    return [row for row in rows(repeat, "ledger-ops") if row["step"] == step]
 
 
 def diverging_operation(a: Repeat, b: Repeat, step: int) -> tuple[dict, dict]:
@@ -177,15 +152,14 @@ def diverging_operation(a: Repeat, b: Repeat, step: int) -> tuple[dict, dict]:
 
 
 @contextmanager
-def at_step(step: int, *plants: Callable[[Loop], Any]) -> Iterator[None]:
-    """Enter what the plants give for the loop while it does one step."""
+def at_step(step: int, plant: Callable[[Loop], Any]) -> Iterator[None]:
+    """Enter what the plant gives for the loop while it does one step."""
     original = Loop.step
 
     def planted(loop: Loop) -> float:
-        with ExitStack() as stack:
-            if loop.training.n_steps == step:
-                for plant in plants:
-                    stack.enter_context(plant(loop))
+        if loop.training.n_steps != step:
+            return original(loop)
+        with plant(loop):
             return original(loop)
 
     with mock.patch.object(Loop, "step", planted):
@@ -225,8 +199,7 @@ def one_operation(step: int, index: int, change: Callable[[Any], None]) -> Any:
                 change(returned if not isinstance(returned, tuple) else returned[0])
             return returned
 
-        original = Call.run
-        return mock.patch.object(Call, "run", lambda call: around(original, call))
+        return wrapped(Call, "run", around)
 
     return at_step(step, counted)
 
@@ -259,10 +232,10 @@ def memory(tensor: Any) -> np.ndarray:
         return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 
-def one_ulp(tensor: Any, at: int | None = None) -> None:
-    """Move the largest element, or the one named, to the next number further from zero."""
+def one_ulp(tensor: Any) -> None:
+    """Move the largest element to the next number further from zero."""
     values = memory(tensor)
-    at = int(np.abs(values).argmax()) if at is None else at % values.size
+    at = int(np.abs(values).argmax())
     values[at] = np.nextafter(values[at], np.copysign(values.dtype.type(np.inf), values[at]))
 
 
@@ -278,35 +251,6 @@ def scaled(tensor: Any) -> None:
     values *= values.dtype.type(1 + 1e-6)
 
 
-def largest_scaled(tensor: Any) -> None:
-    """Make the largest element a thousandth larger."""
-    values = memory(tensor)
-    values[np.abs(values).argmax()] *= values.dtype.type(1.001)
-
-
-def draw_python() -> float:
-    """One number more from Python's generator."""
-    return random.random()
-
-
-def draw_numpy() -> float:
-    """One number more from NumPy's generator."""
-    return np.random.rand()
-
-
-def draw_torch() -> Any:
-    """One number more from PyTorch's generator."""
-    import torch
-
-    return torch.rand(1)
-
-
-DRAWS = {"python": draw_python, "numpy": draw_numpy, "torch": draw_torch}
-
-
-# -- changes of files ----------------------------------------------------------------------
-
-
 def rewrite_image(path: Path, change: Callable[[np.ndarray], Any]) -> None:
     """Change pixels of an image or a mask; a given result takes the array's place."""
     pixels = tifffile.imread(path)
@@ -315,7 +259,7 @@ def rewrite_image(path: Path, change: Callable[[np.ndarray], Any]) -> None:
     tifffile.imwrite(path, pixels if result is None else result)
 
 
-def rewrite_weights(path: Path, change: Callable[[dict], Any], target: Path | None = None) -> None:
+def rewrite_weights(path: Path, change: Callable[[dict], Any]) -> None:
     """Change tensors of a weights file, its header kept."""
     from safetensors import safe_open
     from safetensors.numpy import load_file, save_file
@@ -324,15 +268,5 @@ def rewrite_weights(path: Path, change: Callable[[dict], Any], target: Path | No
         metadata = file.metadata()
     tensors = load_file(path)
     change(tensors)
-    target = target or path
-    target.unlink(missing_ok=True)
-    save_file(tensors, target, metadata)
-
-
-def swapped(labels: np.ndarray) -> np.ndarray:
-    """The same objects, the first and the last with each other's number."""
-    numbers = np.unique(labels[labels > 0])
-    first, last = labels == numbers[0], labels == numbers[-1]
-    other = labels.copy()
-    other[first], other[last] = numbers[-1], numbers[0]
-    return other
+    path.unlink()
+    save_file(tensors, path, metadata)

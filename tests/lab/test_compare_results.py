@@ -100,16 +100,6 @@ def test_folders_of_masks(masks, tmp_path):
     assert result.notes == ("only one side has z_masks",)
 
 
-def test_a_foreground_map_is_noticed(masks):
-    """All cells under one number are one object; a cell in one piece is no reason to doubt."""
-    blobs = np.zeros((8, 9), np.uint16)
-    blobs[1:3, 1:3] = blobs[5:7, 5:7] = 255
-    whole = np.where(np.arange(9) < 4, 1, 0) * np.ones((8, 1), np.uint16)
-    result = compare(masks("a.tif", blobs), masks("b.tif", whole.astype(np.uint16)))
-    (note,) = result.notes
-    assert note.startswith("a.tif of A has one label (255) in 2 pieces, compared as one object")
-
-
 def test_weights_files(tmp_path):
     torch = pytest.importorskip("torch")
     save_file({"w": np.ones(4, np.float32)}, tmp_path / "a.safetensors")

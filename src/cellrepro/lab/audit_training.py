@@ -49,31 +49,20 @@ class Effect:
     def sentence(self) -> str:
         """Whether it matters, over how much."""
         over = f"over {amount(self.repeats, 'repeat')} with it alone loose"
-        no_cells = [why for why in self.vacuous if why.startswith(_NO_OBJECT)]
-        weights = (
-            f"{self.n_weights} different weights, up to {100 * self.weights_differing:.0f} % of "
-            f"them changed (relative distance {self.relative_l2:.1e}) {over}"
-        )
+        never = [why for why in self.vacuous if not why.startswith(_NO_OBJECT)]
         if not self.fixed_identical:
-            said = (
-                "cannot be told, because repeats with nothing loose differ too: something else is "
-                "nondeterministic; audit in mode strict"
-            )
-        elif self.n_weights == 1 and len(no_cells) < len(self.vacuous):
-            said = f"cannot be told, {'; '.join(self.vacuous)}"
-        elif self.n_weights == 1:
-            said = (
-                f"no effect {over}: weights and masks are bit-identical; a race may need more "
-                "steps or more repeats to show"
-            )
-        elif no_cells:
-            said = f"{weights}; of cells nothing can be told, {no_cells[0]}"
-        elif self.n_masks == 1:
-            said = f"{weights}, but every mask is the same"
+            said = "cannot be told, because repeats with nothing loose differ too"
+        elif self.n_weights > 1:
+            cells = f"up to {ppm_text(self.ppm)} of the pixels differ, "
+            cells += f"{amount(self.n_objects, 'object')} without a match"
+            if self.n_masks == 1:
+                cells = "; ".join(self.vacuous) or "every mask is the same"
+            share = f"{100 * self.weights_differing:.0f} % of them changed"
+            said = f"{self.n_weights} different weights, up to {share} {over}; {cells}"
+        elif never:
+            said = f"cannot be told, {'; '.join(never)}"
         else:
-            objects = amount(self.n_objects, "object")
-            said = f"{weights}; up to {ppm_text(self.ppm)} of the pixels differ, {objects} "
-            said += "without a match"
+            said = f"no effect {over}; a race may need more steps or more repeats to show"
         return f"{self.op}: {said}"
 
 

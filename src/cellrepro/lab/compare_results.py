@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.seed_spread import decide_between
@@ -266,24 +264,6 @@ def _compare_files(
             masks[name] = compare_masks(*labels)
         except BadInput as error:
             raise BadInput(f"{name}: {error}") from error
-        for side, one in zip("AB", labels, strict=True):
-            notes += _doubts(f"{name} of {side}", one)
     verdict = _over_images(masks) if complete else Verdict.DIFFERENT
     differs = ("masks",) if _differ(verdict) else ()
     return Comparison(verdict, differs, masks, notes=tuple(notes))
-
-
-def _doubts(name: str, labels: np.ndarray) -> list[str]:
-    """What looks like a foreground map: one object, and it in pieces."""
-    from scipy import ndimage
-
-    number = labels.max(initial=0)
-    if not number or ((labels != 0) & (labels != number)).any():
-        return []
-    _, n_pieces = ndimage.label(labels, structure=np.ones((3,) * labels.ndim))
-    if n_pieces == 1:
-        return []
-    return [
-        f"{name} has one label ({number}) in {n_pieces} pieces, compared as one object; if this is "
-        "a foreground map, label it first (scipy.ndimage.label)"
-    ]
