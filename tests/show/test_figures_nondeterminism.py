@@ -187,7 +187,7 @@ def test_seeds_row_by_row():
     def trial(what, seed, weights, order):
         shown = np.random.default_rng(order).integers(0, 256, (4, 64, 64), np.uint8)
         batches = tuple(f"{order}{i}" for i in range(4))
-        return Trial(what, seed, batches, shown, (0, 0, 5, 5), weights)
+        return Trial(what, seed, batches, shown, (0, 5), weights)
 
     usual, torch, data = SEEDS
     trials = (

@@ -21,11 +21,10 @@ from cellrepro.progress import progress
 from cellrepro.store.digests import array_digest, value_digest
 from cellrepro.store.spec import Spec
 
-USUAL, TORCH, DATA = "NumPy and Python", "PyTorch", "data seed"
 SEEDS = {
-    USUAL: "random.seed({0}); np.random.seed({0})",
-    TORCH: "torch.manual_seed({0})",
-    DATA: "data_seed={0}",
+    "NumPy and Python": "random.seed({0}); np.random.seed({0})",
+    "PyTorch": "torch.manual_seed({0})",
+    "data seed": "data_seed={0}",
 }
 """What is tried, and how it is written."""
 
@@ -43,7 +42,7 @@ class Trial:
     seed: int
     batches: tuple[str, ...]  # digests of what the network was shown, augmentation included
     thumbnails: np.ndarray  # uint8 (N, 64, 64): the first image of every step as it was shown
-    n_changed: tuple[int, ...]  # weights that differ from the initial ones, after every step
+    n_changed: tuple[int, ...]  # weights that differ from the initial ones, after every epoch
     weights: str  # digest of all weights at the end
 
     @property
@@ -71,9 +70,7 @@ class SeedProbe:
 
     def changed_after_epochs(self) -> tuple[int, ...]:
         """Weights that had changed at the end of each epoch, the most of any trial."""
-        by_step = np.array([trial.n_changed for trial in self.trials])
-        ends = slice(self.steps_per_epoch - 1, None, self.steps_per_epoch)
-        return tuple(by_step[:, ends].max(axis=0).tolist())
+        return tuple(map(max, zip(*(trial.n_changed for trial in self.trials), strict=True)))
 
 
 def which_seed_changes(
@@ -156,17 +153,16 @@ def _trial(network: Any, folder: ImageFolder, spec: Spec, what: str, seed: int) 
         def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:
             shown.append(images.detach().cpu().numpy().copy())
 
-    usual = seed if what == USUAL else 0
-    random.seed(usual)
-    np.random.seed(usual)
-    torch.manual_seed(seed if what == TORCH else 0)
-    if what == DATA:
-        spec = spec.model_copy(update={"data_seed": seed})
+    usual_seed, torch_seed, data_seed = (dict.fromkeys(SEEDS, 0) | {what: seed}).values()
+    random.seed(usual_seed)
+    np.random.seed(usual_seed)
+    torch.manual_seed(torch_seed)
+    spec = spec.model_copy(update={"data_seed": data_seed or "cellpose"})
     start = {name: p.detach().clone() for name, p in _trained(network).items()}
-    loop = training_loop(spec, network, folder, watch=Shown())
-    n_changed = []
-    while not loop.finished:
-        loop.step()
+    loop, n_changed = training_loop(spec, network, folder, watch=Shown()), []
+    for _ in range(_EPOCHS):
+        for _ in range(_STEPS):
+            loop.step()
         now = _trained(network)
         n_changed.append(sum(int((now[name].detach() != start[name]).sum()) for name in start))
     weights = {name: array_digest(p.detach().cpu().numpy()) for name, p in now.items()}
