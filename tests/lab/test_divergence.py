@@ -67,11 +67,17 @@ def test_a_race_is_named(fast, command):
     assert arrival.startswith("restored from")
 
 
-def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, small_data, command):
+@pytest.fixture(scope="module")
+def strict(fast, small_data):
+    """The same training in mode strict, in the same store."""
+    asked = options(**BRIEF, repeats=1, store=fast[0])
+    return run_command("train", small_data, "--json", *asked).json["key"]
+
+
+def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, strict):
     """Fast and strict diverge in a result, not in how the lab's own substitute computes it."""
     root, trained = fast
-    strict = command("train", small_data, "--json", *options(**BRIEF, repeats=1, store=root))
-    found = diverge(trained["key"] + "/0", strict.json["key"], store=root, quiet=True)
+    found = diverge(trained["key"] + "/0", strict, store=root, quiet=True)
     assert found.first.stage == "spec"
     place = found.computed
     assert (place.op, place.phase, place.inputs) == ("get_rel_pos", "backward", "agree")
@@ -88,13 +94,12 @@ def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, small_da
     assert not any("substitutes" in str(row.source) for row in rows)
 
 
-def test_two_profiles_are_round_off(small_store, small_data, tmp_path, command):
+def test_two_profiles_are_round_off(fast, strict, small_data):
     """Other threads: named as the cause, with the first operation, judged as round-off."""
-    root = tmp_path / "outputs"
-    shutil.copytree(small_store.root, root)
-    arguments = {**SMALL, "repeats": 1, "profile": "cpu-1thread", "store": root}
-    made = command("train", small_data, "--json", *options(**arguments))
-    found = diverge(small_store.key, made.json["key"], store=root, quiet=True)
+    root, _ = fast
+    asked = options(**BRIEF, profile="cpu-1thread", repeats=1, store=root)
+    made = run_command("train", small_data, "--json", *asked)
+    found = diverge(strict, made.json["key"], store=root, quiet=True)
     assert found.first.stage == "environment"
     assert "threads" in " ".join(found.first.names)
     assert found.first.op.startswith("aten.")

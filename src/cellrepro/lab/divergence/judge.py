@@ -26,7 +26,7 @@ from cellrepro.progress import progress
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.operation_ledger import OperationRow
-from cellrepro.trace.random_draws import Draw, DrawDifference, first_draw_difference
+from cellrepro.trace.random_draws import Draw, first_draw_difference
 
 
 class CannotLook(Exception):
@@ -65,9 +65,10 @@ class Look:
                 "a generator changed before the step began and after the one before it had ended, "
                 "where nobody writes down who draws"
             )
-        rows = self._stored_operations(step)
+        rows = self._stored(OPERATIONS, OperationRow, step)
+        draws = self._stored(DRAWS, Draw, step)
         stored = None if rows is None else self._of_rows(place, *rows)
-        drawn = None if rows is None else self._drawn_otherwise(step)
+        drawn = None if draws is None else first_draw_difference(*draws)
         if drawn is not None:
             if place.stage == "rng" or {"crops", "images drawn"} & set(place.names):
                 evidence = Evidence("stored draws", draws=drawn.sentence())
@@ -92,28 +93,21 @@ class Look:
     def _at_image(self, place: Place) -> Finding:
         """The operation in which segmenting an image diverges."""
         image = place.names[0].rpartition(" ")[0]
-        rows = self._stored_operations(list(self.repeats[0].manifest.masks).index(image))
+        index = list(self.repeats[0].manifest.masks).index(image)
+        rows = self._stored(OPERATIONS, OperationRow, index)
         if rows is None:
             raise CannotLook("segment both with --ledger ops to have the operation named")
-        found = self._of_rows(place, *rows)
-        if found is None:
-            raise CannotLook("every operation that both wrote down gave equal outputs")
-        return found
+        if found := self._of_rows(place, *rows):
+            return found
+        raise CannotLook("every operation that both wrote down gave equal outputs")
 
-    def _stored_operations(self, step: int) -> list[list[OperationRow]] | None:
-        """Those of one step, or image, of both runs; none where one did not write them down."""
-        paths = [repeat.folder / OPERATIONS for repeat in self.repeats]
+    def _stored(self, name: str, kind: type, step: int) -> list[list[Any]] | None:
+        """The rows of one step, or image, of both runs; none where one did not write them down."""
+        paths = [repeat.folder / name for repeat in self.repeats]
         if not all(path.exists() for path in paths):
             return None
-        rows = [read_rows(path, OperationRow, step=step) for path in paths]
+        rows = [read_rows(path, kind, step=step) for path in paths]
         return rows if all(rows) else None
-
-    def _drawn_otherwise(self, step: int) -> DrawDifference | None:
-        """The first draw in which the two differ, of those that both wrote down."""
-        paths = [repeat.folder / DRAWS for repeat in self.repeats]
-        if not all(path.exists() for path in paths):
-            return None
-        return first_draw_difference(*(read_rows(path, Draw, step=step) for path in paths))
 
     def _of_rows(self, place: Place, a: Sequence[Any], b: Sequence[Any]) -> Finding | None:
         """The operation in which two lists of operations diverge; none that is not the cause."""
