@@ -62,9 +62,6 @@ _FREED = {
 Values = NDArray[np.float64]
 
 
-# -- what is compared ------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Sample:
     """A stored repeat, and everything in which it could differ from another."""
@@ -362,9 +359,6 @@ def _on_one_computer(members: Sequence[Sample], pairs: _Pairs) -> _Pairs:
     for group in by_profiles.values():
         chosen += [(i, j) for i, j in group if members[i].beside(members[j])] or group
     return chosen
-
-
-# -- many pairs as arrays --------------------------------------------------------------------
 
 
 def parts_of(pairs: Sequence[Pair], measure: str, images: Sequence[str]) -> tuple[Values, Values]:

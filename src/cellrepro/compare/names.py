@@ -45,6 +45,8 @@ class Names:
         self.shown = [place for place in specs if place not in self._starts]
         self.varying = self._varying(self.shown)
         """Fields with more than one value among those that are no start."""
+        self._fields = self._telling(self.shown)
+        self._row = [name for name in self._fields if name not in _COLUMN]
 
     def _varying(self, places: Sequence[str]) -> list[str]:
         values = {name: {self.facts[place][name] for place in places} for name in _FIELDS}
@@ -64,10 +66,6 @@ class Names:
         return kept
 
     @cached_property
-    def _fields(self) -> list[str]:
-        return self._telling(self.shown)
-
-    @cached_property
     def usual(self) -> dict[str, Any]:
         """Values that most share, by field; a short name does not mention them."""
         found = {}
@@ -84,14 +82,12 @@ class Names:
 
     def order(self, place: str) -> tuple:
         """Sorts as tables show them: by rows, then columns, starts last."""
-        facts = self.facts[place]
-        fields = (*(name for name in self._fields if name not in _COLUMN), *_COLUMN)
-        return self.is_start(place), *(sort_key(name, facts[name]) for name in fields), place
+        values = (sort_key(name, self.facts[place][name]) for name in (*self._row, *_COLUMN))
+        return self.is_start(place), *values, place
 
     def row(self, place: str) -> str:
         """Of the matrix of verdicts."""
-        fields = [name for name in self._fields if name not in _COLUMN] or ["seed"]
-        words = (said(name, self.facts[place][name]) for name in fields)
+        words = (said(name, self.facts[place][name]) for name in self._row or ["seed"])
         return ", ".join(filter(None, words))
 
     def column(self, place: str) -> tuple[str, str]:

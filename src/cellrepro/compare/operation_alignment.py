@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 _N_NAMED = 3  # operations that a sentence names before it says "…"
 
 
-# -- which operations correspond -------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Alignment:
     """Which operations of two lists correspond."""
@@ -312,9 +309,6 @@ def _strain(row: OperationRow) -> float:
     if error <= limit:
         return error / limit if 0 < limit < math.inf else 0.0
     return error / limit if limit else math.inf
-
-
-# -- words -----------------------------------------------------------------------------------
 
 
 def _named(row: OperationRow) -> str:

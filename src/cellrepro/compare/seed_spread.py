@@ -18,8 +18,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -67,11 +66,8 @@ _DOING = {
     "profile": "changing several settings of the profile at once",
     "version": "changing a library's version",
 }
-_MOST_PAIRS = 150  # of runs along one axis
-_MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
-
-
-# -- one axis --------------------------------------------------------------------------------
+MOST_PAIRS = 150  # of runs along one axis
+MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
 
 
 @dataclass(frozen=True)
@@ -92,68 +88,25 @@ class Distribution:
     interval: Interval | None  # none from fewer than three images that show an object
 
 
-@dataclass(frozen=True, eq=False)
 class Axis:
-    """All pairs of repeats that differ along one axis only."""
+    """All pairs of repeats that differ along one axis only: one of `AXES`, or a field of a spec."""
 
-    name: str  # one of `AXES`, or another field of a spec
-    pairs: list[Pair]
-    n_left_out: int = 0  # pairs that were not compared because there are too many
-    _measured: dict[str, Distribution] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """What differs along it, in the plural."""
-        return _TITLES.get(self.name, f"{self.name.replace('_', ' ')}s")
-
-    @property
-    def doing(self) -> str:
-        """What is done along it: "changing the seed"."""
-        return _DOING.get(self.name, f"changing the {self.name.replace('_', ' ')}")
-
-    @property
-    def told(self) -> list[Pair]:
-        """Pairs that found objects, so that their masks say something."""
-        return [pair for pair in self.pairs if not pair.vacuous]
-
-    @cached_property
-    def evidence(self) -> list[Pair]:
-        """What the distributions are over: pairs that are told, for seeds those of working runs.
-
-        A seed with which nothing was found would make the spread of seeds large, and everything
-        else small beside it.
-        """
-        return [p for p in self.told if not (self.name in DRAWN and p.one_sided)]
-
-    @property
-    def n_vacuous(self) -> int:
-        """Pairs that are no evidence."""
-        return len(self.pairs) - len(self.evidence)
-
-    @property
-    def differing(self) -> list[Pair]:
-        """Pairs that are told and whose masks differ."""
-        return [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
-
-    @property
-    def equal(self) -> bool:
-        """Whether all outlines are the same, so that nothing is to be held against seeds."""
-        return bool(self.evidence) and not self.differing
-
-    @property
-    def largest_ppm(self) -> float:
-        """Differing pixels per million of the pair in which most differ."""
-        return max((pair.ppm for pair in self.told), default=0.0)
-
-    @property
-    def n_images(self) -> int:
-        """Images of the pairs that are evidence."""
-        return len(images_of(self.evidence))
-
-    @property
-    def n_values(self) -> int:
-        """Different values on the axis, among the pairs that are evidence."""
-        return len(units_of(self.evidence))
+    def __init__(self, name: str, pairs: list[Pair], n_left_out: int = 0):
+        self.name, self.pairs = name, pairs
+        self.n_left_out = n_left_out  # pairs that were not compared because there are too many
+        words = name.replace("_", " ")
+        self.title = _TITLES.get(name, f"{words}s")  # what differs along it
+        self.doing = _DOING.get(name, f"changing the {words}")  # what is done along it
+        self.told = [pair for pair in pairs if not pair.vacuous]  # whose masks say something
+        self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
+        self.largest_ppm = max((pair.ppm for pair in self.told), default=0.0)
+        # A seed with which nothing was found would make the spread of seeds large, and everything
+        # else small beside it.
+        self.evidence = [p for p in self.told if not (name in DRAWN and p.one_sided)]
+        self.equal = bool(self.evidence) and not self.differing
+        self.n_images = len(images_of(self.evidence))
+        self.n_values = len(units_of(self.evidence))  # different ones on the axis
+        self._measured: dict[str, Distribution] = {}
 
     def distribution(self, measure: str = "changed") -> Distribution:
         """One of `MEASURES` over the pairs that are evidence, with its interval."""
@@ -201,10 +154,11 @@ def measure_spread(
     *,
     axes: Sequence[str] = AXES,
     names: Names | None = None,
-    most_pairs: int = _MOST_PAIRS,
-    most_pixels: float = _MOST_PIXELS,
 ) -> Spread:
-    """Compare stored runs along every axis.
+    """Compare stored runs along every axis; where there are many pairs, some of them.
+
+    Every surrounding and every run in it then has its turn equally often, and which are taken
+    follows from the runs alone.
 
     Parameters
     ----------
@@ -214,9 +168,6 @@ def measure_spread(
         Some of `AXES`, or other fields of a spec.
     names : Names, optional
         Under which the runs are shown; by default of these alone.
-    most_pairs, most_pixels : int, float
-        Compared along each axis; where there are more, every surrounding and every run in it has
-        its turn equally often, and which are taken follows from the runs alone.
     """
     samples = [Sample(repeat) for run in runs for repeat in run.repeats]
     kinds = {(one.repeat.spec.task, one.repeat.spec.data_digest) for one in samples}
@@ -232,16 +183,16 @@ def measure_spread(
     masks = MaskPairs()
     measured = []
     for name in axes:
-        chosen, n_pairs = choose(samples, name, most_pairs, names)
-        pairs = _compared(masks, chosen, most_pixels)
+        chosen, n_pairs = choose(samples, name, MOST_PAIRS, names)
+        pairs = _compared(masks, chosen)
         if pairs:
             measured.append(Axis(name, pairs, n_pairs - len(pairs)))
-    return Spread(tuple(measured))
+    return Spread(measured)
 
 
-def _compared(masks: MaskPairs, chosen: Sequence[Pair], most_pixels: float) -> list[Pair]:
+def _compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
     """What is afforded of these, in the order in which people expect them."""
-    enough = masks.n_compared + most_pixels
+    enough = masks.n_compared + MOST_PIXELS
     found = []
     for pair in chosen:
         if masks.n_compared >= enough:  # equal ones come free, but they alone would be a choice
@@ -250,31 +201,21 @@ def _compared(masks: MaskPairs, chosen: Sequence[Pair], most_pixels: float) -> l
     return sorted(found, key=lambda pair: pair.order)
 
 
-@dataclass(frozen=True, eq=False)
 class Spread:
     """How far results lie apart along every axis; axes without a pair are left out."""
 
-    axes: tuple[Axis, ...]
-    _decided: dict[str, Decision] = field(default_factory=dict)
+    def __init__(self, axes: Sequence[Axis]):
+        self.axes = tuple(axes)
+        self.seeds = self.axis("seed")
+        pairs = self.seeds.evidence if self.seeds else []
+        self._seed_groups = _grouped(pairs, lambda pair: pair.surroundings)
+        self.n_seeds = max((len(units_of(group)) for group in self._seed_groups), default=0)
+        """The most that were compared in one surrounding and found something."""
+        self._decided: dict[str, Decision] = {}
 
     def axis(self, name: str) -> Axis | None:
         """One axis, or none if nothing was compared along it."""
         return next((axis for axis in self.axes if axis.name == name), None)
-
-    @property
-    def seeds(self) -> Axis | None:
-        """The baseline."""
-        return self.axis("seed")
-
-    @property
-    def n_seeds(self) -> int:
-        """The most seeds that were compared in one surrounding and found something."""
-        return max((len(units_of(group)) for group in self._seed_groups), default=0)
-
-    @cached_property
-    def _seed_groups(self) -> list[list[Pair]]:
-        pairs = self.seeds.evidence if self.seeds else []
-        return _grouped(pairs, lambda pair: pair.surroundings)
 
     def decide(self, name: str) -> Decision:
         """Whether what an axis with pairs does is less than what seeds do, by its worst contrast.
@@ -309,20 +250,21 @@ class Spread:
     def _beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> list[Decision]:
         """Pairs that differ in draws only, beside each baseline: the seeds of either side; where
         neither has enough, of all runs on the axis."""
-        beside = [self._seeds_of(some) for some in (pairs, axis)]
-        enough = [[group for group in g if len(units_of(group)) >= FEWEST_SEEDS] for g in beside]
-        most = sorted(beside[1], key=lambda group: -len(units_of(group)))[:1]
-        chosen = itertools.chain.from_iterable(enough[0] or enough[1] or most)
-        baselines = _grouped(chosen, lambda pair: pair.settings)
-        return [decide(pairs, seeds) for seeds in baselines or [[]]]
-
-    def _seeds_of(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Pairs of seeds in surroundings in which some of these runs were."""
 
         def places(pairs: Sequence[Pair]) -> set[str]:
             return {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
 
-        return [group for group in self._seed_groups if places(group) & places(pairs)]
+        groups = sorted(self._seed_groups, key=lambda group: -len(units_of(group)))
+        of_pairs, of_axis = (
+            [group for group in groups if places(group) & places(some)] for some in (pairs, axis)
+        )
+        enough = [
+            [group for group in some if len(units_of(group)) >= FEWEST_SEEDS]
+            for some in (of_pairs, of_axis)
+        ]
+        chosen = itertools.chain.from_iterable(enough[0] or enough[1] or of_axis[:1])
+        baselines = _grouped(chosen, lambda pair: pair.settings)
+        return [decide(pairs, seeds) for seeds in baselines or [[]]]
 
     def sentence(self) -> str:
         """What each axis does to the cells, beside what seeds do.
@@ -404,8 +346,7 @@ def decide_between(
     if a.spec.seed != b.spec.seed:
         return _among_seeds(found, baselines[0])
     enough = [seeds for seeds in baselines if len(units_of(seeds)) >= FEWEST_SEEDS]
-    decisions = [decide([found], seeds) for seeds in enough or baselines[:1]]
-    return next((one for one in decisions if not one.within), decisions[0])
+    return max((decide([found], seeds) for seeds in enough or baselines[:1]), key=_objection)
 
 
 def _seeds_beside(side: Repeat, runs: Iterable[Run], masks: MaskPairs) -> list[Pair]:
@@ -419,8 +360,8 @@ def _seeds_beside(side: Repeat, runs: Iterable[Run], masks: MaskPairs) -> list[P
         if sample.but("seed") == own
     ]
     names = Names(sample.repeat for sample in family)
-    chosen, _ = choose(family, "seed", _MOST_PAIRS, names)
-    return Axis("seed", _compared(masks, chosen, _MOST_PIXELS)).evidence
+    chosen, _ = choose(family, "seed", MOST_PAIRS, names)
+    return Axis("seed", _compared(masks, chosen)).evidence
 
 
 def _among_seeds(found: Pair, seeds: Sequence[Pair]) -> Decision:

@@ -35,36 +35,22 @@ _PIECE = 2**16  # parameters of each file in memory at a time, for histograms
 _LEAST = -1074  # exponent of the least float64; those below the greatest end at 1024
 
 
-# -- every two networks ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Similarity:
     """Every file of weights against every other; N files in the order given, in L layers.
 
-    Attributes
-    ----------
-    paths : tuple of Path
-    equal : ndarray of bool, shape (N, N)
-        Same names, shapes, dtypes and bits.
-    l2, relative_l2, cosine, max_abs : ndarray of float64, shape (N, N)
-        As in `cellrepro.compare.weights.Distance`, row as a and column as b: all but
-        ``relative_l2``, which is relative to the row's network, are symmetric. NaN where the two
-        are not the same network; 0 only if all values are equal.
-    layers : tuple of str
-        Parts of the networks, of all files, in natural order.
-    layer_relative_l2 : ndarray of float64, shape (L, N, N)
-        The same for each layer; NaN also where the networks do not have that layer.
+    Distances as of `compare_weights`, row as a and column as b, shape (N, N): NaN where the two
+    are not the same network, 0 only if all values are equal.
     """
 
     paths: tuple[Path, ...]
-    equal: NDArray[np.bool_]
+    equal: NDArray[np.bool_]  # shape (N, N): same names, shapes, dtypes and bits
     l2: Values
-    relative_l2: Values
+    relative_l2: Values  # to the row's network; all others are symmetric
     cosine: Values
     max_abs: Values
-    layers: tuple[str, ...]
-    layer_relative_l2: Values
+    layers: tuple[str, ...]  # of all files, in natural order
+    layer_relative_l2: Values  # shape (L, N, N); NaN also where the networks lack that layer
 
 
 def similarity(paths: Sequence[str | Path]) -> Similarity:
@@ -189,9 +175,6 @@ def layers_by_distance(table: Similarity) -> list[LayerDistances]:
     return sorted(found, key=lambda row: -row.median)
 
 
-# -- histograms ------------------------------------------------------------------------------
-
-
 def distributions(
     paths: Mapping[str, str | Path], *, bins: int = 61
 ) -> dict[str, dict[str, tuple[NDArray[np.int64], Values]]]:
@@ -230,26 +213,13 @@ def distributions(
 
 @dataclass(frozen=True, eq=False)
 class DifferenceDistributions:
-    """How N - 1 networks differ from the first, in L layers, over B intervals common to all.
-
-    Attributes
-    ----------
-    paths : tuple of Path
-    layers : tuple of str
-        In natural order.
-    edges : ndarray of float64, shape (B + 1,)
-        Powers of two, mirrored: from the largest difference below zero to that above it.
-    counts : ndarray of int64, shape (N - 1, L, B)
-        Parameters per interval; in the middle one those of equal value, and no other.
-    n_undefined : ndarray of int64, shape (N - 1, L)
-        Parameters whose difference is NaN or infinite, which are in no interval.
-    """
+    """How N - 1 networks differ from the first, in L layers, over B intervals common to all."""
 
     paths: tuple[Path, ...]
-    layers: tuple[str, ...]
-    edges: Values
-    counts: NDArray[np.int64]
-    n_undefined: NDArray[np.int64]
+    layers: tuple[str, ...]  # in natural order
+    edges: Values  # shape (B + 1,): powers of two on both sides of zero
+    counts: NDArray[np.int64]  # shape (N - 1, L, B); in the middle those of equal value alone
+    n_undefined: NDArray[np.int64]  # shape (N - 1, L): NaN or infinite, in no interval
 
     @property
     def n_zero(self) -> NDArray[np.int64]:

@@ -42,39 +42,21 @@ Bits = NDArray[np.unsignedinteger]
 Values = NDArray[np.float64]
 
 
-# -- two networks ----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class Distance:
-    """How far the second of two vectors of parameters is from the first.
+    """How far the second of two vectors of parameters, b, is from the first, a."""
 
-    Attributes
-    ----------
-    n_differing : int
-        Parameters with other bits, in another shape or dtype, or in one file only.
-    l2, relative_l2 : float
-        Euclidean length of b - a, and that over the length of a (infinite if only a is all zero);
-        NaN if a name or a shape differs. Where bits are equal the difference is 0.
-    cosine : float
-        Of the angle between a and b; 1 if ``l2`` is 0, NaN if exactly one is all zero.
-    max_abs, max_abs_name : float, str or None
-        Largest difference of one parameter, NaN counting as the largest, and the first tensor
-        that has it.
-    max_ulp, median_ulp : int or None
-        Of the distances in units in the last place: how many steps from float to next float lead
-        from a to b. The median is rounded down to 0, 1, 2, 4, 8 ...; None without floats, for
-        other shapes or dtypes, and where one of the two is NaN and the bits differ.
-    """
-
-    n_differing: int
-    l2: float
-    relative_l2: float
-    cosine: float
-    max_abs: float
-    max_abs_name: str | None
+    n_differing: int  # parameters with other bits, in another shape or dtype, or in one file only
+    l2: float  # length of b - a; NaN if a name or a shape differs; 0 between equal bits
+    relative_l2: float  # over the length of a; infinite if only a is all zero
+    cosine: float  # of the angle; 1 if l2 is 0, NaN if exactly one is all zero
+    max_abs: float  # largest difference of one parameter, NaN counting as the largest
+    max_abs_name: str | None  # the first tensor that has it
     max_ulp: int | None
+    """Most steps from float to next float between a and b; None without floats, for other shapes
+    or dtypes, and where one of the two is NaN and the bits differ."""
     median_ulp: int | None
+    """Rounded down to 0, 1, 2, 4, 8 ..."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +68,7 @@ class TensorComparison(Distance):
     dtype: str  # as safetensors spells it: F32, BF16
     shape_b: tuple[int, ...]
     dtype_b: str
-    n: int  # of the larger one where the shapes differ
+    n: int  # parameters, of the larger one where the shapes differ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +137,6 @@ def compare_weights(
         only_b=natural_order(b.keys() - a.keys()),
         per_tensor=rows,
     )
-
-
-# -- distances -------------------------------------------------------------------------------
 
 
 def differences(a: Values, b: Values, same_bits: Any) -> Values:
@@ -232,29 +211,28 @@ def _distance(parts: Sequence[_Part]) -> dict[str, Any]:
     """The fields of `Distance`, of several pieces as one vector."""
     sums = np.array([part.sums for part in parts]).reshape(-1, 4).sum(0)
     squares, product, squares_a, squares_b = sums.tolist()
-    largest = [part.max_abs for part in parts]
-    at = int(np.argmax(largest)) if parts else 0  # the first NaN, if there is one
-    max_abs = largest[at] if parts else 0.0
+    largest = [0.0, *(part.max_abs for part in parts)]
+    at = int(np.argmax(largest))  # the first NaN, if there is one
+    max_abs = largest[at]
     # Squares of float64 numbers below 1e-162 are lost, and a distance of 0 means equal values.
     l2 = float(np.maximum(math.sqrt(squares), max_abs))
-    length_a, length_b = math.sqrt(squares_a), math.sqrt(squares_b)
+    lengths = math.sqrt(squares_a), math.sqrt(squares_b)
     relative_l2, cosine = 0.0, 1.0
     if l2 != 0:
-        relative_l2 = l2 / length_a if length_a else math.inf
-        cosine = math.nan
-        if length_a and length_b:  # rounding can exceed 1
-            cosine = float(np.clip(product / (length_a * length_b), -1, 1))
+        relative_l2 = l2 / lengths[0] if lengths[0] else math.inf
+        # Rounding can exceed 1.
+        cosine = float(np.clip(product / math.prod(lengths), -1, 1)) if all(lengths) else math.nan
     ulps = [part.max_ulp for part in parts if part.max_ulp is not None]
     max_ulp = max(ulps, default=None) if all(part.ulps_known for part in parts) else None
-    lengths = sum((part.ulp_lengths for part in parts), _NO_ULPS).cumsum()
-    middle = int(np.searchsorted(lengths, (int(lengths[-1]) + 1) // 2))
+    n_up_to = sum((part.ulp_lengths for part in parts), _NO_ULPS).cumsum()
+    middle = int(np.searchsorted(n_up_to, (int(n_up_to[-1]) + 1) // 2))
     return {
         "n_differing": sum(part.n_differing for part in parts),
         "l2": l2,
         "relative_l2": relative_l2,
         "cosine": cosine,
         "max_abs": max_abs,
-        "max_abs_name": parts[at].name if max_abs != 0 else None,
+        "max_abs_name": parts[at - 1].name if at else None,
         "max_ulp": max_ulp,
         "median_ulp": None if max_ulp is None else (1 << middle) >> 1,
     }
@@ -379,9 +357,6 @@ def _read(path: Path, dtype: str, n: int, offset: int, start: int, stop: int) ->
     if len(found) < n:
         raise BadInput(f"{path} became shorter while it was read; let its writer finish")
     return found
-
-
-# -- names -----------------------------------------------------------------------------------
 
 
 def natural_order(names: Iterable[str]) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ def spread_table(spread: Spread) -> Table:
 
 def _row(spread: Spread, axis: Axis) -> dict[str, Any]:
     over = f"{amount(len(axis.evidence), 'pair')}, {amount(axis.n_images, 'image')}"
-    empty = f"{axis.n_vacuous} more prove nothing" if axis.n_vacuous else ""
+    n_empty = len(axis.pairs) - len(axis.evidence)
+    empty = f"{n_empty} more prove nothing" if n_empty else ""
     decided = None if axis.name == "seed" else spread.decide(axis.name)
     verdict = combine(pair.verdict for pair in axis.evidence)
     if verdict == Verdict.DIFFERENT and decided is not None and decided.within:
