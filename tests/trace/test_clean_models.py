@@ -38,22 +38,6 @@ def convolutional():
     )
 
 
-def attention():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = nn.MultiheadAttention(8, 2, dropout=0.2, batch_first=True)
-            self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
-
-        def forward(self, x):
-            x = self.layer(self.attention(x, x, x)[0])
-            q = x.unflatten(-1, (2, 4)).transpose(1, 2)
-            return functional.scaled_dot_product_attention(q, q, q, dropout_p=0.3, is_causal=True)
-
-    net = Net()
-    return net, torch.optim.AdamW(net.parameters()), lambda: net(torch.randn(2, 4, 8)).mean()
-
-
 class Cubed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -120,7 +104,6 @@ def unusual():
 CLEAN = {
     "classifier": classifier,
     "convolutional": convolutional,
-    "attention": attention,
     "in place": in_place,
     "unusual": unusual,
 }

@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import cellrepro
 from cellrepro.determinism.seeding import seeded
 from cellrepro.errors import BadInput
-from cellrepro.trace.flips import could_miss
 from cellrepro.trace.observer import Call
 from cellrepro.trace.reexecution import Before, Buffers, plan_of
 
@@ -306,10 +305,3 @@ def test_what_is_documented_to_race_is_replayed_more_often():
     assert "35 % in what is documented to race (at least 7 replays each) or 78 %" in str(
         found.sentence()
     )
-
-
-@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.4, 0.3, 0.3), (0.99, 0.01)])
-def test_a_chance_that_could_be_missed_is_missed_in_one_of_twenty_at_most(chances):
-    """All replays equal the first in sum(p ** (r + 1)) of the cases."""
-    n = next(n for n in range(1, 10_000) if could_miss(n) <= 1 - max(chances))
-    assert sum(p ** (n + 1) for p in chances) <= 0.05

@@ -106,18 +106,9 @@ class Changing(Observer):
         return returned
 
 
-def one_element(x):
-    x[(-1,) * x.dim()] += 0.01 * x.abs().max()
-    return x
-
-
-@pytest.mark.parametrize(
-    "change",
-    [lambda x: x * (1 - 1e-4), one_element, lambda x: x * math.nan],
-    ids=["1e-4", "one element by 1 %", "NaN"],
-)
+@pytest.mark.parametrize("change", [1 - 1e-4, math.nan])
 def test_a_changed_result_is_found_in_every_kind_of_operation(change):
-    with Changing(change) as log:
+    with Changing(lambda x: x * change) as log:
         training_step(foreach=False)()
     assert log.found.keys() >= {
         *("aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.convolution.default"),
@@ -152,15 +143,6 @@ def as_tf32(func, *args):
     return func(*(truncated(a) if isinstance(a, torch.Tensor) else a for a in args))
 
 
-def in_bfloat16(func, *args, **kwargs):
-    args = (a.bfloat16() if isinstance(a, torch.Tensor) else a for a in args)
-    return func(*args, **kwargs).float()
-
-
-def last_term_dropped(func, a, b):
-    return func(a[:, :-1].contiguous(), b[:-1].contiguous())
-
-
 def last_add_dropped(func, x, indices, values, accumulate):
     return func(x, indices, torch.cat([values[:-1], 0 * values[-1:]]), accumulate)
 
@@ -168,14 +150,11 @@ def last_add_dropped(func, x, indices, values, accumulate):
 @pytest.mark.parametrize(
     ("func", "fault"),
     [
-        (aten.bmm.default, lambda func, a, b: func(a, b).transpose(-1, -2).contiguous()),
-        (aten.mm.default, last_term_dropped),
         (aten.index_put.default, last_add_dropped),
         (aten.native_layer_norm.default, lambda func, *args: func(*args[:-1], 1e-3)),
         (aten.mm.default, as_tf32),
-        (aten.add.Tensor, in_bfloat16),
     ],
-    ids=["transposed", "a term dropped", "an add dropped", "another epsilon", "TF32", "bfloat16"],
+    ids=["an add dropped", "another epsilon", "TF32"],
 )
 def test_another_computation_is_found_and_only_it(func, fault):
     """As a device, a setting or a library with a bug would do it; what follows is not wrong."""
@@ -218,15 +197,9 @@ def test_the_error_is_counted_in_ulp():
         assert reference.error([torch.tensor([1, 1 + 3 * step], dtype=dtype)])[0] == 3
     shape = Reference.of(call, plan_of(call.func)).error([torch.ones(3)])
     assert shape[0] == math.inf
-
-
-def test_in_place_is_judged_by_what_was_there():
-    """The copies are older than the write."""
-    x = torch.tensor([1.0, 2.0])
+    x = torch.tensor([1.0, 2.0])  # in place: the copies are older than the write
     assert error_of(aten.mul_.Tensor, x, torch.tensor([3.0, 5.0]))[0] == 0
     assert x.tolist() == [3, 10]
-    xs = [torch.ones(3), torch.ones(2)]
-    assert error_of(aten._foreach_add_.Scalar, xs, 1)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -252,35 +225,22 @@ def test_nothing_is_said_where_float64_would_not_know_better(func, args, kwargs,
         (aten.rsub.Scalar, (torch.tensor([0.1]), 0.1)),
         (aten.exp.default, (torch.tensor([100.0, -200.0, -math.inf, math.nan]),)),
         (aten.gelu.default, (torch.tensor([-5.0, -6.0]),)),
-        (aten.tanh_backward.default, (torch.ones(2), torch.tensor([1 - 2**-24, 0.99999]))),
         (aten.mul.Tensor, (torch.tensor([1e-30]), torch.tensor([1e-12]))),
-        (aten.sum.default, (torch.tensor([1e8, 1.0, -1e8]),)),
         (aten.sum.default, (torch.tensor([3e38, 3e38, -3e38]),)),
         (
             aten.native_layer_norm.default,
             (1e4 + torch.linspace(0, 1, 400).reshape(8, 50), [50], None, None, 1e-5),
         ),
         (aten.mm.default, (torch.full((2, 1024), 0.1), torch.full((1024, 2), 0.3))),
-        (aten.sum.default, (torch.zeros(0),)),
     ],
     ids=[
-        *("cancelling", "a number", "overflow", "gelu's tail", "saturated", "underflow"),
-        *("a cancelling sum", "overflow on the way", "layer norm far off", "equal terms"),
-        "empty",
+        *("cancelling", "a number", "overflow", "gelu's tail", "underflow"),
+        *("overflow on the way", "layer norm far off", "equal terms"),
     ],
 )
 def test_correct_results_at_the_edges_are_no_fault(func, args):
     ulp, most = error_of(func, *args)
     assert ulp <= most
-
-
-def test_attention_without_dropout_draws_nothing():
-    """It may draw, says its schema; with nothing to drop it is judged."""
-    attention = aten._scaled_dot_product_flash_attention_for_cpu.default
-    q = torch.linspace(-1, 1, 64).reshape(1, 1, 8, 8)
-    assert error_of(attention, q, q, q)[0] < 40
-    call = Call(attention, (q, q, q, 0.5), {}, called(attention, q, q, q).place)
-    assert Reference.of(call, plan_of(attention)) is None
 
 
 def test_a_replay_that_failed_is_written_down():

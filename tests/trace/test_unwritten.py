@@ -94,10 +94,6 @@ def test_a_module_that_reads_what_nobody_wrote_is_found(reader, op, phase, held)
     assert "a result comes from memory that nobody has written" in found.sentence()
 
 
-def grown():
-    return torch.ones(3).resize_(5).sum()
-
-
 def padded(rows):
     """Three of five rows are written, and some are used."""
     x = torch.empty(5, 2)
@@ -119,21 +115,19 @@ READ = {
     "floor_divide": lambda: torch.empty(4, dtype=torch.int32) // 2,
     "any": lambda: torch.empty(4, dtype=torch.bool).any(),
     "abs": lambda: torch.empty(4, dtype=torch.complex64).abs(),
-    "_softmax": lambda: torch.empty(4, dtype=torch.bfloat16).softmax(0),
     "gt": lambda: torch.empty(4).gt(0).nonzero(),
     "add_": lambda: torch.empty(4).add_(1),
     "stack": lambda: torch.stack([torch.ones(2), torch.empty(2)]),
     "abs_": drawn_by_it,
     "mul": lambda: padded(4),
-    "sum, grown": grown,
 }
 
 
 @pytest.mark.parametrize("reader", READ)
 def test_every_way_to_read_it_is_found(reader):
     culprit = only(audit(READ[reader]))
-    assert culprit.read_by.split(",")[0].split(".")[1] == reader.split(",")[0]
-    assert culprit.op.startswith(("aten.empty", "aten.resize_"))
+    assert culprit.read_by.split(",")[0].split(".")[1] == reader
+    assert culprit.op.startswith("aten.empty")
 
 
 def by_numpy():
@@ -148,10 +142,8 @@ WRITTEN = {
     "drawn": lambda: torch.empty(50).bernoulli_(0.5).sum(),
     "shape of it": lambda: torch.zeros_like(torch.empty(3)).sum(),
     "masked": lambda: torch.where(torch.ones(3) > 0, torch.ones(3), torch.empty(3)).sum(),
-    "grown": lambda: torch.empty(0).resize_(3).fill_(1).sum(),
     "list": lambda: torch._foreach_add_([torch.empty(3).zero_(), torch.ones(2)], 1),
     "padding": lambda: padded(3),
-    "initialised": lambda: nn.Linear(6, 6)(torch.ones(2, 6)).sum().backward(),
     "NumPy": by_numpy,
 }
 
@@ -162,19 +154,6 @@ def test_memory_that_is_written_before_it_is_read_is_left_alone(step):
     assert found.ops == ()
     assert found.n_followed > 0
     assert not [op for op in found.not_replayed if "raised" in op or "not followed" in op]
-
-
-def test_of_two_the_one_that_matters_is_named():
-    """What is copied over is clean, whatever is copied into it."""
-
-    def step():
-        clean = torch.empty(3)
-        clean.copy_(torch.ones(3) + torch.empty_like(clean))
-        return clean.sum()
-
-    found = audit(step)
-    assert only(found).op == "aten.empty_like.default"
-    assert found.n_followed == 2
 
 
 def test_a_faulty_training_is_followed_without_being_touched():

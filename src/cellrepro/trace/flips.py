@@ -43,19 +43,17 @@ STEPS, REPLAYS, SUSPECTS = 3, 8, 200
 """Steps that are watched, replays of each operation in each, and of one that is documented to
 race, if nobody says otherwise. Two executions miss every second race that flips in half of them."""
 
-_CERTAINTY = 0.95
 _MOST_THREADS = 1024
 
 
 def could_miss(n_replays: int) -> float:
     """The least chance of other bits that so many replays would have shown with 95 % certainty.
 
-    Each replay is compared with the first execution of the same call. If each possible result i
-    has the chance p_i, all of r replays equal the first with a chance of
-    sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance of other bits than
-    the commonest ones; those of several calls multiply. Below 5 % where q > 1 - 0.05 ** (1 / r).
+    If each possible result i has the chance p_i, all of r replays equal the first execution with
+    a chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance of other
+    bits than the commonest ones. This is below 5 % where q > 1 - 0.05 ** (1 / r).
     """
-    return 1 - (1 - _CERTAINTY) ** (1 / n_replays)
+    return 1 - 0.05 ** (1 / n_replays)
 
 
 @dataclass(frozen=True)

@@ -170,15 +170,13 @@ class Reference:
 def limit(op: str, n_terms: int) -> float:
     """The error that a correct operation stays below, in ulp, with so many terms for an element.
 
-    Found by running a few hundred operations of forward, backward and update passes (random
+    Two to four times the largest errors seen in float32, over a few hundred operations (random
     shapes, up to 1024 terms; normal, positive, constant and offset values, and magnitudes over 8
-    to 16 decades; 1 and 2 threads; PyTorch 2.15 on a CPU with AVX-512) and Cellpose's own steps.
-    The largest errors in float32 were, in ulp: 2.3 for elementwise; 4.3 times the root of the
-    number of terms for reductions; 17 for functions, 49 for interpolation (its terms are counted
-    as the square of the longest side) and 16 for normalisation. The limits are 2 to 4 times as
-    large, which a result off by 1e-4 of the largest still exceeds. Seen outside: batch
-    normalisation of two values, attention scores beyond 1e4, overflow within half-precision
-    functions.
+    to 16 decades; PyTorch 2.15 on a CPU) and Cellpose's own steps: 2.3 ulp for elementwise, 4.3
+    times the root of the number of terms for reductions, 17 for functions, 49 for interpolation
+    (its terms are counted as the square of the longest side). A result off by 1e-4 of the largest
+    exceeds them. Seen outside: batch normalisation of two values, attention scores beyond 1e4,
+    overflow within half-precision functions.
 
     Examples
     --------

@@ -2,8 +2,7 @@
 
 The backward pass has no Python stack of its own. Autograd numbers its nodes as the forward pass
 makes them, and the node at work says its number, so an operation of the backward pass is given the
-module and line of the forward operation it belongs to. A custom operation is one operation,
-whatever it does inside.
+module and line of the forward operation it belongs to.
 """
 
 from __future__ import annotations

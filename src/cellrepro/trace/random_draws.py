@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import pickle
 import random
 import re
 import threading
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 
 from cellrepro.errors import BadInput
+from cellrepro.store.manifest import Place
 from cellrepro.trace.observer import Call, Observer, source_line
 from cellrepro.trace.reexecution import plan_of
 
@@ -45,31 +47,13 @@ class Draw:
     phase: str | None
 
 
-class _Caller(NamedTuple):
-    """A call being watched: the last fields of its draw."""
-
-    what: str
-    source: str | None
-    module: str | None
-    phase: str | None
-
-
-class _Within(threading.local):
-    """The watched calls that one thread is in."""
-
-    def __init__(self) -> None:
-        self.callers: list[_Caller] = []
-
-
 class DrawLog(Observer):
     """Writes down every draw from a global generator while its block runs, in ``draws``.
 
-    NumPy's and Python's functions are replaced in ``numpy.random`` and ``random`` for the time
-    of the block. What draws otherwise is found by the generator having moved and is called
-    ``unseen``: a function imported by name before the block, `torch.manual_seed`, a library that
-    holds NumPy's global ``RandomState`` itself, another thread's PyTorch operations. Of GPUs those
-    of CUDA are watched, once it has started. An `Auditor` goes around it, not into it: what it
-    replays would be written down, too.
+    NumPy's and Python's functions are replaced in ``numpy.random`` and ``random`` meanwhile. What
+    draws otherwise is found by the generator having moved and is called ``unseen``: a function
+    imported by name before, `torch.manual_seed`, another thread's PyTorch operations. An `Auditor`
+    goes around it, not into it: what it replays would be written down, too.
 
     Examples
     --------
@@ -85,8 +69,7 @@ class DrawLog(Observer):
         super().__init__(model)
         self.draws: list[Draw] = []
         self._step = step
-        self._lock = threading.RLock()
-        self._within = _Within()
+        self._lock = threading.Lock()
         self._last: dict[str, _Seen] = {}
         self._last_place = ""
         self._replaced: list[tuple[ModuleType, str, Any, Any]] = []
@@ -121,29 +104,26 @@ class DrawLog(Observer):
         """Carry out one operation and see what it drew."""
         if not plan_of(call.func).draws:
             return call.run()
-        place = call.place
-        return self._watch(_Caller(place.op, place.source, place.module, place.phase), call.run)
+        return self._watch(call.place, call.run)
 
-    def _watch(self, caller: _Caller, run: Callable[[], Any], reseeded: str | None = None) -> Any:
+    def _watch(self, caller: Place, run: Callable[[], Any], reseeded: str | None = None) -> Any:
         """Carry out a call; what moved before it is not its doing."""
-        callers = self._within.callers
-        place = caller.source or caller.what
-        self._look(place, callers[-1] if callers else None)
-        callers.append(caller)
+        place = caller.source or caller.op
+        self._look(place)
         try:
             result = run()
         except BaseException:
             reseeded = None  # it refused its seed; whatever it drew before is seen all the same
             raise
         finally:
-            callers.pop()
             self._look(place, caller, reseeded)
         return result
 
-    def _look(self, place: str, caller: _Caller | None = None, reseeded: str | None = None) -> None:
+    def _look(self, place: str, caller: Place | None = None, reseeded: str | None = None) -> None:
         """Write down every generator that moved since the last look."""
-        between = f"between {self._last_place} and {place}"
-        found = caller or _Caller(_UNSEEN, between, None, None)
+        who: Any = (_UNSEEN, f"between {self._last_place} and {place}", None, None)
+        if caller is not None:
+            who = caller.op, caller.source, caller.module, caller.phase
         with self._lock:
             now = _seen_now()
             for generator, seen in now.items():
@@ -151,7 +131,7 @@ class DrawLog(Observer):
                 last = self._last.get(generator) or seen._replace(position=0, state=(seen.seed, 0))
                 if generator == reseeded or seen.state != last.state:
                     n = None if generator == reseeded else seen.moved_since(last)
-                    self.draws.append(Draw(self._step, len(self.draws), generator, n, *found))
+                    self.draws.append(Draw(self._step, len(self.draws), generator, n, *who))
             self._last.update(now)
             self._last_place = place
 
@@ -167,7 +147,7 @@ class DrawLog(Observer):
             if DrawLog._open is not self:  # a copy of it that somebody kept
                 return original(*args, **kwargs)
             at_work, phase, _ = self.at_work()
-            caller = _Caller(what, source_line(), at_work, phase)
+            caller = Place(what, at_work, source_line(), phase)
             return self._watch(caller, functools.partial(original, *args, **kwargs), reseeded)
 
         self._replaced.append((module, name, original, watched))
@@ -222,12 +202,8 @@ def _seen_now() -> dict[str, _Seen]:
     python = random._inst.getstate()
     found = {"python": _Seen(python, python[1][-1], _BLOCK)}
     numpy = np.random.mtrand._rand.get_state(legacy=False)
-    if numpy["bit_generator"] == "MT19937":
-        words = numpy["state"]
-        state = words["key"].tobytes(), words["pos"], numpy["has_gauss"], numpy["gauss"]
-        found["numpy"] = _Seen(state, words["pos"], _BLOCK)
-    else:  # somebody put another in its place
-        found["numpy"] = _Seen(repr(sorted(numpy.items())), None, _BLOCK)
+    # Another bit generator, put in its place by somebody, has no position.
+    found["numpy"] = _Seen(pickle.dumps(numpy), numpy["state"].get("pos"), _BLOCK)
     raw = _raw_bytes(torch.default_generator.get_state())
     # Seed, then how many numbers of the block are left, and one (5056 bytes; torch 2.6 to 2.15).
     left = int.from_bytes(raw[8:12], "little")

@@ -29,8 +29,6 @@ _UNINITIALISED = frozenset(
     }
 )  # they hand out memory nobody has written: equal bits are not promised
 
-_RESIZES = frozenset({"resize_", "resize_as_", "_resize_output_"})
-
 _UNUSED_OUTPUTS = {
     # Outputs that hold a reserve, a random state nobody wrote when dropout is off, or are larger
     # than what is written (torch 2.15).
@@ -75,7 +73,6 @@ class Plan:
     n_returns: int = 0
     copies: bool = False  # it may return before it is done, if it copies between devices
     allocates: bool = False  # it hands out memory nobody has written
-    resizes: bool = False  # it may add such memory to its argument
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""
@@ -142,7 +139,6 @@ def plan_of(func: Any) -> Plan:
         n_returns=len(schema.returns),
         copies=any(argument.name == "non_blocking" for _, argument in arguments),
         allocates=allocates,
-        resizes=of_pytorch and name in _RESIZES,
     )
 
 

@@ -113,10 +113,8 @@ class Unwritten:
         self._reached = self._all_reached()
         self._memories, self._results = {}, []
 
-    def begin(self, call: Call, plan: Plan) -> _Second | int | None:
+    def begin(self, call: Call, plan: Plan) -> _Second | None:
         """Before an operation runs: what `end` has to know of now."""
-        if plan.resizes:
-            return call.args[0].untyped_storage().nbytes() if is_plain(call.args[0]) else None
         if not self._memories or not plan.computes:
             return None
         memories = self._given_to(call)
@@ -126,13 +124,11 @@ class Unwritten:
         second = _Second(call, plan, memories) if memories else None
         return second if second is not None and second.matters else None
 
-    def end(self, call: Call, plan: Plan, begun: _Second | int | None, returned: Any) -> None:
+    def end(self, call: Call, plan: Plan, begun: _Second | None, returned: Any) -> None:
         """After an operation has run: follow what it handed out, or what it computed."""
         if plan.allocates:
             for tensor in plan.new_values(returned):
-                self._hand_out(call.place, tensor, 0)
-        elif isinstance(begun, int):
-            self._hand_out(call.place, call.args[0], begun)
+                self._hand_out(call.place, tensor)
         elif begun is not None:
             self._compare(call, begun, plan.new_values(returned))
 
@@ -141,24 +137,19 @@ class Unwritten:
             StorageWeakRef(storage), bytes_of(storage).clone(), shadow, frozenset(results)
         )
 
-    def _hand_out(self, place: Place, tensor: Any, start: int) -> None:
-        """Follow a tensor's memory from byte ``start`` on."""
+    def _hand_out(self, place: Place, tensor: Any) -> None:
         fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         if torch.are_deterministic_algorithms_enabled() and fills:
             return  # PyTorch itself fills new memory: it is the same every time
-        if not is_plain(tensor) or tensor.untyped_storage().nbytes() <= start:
+        if not is_plain(tensor) or not tensor.untyped_storage().nbytes():
             return
         for key in [key for key, memory in self._memories.items() if memory.alive.expired()]:
             del self._memories[key]
         self.n_followed[place] += 1
         storage = tensor.untyped_storage()
-        known = self._memories.get(storage._cdata)
         shadow = bytes_of(storage).clone()
-        if known is not None:
-            shadow[:start] = known.shadow[:start]
-        _fill(shadow[start:], tensor.dtype, self.n_followed.total())
-        new = _Result(frozenset({_Stretch(place)}), computed=False)
-        self._follow(storage, shadow, {new} if known is None else {new, *known.results})
+        _fill(shadow, tensor.dtype, self.n_followed.total())
+        self._follow(storage, shadow, {_Result(frozenset({_Stretch(place)}), computed=False)})
 
     def _given_to(self, call: Call) -> dict[int, _Memory]:
         """The followed memories that an operation is given, by storage."""
@@ -181,7 +172,8 @@ class Unwritten:
         except (MemoryError, torch.OutOfMemoryError):
             return
         except Exception:  # it cannot take the pattern, though it took what was really there
-            self._reached |= _read(second.stretches, call.place, 1, float("inf"))
+            _read(second.stretches, call.place, 1, float("inf"))
+            self._reached |= second.stretches
             return
         apart = [(x, y) for x, y in zip_longest(new, others) if not same_bits(x, y)]
         changed = {key: second.changed(key, held) for key, held in after.items()}
@@ -285,7 +277,7 @@ def _fill(memory: torch.Tensor, dtype: torch.dtype, number: int) -> None:
     """
     real = dtype.to_real()
     size = real.itemsize
-    if memory.storage_offset() % size or (real.is_floating_point and size == 1):
+    if real.is_floating_point and size == 1:
         memory.bitwise_not_()
         return
     values = memory[: len(memory) // size * size].view(real)
@@ -300,11 +292,8 @@ def _fill(memory: torch.Tensor, dtype: torch.dtype, number: int) -> None:
         values.copy_(torch.where(nan, torch.nan, pattern))
 
 
-def _read(
-    stretches: frozenset[_Stretch], place: Place, n_elements: int, max_abs: float
-) -> frozenset[_Stretch]:
+def _read(stretches: Iterable[_Stretch], place: Place, n_elements: int, max_abs: float) -> None:
     """Note who read them first, and how far its results came apart."""
     for stretch in stretches:
         if stretch.reader is None:
             stretch.reader, stretch.n_elements, stretch.max_abs = place, n_elements, max_abs
-    return stretches
