@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,7 @@ _ROOM = 2  # pixels of the panel per pixel of the image from which a line hides 
 _FEW = 0.01  # share of disputed pixels below which they are drawn as spots
 _SPOT = 3.0  # radius of a spot, pixels of the panel
 _SMALLEST_CROP = 24  # pixels of the image
-_MARGIN = 1.9  # side of a crop over the longer side of its object
+_REACH = 3.0  # side of a crop over the square root of the area of its object
 _COLUMNS = 4
 _CROP_DIMMED = 0.65
 _LINE = 4  # pixels of the enlarged crop
@@ -251,15 +252,8 @@ def least_stable(
 def _pieces(
     agreement: Agreement, masks_of_runs: Sequence[Masks], n: int
 ) -> tuple[list[tuple[slice, slice]], list[list[_Piece]]]:
-    """Read one run of each result twice: where the first n objects reach, then what is there."""
-    from scipy import ndimage
-
-    boxes: list[list[tuple[slice, ...]]] = [[] for _ in range(n)]
-    for _, labels, members in _results(agreement, masks_of_runs):
-        found = ndimage.find_objects(labels)
-        for place in range(n):
-            boxes[place] += [found[position] for position in np.flatnonzero(members == place)]
-    cuts = [_cut(box, agreement.consensus.shape) for box in boxes]
+    """Of the first n objects, where to look, and what one run of each result has there."""
+    cuts = [_cut(item, agreement.consensus.shape) for item in agreement.objects[:n]]
     pieces: list[list[_Piece]] = [[] for _ in range(n)]
     for n_runs, labels, members in _results(agreement, masks_of_runs):
         for place, cut in enumerate(cuts):
@@ -286,17 +280,13 @@ def _results(
         yield len(runs), labels, members
 
 
-def _cut(boxes: Sequence[tuple[slice, ...]], shape: Sequence[int]) -> tuple[slice, slice]:
-    """A square around all boxes, moved inside the image; smaller where the image is."""
-    ends = [
-        (min(box[axis].start for box in boxes), max(box[axis].stop for box in boxes))
-        for axis in (0, 1)
-    ]
-    side = max(_SMALLEST_CROP, round(_MARGIN * max(stop - start for start, stop in ends)))
+def _cut(item: Stability, shape: Sequence[int]) -> tuple[slice, slice]:
+    """A square around an object, moved inside the image; smaller where the image is."""
+    side = max(_SMALLEST_CROP, round(_REACH * math.sqrt(item.area)))
     slices = []
-    for (start, stop), size in zip(ends, shape, strict=True):
+    for centre, size in zip(item.position, shape, strict=True):
         length = min(side, size)
-        first = min(max(0, (start + stop - length) // 2), size - length)
+        first = min(max(0, round(centre - length / 2)), size - length)
         slices.append(slice(first, first + length))
     return slices[0], slices[1]
 
