@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
 from cellrepro.lab import defaults
+from cellrepro.show import answers
 
 if TYPE_CHECKING:
     from cellrepro.lab.run import Outcome
@@ -67,33 +69,29 @@ def _complain(message: str, code: int) -> int:
 
 
 def _answer(as_json: bool, document: dict[str, Any], lines: Iterable[str]) -> None:
-    from cellrepro.show.answers import as_text
-
-    sys.stdout.write(as_text(document) if as_json else "\n".join(lines) + "\n")
+    sys.stdout.write(answers.as_text(document) if as_json else "\n".join(lines) + "\n")
     sys.stdout.flush()
 
 
 # -- options -------------------------------------------------------------------------------
 
-DataArgument = Annotated[str, typer.Argument(help="folder of images in Cellpose's convention")]
-StoreOption = Annotated[str, typer.Option("--store", help="folder of finished runs")]
-JsonOption = Annotated[bool, typer.Option("--json", help="one JSON document on standard output")]
+DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's convention")]
+StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
+JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
 ModelOption = Annotated[
-    str, typer.Option(help="tiny, a Cellpose model name, a weights file, or KEY/REPEAT of a run")
+    str, Option(help="tiny, a name of Cellpose's, a weights file, or KEY/REPEAT")
 ]
-SeedOption = Annotated[int, typer.Option(help="for Python, NumPy, PyTorch and initial weights")]
-ProfileOption = Annotated[str, typer.Option(help="a profile's name, or a .yaml file")]
-ModeOption = Annotated[str, typer.Option(help="fast, warn or strict")]
-DataSeedOption = Annotated[
-    str, typer.Option(help="for image order and augmentation; `cellpose` is Cellpose's own")
-]
+SeedOption = Annotated[int, Option(help="for Python, NumPy, PyTorch and initial weights")]
+ProfileOption = Annotated[str, Option(help="a profile's name, or a .yaml file")]
+ModeOption = Annotated[str, Option(help="fast, warn or strict")]
+DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or cellpose")]
 LedgerOption = Annotated[
-    str, typer.Option(help="steps: digests of every step; ops: of every operation too; off")
+    str, Option(help="digests of every step: steps; of every operation: ops; off")
 ]
-BatchSizeOption = Annotated[int, typer.Option(help="images a step")]
-RepeatsOption = Annotated[int, typer.Option(help="how often; 2 or more give a verdict")]
+BatchSizeOption = Annotated[int, Option(help="images a step")]
+RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict")]
 ImagesPerEpochOption = Annotated[
-    int | None, typer.Option(help="draws an epoch; default every image once, tiny at least 48")
+    int | None, Option(help="drawn; default all once, tiny at least 48")
 ]
 
 
@@ -110,10 +108,13 @@ def _steps(text: str | None) -> list[int] | None:
         return None
     steps: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise BadInput(f"--operation-steps is {text!r}; expected numbers of steps: 0,17 or 0-9")
-        steps += range(int(first), int(last if dash else first) + 1)
+        first, dash, last = part.partition("-")
+        try:
+            steps += range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            raise BadInput(
+                f"--operation-steps is {text!r}; expected numbers of steps: 0,17 or 0-9"
+            ) from None
     return steps
 
 
@@ -123,12 +124,12 @@ def _overrides(pairs: list[str]) -> dict[str, Any]:
     chosen = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise BadInput(f"--set {pair!r}; expected NAME=VALUE")
         try:
             chosen[name] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise BadInput(f"--set {pair!r}: the value is not YAML: {error}") from error
+        if not equals or not name:
+            raise BadInput(f"--set {pair!r}; expected NAME=VALUE")
     return chosen
 
 
@@ -140,19 +141,14 @@ def doctor(
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
     seed: SeedOption = defaults.SEED,
-    warning: Annotated[
-        str | None, typer.Option(help="explain this warning of PyTorch instead, as it was pasted")
-    ] = None,
-    model: Annotated[
-        str, typer.Option(help="with --warning: whose training it came from")
-    ] = defaults.MODEL,
+    warning: Annotated[str | None, Option(help="explain a pasted warning of PyTorch")] = None,
+    model: Annotated[str, Option(help="with --warning: whose training")] = defaults.MODEL,
     store: StoreOption = defaults.STORE,
     as_json: JsonOption = False,
 ) -> int:
     """Say what of this host, process and profile is not reproducible, and the remedy."""
     from cellrepro.lab.doctor import Finding, diagnose
     from cellrepro.lab.explain_warning import explain_warning
-    from cellrepro.show import answers
 
     if warning is None:
         found = diagnose(profile=profile, mode=mode, seed=seed)
@@ -184,49 +180,32 @@ def audit(
     batch_size: BatchSizeOption = defaults.BATCH_SIZE,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = "fast",
-    steps: Annotated[int | None, typer.Option(help="training steps to audit; default 3")] = None,
-    replays: Annotated[
-        int | None, typer.Option(help="how often each operation is run again; default 8")
-    ] = None,
-    suspects: Annotated[
-        int | None, typer.Option(help="how often those documented to race, if more; default 200")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="CPU threads, instead of the profile's")
-    ] = None,
-    effect: Annotated[
-        int, typer.Option(help="trainings with each flipping operation alone left loose; 2 or more")
-    ] = 0,
-    epochs: Annotated[int, typer.Option(help="of these trainings")] = defaults.EPOCHS,
+    steps: Annotated[int | None, Option(help="to audit; default 3")] = None,
+    replays: Annotated[int | None, Option(help="of each operation; default 8")] = None,
+    suspects: Annotated[int | None, Option(help="of those known to race; default 200")] = None,
+    threads: Annotated[int | None, Option(help="instead of the profile's")] = None,
+    effect: Annotated[int, Option(help="trainings with each flipping operation left loose")] = 0,
+    epochs: Annotated[int, Option(help="of these trainings")] = defaults.EPOCHS,
     images_per_epoch: ImagesPerEpochOption = None,
     store: StoreOption = defaults.STORE,
     as_json: JsonOption = False,
 ) -> int:
     """Replay every operation of training steps on equal inputs; report those that flip."""
+    given = {**locals(), "data_seed": _data_seed(data_seed)}
+    for name in ("effect", "epochs", "images_per_epoch", "as_json"):
+        del given[name]
     from cellrepro.lab.audit_training import audit_training, with_effects
-    from cellrepro.show import answers
 
     if effect:
         whole("effect", effect, least=2)
-    common: dict[str, Any] = {"model": model, "profile": profile, "store": store}
-    found = audit_training(
-        data,
-        seed=seed,
-        data_seed=_data_seed(data_seed),
-        batch_size=batch_size,
-        mode=mode,
-        steps=steps,
-        replays=replays,
-        suspects=suspects,
-        threads=threads,
-        **common,
-    )
+    found = audit_training(**given)
     if not as_json:
         _answer(False, *answers.audit(found))
     try:
         if effect:
-            trained = {"epochs": epochs, "images_per_epoch": images_per_epoch, **common}
-            for latest in with_effects(found, data, repeats=effect, **trained):
+            trained = {"epochs": epochs, "images_per_epoch": images_per_epoch}
+            same: dict[str, Any] = {"model": model, "profile": profile, "store": store}
+            for latest in with_effects(found, data, repeats=effect, **trained, **same):
                 found = latest
     finally:  # also when it is interrupted: what was found is told
         if as_json:
@@ -242,31 +221,21 @@ def train(
     model: ModelOption = defaults.MODEL,
     seed: SeedOption = defaults.SEED,
     data_seed: DataSeedOption = defaults.DATA_SEED,
-    epochs: Annotated[int, typer.Option(help="2 or more; 1 trains nothing")] = defaults.EPOCHS,
+    epochs: Annotated[int, Option(help="2 or more; 1 trains nothing")] = defaults.EPOCHS,
     batch_size: BatchSizeOption = defaults.BATCH_SIZE,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="peak; default 1e-3 for tiny, 1e-5 otherwise")
-    ] = None,
+    learning_rate: Annotated[float | None, Option(help="default 1e-3 for tiny, else 1e-5")] = None,
     images_per_epoch: ImagesPerEpochOption = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
     repeats: RepeatsOption = defaults.TRAININGS,
     ledger: LedgerOption = defaults.LEDGER,
-    loose: Annotated[
-        str | None, typer.Option(help="one operation that mode strict leaves as it is: index_put")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on with this training where it was killed")
-    ] = False,
-    checkpoint_every: Annotated[
-        int | None, typer.Option(help="epochs between checkpoints, 0 for none; default 1 for tiny")
-    ] = None,
+    loose: Annotated[str | None, Option(help="left as it is in mode strict: index_put")] = None,
+    resume: Annotated[bool, Option("--resume", help="go on where it was killed")] = False,
+    checkpoint_every: Annotated[int | None, Option(help="epochs apart; 0: none; tiny: 1")] = None,
     keep_checkpoints: Annotated[
-        bool, typer.Option("--keep-checkpoints", help="store all of them with the run")
+        bool, Option("--keep-checkpoints", help="in the stored run")
     ] = False,
-    operation_steps: Annotated[
-        str | None, typer.Option(help="steps of --ledger ops: 0,17 or 0-9; default all")
-    ] = None,
+    operation_steps: Annotated[str | None, Option(help="for --ledger ops: 0,17 or 0-9")] = None,
     store: StoreOption = defaults.STORE,
     as_json: JsonOption = False,
 ) -> int:
@@ -275,8 +244,7 @@ def train(
     from cellrepro.lab.run import train as run_training
 
     del given["as_json"]
-    given["data_seed"] = _data_seed(data_seed)
-    given["operation_steps"] = _steps(operation_steps)
+    given |= {"data_seed": _data_seed(data_seed), "operation_steps": _steps(operation_steps)}
     return _tell_outcome(run_training(**given), as_json)
 
 
@@ -301,84 +269,61 @@ def segment(
 
 
 def _tell_outcome(outcome: Outcome, as_json: bool) -> int:
-    from cellrepro.compare.verdicts import Verdict
-    from cellrepro.show import answers
 
     _answer(as_json, *answers.outcome(outcome))
-    return 0 if outcome.judgement.overall in (None, Verdict.IDENTICAL) else 1
+    return 0 if outcome.judgement.overall in (None, "identical") else 1
 
 
 @_verb()
 def compare(
-    a: Annotated[
-        str, typer.Argument(help="KEY, KEY/REPEAT, a mask file, a folder, a weights file")
-    ],
-    b: Annotated[
-        str, typer.Argument(help="the other one, of the same kind; the same KEY: its two repeats")
-    ],
+    a: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks, a folder, weights")],
+    b: Annotated[str, Argument(help="the other one; of one KEY two repeats")],
     store: StoreOption = defaults.STORE,
     as_json: JsonOption = False,
 ) -> int:
     """Compare two runs, masks, folders of masks or weights files."""
-    from cellrepro.compare.verdicts import Verdict
     from cellrepro.lab.compare_results import compare as compare_two
-    from cellrepro.show import answers
 
     found = compare_two(a, b, store=store)
     _answer(as_json, *answers.comparison(found))
-    return 0 if found.verdict == Verdict.IDENTICAL and not found.differs else 1
+    return 0 if found.verdict == "identical" and not found.differs else 1
 
 
 @_verb()
 def diverge(
-    a: Annotated[str, typer.Argument(help="KEY or KEY/REPEAT of the store")],
-    b: Annotated[str, typer.Argument(help="the other one; the same KEY means its two repeats")],
-    data: Annotated[
-        str | None, typer.Option(help="folder of the images, if it is no longer where it was")
-    ] = None,
-    again: Annotated[
-        bool, typer.Option(help="go through the diverging step again to name the operation")
-    ] = True,
-    repetitions: Annotated[
-        int, typer.Option(help="how often to repeat that step until it diverges from itself")
-    ] = 20,
-    suspects: Annotated[
-        int, typer.Option(help="how often operations known to race are re-executed then")
-    ] = 200,
+    a: Annotated[str, Argument(help="KEY or KEY/REPEAT of the store")],
+    b: Annotated[str, Argument(help="the other one; of one KEY two repeats")],
+    data: Annotated[str | None, Option(help="the images, if they have moved")] = None,
+    again: Annotated[bool, Option(help="re-execute the diverging step")] = True,
+    repetitions: Annotated[int, Option(help="of the diverging step")] = 20,
+    suspects: Annotated[int, Option(help="of operations known to race")] = 200,
     store: StoreOption = defaults.STORE,
     as_json: JsonOption = False,
 ) -> int:
     """Name the first place where two runs diverge: stage, step, operation and line."""
     given = dict(locals())
-    from cellrepro.compare.verdicts import Verdict
     from cellrepro.lab.divergence.find import diverge as diverge_two
-    from cellrepro.show import answers
 
     del given["as_json"]
     found = diverge_two(given.pop("a"), given.pop("b"), **given)
     _answer(as_json, *answers.divergence(found))
-    return 0 if found.first is None and found.verdict != Verdict.VACUOUS else 1
+    return 0 if found.first is None and found.verdict != "vacuous" else 1
 
 
 @_verb()
 def grid(
-    file: Annotated[str, typer.Argument(help="a grid of specs, YAML")],
-    workers: Annotated[
-        int | None, typer.Option(help="specs at the same time; default one per device")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run")] = False,
+    file: Annotated[str, Argument(help="a grid of specs, YAML")],
+    workers: Annotated[int | None, Option(help="default one per device")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="say what would run")] = False,
     override: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="NAME=VALUE replaces a parameter of the file, NAME=[A, B] an axis"
-        ),
+        Option("--set", help="NAME=VALUE, or NAME=[A, B] for an axis"),
     ] = None,
     store: StoreOption = defaults.STORE,
     as_json: JsonOption = False,
 ) -> int:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
     from cellrepro.lab.grid import planned, read_grid, run_grid
-    from cellrepro.show import answers
 
     checked = read_grid(file, store=store, overrides=_overrides(override or []))
     if dry_run:
@@ -403,7 +348,6 @@ def report(store: StoreOption = defaults.STORE, as_json: JsonOption = False) -> 
 @_verb("list")
 def list_runs(store: StoreOption = defaults.STORE, as_json: JsonOption = False) -> int:
     """List what the store holds."""
-    from cellrepro.show import answers
     from cellrepro.store.store import Store
 
     _answer(as_json, *answers.stored(Store(store).runs()))
@@ -412,11 +356,11 @@ def list_runs(store: StoreOption = defaults.STORE, as_json: JsonOption = False) 
 
 @_verb()
 def data(
-    name: Annotated[str, typer.Argument(help="synthetic, or a public set; none lists them")] = "",
-    folder: Annotated[str, typer.Option("--into", help="where data sets are kept")] = "data",
+    name: Annotated[str, Argument(help="synthetic, or a public set; none lists them")] = "",
+    folder: Annotated[str, Option("--into", help="where data sets are kept")] = "data",
     mirror: Annotated[
         str | None,
-        typer.Option(help="URL of a folder with the set's archives, for its publisher's"),
+        Option(help="URL of a folder with the archives"),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -434,7 +378,7 @@ def data(
 
 @_verb()
 def notebooks(
-    folder: Annotated[str, typer.Argument(help="a new folder, which gets notebooks/ and grids/")],
+    folder: Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")],
     as_json: JsonOption = False,
 ) -> int:
     """Copy out the notebooks and grids that the package brings."""
@@ -464,8 +408,9 @@ def demo(
         "report": None if report is None else report.html,
         "stopped": made.stopped,
     }
-    lines = [] if report is None else [report.sentence, f"report: {report.html}"]
-    _answer(as_json, document, lines)
+    _answer(
+        as_json, document, [] if report is None else [report.sentence, f"report: {report.html}"]
+    )
     return 0 if made.stopped is None else _complain(made.stopped, 1)
 
 

@@ -20,13 +20,7 @@ def _in_notebook() -> bool:
 
 
 def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
-    """A bar of ``total`` steps that suits where this process writes to; ``quiet`` shows nothing.
-
-    Examples
-    --------
-    >>> with progress(2, "two steps", quiet=True) as bar:
-    ...     bar.advance("one done")
-    """
+    """A bar of ``total`` steps that suits where this process writes to; ``quiet`` shows nothing."""
     if quiet:
         return Progress(total, label)
     if _in_notebook():

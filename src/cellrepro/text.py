@@ -7,8 +7,6 @@ from collections.abc import Sequence
 def amount(n: int, noun: str) -> str:
     """A number of things.
 
-    Examples
-    --------
     >>> amount(1, "spec"), amount(0, "repeat")
     ('1 spec', '0 repeats')
     """
@@ -16,11 +14,8 @@ def amount(n: int, noun: str) -> str:
 
 
 def grouped(number: int | float) -> str:
-    """A number to read: digits in threes, decimals only where the number is small; a dash for what
-    is none.
+    """A number to read: digits in threes, decimals only of small numbers; a dash for what is none.
 
-    Examples
-    --------
     >>> grouped(1234567), grouped(23.81), grouped(0.238)
     ('1 234 567', '23.8', '0.24')
     """
@@ -33,8 +28,6 @@ def grouped(number: int | float) -> str:
 def ppm_text(ppm: float) -> str:
     """Parts per million to read: never "0" for what is not zero; a dash over nothing.
 
-    Examples
-    --------
     >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5)
     ('0 ppm', 'less than 0.01 ppm', '1 234 ppm')
     >>> ppm_text(math.nan)
@@ -50,8 +43,6 @@ def ppm_text(ppm: float) -> str:
 def share_text(share: float) -> str:
     """A share to read, in per cent: never "0 %" for what is not zero; a dash over nothing.
 
-    Examples
-    --------
     >>> share_text(0), share_text(0.0043), share_text(0.061), share_text(1), share_text(1e-7)
     ('0 %', '0.43 %', '6.1 %', '100 %', 'less than 0.01 %')
     >>> share_text(math.nan)
@@ -68,9 +59,17 @@ def share_text(share: float) -> str:
 def joined(parts: Sequence[str]) -> str:
     """Parts of a sentence.
 
-    Examples
-    --------
     >>> joined(["a"]), joined(["a", "b"]), joined(["a", "b", "c"])
     ('a', 'a and b', 'a, b and c')
     """
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def some(names: Sequence[str], n_shown: int = 5) -> str:
+    """The first names, and how many more there are.
+
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - n_shown} more" if len(names) > n_shown else ""
+    return ", ".join(names[:n_shown]) + more

@@ -22,9 +22,9 @@ from cellrepro.images.reading import (
     decode_image,
     decode_masks,
     read_bytes,
-    some,
     why_unreadable,
 )
+from cellrepro.text import some
 
 _MASKS = "_masks"
 # What Cellpose itself writes beside images (cellpose/io.py, 4.2.1.1): never an image, never a mask.

@@ -26,8 +26,9 @@ from pydantic import BaseModel, ValidationError
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 from cellrepro.images import synthetic
 from cellrepro.images.folder import folder_digest, read_folder
-from cellrepro.images.reading import pieces_by_label, read_bytes, read_image, read_masks, some
+from cellrepro.images.reading import pieces_by_label, read_bytes, read_image, read_masks
 from cellrepro.store.digests import file_digest
+from cellrepro.text import some
 
 SYNTHETIC = "synthetic"
 

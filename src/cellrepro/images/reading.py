@@ -24,6 +24,7 @@ from scipy import ndimage
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
+from cellrepro.text import some
 
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 """The formats by the ending of a file's name, in lower case."""
@@ -136,12 +137,6 @@ def decode_masks(file: Path, data: bytes, remarks: list[str]) -> np.ndarray:
             f"labels in several pieces (8-connectivity): {shown}; each counts as one object"
         )
     return masks
-
-
-def some(names: Sequence[str], n_shown: int = 5) -> str:
-    """Join the first names, and say how many more there are."""
-    more = f" and {len(names) - n_shown} more" if len(names) > n_shown else ""
-    return ", ".join(names[:n_shown]) + more
 
 
 def read_bytes(file: Path) -> bytes:

@@ -11,8 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.compare.verdicts import judge
-from cellrepro.text import amount, ppm_text
+from cellrepro.text import amount, ppm_text, some
 
 if TYPE_CHECKING:
     from cellrepro.compare.metrics import MaskComparison
@@ -51,41 +50,28 @@ def _plain(value: Any) -> Any:
     return _plain(value.tolist()) if hasattr(value, "tolist") else value
 
 
-_MOST_CHANGES = 12
-"""Objects that are named; the JSON document names them all."""
+_MOST_CHANGES = 12  # objects that are named; the JSON document names them all
 _MOST_NAMES = 4
-
-
-def _some(names: tuple[str, ...] | list[str], most: int = _MOST_NAMES) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def diagnosis(found: Diagnosis) -> Answer:
     """Of `cellrepro.diagnose`."""
     document = asdict(found)
     del document["exit_code"]
-    return document, _diagnosis(found)
-
-
-def _diagnosis(found: Diagnosis) -> Iterator[str]:
-    for finding in found.findings:
-        yield f"{finding.level:8} {finding.what}\n         -> {finding.remedy}"
-    yield found.sentence()
+    lines = [f"{one.level:8} {one.what}\n         -> {one.remedy}" for one in found.findings]
+    return document, [*lines, found.sentence()]
 
 
 def audit(found: TrainingAudit) -> Answer:
     """Of `cellrepro.audit_training`."""
     document = {name: value for name, value in vars(found).items() if name != "spec"}
-    document["mode"], document["profile"] = found.spec.mode, found.spec.profile
+    document |= {"mode": found.spec.mode, "profile": found.spec.profile}
     for name in ("ops", "warnings", "suspects"):
+        rows = getattr(found, name)
+        effects = [row.effect.sentence() if row.effect else None for row in rows]
         document[name] = [
-            {
-                **asdict(row),
-                "seen": row.seen,
-                "effect_sentence": row.effect.sentence() if row.effect else None,
-            }
-            for row in getattr(found, name)
+            {**asdict(row), "seen": row.seen, "effect_sentence": effect}
+            for row, effect in zip(rows, effects, strict=True)
         ]
     return document, _audit(found)
 
@@ -212,23 +198,26 @@ def _comparison(found: Comparison) -> Iterator[str]:
 
 def _weights(found: WeightsComparison) -> Iterator[str]:
     """Distances, or in what the two are not one network."""
-    head = f"  weights: {found.n_differing} of {found.n_parameters} parameters differ, "
-    if math.isnan(found.l2):
-        yield f"{head}no distance over all of them"
-    else:
-        where = f" in {found.max_abs_name}" if found.max_abs_name else ""
-        yield (
-            f"{head}L2 {found.l2:.3g} (relative {found.relative_l2:.3g}), cosine "
-            f"{found.cosine:.6f}, largest {found.max_abs:.3g}{where}"
-        )
-    for side, names in (("A", found.only_a), ("B", found.only_b)):
+    where = f" in {found.max_abs_name}" if found.max_abs_name else ""
+    yield f"  weights: {found.n_differing} of {found.n_parameters} parameters differ, " + (
+        "no distance over all of them"
+        if math.isnan(found.l2)
+        else f"L2 {found.l2:.3g} (relative {found.relative_l2:.3g}), cosine {found.cosine:.6f}, "
+        f"largest {found.max_abs:.3g}{where}"
+    )
+    rows = found.per_tensor
+    for what, names in {
+        "only in A": found.only_a,
+        "only in B": found.only_b,
+        "other shapes": [
+            f"{r.name} ({r.shape} and {r.shape_b})" for r in rows if r.shape != r.shape_b
+        ],
+        "other types": [
+            f"{r.name} ({r.dtype} and {r.dtype_b})" for r in rows if r.dtype != r.dtype_b
+        ],
+    }.items():
         if names:
-            yield f"    only in {side}: {_some(names)}"
-    for what, of_a, of_b in (("shapes", "shape", "shape_b"), ("types", "dtype", "dtype_b")):
-        sides = [(row.name, getattr(row, of_a), getattr(row, of_b)) for row in found.per_tensor]
-        others = [f"{name} ({a} and {b})" for name, a, b in sides if a != b]
-        if others:
-            yield f"    other {what}: {_some(others)}"
+            yield f"    {what}: {some(names, _MOST_NAMES)}"
 
 
 def _objects(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
@@ -269,15 +258,14 @@ def divergence(found: Divergence) -> Answer:
 def _divergence(found: Divergence) -> Iterator[str]:
     yield found.sentence()
     for stage, names in found.stages.items():
-        yield f"  {stage:12} {_some(list(names))}"
+        yield f"  {stage:12} {some(list(names), _MOST_NAMES)}"
     seen = found.evidence
     if seen is not None:
-        flips = None if seen.flips is None else f"{seen.flips} of {seen.n_asked} replays"
         told = {
             "how": seen.how,
             "repeated": f"{seen.n_repetitions} times the step, "
             f"{seen.n_replays} times single operations",
-            "flips": flips,
+            "flips": None if seen.flips is None else f"{seen.flips} of {seen.n_asked} replays",
             "ends as": seen.ends_as,
             "parting": seen.parting,
             "aligned": seen.alignment,
@@ -301,6 +289,8 @@ def grid_run(run: GridRun) -> str:
 
 def stored(runs: Iterable[Run]) -> Answer:
     """What a store holds, a run on each machine by itself."""
+    from cellrepro.compare.verdicts import judge
+
     rows, lines = [], []
     for run in runs:
         for machine, repeats in run.machines.items():
