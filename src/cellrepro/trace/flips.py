@@ -1,9 +1,7 @@
 """Audit of a training step: which operations give other bits when executed again on equal inputs.
 
-Every dispatched operation is executed again and its outputs are compared bit by bit: in-place
-operations on copies of what they overwrote, random ones with the generator put back. What can
-still differ are races between threads, atomic additions, and hardware. Memory that nobody has
-written is followed besides (`cellrepro.trace.unwritten`).
+What can differ, with in-place operations on copies and the generators put back, are races between
+threads, atomic additions, and hardware. Memory that nobody has written is followed besides.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -161,10 +159,11 @@ def audit(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads or before)
+        start = time.perf_counter()
         with auditor:
             for _ in range(steps):
                 step()
-        return auditor.result(n_steps=steps)
+        return auditor.result(n_steps=steps, seconds=time.perf_counter() - start)
     finally:
         torch.set_num_threads(before)
 
@@ -185,20 +184,12 @@ class Auditor(Observer):
         self._spots: dict[int, _Spot] = {}
         self._buffers = Buffers()
         self._unwritten = Unwritten()
-        self._not_followed: Counter[str] = Counter()
-        self._seconds = 0.0
+        self._problems: Counter[str] = Counter()  # calls, by what went wrong
         # The backward passes of several GPUs run at once, and share the processor's generator.
         self._lock = threading.RLock()
 
-    def __enter__(self) -> Self:
-        """Start watching."""
-        super().__enter__()
-        self._seconds -= time.perf_counter()
-        return self
-
     def __exit__(self, *exception: Any) -> None:
         """Stop watching and give the memory back."""
-        self._seconds += time.perf_counter()
         super().__exit__(*exception)
         self._buffers = Buffers()
         self._unwritten.close()
@@ -216,15 +207,15 @@ class Auditor(Observer):
                 self._unwritten.end(call, spot.plan, begun, returned)
             except Exception as error:  # a kind of tensor unknown here: the step goes on
                 why = f"{call.place.op}: its memory was not followed, {type(error).__name__}"
-                self._not_followed[why] += 1
+                self._problems[why] += 1
             return returned
 
     def _run(self, call: Call, spot: _Spot) -> Any:
         plan = spot.plan
         if not plan.replayable or (plan.copies and len(devices_of(inputs_of(call))) > 1):
             return call.run()
-        before = Before(call, plan, self._buffers) if plan.written or plan.draws else None
-        if before is not None and not before.complete:
+        before = Before(call, plan, self._buffers)
+        if not before.complete:
             return call.run()
         returned = call.run()
         expected = [Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
@@ -233,44 +224,40 @@ class Auditor(Observer):
             without_warnings(replay, anyhow=plan.guarded)
         return returned
 
-    def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Bits]) -> None:
-        func, args, kwargs = call.func, call.args, call.kwargs
+    def _replay(self, call: Call, spot: _Spot, before: Before, expected: list[Bits]) -> None:
+        func = call.func
         try:
             n_replays = self._suspects if spot.is_suspected(expected) else self._replays
             for index in range(n_replays):
-                if before is not None:
-                    args, kwargs = before.again(last=index == n_replays - 1)
+                args, kwargs = before.again(last=index == n_replays - 1)
                 replayed: Any = spot.plan.outputs(args, kwargs, func(*args, **kwargs))
                 spot.n_replays += 1
                 same = len(expected) == len(replayed) and all(map(Bits.same, expected, replayed))
                 if not same:
                     spot.add(expected, replayed)
                     if spot.warned is None:
-                        if before is not None:
-                            before.generators_back()
+                        before.generators_back()
                         spot.warned = _warns(func, args, kwargs)  # on the copies
                 replayed = None  # so that the next one takes its memory
             spot.n_replayed += 1
         except Exception as error:
             # Out of memory, or an operation that cannot be executed twice: the step goes on.
             spot.n_failed += 1
-            spot.failure = f"replay raised {type(error).__name__}"
+            self._problems[f"{call.place.op}: replay raised {type(error).__name__}"] += 1
         finally:
-            if before is not None:
-                before.finish()
+            before.finish()
 
-    def result(self, *, n_steps: int) -> Audit:
+    def result(self, *, n_steps: int, seconds: float = 0.0) -> Audit:
         """What was found so far."""
         kinds: Counter[str] = Counter()
         replays: Counter[str] = Counter()
-        not_replayed = self._not_followed.copy()
+        not_replayed = self._problems.copy()
         spots = list(self._spots.values())
         for spot in spots:
             op = spot.place.op
             kinds[op] += spot.n_replayed
             replays[op] += spot.n_replays
             not_replayed[op] += spot.n_calls - spot.n_replayed - spot.n_failed
-            not_replayed[f"{op}: {spot.failure}"] += spot.n_failed
         found = [spot.found() for spot in spots if spot.flips] + self._unwritten.found()
         return Audit(
             ops=tuple(sorted(found, key=lambda op: -op.flips)),
@@ -284,7 +271,7 @@ class Auditor(Observer):
             n_followed=self._unwritten.n_followed.total(),
             groups=tuple(_groups(spots)),
             threads=torch.get_num_threads(),
-            seconds=self._seconds,
+            seconds=seconds,
         )
 
 
@@ -294,7 +281,6 @@ class _Spot:
     def __init__(self, place: Place, plan: Plan) -> None:
         self.place, self.plan = place, plan
         self.n_calls = self.n_replayed = self.n_replays = self.n_failed = 0
-        self.failure = ""
         self.flips = self.n_elements = 0
         self.max_abs = 0.0
         self.warned: bool | None = None

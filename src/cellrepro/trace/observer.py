@@ -16,7 +16,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -101,8 +100,7 @@ class Observer(TorchDispatchMode):
         if model is not None and not isinstance(model, torch.nn.Module):
             raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module, or none")
         self._model = model
-        self._hooks = ExitStack()
-        self._watching = False
+        self._hooks: list[Any] = []
         self._places: dict[tuple, tuple[Any, Place]] = {}
         self._forget()
 
@@ -117,21 +115,17 @@ class Observer(TorchDispatchMode):
 
     def __enter__(self) -> Self:
         """Start watching; refused while it is watching already."""
-        if self._watching:
+        if self._hooks:
             raise BadInput("this observer is watching already; make another to nest them")
         self._forget()
         self._here.next_node = _next_node()
-        with ExitStack() as hooks:
-            for handle in (
-                torch_module.register_module_forward_pre_hook(self._enter_module),
-                torch_module.register_module_forward_hook(self._leave_module, always_call=True),
-                torch_optimizer.register_optimizer_step_pre_hook(self._enter_update),
-                torch_optimizer.register_optimizer_step_post_hook(self._leave_update),
-            ):
-                hooks.callback(handle.remove)
-            super().__enter__()
-            self._hooks = hooks.pop_all()
-        self._watching = True
+        self._hooks = [
+            torch_module.register_module_forward_pre_hook(self._enter_module),
+            torch_module.register_module_forward_hook(self._leave_module, always_call=True),
+            torch_optimizer.register_optimizer_step_pre_hook(self._enter_update),
+            torch_optimizer.register_optimizer_step_post_hook(self._leave_update),
+        ]
+        super().__enter__()
         Observer._n_watching += 1
         return self
 
@@ -140,9 +134,9 @@ class Observer(TorchDispatchMode):
         try:
             super().__exit__(*exception)
         finally:
-            self._watching = False
             Observer._n_watching -= 1
-            self._hooks.close()
+            while self._hooks:
+                self._hooks.pop().remove()
             self._forget()
 
     def _forget(self) -> None:
@@ -167,7 +161,7 @@ class Observer(TorchDispatchMode):
     # -- where -----------------------------------------------------------------------------
 
     def _place(self, func: Any, here: _Here) -> Place:
-        source = self._python_line()
+        source = source_line()
         module, phase, line = self.at_work()
         source = line if source is None else source
         number = _next_node()
@@ -222,25 +216,6 @@ class Observer(TorchDispatchMode):
             return own[number]
         others = (nodes[number] for nodes in list(self._nodes.values()) if number in nodes)
         return next(others, (None, None))
-
-    def _python_line(self) -> str | None:
-        """The innermost line outside PyTorch; none where only autograd's engine lies below it."""
-        frame: FrameType | None = sys._getframe(2)
-        source = None
-        while frame is not None:
-            code = frame.f_code
-            if code is _ENGINE:
-                return None
-            if not is_plumbing(code.co_filename):
-                source = _line(code.co_filename, frame.f_lineno, code.co_name)
-                outer = frame if Observer._n_watching > 1 else None
-                while outer is not None and outer.f_code is not _DISPATCH:
-                    outer = outer.f_back
-                if outer is None:
-                    break
-                frame = outer  # what it passed was another observer at work
-            frame = frame.f_back
-        return source
 
     # -- which module ----------------------------------------------------------------------
 
@@ -339,13 +314,26 @@ def is_plumbing(file: str) -> bool:
 
 
 def source_line() -> str | None:
-    """``FILE:LINE in FUNCTION`` of the innermost Python line that is no `is_plumbing`."""
+    """``FILE:LINE in FUNCTION`` of the innermost line that is no `is_plumbing`.
+
+    None where only autograd's engine lies below it, as of a backward pass without Python.
+    """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_plumbing(frame.f_code.co_filename):
+    source = None
+    while frame is not None:
+        code = frame.f_code
+        if code is _ENGINE:
+            return None
+        if not is_plumbing(code.co_filename):
+            source = _line(code.co_filename, frame.f_lineno, code.co_name)
+            outer = frame if Observer._n_watching > 1 else None
+            while outer is not None and outer.f_code is not _DISPATCH:
+                outer = outer.f_back
+            if outer is None:
+                break
+            frame = outer  # what it passed was another observer at work
         frame = frame.f_back
-    if frame is None:
-        return None
-    return _line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return source
 
 
 @functools.lru_cache(maxsize=4096)

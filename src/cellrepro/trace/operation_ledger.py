@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 import xxhash
@@ -77,18 +77,6 @@ class OperationLedger(DrawLog):
         self._norms, self._reference, self._wanted = norms, reference, wanted
         self._ran: Counter[Place] = Counter()
         self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
-        self._known = _Known()
-
-    def __enter__(self) -> Self:
-        """Start watching, with empty lists."""
-        super().__enter__()
-        self._seen, self.kept = [], {}
-        self._ran.clear()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        """Stop watching and hold no memory of the step."""
-        super().__exit__(*exception)
         self._known = _Known()
 
     @property

@@ -14,7 +14,6 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, Self
@@ -75,19 +74,14 @@ class DrawLog(Observer):
         self._replaced: list[tuple[ModuleType, str, Any, Any]] = []
 
     def __enter__(self) -> Self:
-        """Start watching, with an empty list; refused while another log is open."""
+        """Start watching; refused while another log is open."""
         if DrawLog._open is not None:
             raise BadInput("a DrawLog is open already; close it first, or use that one's draws")
-        with ExitStack() as undo:
-            super().__enter__()
-            undo.callback(super().__exit__, None, None, None)
-            self.draws = []
-            self._last, self._last_place = _seen_now(), source_line() or "the start of the block"
-            undo.callback(self._put_back)
-            for module, name, generator in _global_functions():
-                self._replace(module, name, generator)
-            undo.pop_all()
+        super().__enter__()
+        self._last, self._last_place = _seen_now(), source_line() or "the start of the block"
         DrawLog._open = self
+        for module, name, generator in _global_functions():
+            self._replace(module, name, generator)
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -96,8 +90,9 @@ class DrawLog(Observer):
             self._look("the end of the block")
         finally:
             DrawLog._open = None
-            self._put_back()
-            self._last = {}
+            for module, name, original, watched in self._replaced:
+                if getattr(module, name, None) is watched:  # else somebody else's
+                    setattr(module, name, original)
             super().__exit__(*exception)
 
     def observe(self, call: Call) -> Any:
@@ -152,13 +147,6 @@ class DrawLog(Observer):
 
         self._replaced.append((module, name, original, watched))
         setattr(module, name, watched)
-
-    def _put_back(self) -> None:
-        """Undo the replacements, but for what somebody else has replaced since."""
-        for module, name, original, watched in self._replaced:
-            if getattr(module, name, None) is watched:
-                setattr(module, name, original)
-        self._replaced = []
 
 
 _GETTERS = frozenset({"getstate", "get_state"})

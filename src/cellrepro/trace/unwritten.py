@@ -1,9 +1,8 @@
 """Memory that nobody has written, followed from where it is handed out to what reads it.
 
-What such memory holds is left over from whoever had it before, so that a result computed from it
-changes from run to run though every operation repeats. It is followed beside the training in a
-second execution, in which it holds a pattern: what touches it is run there, too, and what then
-differs from the training was computed from it. The training itself is not touched.
+A result computed from it changes from run to run though every operation repeats. Beside the
+training, which is not touched, goes a second execution in which such memory holds a pattern: what
+touches it is run there, too, and what then differs from the training was computed from it.
 """
 
 from __future__ import annotations
@@ -72,9 +71,9 @@ class Unwritten:
         self._reached: set[_Stretch] = set()
 
     def found(self) -> list[NondeterministicOperation]:
-        """The operations that handed out memory from which a result was computed."""
+        """After `close`: the operations that handed out memory from which a result was computed."""
         by_place: dict[Place, list[_Stretch]] = {}
-        for stretch in self._all_reached():
+        for stretch in self._reached:
             by_place.setdefault(stretch.place, []).append(stretch)
         found = []
         for place, stretches in by_place.items():
@@ -96,8 +95,8 @@ class Unwritten:
             )
         return found
 
-    def _all_reached(self) -> set[_Stretch]:
-        """What reached a result so far.
+    def close(self) -> None:
+        """See what reached a result, and give the memory back.
 
         A result is what left PyTorch as a number, what is still held, and what no operation was
         given since. Where all that it was given to came out the same in both executions, as behind
@@ -106,11 +105,7 @@ class Unwritten:
         alive = [memory for memory in self._memories.values() if not memory.alive.expired()]
         held = [result for memory in alive for result in memory.results if result.computed]
         last = [result for result in self._results if not result.read]
-        return self._reached.union(*(result.stretches for result in [*held, *last]))
-
-    def close(self) -> None:
-        """Give the memory back; what was found stays."""
-        self._reached = self._all_reached()
+        self._reached.update(*(result.stretches for result in [*held, *last]))
         self._memories, self._results = {}, []
 
     def begin(self, call: Call, plan: Plan) -> _Second | None:
