@@ -229,7 +229,9 @@ def test_growth_refuses_other_networks_and_images(tmp_path, field):
     other = {"architecture": {"manifest": {"model": model}}, "data": {"data_digest": "c" * 64}}
     masks = {"img_a": TRUTH} if field == "masks" else three()
     b = add_run(store, [(1.0, masks)], seed=5, **other.get(field, {}))
-    message = "are not of one network over the same images" if field else "kept no checkpoints"
+    message = (
+        "are not of one network over the same images" if field else "have not both kept checkpoints"
+    )
     with pytest.raises(BadInput, match=message):
         growth(a.key, b.key, store=tmp_path)
 

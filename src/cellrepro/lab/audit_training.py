@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
-from cellrepro.lab import defaults
 from cellrepro.lab.compare_results import compare_masks_of
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import Outcome, plan_training, train
@@ -98,18 +97,13 @@ class TrainingAudit:
 def audit_training(
     data: str | Path,
     *,
-    model: str = defaults.MODEL,
-    seed: int = defaults.SEED,
-    data_seed: int | Literal["cellpose"] = "cellpose",
-    batch_size: int = defaults.BATCH_SIZE,
-    profile: str = defaults.PROFILE,
     mode: str = "fast",
     steps: int | None = None,
     replays: int | None = None,
     suspects: int | None = None,
     threads: int | None = None,
-    store: str | Path = defaults.STORE,
     quiet: bool = False,
+    **settings: Any,
 ) -> TrainingAudit:
     """Replay every operation of real Cellpose training steps and say which flip.
 
@@ -117,8 +111,6 @@ def audit_training(
     ----------
     data : str or Path
         Folder of images with masks, as for `cellrepro.train`.
-    model, seed, data_seed, batch_size, profile, store
-        As for `cellrepro.train`.
     mode : str
         In which the steps run: ``fast`` shows what flips, ``strict`` that nothing does.
     steps, replays, suspects : int, optional
@@ -127,6 +119,9 @@ def audit_training(
         CPU threads, instead of the profile's.
     quiet : bool
         Show no progress.
+    settings
+        ``model``, ``seed``, ``data_seed``, ``batch_size``, ``profile`` and ``store``, as for
+        `cellrepro.train`.
     """
     numbers = {"steps": steps, "replays": replays, "suspects": suspects, "threads": threads}
     options = {
@@ -134,16 +129,7 @@ def audit_training(
         for name, number in numbers.items()
         if number is not None
     }
-    plan = plan_training(
-        data,
-        model=model,
-        seed=seed,
-        data_seed=data_seed,
-        batch_size=batch_size,
-        profile=profile,
-        mode=mode,
-        store=store,
-    )
+    plan = plan_training(data, mode=mode, **settings)
     with progress((steps or 3) + 3, "audit", quiet=quiet) as bar:
         found = call(
             "cellrepro.lab.audit_training:audited",
@@ -154,9 +140,6 @@ def audit_training(
             options=options,
         )
     return TrainingAudit(spec=plan.spec, **found)
-
-
-# -- what one operation does ---------------------------------------------------------------
 
 
 def with_effects(
@@ -191,10 +174,15 @@ def with_effects(
         As it was given; then each time with the effect of one operation more, or with the reason
         why it is not known.
     """
+    from cellrepro.determinism.substitutes import SUBSTITUTES
+
     spec = found.spec
     settings = {n: getattr(spec, n) for n in ("seed", "data_seed", "batch_size")} | settings
     if not found.ops:
-        found = replace(found, suspects=found.warnings or (_usual_suspect(),))
+        usual = SUBSTITUTES[0]
+        held: dict[str, Any] = {"substitute": usual.name, "reason": usual.reason}
+        suspect = NondeterministicOperation(usual.replaces[0], None, None, None, **held)
+        found = replace(found, suspects=found.warnings or (suspect,))
     yield found
     part = "ops" if found.ops else "suspects"
     for name in list(dict.fromkeys(base_name(row.op) for row in getattr(found, part)))[:most]:
@@ -213,15 +201,6 @@ def with_effects(
         }
         found = replace(found, **changes)
         yield found
-
-
-def _usual_suspect() -> NondeterministicOperation:
-    from cellrepro.determinism.substitutes import SUBSTITUTES
-
-    item = SUBSTITUTES[0]
-    return NondeterministicOperation(
-        item.replaces[0], None, None, None, substitute=item.name, reason=item.reason
-    )
 
 
 def effect(data: str | Path, op: str, *, repeats: int, **settings: Any) -> Effect:
@@ -261,11 +240,8 @@ def _different(outcome: Outcome) -> tuple[list[Any], list[Any]]:
     return list(by_weights.values()), list(by_masks.values())
 
 
-# -- inside the child ----------------------------------------------------------------------
-
-
 def audited(child: Child, *, request: Request, options: dict[str, int]) -> dict[str, Any]:
-    """Prepare a training as a worker does, and audit its first steps: fields of the answer."""
+    """Inside the child: prepare a training as a worker does, and audit its first steps."""
     from cellrepro.determinism.seeding import seed_everything
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build

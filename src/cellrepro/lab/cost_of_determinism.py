@@ -35,7 +35,6 @@ class Cost:
     """What determinism costs here."""
 
     encoder: str
-    n_parameters: int
     device: str
     threads: int  # of PyTorch on the CPU
     steps: int  # timed in a round
@@ -151,7 +150,6 @@ def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **optio
         child.phase(f"round {index + 1} of {rounds}")
     return Cost(
         encoder=encoder,
-        n_parameters=sum(parameter.numel() for parameter in network.parameters()),
         device=str(device),
         threads=torch.get_num_threads(),
         steps=options["steps"],

@@ -6,7 +6,7 @@ and the masks that each would have given had training ended there.
 
 from __future__ import annotations
 
-import tempfile
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from cellrepro.compare.metrics import average_precision, compare_masks
+from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import CHECKPOINTS
+from cellrepro.lab.compare_results import Comparison
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import checkpoints
@@ -69,10 +71,9 @@ def growth(
     place = Store(store)
     sides = place.find(a), place.find(b)
     _refuse_other(*sides)
-    held = [
-        {one.epoch: one for one in map(checkpoints.read_plain, _folders(repeat))}
-        for repeat in sides
-    ]
+    parents = [repeat.folder / CHECKPOINTS for repeat in sides]
+    found = [map(checkpoints.read_plain, checkpoints.folders(parent)) for parent in parents]
+    held = [{checkpoint.epoch: checkpoint for checkpoint in side} for side in found]
     epochs = sorted(held[0].keys() & held[1].keys())
     if not epochs:
         raise BadInput(
@@ -84,54 +85,36 @@ def growth(
             checkpoints.refuse_changed(side[epoch])
     spread = np.linspace(0, len(epochs) - 1, min(max(n_masks, 0), len(epochs))).round()
     looked = [epochs[int(position)] for position in np.unique(spread)]
-    found = _masks(place, sides, held, looked, quiet=quiet) if looked else {}
+    masks = _masks(place, sides, held, looked, quiet=quiet) if looked else {}
     moments = []
     for epoch in epochs:
         files = [side[epoch].folder / checkpoints.STATE for side in held]
         weights = compare_weights(*files, prefix=checkpoints.NETWORK)
-        moments.append(
-            Moment(
-                epoch=epoch,
-                step=held[0][epoch].step,
-                n_differing=weights.n_differing,
-                n_parameters=weights.n_parameters,
-                relative_l2=weights.relative_l2,
-                **found.get(epoch, {}),
-            )
-        )
+        apart = weights.n_differing, weights.n_parameters, weights.relative_l2
+        moments.append(Moment(epoch, held[0][epoch].step, *apart, **masks.get(epoch, {})))
     return moments
 
 
 def has_checkpoints(repeat: Repeat) -> bool:
     """Whether a stored repeat kept its checkpoints."""
-    return bool(_folders(repeat))
-
-
-def _folders(repeat: Repeat) -> list[Path]:
-    return checkpoints.folders(repeat.folder / CHECKPOINTS)
+    return bool(checkpoints.folders(repeat.folder / CHECKPOINTS))
 
 
 def _refuse_other(*sides: Repeat) -> None:
     """Raise unless two runs trained one architecture and segmented the same images."""
-    facts = []
-    for repeat in sides:
-        network = f"{repeat.manifest.model.architecture} ({repeat.manifest.model.n_parameters})"
-        images = f"{', '.join(repeat.manifest.masks)} ({repeat.spec.data_digest[:12]})"
-        facts.append(f"{network} over {images}")
-    a, b = (repeat.name for repeat in sides)
-    if facts[0] != facts[1]:
+    found = [(repeat.manifest, repeat.spec.data_digest[:12]) for repeat in sides]
+    a, b = (
+        f"{of.model.architecture} ({of.model.n_parameters}) over {', '.join(of.masks)} ({digest})"
+        for of, digest in found
+    )
+    names = " and ".join(repeat.name for repeat in sides)
+    if a != b:
+        raise BadInput(f"{names} are not of one network over the same images: {a}, and {b}")
+    if not all(map(has_checkpoints, sides)):
         raise BadInput(
-            f"{a} and {b} are not of one network over the same images: {facts[0]}, and {facts[1]}"
+            f"{names} have not both kept checkpoints; train with --keep-checkpoints into another "
+            "--store, or remove the folder first"
         )
-    without = [repeat.name for repeat in sides if not has_checkpoints(repeat)]
-    if without:
-        raise BadInput(
-            f"{' and '.join(without)} kept no checkpoints; train with --keep-checkpoints into "
-            "another --store, or remove the folder first"
-        )
-
-
-# -- masks ---------------------------------------------------------------------------------
 
 
 def _masks(
@@ -145,58 +128,53 @@ def _masks(
     """What the masks of both would have been after these epochs, as fields of a `Moment`."""
     digest, names = sides[0].spec.data_digest, list(sides[0].manifest.masks)
     truths = [store.truth(digest, name) for name in names]
-    with tempfile.TemporaryDirectory() as scratch:  # they may not all fit into memory
-        folders = Path(scratch, "a"), Path(scratch, "b")
-        with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
-            for folder, repeat, found in zip(folders, sides, held, strict=True):
-                folder.mkdir()
-                call(
-                    "cellrepro.lab.growth:segmented",
-                    Setup.of(repeat.spec),
-                    label=f"masks of the checkpoints of {repeat.name}",
-                    on_event=lambda event: bar.advance(event["name"]),
-                    images=[store.kept(digest, f"{name}.tif").resolve() for name in names],
-                    architecture=repeat.manifest.model.architecture,
-                    weights=[found[epoch] for epoch in epochs],
-                    scratch=folder,
-                )
-        return {
-            epoch: masks_apart(truths, *(_read(folder / f"{epoch}.npz") for folder in folders))
-            for epoch in epochs
-        }
+    with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
+        a, b = (
+            call(
+                "cellrepro.lab.growth:segmented",
+                Setup.of(repeat.spec),
+                label=f"masks of the checkpoints of {repeat.name}",
+                on_event=lambda event: bar.advance(event["name"]),
+                images=[store.kept(digest, f"{name}.tif").resolve() for name in names],
+                architecture=repeat.manifest.model.architecture,
+                weights=[found[epoch] for epoch in epochs],
+            )
+            for repeat, found in zip(sides, held, strict=True)
+        )
+    return {epoch: masks_apart(truths, _read(a[epoch]), _read(b[epoch])) for epoch in epochs}
 
 
-def _read(file: Path) -> Masks:
+def _read(file: io.BytesIO) -> Masks:
+    file.seek(0)
     with np.load(file) as masks:
         return list(masks.values())  # in the order in which they were saved
 
 
 def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict[str, Any]:
     """How far the masks (Y, X) of the same images are apart, as fields of a `Moment`."""
-    found = [compare_masks(x, y) for x, y in zip(a, b, strict=True)]
+    pairs = zip(a, b, strict=True)
+    found = Comparison(
+        Verdict.VACUOUS, (), {str(i): compare_masks(*p) for i, p in enumerate(pairs)}
+    )
     scores = [
-        [average_precision(truth, side)[0] for side in (x, y)]
-        for truth, x, y in zip(truths, a, b, strict=True)
+        [average_precision(truth, side)[0] for side in sides]
+        for truth, *sides in zip(truths, a, b, strict=True)
         if truth is not None and truth.any()
     ]
+    n = found.n_objects
     return {
-        "ppm": 1e6 * sum(one.n_differing for one in found) / sum(one.n_pixels for one in found),
-        "lost": sum(one.n_objects_a - one.n_matched for one in found),
-        "gained": sum(one.n_objects_b - one.n_matched for one in found),
-        "objects": (sum(one.n_objects_a for one in found), sum(one.n_objects_b for one in found)),
+        "ppm": found.ppm,
+        "lost": n["a"] - n["matched"],
+        "gained": n["b"] - n["matched"],
+        "objects": (n["a"], n["b"]),
         "ap50": tuple(np.mean(scores, axis=0).tolist()) if scores else None,
     }
 
 
 def segmented(
-    child: Child,
-    *,
-    images: list[Path],
-    architecture: str,
-    weights: list[Checkpoint],
-    scratch: Path,
-) -> None:
-    """Inside the child: write the masks of the images, made with the network of each checkpoint."""
+    child: Child, *, images: list[Path], architecture: str, weights: list[Checkpoint]
+) -> dict[int, io.BytesIO]:
+    """Inside the child: what each checkpoint makes of the images, by epoch, compressed."""
     import tifffile
     import torch
 
@@ -204,6 +182,7 @@ def segmented(
     from cellrepro.model.inference import segment
     from cellrepro.model.network import TINY, seeded_network
 
+    made: dict[int, io.BytesIO] = {}
     read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p, None) for p in images)
     with child.setup.prepared() as device, child.setup.loosened():
         encoder = TINY if architecture == TINY else "vit-l"
@@ -212,6 +191,7 @@ def segmented(
             network.dtype = torch.float32  # in which it was trained
             network.load_state_dict(checkpoint.tensors()[0])
             network.dtype = getattr(torch, child.setup.profile.dtype)
-            results = segment(network, read)
-            np.savez(scratch / f"{checkpoint.epoch}.npz", *(result.masks for result in results))
+            file = made[checkpoint.epoch] = io.BytesIO()
+            np.savez_compressed(file, *(result.masks for result in segment(network, read)))
             child.phase(f"epoch {checkpoint.epoch}")
+    return made

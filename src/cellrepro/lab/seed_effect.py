@@ -57,7 +57,6 @@ class SeedProbe:
 
     trials: tuple[Trial, ...]  # two for each of `SEEDS`, from the same initial weights
     n_images: int  # to draw from
-    n_weights: int  # that training can change
     steps_per_epoch: int
     start_seed: int  # PyTorch's own, before anybody set one: another in every process (torch 2.15)
 
@@ -137,8 +136,7 @@ def tried(child: Child, *, request: Request) -> SeedProbe:
                 network.load_state_dict(start)
                 trials.append(_trial(network, folder, spec, what, seed))
                 child.phase(f"{what} {seed}")
-    n_weights = sum(p.numel() for p in _trained(network).values())
-    return SeedProbe(tuple(trials), len(folder.train), n_weights, _STEPS, start_seed)
+    return SeedProbe(tuple(trials), len(folder.train), _STEPS, start_seed)
 
 
 def _trial(network: Any, folder: ImageFolder, spec: Spec, what: str, seed: int) -> Trial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -21,26 +22,17 @@ _START: dict[str, Any] = {"epochs": 6, "images_per_epoch": 32, "learning_rate": 
 """A tiny network that finds most cells of the synthetic images, in some ten seconds."""
 _SHORT: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "learning_rate": 0.01}
 """Seconds each, and steep enough that another seed changes cells of a network that finds them."""
-_HANDFUL: tuple[dict[str, Any], ...] = (
-    {"repeats": 2},
-    {"seed": 1},
-    {"seed": 2},
-    {"profile": "cpu-1thread"},
-    {"mode": "fast"},
-)
+_CHANGED = ({"seed": 1}, {"seed": 2}, {"profile": "cpu-1thread"}, {"mode": "fast"})
+_HANDFUL: tuple[dict[str, Any], ...] = ({"repeats": 2}, *_CHANGED)
 """The fewest trainings to compare all: repeats, three seeds, another profile, another mode."""
 _QUESTION = (*("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch"),)
 """With the model: fields of a spec that are alike where only seeds, profile and mode differ."""
 _CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 
 
-# -- runs over a folder --------------------------------------------------------------------
-
-
 def _trained_on(store: Store, data: str | Path) -> list[Run]:
     """The stored trainings over a folder of images, known by their content."""
-    digest = folder_digest(data).digest
-    wanted = ("train", digest)
+    wanted = "train", folder_digest(data).digest
     return [run for run in store.runs() if (run.spec.task, run.spec.data_digest) == wanted]
 
 
@@ -65,19 +57,17 @@ def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]
     found = _trained_on(store, data)
     if len(found) > 1:
         return found
-    short = dict(_SHORT)
+    common: dict[str, Any] = {"repeats": 1, "store": store.root}
+    short = {**common, **_SHORT}
     if model != TINY:
         del short["learning_rate"]  # a pretrained network has a default of its own
     else:
         if not found:
-            train(data, repeats=1, store=store.root, **_START)
+            train(data, **common, **_START)
         model = best_network(store, data).name
     for changes in _HANDFUL:
-        train(data, model=model, store=store.root, **{"repeats": 1, **short, **changes})
+        train(data, model=model, **short | changes)
     return _trained_on(store, data)
-
-
-# -- runs that answer one question ---------------------------------------------------------
 
 
 def asked_alike(runs: Iterable[Run]) -> list[Run]:
@@ -85,13 +75,9 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
     groups: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         groups[_question(run.spec)].append(run)
-
-    def order(run: Run) -> tuple:
-        spec = run.spec
-        return spec.seed, str(spec.data_seed), spec.profile, spec.held, run.key
-
     most: list[Run] = max(groups.values(), key=len, default=[])
-    return sorted(most, key=order)
+    rest = operator.attrgetter("profile", "held", "key")
+    return sorted(most, key=lambda r: (r.spec.seed, str(r.spec.data_seed), *rest(r.spec)))
 
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:
@@ -154,9 +140,6 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
 
 def _names(repeats: Iterable[Repeat]) -> Names:
     return Names(repeats)
-
-
-# -- pairs ---------------------------------------------------------------------------------
 
 
 def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:

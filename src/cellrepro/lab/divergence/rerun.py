@@ -119,14 +119,10 @@ def replays(
 
 def same_as_stored(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> bool | None:
     """Whether entries have the digests that a ledger holds; None where none can be compared."""
-    held = _held(entries, stored)
-    return all(one.digest == other.digest for one, other in held) if held else None
-
-
-def _held(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> list[tuple[Entry, Entry]]:
-    """The entries that a stored ledger has, too, in digests of the same kind."""
-    pairs = [(entry, stored.get((entry.step, entry.stage, entry.name))) for entry in entries]
-    return [(a, b) for a, b in pairs if b is not None and comparable(a.digest, b.digest)]
+    both = [(entry, stored.get((entry.step, entry.stage, entry.name))) for entry in entries]
+    pairs = [(one.digest, other.digest) for one, other in both if other is not None]
+    pairs = [pair for pair in pairs if comparable(*pair)]
+    return all(a == b for a, b in pairs) if pairs else None
 
 
 # -- inside the child ----------------------------------------------------------------------
@@ -170,38 +166,7 @@ class Stepper:
     def go_to(self, step: int, stored: Sequence[Entry], kept: Path, child: Child) -> str:
         """Be before a step, each step on the way held against the stored ledger; how that went."""
         expected = by_place(stored)
-        passed_over = self._start(expected, kept, step)
-        start, n_verified, n_retries = self.loop.training.n_steps, 0, 0
-        diverged: int | None = None
-        while (here := self.loop.training.n_steps) < step:
-            before = self.snapshot() if diverged is None else None
-            agrees = self._step(expected)
-            tries = 1
-            while before is not None and agrees is False and tries < _TRIES:
-                self.go_back(before)
-                agrees = self._step(expected)
-                tries += 1
-            n_retries += tries - 1
-            n_verified += before is not None and agrees is True
-            if before is not None and agrees is False:
-                diverged = here
-            child.phase(f"step {here}")
-        self.ledger.entries.clear()
-        place = f"the checkpoint at step {start}" if start else "the initial weights"
-        text = f"restored from {place}"
-        if step > start:
-            text += f", {n_verified} of {step - start} steps on the way in the stored bits"
-        if n_retries:
-            text += f" after {n_retries} tries that ended in others"
-        if diverged is not None:
-            text += f"; from step {diverged} on the stored bits could not be reached again"
-        if passed_over:
-            text += f"; a nearer checkpoint was passed over: {'; '.join(passed_over)}"
-        return text
-
-    def _start(self, stored: Mapping[Any, Entry], kept: Path, step: int) -> tuple[str, ...]:
-        """Be at the nearest checkpoint at or before a step; what is wrong with nearer ones."""
-        if same_as_stored(self.initial_weights, stored) is False:
+        if same_as_stored(self.initial_weights, expected) is False:
             raise BadInput(
                 "the initial weights are not those that the run began with, so its steps cannot "
                 "be repeated here"
@@ -211,7 +176,22 @@ class Stepper:
             weights, optimizer = nearest.tensors()
             loop = {"loop": nearest.loop, "optimizer": optimizer}
             self.go_back({"network": weights, "loop": loop, "generators": nearest.generators})
-        return passed_over
+        start, n_verified = self.loop.training.n_steps, 0
+        for here in range(start, step):
+            before = self.snapshot()
+            agrees = self._step(expected)
+            tries = 1 if n_verified == here - start else _TRIES  # once lost, the bits stay lost
+            while agrees is False and tries < _TRIES:
+                self.go_back(before)
+                agrees = self._step(expected)
+                tries += 1
+            n_verified += agrees is True
+            child.phase(f"step {here}")
+        self.ledger.entries.clear()
+        place = f"the checkpoint at step {start}" if start else "the initial weights"
+        way = f", {n_verified} of {step - start} steps on the way in the stored bits"
+        over = f"; a nearer checkpoint was passed over: {'; '.join(passed_over)}"
+        return f"restored from {place}{way if step > start else ''}{over if passed_over else ''}"
 
     def _step(self, expected: Mapping[Any, Entry]) -> bool | None:
         """Make a step; whether it ended as the stored one: weights, optimizer and generators."""
