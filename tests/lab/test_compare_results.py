@@ -68,21 +68,6 @@ def test_every_kind_is_counted_over_all_images(masks, tmp_path):
     assert result.ppm == pytest.approx(1e6 * (8 + 8 + 8) / 80)
 
 
-def test_stacks_are_compared_whole(masks, tmp_path):
-    """An object that two planes share is one, and has a position in three dimensions."""
-    stack = np.zeros((5, 8, 9), np.uint16)
-    stack[1:3, 2:6, 2:6] = 4
-    more = stack.copy()
-    more[4, 0, 0] = 5
-    np.save(tmp_path / "b.npy", more)
-    a = masks("a.tif", stack, metadata={"axes": "ZYX"})
-    (found,) = compare(a, str(tmp_path / "b.npy")).masks.values()
-    assert [(change.kind, change.position) for change in found.objects] == [
-        ("kept", (1.5, 3.5, 3.5)),
-        ("gained", (4, 0, 0)),
-    ]
-
-
 def test_folders_of_masks(masks, tmp_path):
     for folder in "ab":
         masks(f"{folder}/x_masks.tif", HALVES)
@@ -175,13 +160,15 @@ def compare_changed(small_store, tmp_path):
     return change
 
 
-def test_two_repeats_are_identical(small_store):
+def test_two_repeats_are_identical(small_store, compare_changed, first):
     result = compare(f"{small_store.key}/0", f"{small_store.key}/1", store=small_store.root)
     assert (result.verdict, result.differs) == ("identical", ())
     assert result.weights.equal
     assert result.ap50[0] == result.ap50[1] is not None
     assert not result.environment
     assert not result.spec
+    untrained = first.manifest.weights.model_copy(update={"n_changed": 0})
+    assert compare_changed(weights=untrained).verdict == "vacuous"
 
 
 def test_another_environment_is_named(compare_changed, first):
@@ -213,6 +200,9 @@ def test_other_data_and_another_start_are_named(compare_changed, first):
         model=first.manifest.model.model_copy(update={"initial_weights": "0" * 64}),
     )
     assert result.differs == ("data", "weights-init")
+    (record,) = first.manifest.masks.values()
+    with pytest.raises(BadInput, match=r"/0 and .*/1 segmented no image of the same name"):
+        compare_changed(masks={"another": record})
 
 
 def test_other_masks_and_weights_are_found_in_the_files(compare_changed, first):
@@ -230,17 +220,6 @@ def test_other_masks_and_weights_are_found_in_the_files(compare_changed, first):
     result = compare_changed(labels=first.masks(name), tensors=tensors)
     assert (result.verdict, result.differs) == ("different", ("weights",))
     assert result.weights.n_differing == tensors["out.bias"].size
-
-
-def test_equal_weights_that_were_never_trained_are_vacuous(compare_changed, first):
-    untrained = first.manifest.weights.model_copy(update={"n_changed": 0})
-    assert compare_changed(weights=untrained).verdict == "vacuous"
-
-
-def test_runs_over_other_images_are_refused(compare_changed, first):
-    (record,) = first.manifest.masks.values()
-    with pytest.raises(BadInput, match=r"/0 and .*/1 segmented no image of the same name"):
-        compare_changed(masks={"another": record})
 
 
 # -- beside what seeds do ------------------------------------------------------------------
