@@ -65,11 +65,3 @@ def test_a_group_that_fails_costs_no_other(bench, tmp_path, monkeypatch, capsys)
         ("no target", 1.0, None),
     ]
     assert "failed: TypeError: a row lacks a field" in capsys.readouterr().out
-
-
-def test_unknown_group(bench, monkeypatch, capsys):
-    """It is refused before anything is measured."""
-    monkeypatch.setattr(sys, "argv", ["bench.py", "speed"])
-    with pytest.raises(SystemExit, match="2"):
-        bench.main()
-    assert "there is no group speed" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from cellrepro.determinism.profiles import load
 from cellrepro.lab import process
@@ -157,30 +157,13 @@ def test_list_of_nothing(invoke, tmp_path):
 
 def test_compare_files(invoke, tmp_path):
     labels = np.array([[1, 1, 0, 2, 2]] * 4, np.uint16)
-    tifffile.imwrite(tmp_path / "a.tif", labels)
-    tifffile.imwrite(tmp_path / "b.tif", labels)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        tifffile.imwrite(tmp_path / name / "x.tif", labels)
     (tmp_path / "c.png").write_bytes(imagecodecs.png_encode(labels[:, ::-1].copy()))
-    a, b, c = tmp_path / "a.tif", tmp_path / "b.tif", tmp_path / "c.png"
-    assert invoke("compare", a, b).code == 0
-    answer = invoke("compare", a, c, "--json")
-    assert (answer.code, answer.json["verdict"]) == (1, "same-objects")
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        shutil.copy(a, tmp_path / folder / "x.tif")
     assert invoke("compare", tmp_path / "one", tmp_path / "two").code == 0
-    tifffile.imwrite(tmp_path / "two" / "x.tif", labels * (labels == 1))
-    assert invoke("compare", tmp_path / "one", tmp_path / "two").code == 1
-
-
-def test_compare_weights_files(invoke, small_store, tmp_path):
-    tensors = load_file(small_store.weights)
-    save_file(tensors, tmp_path / "same.safetensors")
-    tensors["out.bias"][0] += 1
-    save_file(tensors, tmp_path / "other.safetensors")
-    assert invoke("compare", small_store.weights, tmp_path / "same.safetensors").code == 0
-    answer = invoke("compare", small_store.weights, tmp_path / "other.safetensors", "--json")
-    assert (answer.code, answer.json["differs"]) == (1, ["weights"])
-    assert answer.json["weights"]["n_differing"] == 1
+    answer = invoke("compare", tmp_path / "one" / "x.tif", tmp_path / "c.png", "--json")
+    assert (answer.code, answer.json["verdict"]) == (1, "same-objects")
 
 
 def test_networks_of_other_layouts_are_told_apart_by_name(invoke, tmp_path):
@@ -244,11 +227,10 @@ def test_data(invoke, tmp_path):
     assert len(list((tmp_path / "data" / "synthetic" / "train").glob("*_masks.tif"))) == 8
 
 
-@pytest.mark.parametrize("verb", ["train", "segment", "compare", "data"])
-def test_help(invoke, verb):
-    answer = invoke(verb, "--help")
+def test_help(invoke):
+    answer = invoke("train", "--help")
     assert answer.code == 0
-    assert f" {verb} " in answer.out
+    assert " train " in answer.out
     assert "--json" in answer.out
 
 
@@ -256,67 +238,34 @@ def test_help(invoke, verb):
 
 
 @pytest.fixture
-def given(tmp_path, small_data, small_store):
-    """A folder of one's own to spoil, and ways to do it."""
+def given(tmp_path, small_data):
+    """A folder of one's own to spoil, and files that are no good."""
     data = tmp_path / "mine"
     shutil.copytree(small_data, data)
-    image = data / "train" / "synth_000.tif"
-    return SimpleNamespace(
-        tmp=tmp_path,
-        data=data,
-        image=image,
-        masks=image.with_name("synth_000_masks.tif"),
-        labels=tifffile.imread(image.with_name("synth_000_masks.tif")),
-        weights=small_store.weights,
-    )
-
-
-def rewrite(path, array):
-    tifffile.imwrite(path, array)
+    for name, content in {
+        "cut.safetensors": "{}",
+        "my.yaml": "thread: 2",
+        "grid.yaml": "notebook: [",
+        "notes.txt": "mine",
+    }.items():
+        (tmp_path / name).write_text(content)
+    image, masks = (data / "train" / f"synth_000{end}.tif" for end in ("", "_masks"))
+    return SimpleNamespace(tmp=tmp_path, data=data, image=image, masks=masks)
 
 
 def corrupt(path):
     path.write_bytes(path.read_bytes()[:200])
 
 
-def truncated(given):
-    path = given.tmp / "cut.safetensors"
-    path.write_bytes(given.weights.read_bytes()[:1000])
-    return path
-
-
-def text(given, name, content):
-    path = given.tmp / name
-    path.write_text(content)
-    return path
-
-
-def train(given, *options):
-    return ["train", given.data, *options]
-
-
-def grid(given, content):
-    return ["grid", text(given, "grid.yaml", content.format(data=given.data, tmp=given.tmp))]
+def train(*options):
+    return lambda g: ["train", g.data, *(str(option).format(tmp=g.tmp) for option in options)]
 
 
 BAD = {
     # the images
-    "corrupt image": (lambda g: corrupt(g.image), train, "synth_000.tif"),
-    "corrupt masks": (lambda g: corrupt(g.masks), train, "synth_000_masks.tif"),
-    "masks of another size": (lambda g: rewrite(g.masks, g.labels[:-1]), train, "synth_000_masks"),
-    "missing masks": (lambda g: g.masks.unlink(), train, "synth_000"),
-    "masks without an image": (lambda g: g.image.unlink(), train, "synth_000_masks.tif"),
-    "no object anywhere": (
-        lambda g: [rewrite(p, np.zeros_like(g.labels)) for p in g.data.rglob("train/*_masks.tif")],
-        train,
-        "train",
-    ),
-    "empty folder": (
-        lambda g: (g.tmp / "empty").mkdir(),
-        lambda g: ["train", g.tmp / "empty"],
-        "empty",
-    ),
-    "missing folder": (None, lambda g: ["train", g.tmp / "absent"], "absent"),
+    "corrupt image": (lambda g: corrupt(g.image), train(), "synth_000.tif"),
+    "missing masks": (lambda g: g.masks.unlink(), train(), "synth_000"),
+    "empty folder": (lambda g: shutil.rmtree(g.data / "train"), train(), "mine"),
     "a file for a folder": (None, lambda g: ["train", g.image], "synth_000.tif"),
     "segment a corrupt image": (
         lambda g: corrupt(g.data / "test" / "synth_003.tif"),
@@ -324,44 +273,30 @@ BAD = {
         "synth_003.tif",
     ),
     # the model
-    "unknown model": (None, lambda g: train(g, "--model", "cyto9"), "'cyto9'"),
-    "missing weights": (None, lambda g: train(g, "--model", "absent.pth"), "absent.pth"),
-    "truncated weights": (None, lambda g: train(g, "--model", truncated(g)), "cut.safetensors"),
-    "a name too long": (None, lambda g: train(g, "--model", "m" * 5000), "m" * 50),
+    "unknown model": (None, train("--model", "cyto9"), "'cyto9'"),
+    "truncated weights": (None, train("--model", "{tmp}/cut.safetensors"), "cut.safetensors"),
+    "a name too long": (None, train("--model", "m" * 5000), "m" * 50),
     # the options
-    "unknown profile": (None, lambda g: train(g, "--profile", "gpu9"), "'gpu9'"),
-    "bad profile file": (
-        None,
-        lambda g: train(g, "--profile", text(g, "my.yaml", "thread: 2")),
-        "thread",
-    ),
-    "unknown mode": (None, lambda g: train(g, "--mode", "exact"), "'exact'"),
-    "ledger": (None, lambda g: train(g, "--ledger", "everything"), "'everything'"),
-    "negative seed": (None, lambda g: train(g, "--seed", -1), "seed is -1"),
-    "data seed in words": (None, lambda g: train(g, "--data-seed", "other"), "'other'"),
-    "no epoch": (None, lambda g: train(g, "--epochs", 0), "epochs is 0"),
-    "no repeat": (None, lambda g: train(g, "--repeats", 0), "repeats must be"),
-    "batch of nothing": (None, lambda g: train(g, "--batch-size", 0), "batch_size is 0"),
-    "learning rate NaN": (None, lambda g: train(g, "--learning-rate", "nan"), "is nan"),
-    "unknown option": (None, lambda g: train(g, "--epoch-s", 2), "--epoch-s"),
+    "unknown profile": (None, train("--profile", "gpu9"), "'gpu9'"),
+    "bad profile file": (None, train("--profile", "{tmp}/my.yaml"), "thread"),
+    "unknown mode": (None, train("--mode", "exact"), "'exact'"),
+    "negative seed": (None, train("--seed", -1), "seed is -1"),
+    "data seed in words": (None, train("--data-seed", "other"), "'other'"),
+    "steps in words": (None, train("--operation-steps", "3-"), "'3-'"),
+    "no repeat": (None, train("--repeats", 0), "repeats must be"),
+    "learning rate NaN": (None, train("--learning-rate", "nan"), "is nan"),
+    "unknown option": (None, train("--epoch-s", 2), "--epoch-s"),
     "no folder": (None, lambda g: ["train"], "Missing argument"),
-    # comparisons
+    # comparisons, grids, image sets
     "compare unknown keys": (None, lambda g: ["compare", "abcdef", "fedcba/1"], "'abcdef'"),
-    "compare a missing file": (None, lambda g: ["compare", g.masks, g.tmp / "no.tif"], "no.tif"),
-    "compare two kinds": (None, lambda g: ["compare", g.masks, g.weights], "not of one kind"),
-    "compare truncated weights": (
+    "compare two kinds": (
         None,
-        lambda g: ["compare", truncated(g), g.weights],
-        "cut.safetensors",
+        lambda g: ["compare", g.masks, g.tmp / "cut.safetensors"],
+        "not of one kind",
     ),
-    # grids
     "missing grid": (None, lambda g: ["grid", g.tmp / "absent.yaml"], "absent.yaml"),
-    "grid that is no YAML": (None, lambda g: grid(g, "notebook: ["), "is not YAML"),
-    "grid in binary": (
-        None,
-        lambda g: ["grid", g.image],
-        "synth_000.tif cannot be read",
-    ),
+    "grid that is no YAML": (None, lambda g: ["grid", g.tmp / "grid.yaml"], "is not YAML"),
+    "grid in binary": (None, lambda g: ["grid", g.image], "synth_000.tif cannot be read"),
     "data set unknown": (None, lambda g: ["data", "nuclei9", "--into", g.tmp / "sets"], "nuclei9"),
 }
 
@@ -386,29 +321,13 @@ def test_bad_input(given, invoke, no_worker, listing, spoil, arguments, named):
     assert listing(given.tmp) == tree
 
 
-@pytest.mark.parametrize(
-    "root",
-    ["/proc/no/store", "/dev/null/store", "{tmp}/notes.txt", "{tmp}/" + 300 * "n"],
-    ids=["in /proc", "below a device", "a file", "a name too long"],
-)
+@pytest.mark.parametrize("root", ["/dev/null/store", "{tmp}/notes.txt"])
 def test_a_store_that_cannot_be_written(given, invoke, no_worker, listing, root):
-    text(given, "notes.txt", "mine")
     before = listing(given.tmp)
     answer = invoke("train", given.data, "--store", root.format(tmp=given.tmp), "--json")
     assert (answer.code, answer.out) == (2, "")
     assert re.search(r"cellrepro: the store .*(--store|a name to make|name another)", answer.err)
     assert listing(given.tmp) == before
-
-
-def test_a_full_disk(given, invoke, no_worker, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device", str(given.tmp))
-
-    monkeypatch.setattr("cellrepro.store.disk.FileLock.acquire", full)
-    answer = invoke("segment", given.data, "--store", given.tmp / "outputs")
-    assert (answer.code, answer.out) == (3, "")
-    assert "cellrepro: no space left for the store" in answer.err
-    assert not (given.tmp / "outputs").exists()
 
 
 def test_a_disk_that_is_full_elsewhere(given, invoke, no_worker, monkeypatch):
@@ -439,31 +358,24 @@ def test_a_missing_device(small_data, tmp_path, command):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_is_no_traceback(invoke, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; what was finished is kept"),
+        (MemoryError("Unable to allocate 20 GiB"), 3, "memory is short: Unable to allocate 20 GiB"),
+        (ZeroDivisionError(), None, ""),
+    ],
+    ids=["Ctrl-C", "memory", "a fault of ours"],
+)
+def test_only_the_users_mistakes_become_messages(invoke, monkeypatch, error, code, said):
+    def fails(*_, **__):
+        raise error
 
-    monkeypatch.setattr("cellrepro.lab.compare_results.compare", interrupted)
-    answer = invoke("compare", "a", "b")
-    assert (answer.code, answer.err) == (130, "cellrepro: interrupted; what was finished is kept\n")
-
-
-def test_memory_that_is_short_is_no_traceback(invoke, monkeypatch):
-    def too_large(*_, **__):
-        raise MemoryError("Unable to allocate 20 GiB")
-
-    monkeypatch.setattr("cellrepro.lab.compare_results.compare", too_large)
-    answer = invoke("compare", "a", "b")
-    assert (answer.code, answer.out) == (3, "")
-    assert answer.err == "cellrepro: memory is short: Unable to allocate 20 GiB\n"
-
-
-def test_a_faulty_program_is_not_hidden(invoke, monkeypatch):
-    """Only the user's mistakes become messages; a fault of ours keeps its traceback."""
-
-    def faulty(*_, **__):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("cellrepro.lab.compare_results.compare", faulty)
-    with pytest.raises(ZeroDivisionError):
-        invoke("compare", "a", "b")
+    monkeypatch.setattr("cellrepro.lab.compare_results.compare", fails)
+    if code is None:
+        with pytest.raises(type(error)):
+            invoke("compare", "a", "b")
+    else:
+        answer = invoke("compare", "a", "b")
+        assert (answer.code, answer.out) == (code, "")
+        assert answer.err == f"cellrepro: {said}\n"
