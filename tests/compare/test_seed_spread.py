@@ -13,15 +13,12 @@ from cellrepro.errors import BadInput
 from cellrepro.store.store import Store
 from stores import NOTHING, SIZE, add_run, squares, three
 
-ONE_THREAD = {"profile": "cpu-1thread", "profile_settings": {"name": "cpu-1thread", "threads": 1}}
-BFLOAT16 = {
-    "profile": "cpu-bfloat16",
-    "profile_settings": {"name": "cpu-bfloat16", "threads": 2, "dtype": "bfloat16"},
-}
+BFLOAT16 = {"profile": "cpu-bfloat16", "profile_settings": {"threads": 2, "dtype": "bfloat16"}}
 CUDA = {"profile": "cuda", "profile_settings": {"name": "cuda", "device": "cuda"}}
 
 
-# -- made by hand --------------------------------------------------------------------------
+def threads(n):
+    return {"profile": f"cpu-{n}thread", "profile_settings": {"device": "cpu", "threads": n}}
 
 
 def cells(*, without=(), grown=0):
@@ -38,39 +35,48 @@ def images(n=4, **changes):
     return {f"img_{i}": cells(**changes) for i in range(n)}
 
 
-def seeded(store, seed, *, n=4, repeats=1, **fields):
-    """A run that misses two cells of its own, and one or two more on every other image."""
+def seeded(store, seed, **fields):
+    """A run that misses two cells of its own, and one more on every other image."""
     own = {2 * seed, 2 * seed + 1}
-    found = {f"img_{i}": cells(without=own | {15 - seed} if i % 2 else own) for i in range(n)}
-    return add_run(store, [(1.0 + seed, found)] * repeats, seed=seed, truth=False, **fields)
+    found = {f"img_{i}": cells(without=own | {15 - seed} if i % 2 else own) for i in range(6)}
+    return add_run(store, [(1.0 + seed, found)], seed=seed, truth=False, **fields)
 
 
 # -- which repeats are a pair --------------------------------------------------------------
 
 
 def test_one_pair_along_every_axis(tmp_path):
-    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
-    host = {"processor": "Slide Rule 2", "memory": 2**34, "gpus": []}
+    here = Store(tmp_path / "here")
     add_run(here, [(1.0, three()), (1.0, three())])
-    add_run(here, [(1.0, three())], seed=1)
-    add_run(here, [(1.0, three())], data_seed=5)
-    add_run(here, [(1.0, three())], mode="fast")
-    add_run(here, [(1.0, three())], **ONE_THREAD)
-    add_run(here, [(1.0, three())], **BFLOAT16)
+    for fields in ({"seed": 1}, {"data_seed": 5}, {"mode": "fast"}, threads(1), BFLOAT16):
+        add_run(here, [(1.0, three())], **fields)
+    add_run(here, [(1.0, three())], seed=2, mode="fast")  # differs in two respects from most
     runs = here.runs()
     for name, manifest in {
-        "machine": {"host": host},
+        "machine": {"host": {"processor": "Slide Rule 2", "memory": 2**34, "gpus": []}},
         "version": {"versions": {"python": "3.13", "torch": "2.7"}},
     }.items():
-        add_run(Store(there.root / name), [(1.0, three())], manifest=manifest)
-        runs += Store(there.root / name).runs()
-    found = measure_spread(runs)
-    assert {
+        add_run(Store(tmp_path / name), [(1.0, three())], manifest=manifest)
+        runs += Store(tmp_path / name).runs()
+
+    def context(*but, seed=0, mode="strict"):
+        """What else varies, less the data seed, which is as usual."""
+        said = {"machine": "abacus-9", "version": "torch 2.6", "profile": "cpu"}
+        said |= {"mode": mode, "seed": f"seed {seed}"}
+        return ", ".join(text for name, text in said.items() if name not in but)
+
+    axes = measure_spread(runs).axes
+    assert all(axis.n_left_out == 0 and len(axis.told) == len(axis.pairs) for axis in axes)
+    found = {
         axis.name: [(pair.context, pair.name_a, pair.name_b) for pair in axis.pairs]
-        for axis in found.axes
-    } == {
+        for axis in axes
+    }
+    assert found == {
         "repeats": [(context(), "repeat 0", "repeat 1")],
-        "seed": [(context("seed"), "seed 0", "seed 1")],
+        "seed": [
+            (context("seed"), "seed 0", "seed 1"),
+            (context("seed", mode="fast"), "seed 0", "seed 2"),
+        ],
         "data_seed": [(context("data_seed"), "data seed 5", "data seed cellpose")],
         "mode": [(context("mode"), "fast", "strict")],
         "threads": [(context("profile"), "cpu", "cpu-1thread")],
@@ -78,26 +84,6 @@ def test_one_pair_along_every_axis(tmp_path):
         "machine": [(context("machine"), "abacus-9", "slide-rule-2")],
         "version": [(context("version"), "torch 2.6", "torch 2.7")],
     }
-    assert all(axis.n_left_out == 0 and len(axis.told) == 1 for axis in found.axes)
-
-
-def context(*but):
-    """What else varies, less the data seed, which is as usual."""
-    said = {
-        "machine": "abacus-9",
-        "version": "torch 2.6",
-        "profile": "cpu",
-        "mode": "strict",
-        "seed": "seed 0",
-    }
-    return ", ".join(text for name, text in said.items() if name not in but)
-
-
-def test_what_differs_in_two_respects_is_no_pair(tmp_path):
-    store = Store(tmp_path)
-    add_run(store, [(1.0, three())])
-    add_run(store, [(1.0, three())], seed=1, mode="fast")
-    assert measure_spread(store.runs()).axes == ()
 
 
 @pytest.mark.parametrize(
@@ -117,19 +103,11 @@ def test_what_differs_in_two_respects_is_no_pair(tmp_path):
          "a GPU's threads are not set", "another device and threads", "one step at a time"],
 )  # fmt: skip
 def test_what_a_profile_sets_is_three_axes(tmp_path, settings, axes):
+    store = Store(tmp_path)
     for i, fields in enumerate(settings):
-        add_run(
-            Store(tmp_path), [(1.0, three())], profile=f"p{i}",
-            profile_settings={"name": f"p{i}", **fields},
-        )  # fmt: skip
-    found = measure_spread(Store(tmp_path).runs())
+        add_run(store, [(1.0, three())], profile=f"p{i}", profile_settings={"name": "", **fields})
+    found = measure_spread(store.runs())
     assert {axis.name: len(axis.pairs) for axis in found.axes} == axes
-
-
-def machines(*changes, **fields):
-    """Stores of one spec, each with two repeats on a machine of its own kind."""
-    machine = {"label": "a", "identity": "a", "device": "Abacus 9", "numeric_class": "0a"}
-    return [{**machine, "versions": {"torch": "2.6"}, **change, **fields} for change in changes]
 
 
 @pytest.mark.parametrize(
@@ -140,35 +118,23 @@ def machines(*changes, **fields):
         ([{"driver": "550"}, {"driver": "570"}], {"repeats": 2, "version": 1}),
         ([{"driver": "550"}, {"driver": "570", "identity": "b"}], {"repeats": 2, "machine": 1}),
         ([{}, {"identity": "b", "versions": {"torch": "2.7"}}], {"repeats": 2}),
+        ([{}, {"numeric_class": "0b"}], {"repeats": 2, "machine": 1}),
     ],
-    ids=["two of one kind and class", "an upgrade", "another driver", "each its driver", "both"],
-)
+    ids=["two of one kind and class", "an upgrade", "another driver", "each its driver", "both",
+         "alike by name and version, and yet of other bits"],
+)  # fmt: skip
 def test_machines_are_compared_by_what_they_are(tmp_path, changes, axes):
     """Repeats of one spec on two machines are never repeats of each other."""
     store = Store(tmp_path)
-    for machine in machines(*changes):
-        add_run(store, [(1.0, three())] * 2, manifest={"machine": machine})
+    machine = {"label": "a", "identity": "a", "device": "Abacus 9", "numeric_class": "0a"}
+    for change in changes:
+        whole = {**machine, "versions": {"torch": "2.6"}, **change}
+        add_run(store, [(1.0, three())] * 2, manifest={"machine": whole})
     found = measure_spread(store.runs())
     assert {axis.name: len(axis.pairs) for axis in found.axes} == axes
     for pair in found.axis("repeats").pairs:
         assert pair.a.machine == pair.b.machine
-        assert pair.context
-
-
-def test_the_numeric_class_is_the_machines(tmp_path):
-    """Alike by name and version, and yet other bits: another machine."""
-    runs = []
-    for name in ("aa", "bb"):
-        add_run(
-            Store(tmp_path / name),
-            [(1.0, three())],
-            manifest={"numeric_class": {"name": name, "probes": {}}},
-        )
-        runs += Store(tmp_path / name).runs()
-    (axis,) = measure_spread(runs).axes
-    assert axis.name == "machine"
-    assert axis.pairs[0].name_a.startswith("abacus-9 (")
-    assert axis.pairs[0].name_a != axis.pairs[0].name_b
+    assert all(pair.name_a != pair.name_b for axis in found.axes for pair in axis.pairs)
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["on no machine both", "on one machine both"])
@@ -176,30 +142,23 @@ def test_devices_are_compared_across_machines_only_where_none_has_both(tmp_path,
     other = {"host": {"processor": "Slide Rule 2", "gpus": [{"name": "G"}]}}
     add_run(Store(tmp_path / "a"), [(1.0, three())], manifest={"device": "cpu"})
     b = Store(tmp_path / "b")
-    add_run(
-        b,
-        [(2.0, three(squares(second=False)))],
-        **CUDA,
-        manifest={**other, "device": "cuda:0"},
-    )
+    on_gpu = [(2.0, three(squares(second=False)))]
+    add_run(b, on_gpu, **CUDA, manifest={**other, "device": "cuda:0"})
     if both:
         add_run(b, [(1.0, three())], manifest={**other, "device": "cpu"})
-    axis = measure_spread(Store(tmp_path / "a").runs() + b.runs()).axis("device")
-    (pair,) = axis.pairs
+    (pair,) = measure_spread(Store(tmp_path / "a").runs() + b.runs()).axis("device").pairs
     across = ("cpu on abacus-9", "cuda on slide-rule-2")
     assert (pair.name_a, pair.name_b) == (("cpu", "cuda") if both else across)
-    assert axis.doing == "changing the device"
-    processors = {pair.a.manifest.host["processor"], pair.b.manifest.host["processor"]}
+    processors = {repeat.manifest.host["processor"] for repeat in (pair.a, pair.b)}
     assert processors == ({"Slide Rule 2"} if both else {"Slide Rule 2", "Abacus 9"})
 
 
 def test_a_repeat_is_no_second_witness(tmp_path):
     """Of repeats only the first stands for its spec on the other axes."""
-    store = Store(tmp_path)
-    add_run(store, [(1.0, three())] * 3)
-    add_run(store, [(1.0, three())] * 3, seed=1)
-    assert len(measure_spread(store.runs()).axis("seed").pairs) == 1
-    assert len(measure_spread(store.runs()).axis("repeats").pairs) == 6
+    for seed in range(2):
+        add_run(Store(tmp_path), [(1.0, three())] * 3, seed=seed)
+    found = measure_spread(Store(tmp_path).runs())
+    assert {axis.name: len(axis.pairs) for axis in found.axes} == {"repeats": 6, "seed": 1}
 
 
 def test_what_is_left_out_is_counted_and_every_surrounding_has_its_turn(tmp_path, monkeypatch):
@@ -207,25 +166,26 @@ def test_what_is_left_out_is_counted_and_every_surrounding_has_its_turn(tmp_path
     for mode, seed in itertools.product(("fast", "strict"), range(5)):
         add_run(store, [(1.0, {"img": cells(without=[seed])})], seed=seed, mode=mode, truth=False)
     monkeypatch.setattr(seed_spread, "MOST_PAIRS", 10)
-    axis = measure_spread(store.runs(), axes=["seed"]).axis("seed")
+    axis, again = (
+        measure_spread(runs, axes=["seed"]).seeds for runs in (store.runs(), store.runs()[::-1])
+    )
     assert (len(axis.pairs), axis.n_left_out) == (10, 10)
     assert Counter(pair.context for pair in axis.pairs) == {"fast": 5, "strict": 5}
     seeds = Counter(unit for pair in axis.pairs for unit in pair.units)
     assert set(seeds.values()) == {4}
-    again = measure_spread(reversed(store.runs()), axes=["seed"]).axis("seed")
     assert {(p.a.name, p.b.name) for p in again.pairs} == {(p.a.name, p.b.name) for p in axis.pairs}
     monkeypatch.setattr(seed_spread, "MOST_PIXELS", 3 * SIZE**2)
-    few = measure_spread(store.runs(), axes=["seed"]).axis("seed")
+    few = measure_spread(store.runs(), axes=["seed"]).seeds
     assert len(few.pairs) < 10
     assert len(few.pairs) + few.n_left_out == 20
 
 
 def test_equal_masks_are_found_by_their_digests(tmp_path, monkeypatch):
-    store = Store(tmp_path)
     for seed in range(6):
-        add_run(store, [(1.0, {"img": cells(without=[seed % 2])})], seed=seed, truth=False)
+        found = {"img": cells(without=[seed % 2])}
+        add_run(Store(tmp_path), [(1.0, found)], seed=seed, truth=False)
     monkeypatch.setattr(seed_spread, "MOST_PIXELS", SIZE**2 + 1)
-    axis = measure_spread(store.runs()).axis("seed")
+    axis = measure_spread(Store(tmp_path).runs()).seeds
     assert len(axis.pairs) == 15  # two different masks: one comparison is enough
     # Nine of the fifteen pairs differ: each of both sides lacks one cell of 15 that the other has.
     assert axis.distribution().mean == pytest.approx(9 / 15 * 2 / 30)
@@ -270,15 +230,13 @@ def test_what_proves_nothing_is_no_evidence(tmp_path):
     add_run(store, [(1.0, {"img": NOTHING})] * 2)
     add_run(store, [(1.0, {"img": squares()})], seed=1)
     found = measure_spread(store.runs())
-    repeats, seeds = found.axis("repeats"), found.axis("seed")
+    repeats = found.axis("repeats")
     assert (repeats.evidence, repeats.equal, len(repeats.pairs)) == ([], False, 1)
-    assert (len(seeds.told), seeds.evidence) == (1, [])  # one side found nothing
+    assert (len(found.seeds.told), found.seeds.evidence) == (1, [])  # one side found nothing
     assert np.isnan(repeats.distribution().mean)
-    add_run(Store(tmp_path / "b"), [(1.0, {"img": squares()})] * 2)
-    assert measure_spread(Store(tmp_path / "b").runs()).axis("repeats").equal
 
 
-def test_two_data_sets_are_refused(tmp_path):
+def test_what_cannot_be_compared_is_refused(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, three())])
     add_run(store, [(1.0, three())], data_digest="a" * 64)
@@ -288,7 +246,7 @@ def test_two_data_sets_are_refused(tmp_path):
         measure_spread(store.runs()[:1], axes=["weather"])
 
 
-# -- two stored runs ------------------------------------------------------------------------
+# -- beside what seeds do --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -296,20 +254,24 @@ def store(tmp_path):
     """Three seeds in mode strict, and seed 0 on another profile, a few pixels apart."""
     store = Store(tmp_path)
     for seed in range(3):
-        seeded(store, seed, n=6)
+        seeded(store, seed)
     moved = {f"img_{i}": cells(without={0, 1, 15} if i % 2 else {0, 1}) for i in range(6)}
     moved["img_0"][8, 26:30] = moved["img_0"][7, 26]
-    add_run(store, [(1.01, moved)], truth=False, **ONE_THREAD)
+    add_run(store, [(1.01, moved)], truth=False, **threads(1))
     return store
 
 
 def pick(store, **fields):
-    (run,) = (
-        run
+    (repeat,) = (
+        run.repeats[0]
         for run in store.runs()
         if all(getattr(run.spec, name) == value for name, value in fields.items())
     )
-    return run.repeats[0]
+    return repeat
+
+
+def masks_of(repeat):
+    return {name: repeat.masks(name) for name in repeat.manifest.masks}
 
 
 def test_a_device_within_the_spread_of_seeds(store):
@@ -319,85 +281,63 @@ def test_a_device_within_the_spread_of_seeds(store):
     assert found.changed[0] == 0
     assert found.sentence.startswith("0 % of the cells changed, between seeds 19 % (3 pairs of 3")
     assert decide_between(b, a, store.runs()).within
-    spread_ = measure_spread(store.runs())
-    assert spread_.decide("threads").within
-    assert spread_.n_seeds == 3
-
-
-def thread_profile(n):
-    name = f"cpu-{n}threads"
-    return {"profile": name, "profile_settings": {"device": "cpu", "name": name, "threads": n}}
+    spread = measure_spread(store.runs())
+    assert (spread.decide("threads").within, spread.n_seeds) == (True, 3)
+    assert spread.sentence() == (
+        "Changing threads or instruction set moved 0 % of the cells (1 pair, 6 images), less than "
+        "seeds do; changing the seed moves 19 % (3 pairs of 3 seeds, 6 images)."
+    )
 
 
 def test_one_profile_is_not_diluted_by_others_that_do_nothing(store):
-    """On five more profiles all is as on the first; on a sixth as many cells change as by seed."""
-    a = pick(store, seed=0, profile="cpu")
-    same = {name: a.masks(name) for name in a.manifest.masks}
-    for n in range(3, 8):
-        add_run(store, [(1.0, same)], truth=False, **thread_profile(n))
+    """On three more profiles all is as on the first; on a fourth as much changes as by seed."""
+    same = masks_of(pick(store, seed=0, profile="cpu"))
+    for n in range(3, 6):
+        add_run(store, [(1.0, same)], truth=False, **threads(n))
     assert measure_spread(store.runs()).decide("threads").within
-    far = images(6, without={12, 13, 14})
-    add_run(store, [(1.0, far)], truth=False, **thread_profile(8))
-    spread_ = measure_spread(store.runs())
-    found = spread_.decide("threads")
-    means = spread_.axis("threads").distribution().mean, spread_.seeds.distribution().mean
-    assert means[0] < 0.5 * means[1]
+    add_run(store, [(1.0, images(6, without={12, 13, 14}))], truth=False, **threads(8))
+    spread = measure_spread(store.runs())
+    found = spread.decide("threads")
+    assert spread.axis("threads").distribution().mean < spread.seeds.distribution().mean
     assert not found.within
-    assert "and cpu-8threads" in found.contrast
+    assert "and cpu-8thread" in found.contrast
     assert found.sentence.startswith(f"{found.contrast}: ")
-    assert f" {found.contrast})" in spread_.sentence()
-    assert "less than seeds do" not in spread_.sentence()
+    assert f" {found.contrast})" in spread.sentence()
+    assert "less than seeds do" not in spread.sentence()
 
 
 def test_a_contrast_without_seeds_is_held_against_all_baselines_of_its_axis(store):
     """Few pixels are little beside the seeds of one profile, and not beside those of another."""
-    first = pick(store, seed=0, profile="cpu")
-    same = {name: first.masks(name) for name in first.manifest.masks}
-    add_run(store, [(1.0, same)], truth=False, **thread_profile(5))
+    add_run(store, [(1.0, masks_of(pick(store, seed=0, profile="cpu")))], truth=False, **threads(5))
     assert measure_spread(store.runs()).decide("threads").within
     for seed in (3, 4, 5):  # one cell of one image each
         own = images(6) | {"img_0": cells(without={seed})}
-        add_run(store, [(1.0 + seed, own)], seed=seed, truth=False, **thread_profile(3))
+        add_run(store, [(1.0 + seed, own)], seed=seed, truth=False, **threads(3))
         if seed == 3:
-            add_run(store, [(1.0, own)], seed=seed, truth=False, **thread_profile(4))
+            add_run(store, [(1.0, own)], seed=seed, truth=False, **threads(4))
     found = measure_spread(store.runs()).decide("threads")
-    assert found.contrast == "between cpu-1thread and cpu-5threads"
-    assert not found.within
+    assert (found.contrast, found.within) == ("between cpu-1thread and cpu-5thread", False)
     assert found.changed[1] < 0.02
 
 
 def test_repeats_of_one_mode_are_not_diluted_by_those_of_another(store):
     """Strict repeats are equal; fast ones differ as much as seeds do, which the mean would hide."""
-    a = pick(store, seed=0, profile="cpu")
-    same = {name: a.masks(name) for name in a.manifest.masks}
-    far = images(6, without={12, 13, 14})
+    own = [masks_of(pick(store, seed=seed, profile="cpu")) for seed in range(3)]
     for seed in range(3):
-        repeat = pick(store, seed=seed, profile="cpu")
-        own = {name: repeat.masks(name) for name in repeat.manifest.masks}
-        add_run(store, [(1.0 + seed, own)] * 2, seed=seed, truth=False, batch_size=2)
-    add_run(store, [(1.0, same), (1.1, far)], truth=False, batch_size=2, mode="fast")
-    spread_ = measure_spread(store.runs())
-    assert spread_.axis("repeats").distribution().mean < 0.3 * spread_.seeds.distribution().mean
-    found = spread_.decide("repeats")
-    assert not found.within
-    assert found.n_pairs == 1
+        add_run(store, [(1.0 + seed, own[seed])] * 2, seed=seed, truth=False, batch_size=2)
+    fast = [(1.0, own[0]), (1.1, images(6, without={12, 13, 14}))]
+    add_run(store, fast, truth=False, batch_size=2, mode="fast")
+    spread = measure_spread(store.runs())
+    assert spread.axis("repeats").distribution().mean < 0.3 * spread.seeds.distribution().mean
+    found = spread.decide("repeats")
+    assert (found.within, found.n_pairs) == (False, 1)
     assert "fast" in found.contrast
-    assert found.sentence.startswith(f"{found.contrast}: ")
-
-
-def test_two_seeds_are_not_enough(store):
-    few = [run for run in store.runs() if run.spec.seed < 2]
-    a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
-    found = decide_between(a, b, few)
-    assert not found.within
-    assert found.sentence.startswith("only 2 seeds: not enough to say")
 
 
 def test_seeds_of_other_surroundings_are_no_baseline(store, tmp_path):
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
-    other = {"versions": {"torch": "2.7"}}
     for seed in range(3):
-        seeded(Store(tmp_path / "other"), seed, n=6, manifest=other)
+        seeded(Store(tmp_path / "other"), seed, manifest={"versions": {"torch": "2.7"}})
     runs = [run for run in store.runs() if run.key in (a.spec.key, b.spec.key)]
     runs += Store(tmp_path / "other").runs()
     assert decide_between(a, b, runs).sentence.startswith("no other seed")
@@ -407,9 +347,9 @@ def test_both_sides_with_three_seeds_must_agree(store):
     """On the other profile seeds do next to nothing, and there the difference is not within."""
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
     for seed in (1, 2):
-        masks = {name: b.masks(name).copy() for name in b.manifest.masks}
+        masks = masks_of(b)
         masks["img_1"][masks["img_1"] == 9 + seed] = 0
-        add_run(store, [(1.0, masks)], seed=seed, truth=False, **ONE_THREAD)
+        add_run(store, [(1.0, masks)], seed=seed, truth=False, **threads(1))
     assert not decide_between(a, b, store.runs()).within
 
 
@@ -423,25 +363,16 @@ def test_two_seeds_are_told_where_they_stand_among_seeds(store):
     )
     two = [run for run in store.runs() if run.spec.seed < 2]
     assert decide_between(a, b, two).sentence.endswith("only 2 seeds are known")
+    other = pick(store, profile="cpu-1thread")
+    assert decide_between(a, other, two).sentence.startswith("only 2 seeds: not enough to say")
 
 
 def test_files_count_for_more_than_digests(store):
     """Masks that were changed on disk are compared as they are."""
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
-    results = {name: compare_masks(a.masks(name), NOTHING) for name in a.manifest.masks}
+    results = {name: compare_masks(masks, NOTHING) for name, masks in masks_of(a).items()}
     found = decide_between(a, b, store.runs(), results=results)
-    assert found.changed[0] == 1
-    assert not found.within
-
-
-# -- sentences -----------------------------------------------------------------------------
-
-
-def test_the_sentence(store):
-    assert measure_spread(store.runs()).sentence() == (
-        "Changing threads or instruction set moved 0 % of the cells (1 pair, 6 images), less than "
-        "seeds do; changing the seed moves 19 % (3 pairs of 3 seeds, 6 images)."
-    )
+    assert (found.changed[0], found.within) == (1, False)
 
 
 def test_the_sentence_says_what_is_missing(tmp_path):
@@ -452,10 +383,13 @@ def test_the_sentence_says_what_is_missing(tmp_path):
         "compared, so it is not known what seeds do."
     )
     add_run(store, [(1.0, images(3, without=[3, 4]))], seed=1, truth=False)
-    said = measure_spread(store.runs()).sentence()
-    assert said.endswith(
-        "changing the seed moves 6.7 % (1 pair of 2 seeds, 3 images); only 2 seeds: not enough "
-        "to say what is less than that."
+    assert (
+        measure_spread(store.runs())
+        .sentence()
+        .endswith(
+            "changing the seed moves 6.7 % (1 pair of 2 seeds, 3 images); only 2 seeds: not enough "
+            "to say what is less than that."
+        )
     )
     nothing = Store(tmp_path / "nothing")
     add_run(nothing, [(1.0, {"img": NOTHING})] * 2)
