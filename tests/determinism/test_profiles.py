@@ -29,7 +29,6 @@ def test_those_that_come_with_it(name):
     assert profile.name == name
     assert profile.description
     assert profile.device != "cpu" or profile.threads
-    assert profile.warnings() == []
 
 
 def test_a_users_own_file(tmp_path):
@@ -54,6 +53,7 @@ def test_unknown_name(name):
         (b"- cpu\n", "mapping"),
         (b"thread: 2", "thread is 2: Extra inputs"),
         (b"device: gpu", "device is 'gpu': expected cpu, mps, cuda, cuda:N or a GPU's UUID"),
+        (b"environment: {ONEDNN_MAX_CPU_ISA: AVX512}", "oneDNN takes for no limit at all"),
         (b"environment: {A: false}", "environment.A is False: Input should be a valid string"),
         (b"tf32: maybe", "tf32 is 'maybe': Input should be a valid boolean"),
         (b"\xff\xfe\x00binary", "decode"),
@@ -117,23 +117,6 @@ def test_what_specs_of_before_hold():
         plain = as_in_a_spec(profile)
         assert ("onednn" in plain) is not profile.onednn
         assert Profile(**plain, description=profile.description) == profile
-
-
-@pytest.mark.parametrize(
-    ("fields", "intel", "expected"),
-    [
-        ({"environment": {"MKL_CBWR": "BRANCH=AVX2"}}, False, "AUTO on this processor"),
-        ({"environment": {"MKL_CBWR": "AVX2"}}, True, None),
-        ({"environment": {"MKL_CBWR": "branch=compatible"}}, False, None),
-        ({"environment": {"ONEDNN_MAX_CPU_ISA": "AVX512"}}, True, "takes for no limit"),
-        ({"environment": {"ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}}, True, None),
-        ({"environment": {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "onednn": False}, True, "oneDNN off"),
-    ],
-)
-def test_says_what_libraries_would_ignore_in_silence(monkeypatch, fields, intel, expected):
-    monkeypatch.setattr(profiles, "is_intel", lambda: intel)
-    found = Profile(name="mine", **fields).warnings()
-    assert found == [] if expected is None else expected in found[0]
 
 
 # -- inside the process --------------------------------------------------------------------

@@ -68,7 +68,7 @@ _FIRST_FIELDS = frozenset(
 )
 
 _ONEDNN_LIMITS = r"DEFAULT|SSE41|AVX|AVX2(_VNNI(_2)?)?|AVX512_CORE\w*|AVX10_\w+"
-"""What oneDNN 3 understands, in either case; any other value it takes for no limit, silently."""
+"""What oneDNN 3 understands, in either case."""
 
 _DEVICE = re.compile(r"(cpu|mps|cuda)|cuda:\d+|GPU-[0-9A-Fa-f-]{36}")
 
@@ -112,6 +112,17 @@ class Profile(BaseModel):
     def _device_known(cls, value: str) -> str:
         if not _DEVICE.fullmatch(value):
             raise ValueError("expected cpu, mps, cuda, cuda:N or a GPU's UUID, GPU-…")
+        return value
+
+    @field_validator("environment")
+    @classmethod
+    def _limits_known(cls, value: dict[str, str]) -> dict[str, str]:
+        limit = value.get("ONEDNN_MAX_CPU_ISA", "DEFAULT")
+        if not re.fullmatch(_ONEDNN_LIMITS, limit, re.IGNORECASE):
+            raise ValueError(
+                f"ONEDNN_MAX_CPU_ISA is {limit!r}, which oneDNN takes for no limit at all; "
+                "expected for example SSE41, AVX2 or AVX512_CORE"
+            )
         return value
 
     @property
@@ -178,26 +189,6 @@ class Profile(BaseModel):
             raise self._not_here(f"says onednn: {self.onednn}, but PyTorch keeps {onednn.enabled}")
         return device
 
-    def warnings(self) -> list[str]:
-        """What this profile asks for and libraries would ignore in silence on this machine."""
-        found = []
-        limit = self.environment.get("ONEDNN_MAX_CPU_ISA")
-        if limit is not None and not re.fullmatch(_ONEDNN_LIMITS, limit, re.IGNORECASE):
-            found.append(
-                f"ONEDNN_MAX_CPU_ISA is {limit!r}, which oneDNN does not know and takes for no "
-                "limit at all; expected for example SSE41, AVX2 or AVX512_CORE"
-            )
-        setting = self.environment.get("MKL_CBWR", "AUTO")
-        branch = setting.upper().removeprefix("BRANCH=").partition(",")[0]
-        if branch not in ("AUTO", "COMPATIBLE", "OFF") and not is_intel():
-            found.append(
-                f"MKL_CBWR is {setting!r}, which MKL takes for AUTO on this processor, as it is "
-                "not Intel's; COMPATIBLE gives equal bits on every x86-64 processor"
-            )
-        if not self.onednn and limit is not None:
-            found.append("ONEDNN_MAX_CPU_ISA limits nothing, since the profile turns oneDNN off")
-        return found
-
     def check_device(self) -> Any:
         """The ``torch.device``; `NotPossibleHere` if this machine lacks it."""
         import torch
@@ -230,12 +221,6 @@ def gpu_uuids() -> list[str]:
         return []
     found = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
     return [str(getattr(gpu, "uuid", "")).removeprefix("GPU-").lower() for gpu in found]
-
-
-def is_intel() -> bool:
-    """Whether Linux lists an x86-64 processor of Intel's."""
-    file = Path("/proc/cpuinfo")
-    return file.exists() and "GenuineIntel" in file.read_text(encoding="utf-8")
 
 
 # -- the files -----------------------------------------------------------------------------

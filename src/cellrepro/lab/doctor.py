@@ -184,8 +184,6 @@ def _of_settings(setup: Setup) -> Iterator[Finding]:
             "that have it, and 23 elsewhere",
             "set `tf32: false` in the profile",
         )
-    for text in profile.warnings():
-        yield Finding("warning", text, "correct the profile's environment")
     yield Finding(
         "info",
         "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image order nor "

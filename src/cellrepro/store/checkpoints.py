@@ -132,25 +132,20 @@ def save(
 
 def read_plain(folder: Path) -> Checkpoint:
     """Read a checkpoint's plain part: which step it is of is known before gigabytes are read."""
-    path = Path(folder) / PLAIN
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = json.loads((Path(folder) / PLAIN).read_text(encoding="utf-8"))
         found = plain.pop("format")
-        if found == _FORMAT:
-            origin = Origin(**plain.pop("origin"))
-            return Checkpoint(folder=Path(folder), origin=origin, **plain)
+        if found != _FORMAT:
+            raise ValueError(f"it has the format {found!r}; this version reads {_FORMAT}")
+        return Checkpoint(folder=Path(folder), origin=Origin(**plain.pop("origin")), **plain)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{folder} is no whole checkpoint ({error}); {START_ANEW}") from error
-    raise BadInput(f"{path} has the format {found!r}; this version reads {_FORMAT}; {START_ANEW}")
 
 
 def refuse_changed(found: Checkpoint) -> None:
     """Raise unless a checkpoint's tensors are those it was written with."""
     path = found.folder / STATE
-    try:
-        digest = file_digest(path)
-    except OSError as error:
-        raise BadInput(f"{found.folder} is no whole checkpoint ({error}); {START_ANEW}") from error
+    digest = file_digest(path) if path.exists() else "of no file"
     if digest != found.state:
         raise BadInput(
             f"{path} changed since it was written: its SHA-256 is {digest[:12]}…, "
@@ -192,18 +187,15 @@ def keep_last(parent: Path) -> None:
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
     """Raise unless a checkpoint belongs to what is wanted, with every field that differs."""
     held = checkpoint.origin
+    there, here = (
+        {**one.spec, "repeat": one.repeat, "initial weights": one.initial_weights}
+        for one in (held, wanted)
+    )
     problems = [
-        f"{name} is {held.spec.get(name)!r} there and {wanted.spec.get(name)!r} here"
-        for name in {**held.spec, **wanted.spec}
-        if held.spec.get(name) != wanted.spec.get(name)
+        f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
+        for name in {**there, **here}
+        if there.get(name) != here.get(name)
     ]
-    if held.repeat != wanted.repeat:
-        problems.append(f"it is repeat {held.repeat}, not {wanted.repeat}")
-    if held.initial_weights != wanted.initial_weights:
-        problems.append(
-            f"it started from the weights {held.initial_weights[:12]}…, here they are "
-            f"{wanted.initial_weights[:12]}…"
-        )
     probes = differing_probes(held.numeric_class["probes"], wanted.numeric_class["probes"])
     if probes:
         problems.append(
