@@ -53,7 +53,7 @@ def in_place():
     """Writes into views, onto themselves, beside themselves and into given tensors."""
     net = nn.Linear(6, 6)
     net.register_buffer("kept", torch.zeros(4, 6))
-    flat = torch.zeros(60)
+    flat, generator = torch.zeros(60), torch.Generator().manual_seed(3)
 
     def loss():
         y = Cubed.apply(net(torch.randn(4, 6)))
@@ -73,39 +73,20 @@ def in_place():
             torch.mul(torch.empty(0).resize_(3).fill_(2), 2, out=torch.empty(0))
             torch.from_numpy(np.arange(9, dtype="f4")[1:]).mul_(3)
             torch.zeros(3, 4)[3:].add_(1)
+            coo = torch.sparse_coo_tensor([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], (2, 3))
+            coo.add_(coo)
+            z = torch.complex(y, y.flip(0))
+            z.copy_(z.conj()).mul_(2j)
+            torch.rand(3, generator=generator).bernoulli_(0.5, generator=generator)
         return y.mean()
 
     return net, torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, nesterov=True), loss
-
-
-def unusual():
-    """Empty, complex, sparse and double tensors; explicit generators."""
-    net = nn.Linear(6, 6)
-    generator = torch.Generator().manual_seed(3)
-    net.register_buffer("drawn", torch.zeros(3))
-
-    def loss():
-        y = net(torch.randn(4, 6))
-        torch.zeros(0, 3).add_(1).sum()
-        z = torch.complex(y, y.flip(0))
-        with torch.no_grad():
-            own = z.clone()
-            own.copy_(own.conj()).mul_(2j)
-            net.drawn.add_(torch.rand(3, generator=generator)).bernoulli_(0.5, generator=generator)
-            torch.randperm(5), torch.multinomial(torch.ones(5), 3)
-            coo = torch.sparse_coo_tensor([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], (2, 3))
-            coo.add_(coo)
-            torch.arange(5).cumsum(0).double().softmax(0).topk(2)
-        return (torch.fft.fft(z) * z.conj()).abs().mean() + functional.dropout(y, 0.2).mean()
-
-    return net, torch.optim.SGD(net.parameters(), lr=0.1), loss
 
 
 CLEAN = {
     "classifier": classifier,
     "convolutional": convolutional,
     "in place": in_place,
-    "unusual": unusual,
 }
 
 

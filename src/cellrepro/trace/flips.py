@@ -120,24 +120,19 @@ def audit(
 ) -> Audit:
     """Replay every operation of real training steps on equal inputs and compare the bits.
 
-    The steps happen as without the audit: it works on copies and puts generators back. Memory that
-    is handed out unwritten (`torch.empty` and kin) is filled with two patterns in copies of its
-    own, and followed to what is computed from it.
+    The steps happen as without the audit: it works on copies and puts generators back.
 
     Parameters
     ----------
     step : callable
-        One training step, without arguments: forward, backward, update. Called ``steps`` times.
-    steps : int
-        How many steps to watch.
-    replays : int
-        How often each operation is executed again; ``groups`` of the answer says which chance of
-        other bits could be missed.
+        One training step, without arguments: forward, backward, update.
+    steps, replays : int
+        How many steps to watch, and how often each operation of them is executed again; ``groups``
+        of the answer says which chance of other bits could be missed.
     suspects : int
-        How often, if more, those operations that have a substitute or are documented to race on
-        their device. A race shows when threads collide, on a busy machine in few replays.
+        How often, if more, those that have a substitute or are documented to race.
     threads : int, optional
-        CPU threads of PyTorch while auditing; put back afterwards.
+        CPU threads of PyTorch meanwhile.
     model : torch.nn.Module, optional
         Modules are named by their path in it; by default in whatever network the step calls.
 

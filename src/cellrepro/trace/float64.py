@@ -1,15 +1,12 @@
 """How far each operation is from the exact result of its own inputs, and how far it may be.
 
-Between devices, instruction sets and thread counts no bits agree, but a correct operation stays
-near the exact result of the inputs that it was given. So each is run once more in float64, on
-copies of its inputs, and its error is counted in units in the last place (ulp) of the dtype of its
-output. One ulp of what, is the question wherever terms cancel:
+Each is run once more in float64, on copies of its inputs, and its error is counted in units in the
+last place (ulp) of the dtype of its output. One ulp of what, is the question where terms cancel:
 
 - *Sums* (element by element arithmetic, sums, products of matrices, convolutions): of the exact
   result, element by element, or, if that is more, of what the same operation gives on the
-  magnitudes of its inputs, divided by the root of the number of terms. For a product of matrices
-  these are ``|A| |B|``, against which rounding is bounded whatever cancels (Higham, Accuracy and
-  Stability of Numerical Algorithms, section 3.1).
+  magnitudes of its inputs, divided by the root of the number of terms (for a product of matrices
+  ``|A| |B|``: Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
 - *Functions* (normalisation, softmax, losses, and all that is not known): of the largest element
   of the exact result, or of what that result changes by, in proportion, when every input changes
   by a small part of itself, if that is more.

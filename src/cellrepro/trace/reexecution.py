@@ -13,7 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -173,29 +173,16 @@ _SMALL = 1 << 16  # bytes, up to which the allocator is faster than our own buff
 _LINE = 64  # bytes to which PyTorch aligns memory; libraries may add in another order off it
 
 
-class Held(NamedTuple):
-    """The bytes of a storage: in a tensor of uint8, from where on, and how many."""
-
-    memory: torch.Tensor
-    begin: int
-    n_bytes: int
-
-
 def bytes_of(storage: Any) -> torch.Tensor:
     """A storage as a tensor of bytes: uint8, one axis."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
-def whole(memory: torch.Tensor) -> Held:
-    """All of a tensor of bytes."""
-    return Held(memory, 0, memory.nbytes)
-
-
-def seen_on(view: torch.Tensor, held: Held) -> torch.Tensor:
-    """The same view of a copy of its storage."""
+def seen_on(view: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+    """The same view of a copy of its storage, given as bytes."""
     tensor = torch.empty(0, dtype=view.dtype, device=view.device)
-    offset = int(view.storage_offset()) + held.begin // view.element_size()
-    tensor.set_(held.memory.untyped_storage(), offset, view.size(), view.stride())
+    offset = int(view.storage_offset()) + memory.storage_offset() // view.element_size()
+    tensor.set_(memory.untyped_storage(), offset, view.size(), view.stride())
     tensor = tensor.conj() if view.is_conj() else tensor
     return torch._neg_view(tensor) if view.is_neg() else tensor
 
@@ -206,27 +193,28 @@ class Buffers:
     def __init__(self) -> None:
         self._free: defaultdict[int, list[torch.Tensor]] = defaultdict(list)
 
-    def copy(self, held: Held) -> Held:
+    def copy(self, memory: torch.Tensor) -> torch.Tensor:
         """The same bytes once more; the copy lies as they do to the lines of memory."""
-        if not held.memory.is_cpu:
-            return held._replace(memory=held.memory.clone())
-        address = held.memory.data_ptr() + held.begin
-        begin = address % _LINE // 16 * 16  # 16 bytes: the largest item
-        size, free = begin + held.n_bytes, []
+        if not memory.is_cpu:
+            return memory.clone()
+        begin = memory.data_ptr() % _LINE // 16 * 16  # 16 bytes: the largest item
+        size, free = begin + memory.nbytes, []
         if size > _SMALL:
             size = 1 << (size - 1).bit_length()
             free = self._free[size]
-        memory = free.pop() if free else torch.empty(size, dtype=torch.uint8)
-        if held.n_bytes:
+        buffer = free.pop() if free else torch.empty(size, dtype=torch.uint8)
+        copy = buffer[begin : begin + memory.nbytes]
+        if memory.nbytes:
             # Not PyTorch's copy: waiting for its threads costs more than the second one brings.
-            ctypes.memmove(memory.data_ptr() + begin, address, held.n_bytes)
-        return Held(memory, begin, held.n_bytes)
+            ctypes.memmove(copy.data_ptr(), memory.data_ptr(), memory.nbytes)
+        return copy
 
-    def give_back(self, copies: Iterable[Held]) -> None:
+    def give_back(self, copies: Iterable[torch.Tensor]) -> None:
         """Use their memory for another operation."""
-        for memory, _, _ in copies:
-            if memory.is_cpu and memory.nbytes > _SMALL:
-                self._free[memory.nbytes].append(memory)
+        for copy in copies:
+            n_bytes = copy.untyped_storage().nbytes()
+            if copy.is_cpu and n_bytes > _SMALL:
+                self._free[n_bytes].append(bytes_of(copy.untyped_storage()))
 
 
 class Arguments:
@@ -243,7 +231,7 @@ class Arguments:
                     self.views[id(leaf)] = key, leaf.detach()
 
     def on(
-        self, copies: Mapping[int, Held], clones: Mapping[int, Any] | None = None
+        self, copies: Mapping[int, torch.Tensor], clones: Mapping[int, Any] | None = None
     ) -> tuple[tuple, dict[str, Any]]:
         """The same on copies of their storages, and clones of other tensors."""
 
@@ -267,7 +255,7 @@ class Before:
     def __init__(self, call: Call, plan: Plan, buffers: Buffers) -> None:
         self.complete = True  # if not, executing it again would change the training
         self._call, self._buffers = call, buffers
-        self._kept: dict[int, Held] = {}
+        self._kept: dict[int, torch.Tensor] = {}
         self._clones: dict[int, torch.Tensor] = {}
         self._generators = Generators(call, plan)
         self._after: list[Any] | None = None
@@ -275,7 +263,7 @@ class Before:
             if is_plain(tensor):
                 storage = tensor.untyped_storage()
                 if storage._cdata not in self._kept:
-                    self._kept[storage._cdata] = buffers.copy(whole(bytes_of(storage)))
+                    self._kept[storage._cdata] = buffers.copy(bytes_of(storage))
             elif isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor):
                 self.complete = self.complete and plan.guarded
             elif isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":

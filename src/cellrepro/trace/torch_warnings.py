@@ -1,8 +1,7 @@
 """What PyTorch warned of, and which operation, module and line it was about.
 
-PyTorch warns from C++ while an operation runs and names neither module nor line; in the backward
-pass it keeps its warnings until the pass is over. Under an observer every operation is a call of
-its own, so each warning comes while its operation is known.
+PyTorch warns from C++ and names neither module nor line; in the backward pass it keeps its warnings
+until the pass is over. Under an observer every operation is a call of its own and warns at once.
 """
 
 from __future__ import annotations
@@ -109,20 +108,14 @@ def determinism_warnings(
 ) -> tuple[NondeterministicOperation, ...]:
     """Run one training step in mode ``warn`` and say what PyTorch warned of, and where.
 
-    The step's other warnings are not shown.
+    Its other warnings are not shown. Empty is no proof that the step repeats, see `audit`.
 
     Parameters
     ----------
     step : callable
         One training step, without arguments: forward, backward, update.
     model : torch.nn.Module, optional
-        Whose modules are named; by default whatever network the step calls.
-
-    Returns
-    -------
-    tuple of NondeterministicOperation
-        In the order in which they came; empty is no proof that the step repeats, see
-        `cellrepro.audit`.
+        Modules are named by their path in it; by default in whatever network the step calls.
 
     Examples
     --------

@@ -28,7 +28,6 @@ from cellrepro.trace.reexecution import (
     inputs_of,
     is_plain,
     seen_on,
-    whole,
     without_warnings,
 )
 
@@ -210,7 +209,7 @@ class _Second:
             key: memories[key]
             for key, view in self._arguments.views.values()
             if key in memories
-            and not same_bits(*(seen_on(view, whole(held)) for held in memories[key][1:3]))
+            and not same_bits(*(seen_on(view, held) for held in memories[key][1:3]))
         }
         # What it only writes into counts where it reads no other.
         only_read = [memory for key, memory in reads.items() if key not in self.written]
@@ -228,8 +227,7 @@ class _Second:
     def run(self) -> tuple[list[Any], dict[int, torch.Tensor]]:
         """Its new values in the second execution, and what it wrote into; generators stay."""
         given = {
-            key: whole(held.clone() if key in self.written else held)
-            for key, held in self._shadow.items()
+            key: held.clone() if key in self.written else held for key, held in self._shadow.items()
         }
         args, kwargs = self._arguments.on(given)
         now = self._generators.now()
@@ -238,7 +236,7 @@ class _Second:
             returned = without_warnings(lambda: self._call.func(*args, **kwargs), anyhow=True)
         finally:
             self._generators.put(now)
-        after = {key: bytes_of(given[key].memory.untyped_storage()) for key in self.written}
+        after = {key: bytes_of(given[key].untyped_storage()) for key in self.written}
         return self._plan.new_values(returned), after
 
     def changed(self, key: int, shadow: torch.Tensor) -> tuple[int, bool]:
