@@ -36,28 +36,15 @@ LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One image and what every run made of it.
-
-    Attributes
-    ----------
-    name : str
-        As the image is called on screen.
-    masks : sequence of ndarray of int, or callable, or None
-        One label image per run, shape (Y, X) or (Z, Y, X), 0 is background, or a function that
-        reads it; none where a run has no masks of this image.
-    image : ndarray or callable, optional
-        Shape of the masks, with or without a last axis of channels. Black if not given.
-    truth : ndarray of int or callable, optional
-        Annotated label image of the same shape.
-    digests : sequence of str, optional
-        One per run; equal digests promise equal masks, which are then read and sent once.
+    """One image and what every run made of it: label images, shape (Y, X) or (Z, Y, X), 0 is
+    background, as arrays or functions that read them; none where a run has no masks of it.
     """
 
     name: str
     masks: Sequence[Source | None]
-    image: Source | None = None
+    image: Source | None = None  # of that shape, with or without channels last; or black
     truth: Source | None = None
-    digests: Sequence[str | None] | None = None
+    digests: Sequence[str | None] | None = None  # equal ones promise equal masks, read once
 
     @property
     def having(self) -> list[int]:
@@ -87,9 +74,7 @@ class OpenView:
 
     def labels(self, run: int) -> np.ndarray:
         """The checked label image of a run."""
-        name = f"the mask of {self.names[run]} on {self.view.name}"
-        if len(self.names) == 2:
-            name = ("masks_a", "masks_b")[run]
+        name = f"masks of {self.names[run]}"
         return self._once(
             ("labels", self._given_digest(run) or run),
             lambda: checked_labels(name, _read(self.view.masks[run]), self.shape),
@@ -125,13 +110,12 @@ class OpenView:
         """Every object's fate as columns, and in how many runs it is."""
         changes = self.changes(a, b)
         story: dict[str, Any] = {
-            "kind": [str(change.kind) for change in changes],
-            "labels_a": [list(change.labels_a) for change in changes],
-            "labels_b": [list(change.labels_b) for change in changes],
+            name: [getattr(change, name) for change in changes]
+            for name in ("kind", "labels_a", "labels_b", "area_a", "area_b")
+        }
+        story |= {
             "iou": [round(change.iou, 6) for change in changes],
             "position": [[round(value, 2) for value in change.position] for change in changes],
-            "area_a": [change.area_a for change in changes],
-            "area_b": [change.area_b for change in changes],
             "moved": [
                 None if np.isnan(change.displacement) else round(change.displacement, 2)
                 for change in changes
@@ -170,23 +154,16 @@ class Views:
     those of the runs, in the order of each view's masks."""
 
     def __init__(self, views: Sequence[View], names: Sequence[str]):
-        if not views:
-            raise BadInput("no image was given; the explorer shows one or more")
-        if len(names) < 2:
+        if not views or len(names) < 2:
             raise BadInput(
-                f"{amount(len(names), 'run')} given; the explorer compares two or more, for "
-                "example two repeats of one spec"
+                f"{amount(len(views), 'image')} of {amount(len(names), 'run')} given; the explorer "
+                "compares two runs or more on one image or more"
             )
         for view in views:
-            if len(view.masks) != len(names):
+            if len(view.masks) != len(names) or len(view.having) < 2:
                 raise BadInput(
-                    f"image {view.name} has {len(view.masks)} masks for {len(names)} runs; give "
-                    "one for each run, None where a run has none"
-                )
-            if len(view.having) < 2:
-                raise BadInput(
-                    f"fewer than two runs have masks of image {view.name}; leave it out, or name "
-                    "runs over the same images"
+                    f"image {view.name} has {len(view.having)} masks for {len(names)} runs; give "
+                    "one for each run, or None, and two or more in all"
                 )
         self.views, self.names = tuple(views), tuple(names)
         self._planes: dict[str, Callable[[], Plane]] = {}
@@ -279,7 +256,7 @@ class Views:
         return self._planes[name]()
 
 
-# ---- arrays as planes ------------------------------------------------------------------------
+# -- arrays as planes ----------------------------------------------------------------------
 
 
 def packed(array: np.ndarray, **facts: Any) -> Plane:
@@ -294,7 +271,7 @@ def packed(array: np.ndarray, **facts: Any) -> Plane:
 
 def packed_json(value: Any) -> Plane:
     """Plain values as the browser receives them: deflated JSON."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(value, allow_nan=False)
     return {"data": zlib.compress(text.encode(), level=1), "dtype": "json", "shape": []}
 
 
@@ -319,17 +296,13 @@ def narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     return stored, {**limits, "offset": offset, "step": step, "exact": exact}
 
 
-# ---- counts ----------------------------------------------------------------------------------
+# -- counts --------------------------------------------------------------------------------
 
 
 def count(categories: np.ndarray) -> dict[str, int | float]:
     """How many pixels of a map fall into each of `CATEGORIES`, how many ``differ``, and how many of
     a million ``pixels`` that is (``ppm``).
 
-    Examples
-    --------
-    >>> count(np.array([[0, 1], [2, 4]], dtype=np.uint8))["ppm"]
-    500000.0
     """
     numbers = np.bincount(categories.ravel(), minlength=len(CATEGORIES)).tolist()
     counts: dict[str, int | float] = dict(zip(CATEGORIES, numbers, strict=True))
@@ -340,13 +313,7 @@ def count(categories: np.ndarray) -> dict[str, int | float]:
 
 
 def counts_line(counts: dict[str, int | float], name_a: str = "A", name_b: str = "B") -> str:
-    """The counts as a sentence; digits are grouped in threes by spaces.
-
-    Examples
-    --------
-    >>> print(counts_line(count(np.array([[0, 1], [2, 4]], dtype=np.uint8))))
-    2 pixels differ = 500 000 ppm (only A: 1, only B: 0, other object: 1) of 4
-    """
+    """The counts as a sentence; digits are grouped in threes by spaces."""
     differ = counts["differ"]
     return (
         f"{grouped(differ)} {'pixel differs' if differ == 1 else 'pixels differ'} "
@@ -356,7 +323,7 @@ def counts_line(counts: dict[str, int | float], name_a: str = "A", name_b: str =
     )
 
 
-# ---- checking what was given -----------------------------------------------------------------
+# -- checking what was given ---------------------------------------------------------------
 
 
 def checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -372,12 +339,10 @@ def checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         )
     if image.size == 0:
         raise BadInput(f"image has shape {given}, so no pixels; there is nothing to compare.")
-    if image.dtype.kind not in "buif":
-        raise BadInput(f"image has dtype {image.dtype}; expected real numbers.")
-    if not np.isfinite(image).all():
+    if image.dtype.kind not in "buif" or not np.isfinite(image).all():
         raise BadInput(
-            f"image has {np.count_nonzero(~np.isfinite(image))} values that are NaN or infinite; "
-            "expected finite numbers. Replace them with np.nan_to_num(image)."
+            f"image has dtype {image.dtype} and values that are no finite real numbers; give "
+            "np.nan_to_num(image)."
         )
     return image
 

@@ -16,6 +16,7 @@ import anywidget
 import numpy as np
 import traitlets
 
+from cellrepro.compare.names import Names
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.show.explorer.planes import View, Views
 from cellrepro.show.explorer.stored_runs import first_shown, shared_images, stored_repeats
@@ -39,36 +40,8 @@ _MODULES = ("explorer_pixels.js", "explorer_parts.js", "explorer.js")
 
 
 class Explorer(anywidget.AnyWidget):
-    """A canvas on which the masks of two runs are compared live.
-
-    Parameters
-    ----------
-    views : sequence of View
-        Images with the masks of every run.
-    runs : sequence of str
-        What the runs are called, in the order of each view's masks; two or more.
-    image, a, b : str or int
-        What is shown first, by name or position.
-    title : str
-        Shown above the picture.
-    height : int
-        Height of the picture on screen, in CSS pixels; narrow pages show it smaller.
-
-    Attributes
-    ----------
-    counts : dict
-        Pixels of each category, ``differ`` (only A, only B and other object together), ``pixels``
-        (all of them) and ``ppm`` (``differ`` per million of ``pixels``), of what is shown now.
-    line : str
-        The counts as one sentence, as shown under the title.
-    scene : dict
-        What is shown now, in plain values; ``names`` are those of the image and of both runs,
-        ``planes`` names the arrays.
-    planes : dict
-        The deflated arrays that are sent at once, by name.
-    selected : dict
-        The change of the cell that was clicked last: ``kind``, ``labels_a``, ``labels_b``,
-        ``iou``, ``position``, ``area_a``, ``area_b``, ``moved``; empty before.
+    """A canvas on which the masks of two runs are compared live; runs and the image that are shown
+    first go by name or position.
     """
 
     _esm = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _MODULES)
@@ -76,12 +49,12 @@ class Explorer(anywidget.AnyWidget):
 
     runs: Any = traitlets.List().tag(sync=True)
     images: Any = traitlets.List().tag(sync=True)
-    choice = traitlets.Dict().tag(sync=True)
-    scene = traitlets.Dict().tag(sync=True)
-    planes = traitlets.Dict().tag(sync=True)
+    choice = traitlets.Dict().tag(sync=True)  # what the browser asks for: view, a, b, z
+    scene = traitlets.Dict().tag(sync=True)  # what is shown now, in plain values
+    planes = traitlets.Dict().tag(sync=True)  # the deflated arrays that are sent at once, by name
     answered = traitlets.Int().tag(sync=True)
     problem = traitlets.Unicode().tag(sync=True)
-    selected = traitlets.Dict().tag(sync=True)
+    selected = traitlets.Dict().tag(sync=True)  # the change of the cell that was clicked last
     title = traitlets.Unicode().tag(sync=True)
     height = traitlets.Int(512).tag(sync=True)
     drawing = traitlets.Dict(
@@ -128,7 +101,7 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def counts(self) -> dict[str, int | float]:
-        """Pixels of each category, of what is shown now."""
+        """Pixels of each category, of what is shown now; ``differ``, ``pixels`` and ``ppm``."""
         return self.scene["counts"]
 
     @property
@@ -233,17 +206,13 @@ def explore(
     title : str
         Shown above the picture.
     height : int
-        Height of the picture on screen, in CSS pixels; narrow pages show it smaller.
+        Of the picture on screen, in CSS pixels; narrow pages show it smaller.
 
     Returns
     -------
     Explorer
-        Shows itself as the last line of a notebook cell.
-
-    Notes
-    -----
-    Saved with its notebook, the widget carries all its arrays; in a batch execute with
-    ``store_widget_state=False`` and show `Explorer.to_png` instead.
+        Shows itself as the last line of a notebook cell. Saved with its notebook, it carries all
+        its arrays; in a batch execute with ``store_widget_state=False``.
     """
     view = View(title or "image", [np.asarray(masks_a), np.asarray(masks_b)], image, truth)
     return Explorer([view], [name_a, name_b], title=title, height=height)
@@ -287,11 +256,11 @@ def explore_runs(
             f"{store.root} has {len(shown)} repeats {which}; the explorer compares two or more: "
             "name another one, or train again with `cellrepro train`"
         )
-    images = shared_images(store, shown)
+    images, names = shared_images(store, shown), Names(shown)
     first, a, b = first_shown(shown, images, chosen=bool(runs))
     return Explorer(
-        [each.view for each in images],
-        [one.label for one in shown],
+        [view for view, _ in images],
+        [names.label(one) for one in shown],
         image=image or first,
         a=a,
         b=b,

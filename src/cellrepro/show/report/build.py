@@ -16,31 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
-from cellrepro.show.report.page import Shown, Table, links_to, runs_folder
+from cellrepro.show.report import (
+    section_agreement,
+    section_cells,
+    section_environment,
+    section_equality,
+    section_spread,
+    section_warnings,
+    section_weights,
+    summary,
+)
+from cellrepro.show.report.page import Shown, links_to, runs_folder
 from cellrepro.show.report.panels import CHANGES, counts_text
 from cellrepro.show.report.protocol import GRID, Status, Step, protocol
-from cellrepro.show.report.section_agreement import AgreementView, agreement_view
-from cellrepro.show.report.section_cells import (
-    AxisView,
-    TruthView,
-    Worst,
-    axis_view,
-    truth_view,
-    worst_of_all,
-)
-from cellrepro.show.report.section_environment import CostView, cost_view, environment_view
-from cellrepro.show.report.section_equality import Equality, failures_table
-from cellrepro.show.report.section_spread import spread_figure, spread_table
-from cellrepro.show.report.section_warnings import warnings_view
-from cellrepro.show.report.section_weights import WeightsView, weights_view
-from cellrepro.show.report.summary import (
-    PLACES,
-    Chapter,
-    Summary,
-    group_documents,
-    run_documents,
-    summarise,
-)
+from cellrepro.show.report.summary import Chapter, Summary
 from cellrepro.store.store import Store
 from cellrepro.text import grouped, ppm_text, share_text
 
@@ -79,32 +68,29 @@ class ChapterView:
     """What the page shows of one chapter, beside what all have in common."""
 
     chapter: Chapter
-    equality: Equality
+    equality: section_equality.Equality
     spread: tuple[Shown, str] | None
-    numbers: Table
     steps: tuple[Step, ...]
-    axes: list[AxisView]
-    agreement: AgreementView | None
-    truth: TruthView | None
-    weights: WeightsView | None
-    cost: CostView
+    axes: list[section_cells.AxisView]
+    agreement: section_agreement.AgreementView | None
+    truth: section_cells.TruthView | None
+    weights: section_weights.WeightsView | None
+    cost: section_environment.CostView
 
-    @classmethod
-    def of(cls, chapter: Chapter, *, worst: Worst | None) -> ChapterView:
-        """With the figures and tables of every section; the worst image of all is shown before."""
-        equality = Equality(chapter)
-        return cls(
-            chapter=chapter,
-            equality=equality,
-            spread=spread_figure(chapter),
-            numbers=spread_table(chapter.spread),
-            steps=protocol(chapter.spread),
-            axes=[axis_view(chapter, axis, shown=worst) for axis in chapter.spread.axes],
-            agreement=agreement_view(chapter),
-            truth=truth_view(chapter),
-            weights=weights_view(chapter, equality),
-            cost=cost_view(chapter),
-        )
+
+def _view(chapter: Chapter, worst: section_cells.Worst | None) -> ChapterView:
+    equality, axes = section_equality.Equality(chapter), chapter.spread.axes
+    return ChapterView(
+        chapter=chapter,
+        equality=equality,
+        spread=section_spread.spread_figure(chapter),
+        steps=protocol(chapter.spread),
+        axes=[section_cells.axis_view(chapter, axis, shown=worst) for axis in axes],
+        agreement=section_agreement.agreement_view(chapter),
+        truth=section_cells.truth_view(chapter),
+        weights=section_weights.weights_view(chapter, equality),
+        cost=section_environment.cost_view(chapter),
+    )
 
 
 def write_report(store: Store | str | Path, *, html: str | Path | None = None) -> Report:
@@ -127,11 +113,11 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
         If the page cannot be written.
     """
     store = store if isinstance(store, Store) else Store(store)
-    found = summarise(store)
+    found = summary.summarise(store)
     target = Path(html) if html is not None else store.root / "report" / "index.html"
     _write_whole(target, _page(found, runs_folder(target, store)))
-    groups = [group for chapter in found.chapters for group in group_documents(chapter)]
-    return Report(target, run_documents(found.chapters), groups, found.sentence)
+    groups = [group for chapter in found.chapters for group in summary.group_documents(chapter)]
+    return Report(target, summary.run_documents(found.chapters), groups, found.sentence)
 
 
 def _page(found: Summary, folder: str | None) -> str:
@@ -148,24 +134,24 @@ def _page(found: Summary, folder: str | None) -> str:
     )
     environment.finalize = _unbroken
     environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
-    worst = worst_of_all(found.chapters)
+    worst = section_cells.worst_of_all(found.chapters)
     return environment.get_template("report.html.j2").render(
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         found=found,
         alone=len(found.chapters) == 1,
-        views=[ChapterView.of(chapter, worst=worst) for chapter in found.chapters],
+        views=[_view(chapter, worst) for chapter in found.chapters],
         worst=worst,
-        warnings=warnings_view(found.chapters),
-        environment=environment_view(found.chapters),
-        failures=failures_table(found),
+        warnings=section_warnings.warnings_view(found.chapters),
+        environment=section_environment.environment_view(found.chapters),
         linked=folder is not None,
         links_to=partial(links_to, runs=folder),
         signs=VERDICT_SIGNS,
         colours=VERDICT_COLOURS,
         changes=CHANGES,
         counts_text=counts_text,
-        places=PLACES,
+        axis_verdict=section_spread.axis_verdict,
+        places=summary.PLACES,
         answered=Status.ANSWERED,
         grid=GRID,
     )

@@ -127,12 +127,6 @@ def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> T
     The kind of a column says how the page shows it: ``number``, ``ppm``, ``share`` or a format such
     as ``{:.2f}`` to the right, ``value`` and ``long`` for texts, ``code``, ``verdict``; ``file``
     stands in the file only.
-
-    Examples
-    --------
-    >>> found = table([{"share": 0.25}], {"share": "share"}, file="shares")
-    >>> found.rows[0][0].text, found.data.name
-    ('25 %', 'shares.csv')
     """
     columns = [
         (title, kind)
@@ -154,13 +148,7 @@ def _cell(value: Any, kind: str) -> Cell:
 
 
 def table_file(name: str, rows: Sequence[Row]) -> Download | None:
-    """Rows as a CSV file inside the page; none where there is nothing to write.
-
-    Examples
-    --------
-    >>> table_file("cells", [{"run": "a", "lost": 1}]).href
-    'data:text/csv;charset=utf-8;base64,cnVuLGxvc3QKYSwxCg=='
-    """
+    """Rows as a CSV file inside the page; none where there is nothing to write."""
     from pandas import DataFrame
 
     if not rows:
@@ -173,13 +161,7 @@ def table_file(name: str, rows: Sequence[Row]) -> Download | None:
 
 
 def _plain(value: Any) -> Any:
-    """What no spreadsheet takes for a formula, as OWASP advises against CSV injection.
-
-    Examples
-    --------
-    >>> [_plain(value) for value in ("=1+1", "-2.5", -2.5, "-")]
-    ["'=1+1", '-2.5', -2.5, '-']
-    """
+    """What no spreadsheet takes for a formula, as OWASP advises against CSV injection."""
     if isinstance(value, Cell):
         return value.value
     if not isinstance(value, str) or not value.startswith(_FORMULA) or value == "-":

@@ -49,22 +49,8 @@ def changed(comparison: MaskComparison) -> list[ObjectChange]:
 def difference_panels(
     image: np.ndarray | None, a: np.ndarray, b: np.ndarray, comparison: MaskComparison
 ) -> tuple[Panel, ...]:
-    """One image and two label images of it, and where these differ.
-
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C), or None
-        Without it the outlines stand on black, and there is no panel of the image alone.
-    a, b : ndarray of int, shape (Y, X)
-        Label images, 0 is background.
-    comparison : MaskComparison
-        Of a and b.
-
-    Returns
-    -------
-    tuple of Panel
-        The image; the outlines of both; what differs, with a sign at every cell that is not
-        kept; the place where most differs, larger. The last is missing where the image is small.
+    """The image, if there is one; the outlines of two label images of it; what differs, with a sign
+    at every cell that is not kept; and, where the image is large, the place where most differs.
     """
     background = np.zeros(a.shape, np.uint8) if image is None else masks.grey_image(image)
     map_ = categories(a, b)

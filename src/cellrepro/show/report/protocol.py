@@ -48,23 +48,14 @@ class Step:
 def protocol(spread: Spread) -> tuple[Step, ...]:
     """The five steps, as far as compared runs over one set of images answer them."""
     only_seeded = "Does the same spec give the same result with only the seed fixed?"
+    mode = (3, "Does determinism give other cells, on the same device?", "modes on one device")
+    place = (4, "Does another device or machine give other cells?", "devices and machines")
     elsewhere = "one spec on two devices (profiles cuda, mps), or on another machine"
     return (
         _repeated(spread, 1, "fast", only_seeded),
         _repeated(spread, 2, "strict", "Does it when every operation is deterministic?"),
-        _beside_seeds(
-            spread,
-            ("mode",),
-            (3, "Does determinism give other cells, on the same device?", "modes on one device"),
-            todo="one spec in modes fast and strict",
-        ),
-        _beside_seeds(
-            spread,
-            ("device", "machine"),
-            (4, "Does another device or machine give other cells?", "devices and machines"),
-            todo=elsewhere,
-            aside=("threads", "precision"),
-        ),
+        _beside_seeds(spread, ["mode"], mode, "one spec in modes fast and strict"),
+        _beside_seeds(spread, ["device", "machine"], place, elsewhere),
         _seeds(spread),
     )
 
@@ -89,18 +80,13 @@ def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
     return _step(asked, pairs, told, answer, todo)
 
 
-def _beside_seeds(
-    spread: Spread, names: Sequence[str], asked: Asked, *, todo: str, aside: Sequence[str] = ()
-) -> Step:
-    """A step over some axes; what is `aside` is no answer to it, but said as well."""
+def _beside_seeds(spread: Spread, names: Sequence[str], asked: Asked, todo: str) -> Step:
+    """A step over some axes, each with a sentence of its own."""
     axes = [axis for name in names if (axis := spread.axis(name)) is not None]
-    others = [axis for name in aside if (axis := spread.axis(name)) is not None and axis.evidence]
     pairs = [pair for axis in axes for pair in axis.pairs]
     told = [pair for axis in axes for pair in axis.evidence]
     answers = [_answer(spread, axis) for axis in axes if axis.evidence]
-    said = [f"On one device: {_answer(spread, axis)}" for axis in others]
-    instead = " ".join(["No other device was compared.", *said]) if said and not pairs else ""
-    return _step(asked, pairs, told, " ".join([*answers, *said]), todo, instead)
+    return _step(asked, pairs, told, " ".join(answers), todo)
 
 
 def _answer(spread: Spread, axis: Axis) -> str:

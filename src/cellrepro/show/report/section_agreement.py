@@ -8,34 +8,25 @@ from functools import partial
 
 from cellrepro.compare.consensus import Agreement, agree
 from cellrepro.show.figures.agreement import agreement_map, least_stable
-from cellrepro.show.report.page import Shown, Table, figure, table, table_file, which
+from cellrepro.show.report.page import Shown, figure, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat
 
 MOST_PIXELS = 3e7
 """Of different results, whose agreement is looked at."""
 _MOST_CELLS = 8  # of those least stable
-_KINDS = {
-    **dict.fromkeys(("share", "mean IoU"), "{:.2f}"),
-    **dict.fromkeys(("area, pixels", "runs with it"), "number"),
-    **{"without it": "file", "for example not in": "long"},
-}
 
 
 @dataclass(frozen=True)
 class AgreementView:
     """Where all runs agree; of the image with most unstable cells the map, and these cells."""
 
-    n_cells: int
-    n_stable: int
-    n_images: int
+    agreements: list[Agreement]
     n_left_out: int
     image: str
     worst: Agreement
-    n_unstable: int
     map: Shown
     unstable: Shown | None
-    table: Table | None
 
 
 def agreement_view(chapter: Chapter) -> AgreementView | None:
@@ -43,50 +34,41 @@ def agreement_view(chapter: Chapter) -> AgreementView | None:
     found, n_left_out = _agreements(chapter)
     if not found:
         return None
-    agreements = [agreement for _, agreement in found.values()]
     image, (repeats, worst) = min(
         found.items(), key=lambda item: item[1][1].n_stable / max(1, len(item[1][1].objects))
     )
     pixels = chapter.store.image(chapter.data_digest, image)
     rows = _rows(chapter, repeats, worst)
     n_unstable = sum(one.n_runs_with < worst.n_runs for one in worst.objects)
-    drawn, least = None, None
+    unstable = None
     if n_unstable:
-        least = table(rows[: min(_MOST_CELLS, n_unstable)], _KINDS, file=f"least-stable-{image}")
+        n = min(_MOST_CELLS, n_unstable)
         readers = [partial(repeat.masks, image) for repeat in repeats]
-        drawn = figure(least_stable(pixels, worst, readers, n=len(least.rows)), least.data)
+        data = table_file(f"least-stable-{image}", rows[:n])
+        unstable = figure(least_stable(pixels, worst, readers, n=n), data)
     return AgreementView(
-        n_cells=sum(len(one.objects) for one in agreements),
-        n_stable=sum(one.n_stable for one in agreements),
-        n_images=len(agreements),
+        agreements=[agreement for _, agreement in found.values()],
         n_left_out=n_left_out,
         image=image,
         worst=worst,
-        n_unstable=n_unstable,
         map=figure(agreement_map(pixels, worst), table_file(f"stability-{image}", rows)),
-        unstable=drawn,
-        table=least,
+        unstable=unstable,
     )
 
 
 def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list[dict]:
     labels = [chapter.names.label(repeat) for repeat in repeats]
-    rows = []
-    for one in agreement.objects:
-        without = [label for i, label in enumerate(labels) if i not in set(one.runs)]
-        y, x = one.position[-2:]
-        rows.append(
-            {
-                "cell at": f"y {y:.0f}, x {x:.0f}",
-                "area, pixels": one.area,
-                "runs with it": one.n_runs_with,
-                "share": round(one.share, 4),
-                "mean IoU": round(one.mean_iou, 4),
-                "without it": "; ".join(without),
-                "for example not in": which(without, len(labels), "run", most=3),
-            }
-        )
-    return rows
+    return [
+        {
+            "cell at": "y {:.0f}, x {:.0f}".format(*one.position[-2:]),
+            "area, pixels": one.area,
+            "runs with it": one.n_runs_with,
+            "share": round(one.share, 4),
+            "mean IoU": round(one.mean_iou, 4),
+            "without it": "; ".join(n for i, n in enumerate(labels) if i not in set(one.runs)),
+        }
+        for one in agreement.objects
+    ]
 
 
 def _agreements(chapter: Chapter) -> tuple[dict[str, tuple[list[Repeat], Agreement]], int]:

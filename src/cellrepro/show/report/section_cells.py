@@ -88,20 +88,20 @@ def _worst(chapter: Chapter, axis: Axis, pair: Pair, image: str, n: int, *, file
 def _cell_rows(comparison: MaskComparison, image: str) -> list[dict[str, Any]]:
     """Every cell of both sides and what became of it, those that are not kept first."""
     kept = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
-    rows = [
-        {
+    rows = []
+    for change in [*changed(comparison), *kept]:
+        y, x = (round(place, 1) for place in change.position[-2:])
+        row = {
             "image": image,
             "what": str(change.kind),
-            "y": round(change.position[-2], 1),
-            "x": round(change.position[-1], 1),
+            "y": y,
+            "x": x,
             "iou": round(change.iou, 4),
-            "area_a": change.area_a,
-            "area_b": change.area_b,
-            "labels_a": " ".join(map(str, change.labels_a)),
-            "labels_b": " ".join(map(str, change.labels_b)),
         }
-        for change in [*changed(comparison), *kept]
-    ]
+        for side in "ab":
+            row[f"area_{side}"] = getattr(change, f"area_{side}")
+            row[f"labels_{side}"] = " ".join(map(str, getattr(change, f"labels_{side}")))
+        rows.append(row)
     return rows or [{"image": image, "what": "no cell on either side"}]
 
 
@@ -223,11 +223,7 @@ def truth_view(chapter: Chapter) -> TruthView | None:
         points += [(line, profile, float(score)) for score in scores if score is not None]
     lines = list(dict.fromkeys(line for line, _, _ in points))[:_MOST_LINES]
     shown = [point for point in points if point[0] in lines]
-    rows = []
-    for score, name, repeat in per_image:
-        record = repeat.manifest.masks[name]
-        counts = {"cells": record.n_objects, "true_cells": record.n_true}
-        rows.append({"run": repeat.name, "image": name, "ap50": score, **counts})
+    rows = [{"run": r.name, "image": name, "ap50": score} for score, name, r in per_image]
     return TruthView(
         n_shown=len(shown),
         n_runs=len(points),

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cellrepro.compare.names import place_of
 from cellrepro.show.report.page import Cell, Download, Table, table, table_file
-from cellrepro.show.report.summary import OF_MACHINE, Chapter, Judged
+from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat
 from cellrepro.text import amount
 
 PHASES = ("import", "data", "model", "train", "segment")
 """Of a run, in the order in which it passes them."""
-_MOST_BARS = 12  # specs with a bar each; of more, a bar for each profile and mode
+_FIELDS: dict[str, Any] = {
+    **{"machine": {"label"}, "numeric_class": {"name"}},
+    **dict.fromkeys(("device", "threads", "cpu_capability", "host", "cuda"), True),
+    **dict.fromkeys(("switches", "variables", "versions"), True),
+}
 
 
 # -- time ----------------------------------------------------------------------------------
@@ -48,9 +52,6 @@ class Timed:
 class CostView:
     """What the runs of one chapter took, and what strict takes beside fast for the same spec."""
 
-    together: bool  # the specs of a machine, profile and mode
-    n_specs: int
-    n_runs: int
     rows: list[Timed]
     phase: str  # that strict and fast are compared in
     ratios: list[float]
@@ -62,12 +63,6 @@ class CostView:
 def cost_view(chapter: Chapter) -> CostView:
     """Of one chapter."""
     rows = [Timed(chapter.names.short(one.place), one.repeats) for one in chapter.every]
-    shown = rows
-    if len(rows) > _MOST_BARS:
-        by_setting: dict[str, list[Repeat]] = defaultdict(list)
-        for repeat in chapter.repeats:
-            by_setting[_setting(chapter, repeat)].append(repeat)
-        shown = [Timed(*item) for item in by_setting.items()]
     file = [
         {"spec": row.name, "run": row.repeats[0].name, "runs": len(row.repeats), **row.seconds}
         for row in rows
@@ -78,10 +73,7 @@ def cost_view(chapter: Chapter) -> CostView:
     name = f"strict-beside-fast-{chapter.data}"
     ratios = [pair["times as long"] for pair in pairs]
     return CostView(
-        together=shown is not rows,
-        n_specs=len(rows),
-        n_runs=sum(len(row.repeats) for row in rows),
-        rows=shown,
+        rows=rows,
         phase=phase,
         ratios=ratios,
         median=statistics.median(ratios or [0.0]),
@@ -92,26 +84,15 @@ def cost_view(chapter: Chapter) -> CostView:
 
 def _strict_beside_fast(chapter: Chapter, phase: str) -> list[dict[str, Any]]:
     """Specs that differ in nothing but the mode, on one machine."""
-    by_setting: dict[tuple, dict[str, Judged]] = defaultdict(dict)
-    for one in chapter.every:
-        machine = one.repeats[0].manifest.machine
-        setting = (machine.identity, machine.device, chapter.names.without(one.place, "mode"))
-        by_setting[setting][one.spec.held] = one
-    pairs = []
-    for modes in by_setting.values():
-        if {"strict", "fast"} <= modes.keys():
-            strict, fast = modes["strict"], modes["fast"]
-            seconds = [Timed("", one.repeats).seconds.get(phase, 0.0) for one in (strict, fast)]
-            name = chapter.names.context(strict.place, {"mode"}) or "the only setting"
-            if all(seconds):
-                pairs.append(
-                    {
-                        **{"spec": name, "strict": seconds[0], "fast": seconds[1]},
-                        "times as long": seconds[0] / seconds[1],
-                        "runs": f"{len(strict.repeats)} and {len(fast.repeats)}",
-                    }
-                )
-    return pairs
+    seconds = {one.place: Timed("", one.repeats).seconds.get(phase) for one in chapter.every}
+    axis, rows = chapter.spread.axis("mode"), []
+    for pair in axis.pairs if axis else []:
+        modes = {repeat.spec.held: seconds[place_of(repeat)] for repeat in (pair.a, pair.b)}
+        strict, fast = modes.get("strict"), modes.get("fast")
+        if strict and fast:
+            ratio, name = strict / fast, pair.context or "the only setting"
+            rows.append({"spec": name, "strict": strict, "fast": fast, "times as long": ratio})
+    return rows
 
 
 # -- environment ---------------------------------------------------------------------------
@@ -166,49 +147,14 @@ def _setting(chapter: Chapter, repeat: Repeat) -> str:
 
 def _fields(manifest: Manifest) -> dict[str, str]:
     """The environment as texts by name."""
-    host = dict(manifest.host)
-    memory = host.pop("memory", None)
-    if isinstance(memory, int):
-        host["memory"] = f"{memory / 2**30:.1f} GiB"
-    host["gpus"] = [
-        f"{gpu.get('name')} ({gpu.get('memory', 0) / 2**30:.0f} GiB, driver {gpu.get('driver')})"
-        for gpu in host.pop("gpus", ())
-    ]
-    parts = {
-        "host": host,
-        "CUDA": manifest.cuda,
-        "switch": manifest.switches,
-        "variable": manifest.variables,
-        "version": manifest.versions,
-        "library": _libraries(manifest.numeric_libraries),
+    from pandas import json_normalize
+
+    fields = manifest.model_dump(include=_FIELDS)
+    fields["library"] = {
+        f"{one.get('internal_api') or one.get('user_api')} {one.get('version') or ''}".strip(): {
+            name: one[name] for name in ("architecture", "num_threads") if one.get(name)
+        }
+        for one in manifest.numeric_libraries
     }
-    flat: dict[str, Any] = {
-        "machine": manifest.machine.label,
-        "device": manifest.device,
-        "threads": manifest.threads,
-        "instruction set in use": manifest.cpu_capability,
-        "numeric class": (manifest.numeric_class or {}).get("name"),
-        **{f"{part}: {name}": v for part, fields in parts.items() for name, v in fields.items()},
-    }
-    return {name: _plain(value) for name, value in flat.items()}
-
-
-def _libraries(found: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Kernel type and threads of each numeric library, by name and version."""
-    texts: dict[str, list[str]] = defaultdict(list)
-    for one in found:
-        name = one.get("internal_api") or one.get("user_api") or "unknown"
-        threads = amount(one["num_threads"], "thread") if one.get("num_threads") else ""
-        parts = filter(None, [one.get("architecture"), threads])
-        texts[f"{name} {one.get('version') or ''}".strip()].append(", ".join(parts) or "loaded")
-    return texts
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "not set"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_plain, value)) or "none"
-    return str(value)
+    flat = json_normalize(fields, sep=": ").iloc[0].to_dict()
+    return {name: "not set" if value is None else str(value) for name, value in flat.items()}

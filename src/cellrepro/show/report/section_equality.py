@@ -1,4 +1,4 @@
-"""The report on runs as wholes: which are equal, and which failed."""
+"""The report on runs as wholes: which are equal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cached_property
 
 from cellrepro.compare.names import said, sort_key
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.show.report.page import Download, Table, table, table_file, which
-from cellrepro.show.report.summary import Chapter, Judged, Summary, across_machines
+from cellrepro.show.report.page import Download, table_file, which
+from cellrepro.show.report.summary import Chapter, Judged, across_machines
 from cellrepro.store.digests import value_digest
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import PARAMETERS
@@ -18,7 +18,6 @@ from cellrepro.store.store import Repeat
 from cellrepro.text import amount
 
 _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
-_SEGMENTED_WITH = ("model", "seed", "profile", "mode", "machine")
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,6 @@ class Equality:
         names = self.chapter.names
         facts = names.facts[self.chapter.results[0].place]
         fields = [f for f in (*PARAMETERS, "machine") if f not in (*names.varying, "ledger")]
-        if self.chapter.task == "segment":
-            fields = [name for name in fields if name in _SEGMENTED_WITH]
         labels = {name: f"{name} " for name in ("profile", "mode", "machine")}
         return ", ".join(labels.get(name, "") + said(name, facts[name]) for name in fields)
 
@@ -162,29 +159,6 @@ def _outlines_digest(manifest: Manifest) -> str:
 
 
 def _letters(number: int) -> str:
-    """A to Z, then AA, AB, …: the name of group ``number``, from 0.
-
-    Examples
-    --------
-    >>> [_letters(n) for n in (0, 25, 26, 701, 702)]
-    ['A', 'Z', 'AA', 'ZZ', 'AAA']
-    """
+    """A to Z, then AA, AB, …: the name of group ``number``, from 0."""
     before, last = divmod(number, 26)
     return (_letters(before - 1) if before else "") + chr(ord("A") + last)
-
-
-def failures_table(found: Summary) -> Table | None:
-    """Every repeat that ended without a result."""
-    names = {f.place: c.names.short(f.place) for c in found.chapters for f in c.failures}
-    rows = [
-        {
-            "spec": names.get(failure.place),
-            "repeat": failure.repeat,
-            "machine": failure.machine,
-            "key": failure.key,
-            "reason": failure.reason,
-        }
-        for failure in found.failures
-    ]
-    kinds = {"repeat": "number", "key": "code", "reason": "long"}
-    return table(rows, kinds) if rows else None

@@ -6,11 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cellrepro.compare.names import place_of, sort_key
 from cellrepro.compare.verdicts import Verdict, combine
-from cellrepro.show.report.page import Download, Table, table, table_file, which
+from cellrepro.show.report.page import which
 from cellrepro.show.report.summary import NO_VERDICT, Chapter, Judged
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
@@ -47,14 +46,12 @@ class Alert:
 
 @dataclass(frozen=True)
 class WarningsView:
-    """What PyTorch warned of: operations that cannot repeat, with what they did; and the rest."""
+    """What PyTorch warned of: operations that cannot repeat, with what they did."""
 
     n_runs: int
     n_strict: int
     n_warned: int
     alerts: list[Alert]
-    others: Table | None
-    data: Download | None
 
 
 def warnings_view(chapters: Sequence[Chapter]) -> WarningsView:
@@ -67,23 +64,6 @@ def warnings_view(chapters: Sequence[Chapter]) -> WarningsView:
         if of[1].spec.loose is not None:
             seen[of[1].spec.loose].append((of, None))
     alerts = [_alert(name, found, len(every)) for name, found in seen.items()]
-    rows = [
-        {
-            "operation": alert.name,
-            "times": alert.count,
-            "phases": alert.phases,
-            "runs": alert.runs,
-            "remedy": alert.known and alert.known.remedy,
-            "substitute": alert.known and alert.known.substitute,
-            "mode": effect.mode,
-            "verdict": effect.verdict,
-            "repeated specs": effect.n_repeated,
-            "that differ": effect.n_differ,
-            "largest ppm": effect.ppm,
-        }
-        for alert in alerts
-        for effect in alert.effects
-    ]
     switches = [repeat.manifest.switches for _, _, repeat in every]
     watched = [found for found in switches if found.get("deterministic_algorithms")]
     n_warned = sum(bool(found.get("deterministic_warn_only")) for found in watched)
@@ -92,8 +72,6 @@ def warnings_view(chapters: Sequence[Chapter]) -> WarningsView:
         n_strict=len(watched) - n_warned,
         n_warned=n_warned,
         alerts=alerts,
-        others=_other_warnings(every),
-        data=table_file("determinism-warnings", rows),
     )
 
 
@@ -123,49 +101,22 @@ def _effects(seen: Sequence[Of]) -> list[Effect]:
     settings = {(c.title, c.names.without(one.place, "mode")): c for c, one, _ in seen}
     by_mode: dict[str, list[tuple[Verdict, float]]] = defaultdict(list)
     for (_, setting), chapter in settings.items():
+        repeats = chapter.spread.axis("repeats")
+        largest: dict[str, float] = defaultdict(float)
+        for pair in repeats.pairs if repeats else []:
+            largest[place_of(pair.a)] = max(largest[place_of(pair.a)], pair.ppm)
         for one in chapter.every:
             if chapter.names.without(one.place, "mode") == setting:
                 overall, told = one.judgement.overall, by_mode[one.spec.held]
                 if overall is not None and overall != Verdict.VACUOUS:
-                    told.append((overall, _largest_ppm(chapter, one)))
+                    told.append((overall, largest[one.place]))
     effects = []
     for mode, found in sorted(by_mode.items(), key=lambda item: sort_key("mode", item[0])):
         verdict = str(combine(one for one, _ in found)) if found else NO_VERDICT
         n_differ = sum(one == Verdict.DIFFERENT for one, _ in found)
-        largest = max((ppm for _, ppm in found), default=0.0)
-        effects.append(Effect(mode, verdict, len(found), n_differ, largest))
+        most = max((ppm for _, ppm in found), default=0.0)
+        effects.append(Effect(mode, verdict, len(found), n_differ, most))
     return effects
-
-
-def _largest_ppm(chapter: Chapter, one: Judged) -> float:
-    """Between two of its repeats."""
-    axis = chapter.spread.axis("repeats")
-    pairs = axis.pairs if axis else []
-    return max((pair.ppm for pair in pairs if place_of(pair.a) == one.place), default=0.0)
-
-
-def _other_warnings(every: Sequence[Of]) -> Table | None:
-    """Each kind of warning by where it was raised, the most frequent first."""
-    found: dict[tuple[str, str, str], list[tuple[int, str, str]]] = defaultdict(list)
-    for chapter, _, repeat in every:
-        for record in repeat.manifest.warnings:
-            if not about_determinism([record]):
-                place = f"{_short_path(record.file)}, line {record.line}"
-                seen = (record.count, record.phase, chapter.names.label(repeat))
-                found[record.category, record.message, place].append(seen)
-    rows: list[dict[str, Any]] = [
-        {
-            "category": category,
-            "warning": message,
-            "where": place,
-            "times": sum(n for n, _, _ in seen),
-            "phase": ", ".join(dict.fromkeys(phase for _, phase, _ in seen)),
-            "in which runs": which(list(dict.fromkeys(r for *_, r in seen)), len(every), "run"),
-        }
-        for (category, message, place), seen in found.items()
-    ]
-    rows.sort(key=lambda row: -row["times"])
-    return table(rows, {"warning": "long", "where": "code", "times": "number"}) if rows else None
 
 
 def _short_path(file: str) -> str:

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,15 +28,8 @@ _MOST_NETWORKS = 12
 _MOST_WORK = 1.5e9  # parameters compared for the similarity of all pairs: seconds, not hours
 _MOST_OVERLAID = 4
 _MOST_CURVES = 6
-_MOST_LENGTHS = 2
-_MOST_TENSORS = 12
 _MOST_WITH_NUMBERS = 10  # networks; beyond, the shades say it and the file holds the numbers
 _DARK = 0.6  # place on the scale of shades from which white text is read more easily
-_TENSORS = {
-    **{"tensor": "code", "cosine": "{:.7f}"},
-    **dict.fromkeys(("relative L2", "largest"), "{:.3g}"),
-    "differing": "number",
-}
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,6 @@ class Distant:
     others: list[Network]
     pair: tuple[Network, Network]
     comparison: WeightsComparison
-    tensors: Table
 
 
 @dataclass(frozen=True)
@@ -85,9 +76,8 @@ class WeightsView:
     matrices: list[Matrix]
     distant: Distant | None
     distributions: Shown
-    curves: list[tuple[Shown, int, int]]
-    """With the runs that are shown and that are not."""
-    groups: Table
+    curves: Shown | None
+    n_curves: int  # runs
 
 
 def weights_view(chapter: Chapter, same: Equality) -> WeightsView | None:
@@ -102,15 +92,7 @@ def weights_view(chapter: Chapter, same: Equality) -> WeightsView | None:
     distant = _distant(chapter, found, chosen) if found else None
     overlaid = [distant.base, *distant.others] if distant else chosen[:_MOST_OVERLAID]
     overlaid.sort(key=lambda one: one.number)
-    rows = [
-        {
-            "network": one.number,
-            "digest": one.members[0].manifest.weights.digest[:12],  # type: ignore[union-attr]
-            "runs": len(one.members),
-            "which": "; ".join(map(chapter.names.label, one.members)),
-        }
-        for one in networks
-    ]
+    kept = _told_apart(chapter)
     drawn = weights.weight_distributions({one.name: one.path for one in overlaid})
     return WeightsView(
         networks=networks,
@@ -121,8 +103,8 @@ def weights_view(chapter: Chapter, same: Equality) -> WeightsView | None:
         matrices=_matrices(chapter, found, chosen) if found else [],
         distant=distant,
         distributions=figure(drawn),
-        curves=_curves(chapter),
-        groups=table(rows, {"digest": "code", "runs": "number", "which": "long"}),
+        curves=_curves(chapter, kept) if kept else None,
+        n_curves=len(kept),
     )
 
 
@@ -148,13 +130,9 @@ def _chosen(networks: Sequence[Network], n_parameters: int) -> list[Network]:
     most = _MOST_NETWORKS
     while most > 2 and most * (most - 1) / 2 * n_parameters > _MOST_WORK:
         most -= 1
-    seen: Counter[str] = Counter()
-    turns = []
-    for one in networks:
-        seen[one.members[0].manifest.key] += 1
-        turns.append((seen[one.members[0].manifest.key], one.number, one))
-    kept = sorted(turns, key=lambda turn: turn[:2])[:most]
-    return sorted((one for *_, one in kept), key=lambda one: one.number)
+    firsts = {one.members[0].manifest.key: one.number for one in reversed(networks)}
+    in_turn = sorted(networks, key=lambda one: one.number not in firsts.values())
+    return sorted(in_turn[:most], key=lambda one: one.number)
 
 
 # -- distances -----------------------------------------------------------------------------
@@ -218,8 +196,6 @@ def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -
         }
         for row in layers_by_distance(found)
     ]
-    pair = (base, networks[second])
-    compared = compare_weights(*(one.path for one in pair))
     return Distant(
         layers=figure(
             weights.layer_distances(found, labels=labels),
@@ -228,57 +204,32 @@ def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -
         differences=figure(drawn),
         base=base,
         others=near,
-        pair=pair,
-        comparison=compared,
-        tensors=table(_tensors(compared), _TENSORS),
+        pair=(base, networks[second]),
+        comparison=compare_weights(base.path, networks[second].path),
     )
-
-
-def _tensors(found: WeightsComparison) -> list[dict[str, Any]]:
-    """Those that differ most."""
-    differing = [row for row in found.per_tensor if row.n_differing]
-    differing.sort(key=lambda row: -np.nan_to_num(row.relative_l2, nan=-math.inf))
-    return [
-        {
-            "tensor": row.name,
-            "shape": " × ".join(map(str, row.shape)) or "1",
-            "differing": f"{row.n_differing} of {row.n}",
-            "relative L2": row.relative_l2,
-            "cosine": row.cosine,
-            "largest": row.max_abs,
-        }
-        for row in differing[:_MOST_TENSORS]
-    ]
 
 
 # -- training ------------------------------------------------------------------------------
 
 
-def _curves(chapter: Chapter) -> list[tuple[Shown, int, int]]:
-    """Training losses, trainings of equal length together."""
-    by_length: dict[int, list[Repeat]] = defaultdict(list)
+def _told_apart(chapter: Chapter) -> list[Repeat]:
+    """Trained repeats, as many as make no more curves than can be told apart."""
+    courses: dict[str, list[Repeat]] = defaultdict(list)
     for repeat in chapter.repeats:
         if repeat.manifest.training is not None:
-            by_length[len(repeat.manifest.training.train_losses)].append(repeat)
-    most_first = sorted(by_length.values(), key=lambda repeats: -len(repeats))
-    return [_curve(chapter, repeats) for repeats in most_first[:_MOST_LENGTHS]]
+            courses[repeat.manifest.training.model_dump_json()].append(repeat)
+    return [repeat for course in list(courses.values())[:_MOST_CURVES] for repeat in course]
 
 
-def _curve(chapter: Chapter, trained: Sequence[Repeat]) -> tuple[Shown, int, int]:
-    """As many repeats as make no more curves than can be told apart."""
-    courses: dict[str, list[Repeat]] = defaultdict(list)
-    for repeat in trained:
-        courses[repeat.manifest.training.model_dump_json()].append(repeat)  # type: ignore[union-attr]
-    kept = [repeat for course in list(courses.values())[:_MOST_CURVES] for repeat in course]
-    rows = []
-    for repeat in kept:
-        found = repeat.manifest.training
-        assert found is not None
-        each = zip(found.train_losses, found.learning_rates, strict=False)
-        rows += [
-            {"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate}
-            for epoch, (loss, rate) in enumerate(each, start=1)
-        ]
+def _curves(chapter: Chapter, kept: Sequence[Repeat]) -> Shown:
+    rows = [
+        {"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate}
+        for repeat in kept
+        for found in [repeat.manifest.training]
+        if found is not None
+        for epoch, (loss, rate) in enumerate(
+            zip(found.train_losses, found.learning_rates, strict=False), start=1
+        )
+    ]
     drawn = training.training_curves(kept, labels=[chapter.names.label(one) for one in kept])
-    shown = figure(drawn, table_file(f"training-{chapter.data}", rows))
-    return shown, len(kept), len(trained) - len(kept)
+    return figure(drawn, table_file(f"training-{chapter.data}", rows))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,6 +33,7 @@ AXES = ("repeats", *PLACES, "mode", "seed")
 NO_VERDICT = "no verdict"
 """Stands where a verdict would, for a spec that was carried out once."""
 
+_ALONE = "a single repeat has nothing to be compared with"  # a reason that the sentence says
 _OUTCOMES = {
     Verdict.IDENTICAL: "came out bit-identical",
     Verdict.SAME_OBJECTS: "found the same objects under other numbers",
@@ -46,28 +47,11 @@ _OUTCOMES = {
 class Judged:
     """A spec on one machine: its repeats there, and how they came out."""
 
-    run: Run
+    place: str
+    spec: Spec
+    repeats: tuple[Repeat, ...]
     judgement: Judgement
-
-    @property
-    def repeats(self) -> tuple[Repeat, ...]:
-        """All of one spec and machine."""
-        return self.run.repeats
-
-    @property
-    def spec(self) -> Spec:
-        """What was asked for."""
-        return self.run.spec
-
-    @property
-    def place(self) -> str:
-        """Spec and machine."""
-        return place_of(self.repeats[0])
-
-    @property
-    def verdict(self) -> str:
-        """In a word."""
-        return str(self.judgement.overall or NO_VERDICT)
+    verdict: str
 
 
 @dataclass(frozen=True)
@@ -117,11 +101,6 @@ class Chapter:
         """Of all results."""
         return [repeat for one in self.results for repeat in one.repeats]
 
-    @property
-    def n_images(self) -> int:
-        """That a run segmented, at most."""
-        return max(one.judgement.n_images for one in self.results)
-
     @cached_property
     def names(self) -> Names:
         """Of all specs, also of those that only failed."""
@@ -133,7 +112,8 @@ class Chapter:
         """How far the masks differ along every axis; reads those that differ, once."""
         others = [name for name in self.names.varying if name in PARAMETERS]
         axes = list(dict.fromkeys((*AXES, *EVERY_AXIS, *others)))
-        return measure_spread([one.run for one in self.every], axes=axes, names=self.names)
+        runs = [Run(one.spec, one.repeats) for one in self.every]
+        return measure_spread(runs, axes=axes, names=self.names)
 
     @cached_property
     def clauses(self) -> list[str]:
@@ -185,24 +165,24 @@ def summarise(store: Store) -> Summary:
         by_data[repeat.spec.task, repeat.spec.data_digest][place_of(repeat)].append(repeat)
     chapters = []
     for (task, digest), places in by_data.items():
-        every = [
-            Judged(Run(repeats[0].spec, tuple(repeats)), judge([r.manifest for r in repeats]))
-            for repeats in places.values()
-        ]
+        every = [_judged(place, repeats) for place, repeats in places.items()]
         failed_here = [
             one
             for one in failures
             if one.spec is not None and (one.spec.task, one.spec.data_digest) == (task, digest)
         ]
         chapter = Chapter(store, task, every[0].spec.data, digest, every, failed_here)
-        every.sort(key=partial(_order, chapter.names))
+        order = [(chapter.names.order(one.place), i) for i, one in enumerate(every)]
+        every[:] = [every[i] for _, i in sorted(order)]
         chapters.append(chapter)
     chapters.sort(key=lambda one: (one.task != "train", one.data, one.data_digest))
     return Summary(chapters, failures)
 
 
-def _order(names: Names, one: Judged) -> tuple:
-    return names.order(one.place)
+def _judged(place: str, repeats: list[Repeat]) -> Judged:
+    judgement = judge([repeat.manifest for repeat in repeats])
+    verdict = str(judgement.overall or NO_VERDICT)
+    return Judged(place, repeats[0].spec, tuple(repeats), judgement, verdict)
 
 
 def _failure(record: dict[str, Any]) -> Failure:
@@ -231,29 +211,15 @@ def _outcomes(chapter: Chapter) -> str:
         judged[one.judgement.overall].append(one.judgement)
     parts = []
     for verdict, words in _OUTCOMES.items():
-        why = _what_differs(judged[verdict]) if verdict == Verdict.DIFFERENT else ""
-        if verdict in (Verdict.VACUOUS, None):
-            why = "; ".join(_reasons(judged[verdict]))
-        if judged[verdict]:
-            parts.append(f"{len(judged[verdict])} {words}" + (f" ({why})" if why else ""))
+        found, different = judged[verdict], Verdict.DIFFERENT
+        why = list(dict.fromkeys(r for one in found for r in one.reasons if r != _ALONE))
+        if verdict == different:
+            n_weights = sum(one.weights == different for one in found)
+            n_masks = sum(one.masks == different for one in found)
+            why = [f"the weights of {n_weights}, the masks of {n_masks}"]
+        if found:
+            parts.append(f"{len(found)} {words}" + (f" ({'; '.join(why)})" if why else ""))
     return f"{head}: {', '.join(parts)}"
-
-
-def _what_differs(judged: Sequence[Judgement]) -> str:
-    words = {
-        (True, True): "weights and masks",
-        (True, False): "weights only",
-        (False, True): "masks only",
-    }
-    different = Verdict.DIFFERENT
-    found = Counter(words[one.weights == different, one.masks == different] for one in judged)
-    return ", ".join(what if len(found) == 1 else f"{n} {what}" for what, n in found.items())
-
-
-def _reasons(judgements: Sequence[Judgement]) -> list[str]:
-    """Why runs prove nothing; that they stand alone is said already."""
-    every = dict.fromkeys(reason for judgement in judgements for reason in judgement.reasons)
-    return [reason for reason in every if not reason.startswith("a single repeat")]
 
 
 def _between(axis: Axis) -> str:
@@ -284,30 +250,22 @@ def across_machines(chapter: Chapter) -> dict[str, list[str]]:
         by_spec[one.spec.key].append(one)
     found: dict[str, list[str]] = defaultdict(list)
     for key, several in by_spec.items():
-        if len(several) > 1:
-            spec = chapter.names.context(several[0].place, OF_MACHINE) or key[:8]
-            found[_each_and_together(chapter.names, several)].append(spec)
-    return dict(found)
-
-
-def _each_and_together(names: Names, several: Sequence[Judged]) -> str:
-    """Of one spec on several machines."""
-    parts = []
-    alike: dict[frozenset, list[str]] = defaultdict(list)  # machines by their results
-    for one in several:
-        facts = names.facts[one.place]
-        name = ", ".join(facts[field] for field in OF_MACHINE if facts[field])
-        counts = Counter(_result(repeat) for repeat in one.repeats if not repeat.manifest.vacuous)
-        if not counts:
-            parts.append(f"{name} proves nothing")
+        if len(several) < 2:
             continue
-        most = max(counts.values())
-        parts.append(f"{name} {most if most > 1 else 'none'} of {counts.total()} equal")
-        alike[frozenset(counts)].append(name)
-    parts += [f"{joined(members)} agree" for members in alike.values() if len(members) > 1]
-    if len(alike) > 1:
-        parts.append(f"{joined([members[0] for members in alike.values()])} differ")
-    return "; ".join(parts)
+        parts = []
+        alike: dict[frozenset, list[str]] = defaultdict(list)  # machines by their results
+        for one in several:
+            facts = chapter.names.facts[one.place]
+            name = ", ".join(facts[field] for field in OF_MACHINE if facts[field])
+            counts = Counter(map(_result, one.repeats))
+            parts.append(f"{name} {max(counts.values())} of {len(one.repeats)} equal")
+            alike[frozenset(counts)].append(name)
+        parts += [f"{joined(members)} agree" for members in alike.values() if len(members) > 1]
+        if len(alike) > 1:
+            parts.append(f"{joined([members[0] for members in alike.values()])} differ")
+        spec = chapter.names.context(several[0].place, OF_MACHINE) or key[:8]
+        found["; ".join(parts)].append(spec)
+    return dict(found)
 
 
 def _result(repeat: Repeat) -> tuple[str, ...]:
