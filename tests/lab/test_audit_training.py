@@ -87,6 +87,7 @@ def test_fast_names_the_gather_of_the_position_table(small_data, tmp_path, comma
     assert document["n_followed"] > 0  # Cellpose's augmentation and backward hand some out
 
 
+@pytest.mark.slow
 def test_strict_finds_none(small_data, tmp_path, command):
     few = ("--steps", 1, "--replays", 2, "--suspects", 60)
     answer = command("audit", small_data, "--mode", "strict", "--json", "--store", tmp_path, *few)
