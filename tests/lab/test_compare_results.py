@@ -102,7 +102,7 @@ def test_weights_files(tmp_path):
     [
         ("a.tif", "turned.tif", r"a.tif: label images differ in shape: .*\(4, 5\)"),
         ("a.tif", "absent.tif", "there is no file .*absent.tif; expected two paths that exist"),
-        ("absent.tif", "gone.tif", "there is no file .*absent.tif"),
+        ("absent.pth", "gone.pth", "there is no file .*absent.pth"),
         ("a.tif", "", "are not of one kind; expected two mask files"),
         ("a.tif", "notes.txt", "are not of one kind; expected two mask files"),
         ("notes.txt", "notes.txt", r"notes.txt is no weights file .*expected \.safetensors, or"),

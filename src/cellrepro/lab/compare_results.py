@@ -80,7 +80,7 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
     paths = Path(a), Path(b)
     on_disk = [path.exists() for path in paths]
     named = [path.suffix.lower() in _MASKS for path in paths]
-    if not any(on_disk) and not any(named):
+    if not any(on_disk) and not any(path.suffix.lower() in _MASKS + _WEIGHTS for path in paths):
         place = Store(store)
         return compare_repeats(*place.find_two(a, b), store=place)
     if not all(on_disk):

@@ -42,19 +42,6 @@ class Cost:
     rows: tuple[CostRow, ...]  # ``plain`` first
     notes: tuple[str, ...] = ()  # what a reader has to know besides
 
-    def sentence(self) -> str:
-        """The answer, with its spread and over how much."""
-        plain, *others = self.rows
-        ratios = ", ".join(
-            f"{row.name} {row.ratio:.2f} times ({row.lowest:.2f} to {row.highest:.2f})"
-            for row in sorted(others, key=lambda row: row.name != "strict")
-        )
-        return (
-            f"a step of plain cellpose.train.train_seg takes {plain.seconds:.3g} s"
-            f"{f'; beside it {ratios}' if ratios else ''}: {self.rounds} rounds of {self.steps} "
-            f"steps, {self.encoder} on {self.device}, {self.threads} CPU threads"
-        )
-
 
 def summarise(rounds: Sequence[Mapping[str, Sequence[float]]]) -> tuple[CostRow, ...]:
     """Rows of a table, from the seconds of the same steps by variant, ``plain`` among them.

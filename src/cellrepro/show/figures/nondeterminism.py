@@ -208,7 +208,7 @@ def cost_bars(cost: Cost) -> Picture:
     """The time of a step in each mode, beside plain Cellpose; from `cellrepro.measure_cost`."""
     figure = Picture(height=1.1 + 0.62 * len(cost.rows))
     axes = figure.subplots()
-    text = "Time of a training step"
+    text, told = "Time of a training step", []
     for i, row in enumerate(cost.rows):
         plain = row.name == "plain"
         colour, hatch = ("#BBBBBB", "") if plain else (SERIES[0], "..")
@@ -217,6 +217,7 @@ def cost_bars(cost: Cost) -> Picture:
         spread = "" if plain else f" ({row.lowest:.2f} to {row.highest:.2f})"
         said = f"{row.ratio:.2f}{spread}, {row.seconds:.2g} s"
         beside(axes, max(row.ratio, row.highest), i, said, away=6, fontsize=9)
+        told.append(f"{row.name} {said}")
         if row.name == "strict":
             text = f"In mode strict a step takes {row.ratio:.2f} times as long{spread}"
     axes.axvline(1, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
@@ -231,7 +232,7 @@ def cost_bars(cost: Cost) -> Picture:
         f"{cost.encoder} on {cost.device}, {amount(cost.threads, 'thread')}; black lines go from "
         f"the lowest to the highest round. A busy machine makes them long. {' '.join(cost.notes)}"
     )
-    return figure.described(caption, f"Bar chart. {cost.sentence()}.")
+    return figure.described(caption, f"Bar chart of ratios and seconds a step: {'; '.join(told)}.")
 
 
 # -- seeds and epochs ----------------------------------------------------------------------
