@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellrepro.compare.object_changes import ObjectChange, ObjectKind
 from cellrepro.compare.verdicts import Verdict
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
     from cellrepro.compare.consensus import Agreement
     from cellrepro.compare.metrics import MaskComparison
 
-_MOST_TELLING = (
-    ObjectKind.SPLIT,
-    ObjectKind.MERGED,
-    ObjectKind.LOST,
-    ObjectKind.GAINED,
-    ObjectKind.MOVED,
-)
+_MOST_TELLING = ("split", "merged", "lost", "gained", "moved")
 """Few and worth a look come first: a cut cell says more than one that moved by a pixel."""
 
 SCORES: dict[str, tuple[str, str]] = {
@@ -72,29 +66,24 @@ def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b:
 
 def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
     """What became of the cells, image by image, and over all images."""
-    rows: list[dict[str, Any]] = [
+    rows = [
         {
             "image": name,
             "cells A": result.n_objects_a,
             "cells B": result.n_objects_b,
             **{str(kind): result.kinds[kind] for kind in ObjectKind},
             "renumbered": result.n_renumbered,
-            "ppm": _ppm(result.ppm),
         }
         for name, result in masks.items()
     ]
+    parts = [(result.n_differing, result.n_pixels) for result in masks.values()]
+    table = frame(rows, "image")
     if len(rows) > 1:
-        n_pixels = sum(result.n_pixels for result in masks.values())
-        n_differing = sum(result.n_differing for result in masks.values())
-        counted = [name for name in rows[0] if name not in ("image", "ppm")]
-        summed = {name: sum(row[name] for row in rows) for name in counted}
-        rows.append({"image": "all", **summed, "ppm": _ppm(1e6 * n_differing / n_pixels)})
-    return frame(rows, "image")
-
-
-def _ppm(value: float) -> str:
-    """Without its unit, which is in the head of the column."""
-    return ppm_text(value).removesuffix(" ppm")
+        table.loc["all"] = table.sum()
+        parts.append((sum(n for n, _ in parts), sum(n for _, n in parts)))
+    # Without its unit, which is in the head of the column.
+    table["ppm"] = [ppm_text(1e6 * n / max(1, of)).removesuffix(" ppm") for n, of in parts]
+    return table
 
 
 def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.DataFrame:
@@ -107,12 +96,8 @@ def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.Data
         overlap = change.iou if change.kind == ObjectKind.MOVED else 0.0
         return _MOST_TELLING.index(change.kind), overlap, -max(change.area_a, change.area_b)
 
-    found = [
-        (name, change)
-        for name, result in masks.items()
-        for change in result.objects
-        if change.kind != ObjectKind.KEPT
-    ]
+    every = ((name, change) for name, result in masks.items() for change in result.objects)
+    found = [one for one in every if one[1].kind != ObjectKind.KEPT]
     rows = [
         {
             "image": name,

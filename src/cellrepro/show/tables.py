@@ -47,25 +47,23 @@ def host_table() -> pd.DataFrame:
 
 def profile_table() -> pd.DataFrame:
     """The profiles, what they fix, and whether this machine can run them."""
-    rows = []
-    for name in profiles.names():
-        profile = profiles.load(name)
-        try:
-            profile.check_device()
-            runs_here = "yes"
-        except NotPossibleHere:
-            runs_here = f"no: no {profile.device} device"
-        rows.append(
-            {
-                "profile": name,
-                "what it is": profile.description,
-                "device": profile.device,
-                "threads": profile.threads or "all",
-                "variables": ", ".join(f"{k}={v}" for k, v in profile.environment.items()) or "-",
-                "runs here": runs_here,
-            }
-        )
-    return frame(rows, "profile")
+    return frame([_profile_row(name) for name in profiles.names()], "profile")
+
+
+def _profile_row(name: str) -> dict[str, Any]:
+    profile, runs_here = profiles.load(name), "yes"
+    try:
+        profile.check_device()
+    except NotPossibleHere:
+        runs_here = f"no: no {profile.device} device"
+    return {
+        "profile": name,
+        "what it is": profile.description,
+        "device": profile.device,
+        "threads": profile.threads or "all",
+        "variables": ", ".join(f"{k}={v}" for k, v in profile.environment.items()) or "-",
+        "runs here": runs_here,
+    }
 
 
 def switch_table() -> pd.DataFrame:
@@ -90,21 +88,19 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
     """The repeats of a run: digests, objects, agreement with the ground truth, time; the machine
     where they are of several."""
     several = len({repeat.machine for repeat in repeats}) > 1
-    rows = []
-    for repeat in repeats:
-        manifest = repeat.manifest
-        rows.append(
-            {
-                "repeat": manifest.repeat,
-                **({"machine": repeat.machine} if several else {}),
-                "weights": manifest.weights.digest[:12] if manifest.weights else "-",
-                "masks": manifest.masks_digest[:12],
-                "objects": manifest.n_objects,
-                "AP@0.5": _rounded(manifest.ap50),
-                "seconds": round(sum(manifest.seconds.values()), 1),
-                "vacuous": "; ".join(manifest.vacuous) or "no",
-            }
-        )
+    rows = [
+        {
+            "repeat": repeat.manifest.repeat,
+            **({"machine": repeat.machine} if several else {}),
+            "weights": repeat.manifest.weights.digest[:12] if repeat.manifest.weights else "-",
+            "masks": repeat.manifest.masks_digest[:12],
+            "objects": repeat.manifest.n_objects,
+            "AP@0.5": _rounded(repeat.manifest.ap50),
+            "seconds": round(sum(repeat.manifest.seconds.values()), 1),
+            "vacuous": "; ".join(repeat.manifest.vacuous) or "no",
+        }
+        for repeat in repeats
+    ]
     return frame(rows, "repeat")
 
 
@@ -224,12 +220,8 @@ def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
 def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
     """How far pairs of networks, by what each is called, lie apart: one measure a row."""
     rows = [
-        {
-            "measure": measure,
-            **{name: told(of) for name, of in comparisons.items()},
-            "meaning": says,
-        }
-        for measure, (says, told) in _DISTANCES.items()
+        {"measure": name, **{a: told(b) for a, b in comparisons.items()}, "meaning": says}
+        for name, (says, told) in _DISTANCES.items()
     ]
     return frame(rows, "measure")
 
