@@ -326,10 +326,7 @@ def grid(
     from cellrepro.lab.grid import planned, read_grid, run_grid
 
     checked = read_grid(file, store=store, overrides=_overrides(override or []))
-    if dry_run:
-        runs = planned(checked, store=store)
-    else:
-        runs = run_grid(checked, store=store, workers=workers)
+    runs = planned(checked) if dry_run else run_grid(checked, workers=workers)
     _answer(as_json, {"runs": runs}, map(answers.grid_run, runs))
     return 1 if any(run.status == "failed" for run in runs) else 0
 

@@ -66,7 +66,7 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
         f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile, "
         f"{grid.repeats} repeats each"
     )
-    runs = run_grid(grid, store=store, workers=_WORKERS)
+    runs = run_grid(grid, workers=_WORKERS)
     failed = [run for run in runs if run.status == "failed"]
     if failed:
         raise CellreproError(

@@ -128,12 +128,12 @@ def test_refused_before_anything_runs(write, store, no_child, fields, expected):
 def test_what_this_machine_cannot_carry_out(write, store, capsys):
     """It is no fault of the file: the same grid may run elsewhere."""
     path = write(vary={"profile": ["cpu", "mps"]}, repeats=3)
-    runs = planned(read_grid(path, store=store), store=store)
+    runs = planned(read_grid(path, store=store))
     assert [run.status for run in runs] == ["planned", "not-here"]
     assert "needs the device 'mps'" in runs[1].reason
     assert not store.exists()
     only = read_grid(path, store=store, overrides={"profile": ["mps"]})
-    (run,) = run_grid(only, store=store)
+    (run,) = run_grid(only)
     assert (run.status, run.machine) == ("failed", "")
     said = capsys.readouterr().err
     assert f"{run.key}/0 profile mps: failed" in said
@@ -172,7 +172,7 @@ def test_a_dry_run_does_nothing(write, store, no_child, invoke):
     assert [run["status"] for run in answer.json["runs"]] == ["planned", "planned"]
     assert answer.json["runs"][0]["folder"].startswith(str(store))
     with pytest.raises(BadInput, match="workers"):
-        run_grid(read_grid(path, store=store), store=store, workers=0)
+        run_grid(read_grid(path, store=store), workers=0)
     assert not store.exists()
 
 
@@ -330,7 +330,7 @@ def test_only_the_missing_repeat_is_run_and_a_failure_forgotten(again, wholeness
     with Store(store).staging() as area:
         reason = "the power went out"
         Store(store).keep_failure(area, spec, machine=machine, repeat=1, reason=reason)
-    (run,) = run_grid(grid, store=store, quiet=True)
+    (run,) = run_grid(grid, quiet=True)
     assert run.status == "done"
     assert wholeness(store) == [f"{spec.key}/0", f"{spec.key}/1"]
     first, second = Store(store).run(spec.key).repeats

@@ -249,7 +249,7 @@ def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_pat
     data, weights = tmp_path / "nuclei", tmp_path / "w.safetensors"
     shutil.copytree(small_data, data)
     shutil.copy(small_store.weights, weights)
-    short = {"epochs": 1, "images_per_epoch": 1}
+    short = {"epochs": 1, "images_per_epoch": 1, "store": tmp_path / "outputs"}
     of_data = plan_training(data, **short)
     of_weights = plan_training(small_data, model=str(weights), **short)
     next((data / "test").glob("*_masks.tif")).unlink()
@@ -261,7 +261,7 @@ def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_pat
         (of_weights, r"w.safetensors changed while the run was starting"),
     ):
         with pytest.raises(BadInput, match=message):
-            run.carry_out(plan, store=Store(tmp_path / "outputs"), repeats=1, quiet=True)
+            run.carry_out(plan, repeats=1, quiet=True)
     assert not (tmp_path / "outputs" / "runs").exists()
 
 

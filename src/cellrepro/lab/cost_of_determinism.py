@@ -121,13 +121,12 @@ def measure_cost(
 
 def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **options: Any) -> Cost:
     """Inside the child: build the network and time every round."""
-    child.phase("import")
     import torch
 
     from cellrepro.model.network import seeded_network
     from cellrepro.model.step_timing import SideBySide
 
-    device = child.setup.enter()
+    device = child.enter()
     child.phase("network, images and flows")
     network = seeded_network(encoder, seed=child.setup.seed, device=device)
     bench = SideBySide(network, _images(data), **options)

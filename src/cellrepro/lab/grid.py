@@ -72,6 +72,7 @@ class Grid:
     notebook: Path
     points: tuple[Point, ...]
     repeats: int
+    store: Store
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def read_grid(
             )
     if not points:
         raise BadInput(f"{path} leaves no spec to run: `exclude` removes every combination")
-    return Grid(notebook, tuple(points.values()), file.repeats)
+    return Grid(notebook, tuple(points.values()), file.repeats, Store(store))
 
 
 def _read_file(path: Path) -> GridFile:
@@ -212,31 +213,24 @@ def _point(
 # -- running -------------------------------------------------------------------------------
 
 
-def planned(grid: Grid, *, store: str | Path = defaults.STORE) -> list[GridRun]:
+def planned(grid: Grid) -> list[GridRun]:
     """What `run_grid` would do, without doing it."""
-    place = Store(store)
     runs = []
     for point in grid.points:
         status: Status = "planned"
         machine, reason = "", "; ".join(point.plan.notices)
         try:
             machine = point.plan.machine
-            if all(place.repeat(point.key, machine, index) for index in range(grid.repeats)):
+            if all(grid.store.repeat(point.key, machine, index) for index in range(grid.repeats)):
                 status = "present"
         except NotPossibleHere as error:
             status, reason = "not-here", str(error)
-        folder = place.root / "runs" / point.key
+        folder = grid.store.root / "runs" / point.key
         runs.append(GridRun(point.key, machine, status, folder, point.varied, reason))
     return runs
 
 
-def run_grid(
-    grid: Grid,
-    *,
-    store: str | Path = defaults.STORE,
-    workers: int | None = None,
-    quiet: bool = False,
-) -> list[GridRun]:
+def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> list[GridRun]:
     """Carry out what the store lacks of a grid on this machine; a failure is kept, others go on.
 
     No device waits for another. A training that was killed goes on from its last checkpoint.
@@ -244,8 +238,6 @@ def run_grid(
     Parameters
     ----------
     grid : Grid
-    store : str or Path
-        The one given to `read_grid`.
     workers : int, optional
         Specs carried out at the same time; by default one per device.
     quiet : bool
@@ -258,7 +250,7 @@ def run_grid(
     """
     if workers is not None:
         whole("workers", workers, least=1)
-    place, children = Store(store), list[subprocess.Popen[str]]()
+    children: list[subprocess.Popen[str]] = []
     devices = {point.plan.profile.device for point in grid.points}
     room = threading.Semaphore(workers or len(devices))
     with progress(len(grid.points) * grid.repeats, "grid", quiet=quiet) as bar:
@@ -267,7 +259,7 @@ def run_grid(
 
         def work(point: Point) -> GridRun:
             with room:
-                return _run_point(grid, point, place, bar, children)
+                return _run_point(grid, point, bar, children)
 
         pools = {device: ThreadPoolExecutor(workers or 1) for device in devices}
         futures = [pools[point.plan.profile.device].submit(work, point) for point in grid.points]
@@ -284,16 +276,16 @@ def run_grid(
 
 
 def _run_point(
-    grid: Grid, point: Point, store: Store, bar: Progress, children: list[subprocess.Popen[str]]
+    grid: Grid, point: Point, bar: Progress, children: list[subprocess.Popen[str]]
 ) -> GridRun:
-    key, machine, index = point.key, "", 0
+    store, key, machine, index = grid.store, point.key, "", 0
     status: Status = "present"
     reasons: list[str] = []
     try:
         machine = point.plan.machine
         for index in range(grid.repeats):
             started, present = time.monotonic(), store.repeat(key, machine, index)
-            repeat = present or _run_repeat(grid, point, index, store, children)
+            repeat = present or _run_repeat(grid, point, index, children)
             reasons = repeat.manifest.vacuous
             how = "was there" if present else "vacuous" if reasons else "done"
             bar.advance(f"{key}/{index} {point.label}: {how}")
@@ -318,9 +310,9 @@ def _run_point(
     return GridRun(key, machine, status, folder, point.varied, "; ".join(reasons))
 
 
-def _run_repeat(grid: Grid, point: Point, index: int, store: Store, children: list[Any]) -> Repeat:
+def _run_repeat(grid: Grid, point: Point, index: int, children: list[Any]) -> Repeat:
     """Execute the notebook for one repeat and store what it made, with the notebook."""
-    spec, machine = point.plan.spec, point.plan.machine
+    store, spec, machine = grid.store, point.plan.spec, point.plan.machine
     with store.staging() as area:
         held, executed = area / "repeat", area / NOTEBOOK
         try:

@@ -128,7 +128,7 @@ def _masks(
     """What the masks of both would have been after these epochs, as fields of a `Moment`."""
     digest, names = sides[0].spec.data_digest, list(sides[0].manifest.masks)
     truths = [store.truth(digest, name) for name in names]
-    with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
+    with progress(2 * (1 + len(epochs)), "masks along the way", quiet=quiet) as bar:
         a, b = (
             call(
                 "cellrepro.lab.growth:segmented",
@@ -184,7 +184,7 @@ def segmented(
 
     made: dict[int, io.BytesIO] = {}
     read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p, None) for p in images)
-    with child.setup.prepared() as device, child.setup.loosened():
+    with child.prepared() as device, child.loosened():
         encoder = TINY if architecture == TINY else "vit-l"
         network = seeded_network(encoder, seed=0, device=device)
         for checkpoint in weights:

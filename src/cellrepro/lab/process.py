@@ -63,37 +63,6 @@ class Setup:
         """The variables that mode and seed need, beside those of the profile."""
         return startup_variables(self.seed, mode=self.mode)
 
-    def environment(self) -> dict[str, str]:
-        """All variables of a process that computes so."""
-        return self.profile.child_environment(self.variables())
-
-    def enter(self) -> torch.device:
-        """Import Cellpose and be what the profile says; no mode is in force yet."""
-        from cellrepro.model.network import import_cellpose
-
-        import_cellpose()
-        return self.profile.enter()
-
-    @contextmanager
-    def prepared(self) -> Iterator[torch.device]:
-        """`enter`, and put the mode in force for one block; `loosened` is the caller's to add."""
-        from cellrepro.determinism.modes import mode_in_force
-        from cellrepro.determinism.substitutes import SUBSTITUTES
-
-        device = self.enter()
-        left_out = [op for item in SUBSTITUTES for op in item.replaces if op == self.loose]
-        tf32, kind = self.profile.tf32, self.profile.kind
-        with mode_in_force(self.mode, tf32=tf32, loose=left_out, device=kind):
-            yield device
-
-    def loosened(self) -> Any:
-        """A block in which the loose operation, if any, is left as PyTorch has it."""
-        if self.loose is None:
-            return nullcontext()
-        from cellrepro.determinism.modes import left_loose
-
-        return left_loose(self.loose)
-
 
 class Child:
     """What work in a child is given first: its setup, and a line to the caller."""
@@ -115,12 +84,33 @@ class Child:
         """Say what begins now."""
         self.tell("phase", name=name)
 
+    def enter(self) -> torch.device:
+        """Import Cellpose and be what the profile says; no mode is in force yet."""
+        from cellrepro.model.network import import_cellpose
+
+        self.phase("import")
+        import_cellpose()
+        return self.setup.profile.enter()
+
     @contextmanager
     def prepared(self) -> Iterator[torch.device]:
-        """`Setup.prepared`, after telling the caller that it begins with imports."""
-        self.phase("import")
-        with self.setup.prepared() as device:
+        """`enter`, and put the mode in force for one block; `loosened` is the caller's to add."""
+        from cellrepro.determinism.modes import mode_in_force
+        from cellrepro.determinism.substitutes import SUBSTITUTES
+
+        device, setup = self.enter(), self.setup
+        left_out = [op for item in SUBSTITUTES for op in item.replaces if op == setup.loose]
+        tf32, kind = setup.profile.tf32, setup.profile.kind
+        with mode_in_force(setup.mode, tf32=tf32, loose=left_out, device=kind):
             yield device
+
+    def loosened(self) -> Any:
+        """A block in which the loose operation, if any, is left as PyTorch has it."""
+        if self.setup.loose is None:
+            return nullcontext()
+        from cellrepro.determinism.modes import left_loose
+
+        return left_loose(self.setup.loose)
 
 
 # -- the caller's end ----------------------------------------------------------------------
@@ -145,9 +135,18 @@ def call(
     it. ``here`` calls the function in this process, which was started for this work alone.
     """
     if here:
-        return _call_here(work, Child(setup, on_event), label, given)
-    environment = os.environ if setup is None else setup.environment()
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as log:
+        log = io.StringIO()  # whatever libraries print is no result of a notebook's
+        try:
+            with redirect_stdout(log), redirect_stderr(log):
+                return _function(work)(Child(setup, on_event), **given)
+        except CellreproError:
+            raise
+        except Exception as error:
+            raise explained(_told(error), 1, log.getvalue(), label) from error
+    environment: Mapping[str, str] = os.environ
+    if setup is not None:
+        environment = setup.profile.child_environment(setup.variables())
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as file:
         Path(scratch, _GIVEN).write_bytes(pickle.dumps((setup, given)))
         process = subprocess.Popen(
             # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
@@ -155,42 +154,35 @@ def call(
             env={**environment, **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=file,
             text=True,
         )
         started(process)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with process.stdin, process.stdout:
-            try:
-                for line in process.stdout:
-                    if line.endswith("\n"):  # else it was killed while it wrote
-                        on_event(json.loads(line))
-                process.wait()
-            finally:  # also when this is left early (Ctrl-C)
-                process.kill()
-                process.wait()
-        code, answer = process.returncode, Path(scratch, _ANSWER)
+        code, answer = _followed(process, on_event), Path(scratch, _ANSWER)
         ended = RunFailed(f"exit code {code} and no answer")
         if code >= 0 and answer.exists():
             ended = pickle.loads(answer.read_bytes())
         if isinstance(ended, RunFailed):
-            log.seek(0)
-            raise explained(str(ended), code, log.read(), label)
+            file.seek(0)
+            raise explained(str(ended), code, file.read(), label)
     if isinstance(ended, CellreproError):
         raise ended
     return ended
 
 
-def _call_here(work: str, child: Child, label: str, given: dict[str, Any]) -> Any:
-    log = io.StringIO()  # whatever libraries print is no result of a notebook's
-    try:
-        with redirect_stdout(log), redirect_stderr(log):
-            return _function(work)(child, **given)
-    except CellreproError:
-        raise
-    except Exception as error:
-        raise explained(_told(error), 1, log.getvalue(), label) from error
+def _followed(process: subprocess.Popen[str], on_event: Callable[[Event], None]) -> int:
+    """Pass a child's events on until it ends, and end it if this is left early (Ctrl-C)."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        try:
+            for line in process.stdout:
+                if line.endswith("\n"):  # else it was killed while it wrote
+                    on_event(json.loads(line))
+            return process.wait()
+        finally:
+            process.kill()
+            process.wait()
 
 
 _SIGNS = {

@@ -34,6 +34,7 @@ class Plan:
 
     request: Request
     folder: ImageFolder  # read and found good
+    store: Store
     notices: tuple[str, ...]  # what the user should know before it starts
 
     @property
@@ -61,9 +62,13 @@ class Outcome:
     """All repeats of one spec on this machine, and whether they came out the same."""
 
     plan: Plan
-    store: Store
     repeats: tuple[Repeat, ...]
     judgement: Judgement
+
+    @property
+    def store(self) -> Store:
+        """Where the run is kept."""
+        return self.plan.store
 
     @property
     def key(self) -> str:
@@ -79,63 +84,39 @@ class Outcome:
 # -- planned -------------------------------------------------------------------------------
 
 
-def plan_training(
-    data: str | Path,
-    *,
-    model: str = defaults.MODEL,
-    store: str | Path = defaults.STORE,
-    epochs: int = defaults.EPOCHS,
-    learning_rate: float | None = None,
-    images_per_epoch: int | None = None,
-    loose: str | None = None,
-    **fields: Any,
-) -> Plan:
-    """Check everything a training needs and name its spec; the parameters are those of `train`."""
-    folder, source = read_folder(data), find_model(model, Store(store))
-    if images_per_epoch is None and source.architecture == TINY:
-        images_per_epoch = max(TINY_DRAWS_PER_EPOCH, len(folder.train))
-    if learning_rate is None:
-        learning_rate = LEARNING_RATES[source.architecture]
-    fields |= {"learning_rate": learning_rate, "images_per_epoch": images_per_epoch}
-    fields |= {"task": "train", "epochs": epochs, "loose": loose and _held_operation(loose)}
-    plan = _plan(data, folder, source, **fields)
-    if plan.spec.epochs < 1:
-        raise BadInput(f"epochs is {epochs}; expected 1 or more (2 or more train something)")
-    why = trains_nothing(plan.spec.epochs, plan.spec.learning_rate)
-    return plan if why is None else _noticed(plan, f"this run will be vacuous: {why}")
+def plan_training(data: str | Path, *, epochs: int = defaults.EPOCHS, **parameters: Any) -> Plan:
+    """Check all that a training needs and name its spec; the parameters are those of `train`."""
+    return _plan("train", data, epochs=epochs, **parameters)
 
 
-def plan_segmentation(
-    data: str | Path,
-    *,
-    model: str = defaults.MODEL,
-    store: str | Path = defaults.STORE,
-    **fields: Any,
-) -> Plan:
-    """Check everything a segmentation needs and name its spec; writes nothing."""
-    folder = read_folder(data, need_masks=False, need_train=False)
-    source = find_model(model, Store(store))
-    plan = _plan(data, folder, source, task="segment", **fields)
-    if source.label != TINY:
-        return plan
-    return _noticed(
-        plan,
-        "tiny with its initial weights has learnt nothing and finds no cells; name a trained "
-        "model (KEY/REPEAT of a run, a file, a Cellpose name)",
-    )
+def plan_segmentation(data: str | Path, **parameters: Any) -> Plan:
+    """Check all that a segmentation needs and name its spec."""
+    return _plan("segment", data, **parameters)
 
 
 def _plan(
+    task: str,
     data: str | Path,
-    folder: ImageFolder,
-    source: Any,
     *,
+    model: str = defaults.MODEL,
+    store: str | Path = defaults.STORE,
     profile: str = defaults.PROFILE,
     ledger: str = defaults.LEDGER,
     **fields: Any,
 ) -> Plan:
-    settings, place = profiles.load(profile), Path(data).resolve()
+    training = task == "train"
+    folder = read_folder(data, need_masks=training, need_train=training)
+    source, settings = find_model(model, Store(store)), profiles.load(profile)
+    tiny, place = source.architecture == TINY, Path(data).resolve()
+    if training:
+        if fields.get("images_per_epoch") is None and tiny:
+            fields["images_per_epoch"] = max(TINY_DRAWS_PER_EPOCH, len(folder.train))
+        if fields.get("learning_rate") is None:
+            fields["learning_rate"] = LEARNING_RATES[source.architecture]
+        if fields.get("loose") is not None:
+            fields["loose"] = _held_operation(fields["loose"])
     spec = make_spec(
+        task=task,
         data=place.name,
         data_digest=folder.digest,
         model=source.label,
@@ -145,11 +126,19 @@ def _plan(
         ledger=ledger,
         **fields,
     )
-    return Plan(Request(spec, place, source, settings.device), folder, tuple(folder.warnings))
-
-
-def _noticed(plan: Plan, text: str) -> Plan:
-    return replace(plan, notices=(*plan.notices, text))
+    notices = list(folder.warnings)
+    if training and spec.epochs < 1:
+        raise BadInput(f"epochs is {spec.epochs}; expected 1 or more (2 or more train something)")
+    why = trains_nothing(spec.epochs, spec.learning_rate)
+    if training and why:
+        notices.append(f"this run will be vacuous: {why}")
+    elif not training and source.label == TINY:
+        notices.append(
+            "tiny with its initial weights has learnt nothing and finds no cells; name a trained "
+            "model (KEY/REPEAT of a run, a file, a Cellpose name)"
+        )
+    request = Request(spec, place, source, settings.device)
+    return Plan(request, folder, Store(store), tuple(notices))
 
 
 def _held_operation(name: str) -> str:
@@ -168,7 +157,6 @@ def _held_operation(name: str) -> str:
 
 def plan_keeping(
     plan: Plan,
-    *,
     resume: bool = False,
     checkpoint_every: int | None = None,
     keep_checkpoints: bool = False,
@@ -183,14 +171,15 @@ def plan_keeping(
             f"keep_checkpoints is {keep_checkpoints!r} with {every} epochs between checkpoints; "
             "expected false, or true with checkpoint_every of 1 or more"
         )
-    steps = operation_steps
-    if steps is not None and (not steps or plan.spec.ledger != "ops"):
-        raise BadInput(
-            f"operation_steps is {list(steps)}, and ledger is {plan.spec.ledger!r}; expected steps "
-            "counted from 0, such as 0,17 or 0-9, the lower one first, with ledger 'ops'"
-        )
-    if steps is not None:
-        steps = tuple(whole("a step of operation_steps", step, least=0) for step in steps)
+    steps = None
+    if operation_steps is not None:
+        if not operation_steps or plan.spec.ledger != "ops":
+            raise BadInput(
+                f"operation_steps is {list(operation_steps)}, and ledger is {plan.spec.ledger!r}; "
+                "expected steps counted from 0, such as 0,17 or 0-9, the lower one first, with "
+                "ledger 'ops'"
+            )
+        steps = tuple(whole("a step of operation_steps", step, 0) for step in operation_steps)
     return Keeping(None, resume, every, keep_checkpoints, steps)
 
 
@@ -255,15 +244,8 @@ def train(
         Where runs are kept.
     """
     plan = plan_training(data, **parameters)
-    keeping = plan_keeping(
-        plan,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        keep_checkpoints=keep_checkpoints,
-        operation_steps=operation_steps,
-    )
-    store = Store(parameters.get("store", defaults.STORE))
-    return carry_out(plan, store=store, repeats=repeats, quiet=quiet, keeping=keeping)
+    keeping = plan_keeping(plan, resume, checkpoint_every, keep_checkpoints, operation_steps)
+    return carry_out(plan, repeats=repeats, quiet=quiet, keeping=keeping)
 
 
 def segment(
@@ -277,15 +259,12 @@ def segment(
 
     Parameters are those of `train` that concern no training; masks need not exist.
     """
-    plan = plan_segmentation(data, **parameters)
-    store = Store(parameters.get("store", defaults.STORE))
-    return carry_out(plan, store=store, repeats=repeats, quiet=quiet)
+    return carry_out(plan_segmentation(data, **parameters), repeats=repeats, quiet=quiet)
 
 
 def carry_out(
     plan: Plan,
     *,
-    store: Store,
     repeats: int,
     quiet: bool = False,
     keeping: Keeping = Keeping(),  # noqa: B008, it cannot be changed
@@ -298,17 +277,17 @@ def carry_out(
     if HOLD_VARIABLE in os.environ:  # a grid that is started again goes on where it was
         keeping = replace(keeping, resume=True)
     elif keeping.resume:
-        _refuse_nothing_to_resume(plan, store)
+        _refuse_nothing_to_resume(plan)
     here = computes_here(plan)  # before anything looks at the machine
     done = []
     for index in range(repeats):
-        repeat = store.repeat(plan.spec.key, plan.machine, index)
+        repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
         if repeat is None:
             label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
-            with _unfinished(plan, store, index, keeping, quiet=quiet) as kept:
-                repeat = _run(plan, store, index, kept, label=label, quiet=quiet, here=here)
+            with _unfinished(plan, index, keeping, quiet=quiet) as kept:
+                repeat = _run(plan, index, kept, label=label, quiet=quiet, here=here)
         done.append(repeat)
-    return Outcome(plan, store, tuple(done), judge([repeat.manifest for repeat in done]))
+    return Outcome(plan, tuple(done), judge([repeat.manifest for repeat in done]))
 
 
 def _note(text: str) -> None:
@@ -330,15 +309,15 @@ def computes_here(plan: Plan) -> bool:
 
 
 def _run(
-    plan: Plan, store: Store, index: int, keeping: Keeping, *, label: str, quiet: bool, here: bool
+    plan: Plan, index: int, keeping: Keeping, *, label: str, quiet: bool, here: bool
 ) -> Repeat:
     """Have a worker make one repeat, and store it; the grid stores what is left where it says."""
     held = os.environ.get(HOLD_VARIABLE)
-    n_images = len(segmented_part(plan.folder))
-    with nullcontext(Path()) if held else store.staging() as area:
+    n_steps = plan.spec.epochs + len(segmented_part(plan.folder))
+    with nullcontext(Path()) if held else plan.store.staging() as area:
         folder = Path(held) if held else area / "repeat"
         folder.mkdir()
-        with progress(plan.spec.epochs + n_images, label, quiet=quiet) as bar:
+        with progress(n_steps, label, quiet=quiet) as bar:
             call(
                 "cellrepro.lab.worker:carry_out",
                 plan.request.setup,
@@ -350,7 +329,7 @@ def _run(
                 staged=folder,
                 keeping=keeping,
             )
-        return Repeat(folder) if held else store.commit(folder, plan.spec)
+        return Repeat(folder) if held else plan.store.commit(folder, plan.spec)
 
 
 def _show(event: Event, bar: Progress, n_epochs: int) -> None:
@@ -372,45 +351,35 @@ def _show(event: Event, bar: Progress, n_epochs: int) -> None:
 
 
 @contextmanager
-def _unfinished(
-    plan: Plan, store: Store, index: int, keeping: Keeping, *, quiet: bool
-) -> Iterator[Keeping]:
+def _unfinished(plan: Plan, index: int, keeping: Keeping, *, quiet: bool) -> Iterator[Keeping]:
     """Where this repeat leaves its checkpoints, if it makes any."""
     spec = plan.spec
     if spec.task != "train" or not (keeping.checkpoint_every or keeping.resume):
         yield keeping
         return
-    with store.unfinished(spec, plan.machine, index) as folder:
+    with plan.store.unfinished(spec, plan.machine, index) as folder:
         if folder is None:
             _note(f"another process is at repeat {index} of {spec.key}; no checkpoints here")
             yield Keeping(operation_steps=keeping.operation_steps)
             return
         last = folders(folder)[-1:]
         if last and not quiet:
+            threads = spec.profile_settings.get("threads")
+            device = spec.profile_settings["device"]
+            race = may_race(spec.mode, device=device, threads=threads, loose=spec.loose)
+            how = "it starts anew (--resume would have gone on)"
+            if keeping.resume:
+                how = "it goes on" + (f", but not surely to the same bits: {race}" if race else "")
             done = int(last[0].name.rpartition("-")[2])
-            _note(
-                f"{done} of {spec.epochs} epochs were done when this training was killed; it "
-                + (
-                    _goes_on(spec)
-                    if keeping.resume
-                    else "starts anew (--resume would have gone on)"
-                )
-            )
+            _note(f"{done} of {spec.epochs} epochs were done when this training was killed; {how}")
         yield replace(keeping, unfinished=folder.resolve())
 
 
-def _goes_on(spec: Spec) -> str:
-    settings = spec.profile_settings
-    device, threads = settings["device"], settings.get("threads")
-    race = may_race(spec.mode, device=device, threads=threads, loose=spec.loose)
-    return f"goes on, but not surely to the same bits: {race}" if race else "goes on"
-
-
-def _refuse_nothing_to_resume(plan: Plan, store: Store) -> None:
+def _refuse_nothing_to_resume(plan: Plan) -> None:
     """Refuse to resume where only trainings of other specs or machines are unfinished."""
-    here, unfinished = f"{plan.spec.key}/{plan.machine}", store.unfinished_specs()
+    here, unfinished = f"{plan.spec.key}/{plan.machine}", plan.store.unfinished_specs()
     begun = any(name.startswith(f"{here}/") for name in unfinished)
-    if not unfinished or begun or (store.root / "runs" / here).exists():
+    if not unfinished or begun or (plan.store.root / "runs" / here).exists():
         return
     asked = plan.spec.model_dump(mode="json")
     differing = {

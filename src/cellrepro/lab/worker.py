@@ -60,7 +60,7 @@ def carry_out(
     """Train or segment as the spec says and leave everything in ``staged``."""
     # Long, because every block here needs what the one before it made.
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    spec, log, loose = request.spec, WarningLog(), child.setup.loosened()
+    spec, log, loose = request.spec, WarningLog(), child.loosened()
     seconds: dict[str, float] = {}
 
     @contextmanager

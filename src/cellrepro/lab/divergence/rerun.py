@@ -216,7 +216,7 @@ def replayed(
     from cellrepro.trace.operation_ledger import OperationLedger, names_of
 
     stored = Ledger.read(folder / LEDGER).entries
-    with child.prepared() as device, child.setup.loosened():
+    with child.prepared() as device, child.loosened():
         child.phase("images and flows")
         stepper = Stepper(request, device)
         arrival = stepper.go_to(step, stored, folder / CHECKPOINTS, child)
