@@ -102,15 +102,15 @@ def diagnose(
         findings.append(Finding("error", f"the double run could not run: {refused}", remedy))
         exit_code = 3 if isinstance(refused, NotPossibleHere) else 1
     else:
-        findings += _of_double_run(first, second, setup)
+        findings += _of_double_run(first, second)
         exit_code = int(any(finding.level == "error" for finding in findings))
-        seen = {"numeric_class": first.numeric_class, "libraries": first.libraries}
+        seen = {name: first[name] for name in seen}
         double_run = {
-            "identical": first.weights == second.weights,
+            "identical": first["weights"] == second["weights"],
             "steps": _STEPS,
-            "weights": [first.weights, second.weights],
-            "n_changed": first.n_changed,
-            "switches": first.switches,
+            "weights": [first["weights"], second["weights"]],
+            "n_changed": first["n_changed"],
+            "switches": first["switches"],
         }
     return Diagnosis(
         host={**platform.host(), "versions": platform.versions(), **seen},
@@ -185,6 +185,12 @@ def _of_settings(setup: Setup) -> Iterator[Finding]:
             "set `tf32: false` in the profile",
         )
     yield Finding(
+        "warning" if profile.kind == "cuda" else "info",
+        "importing Cellpose allows TF32 products on CUDA, whatever was set before",
+        "the lab's modes set it back; in scripts of your own set "
+        "torch.backends.cuda.matmul.allow_tf32 = False after importing Cellpose",
+    )
+    yield Finding(
         "info",
         "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image order nor "
         "augmentation, so two seeds see the same images in the same order",
@@ -212,38 +218,19 @@ def _of_this_process(setup: Setup) -> Iterator[Finding]:
 # -- the double run ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FewSteps:
-    """What a process ended with that trained a few steps, and what it was."""
-
-    weights: str
-    n_changed: int
-    numeric_class: str
-    switches: dict[str, Any]
-    libraries: list[dict[str, Any]]
-    tf32_at_import: bool
-    warned: tuple[str, ...]
-
-
-def _of_double_run(first: FewSteps, second: FewSteps, setup: Setup) -> Iterator[Finding]:
-    if not first.n_changed:
+def _of_double_run(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Finding]:
+    if not first["n_changed"]:
         yield Finding("error", "the double run changed no weight and proves nothing", "report it")
-    if first.weights != second.weights:
-        classes = {first.numeric_class, second.numeric_class}
+    if first["weights"] != second["weights"]:
+        classes = sorted({first["numeric_class"], second["numeric_class"]})
         yield Finding(
             "error",
             f"the double run was not bit-identical: {_STEPS} training steps from one seed ended in "
-            f"other weights (numeric class {' and '.join(sorted(classes))})",
+            f"other weights (numeric class {' and '.join(classes)})",
             "use --mode strict; `cellrepro audit DATA` names the operation, please report it",
         )
-    if first.tf32_at_import:
-        yield Finding(
-            "warning" if setup.profile.kind == "cuda" else "info",
-            "importing Cellpose allows TF32 products on CUDA, whatever was set before",
-            "the lab's modes set it back; in scripts of your own set "
-            "torch.backends.cuda.matmul.allow_tf32 = False after importing Cellpose",
-        )
-    openmp = {one["internal_api"] for one in first.libraries if one["user_api"] == "openmp"}
+    libraries = first["libraries"]
+    openmp = {one["internal_api"] for one in libraries if one["user_api"] == "openmp"}
     if len(openmp) > 1:
         yield Finding(
             "warning",
@@ -251,7 +238,7 @@ def _of_double_run(first: FewSteps, second: FewSteps, setup: Setup) -> Iterator[
             "a sum among threads depends on the order of imports",
             "install all packages from one source, conda or pip",
         )
-    for alert in first.warned:
+    for alert in first["warned"]:
         yield Finding(
             "warning",
             f"PyTorch warns that {alert} has no deterministic implementation on this device",
@@ -259,39 +246,33 @@ def _of_double_run(first: FewSteps, second: FewSteps, setup: Setup) -> Iterator[
         )
 
 
-def few_steps(child: Child) -> FewSteps:
-    """Inside the child: a few training steps of `tiny` on synthetic images."""
-    import torch
-
-    tf32_before = torch.backends.cuda.matmul.allow_tf32
+def few_steps(child: Child) -> dict[str, Any]:
+    """Inside the child: train `tiny` on synthetic images, and say what came of it, and where."""
     from cellrepro.determinism.seeding import seed_everything
-    from cellrepro.model.network import TINY, ModelSource, import_cellpose
+    from cellrepro.model.network import TINY, ModelSource
     from cellrepro.store.digests import tensors_digest
     from cellrepro.trace.torch_warnings import WarningLog, about_determinism
 
-    import_cellpose()
-    tf32_after = torch.backends.cuda.matmul.allow_tf32
-    log = WarningLog()
+    log, seed = WarningLog(), child.setup.seed
     with log.listening(), child.prepared() as device:
         switches = modes.switches()
-        seed_everything(child.setup.seed)
+        seed_everything(seed)
         tiny = ModelSource(TINY, TINY)
-        loop, network = small_loop(tiny, device, seed=child.setup.seed, n_images=2, n_steps=_STEPS)
+        loop, network = small_loop(tiny, device, seed=seed, n_images=2, n_steps=_STEPS)
         before = {name: p.detach().clone() for name, p in network.named_parameters()}
         child.phase("flows")
         while not loop.finished:
             loop.step()
             child.phase(f"step {loop.training.n_steps}")
         n_changed = sum(int((p != before[name]).sum()) for name, p in network.named_parameters())
-    return FewSteps(
-        weights=tensors_digest(network.state_dict()),
-        n_changed=n_changed,
-        numeric_class=platform.numeric_class(device=str(device)).name,
-        switches=switches,
-        libraries=platform.numeric_libraries(),
-        tf32_at_import=tf32_after and not tf32_before,
-        warned=tuple(sorted({warning.alert or "" for warning in about_determinism(log.records())})),
-    )
+    return {
+        "weights": tensors_digest(network.state_dict()),
+        "n_changed": n_changed,
+        "numeric_class": platform.numeric_class(device=str(device)).name,
+        "switches": switches,
+        "libraries": platform.numeric_libraries(),
+        "warned": sorted({warning.alert or "" for warning in about_determinism(log.records())}),
+    }
 
 
 def small_loop(
