@@ -13,7 +13,7 @@ import io
 import os
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,12 +29,11 @@ from cellrepro.determinism.seeding import (
     loader_arguments,
     seed_everything,
 )
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.process import Child, call
 from cellrepro.model import cellpose_itself
 from cellrepro.model.network import TINY, seeded_network
-from cellrepro.model.training import Loop, none_trainable, trainable, with_flows
+from cellrepro.model.training import Loop, trainable, with_flows
 from cellrepro.progress import progress
 from cellrepro.store.digests import generator_digests, tensor_digest, value_digest
 from cellrepro.text import amount
@@ -48,8 +47,8 @@ _PARTIAL = {"percentile": [1.0, 99.0]}
 _TOLD = {
     "file-order": (
         "Does the order in which files are listed change what is trained on?",
-        "give all file names equally many digits (img_002, img_010) and sort them before you hand "
-        "them over; cellrepro.train does, whatever the file system lists",
+        "give all file names equally many digits (img_002, img_010) and sort them, as "
+        "cellrepro.train does, whatever the file system lists",
     ),
     "two-readings": (
         "Does reading the same folder again give other images, masks or flows?",
@@ -68,13 +67,12 @@ _TOLD = {
     ),
     "import-order": (
         "Does importing Cellpose undo what was set before, or move a generator?",
-        "import Cellpose first, then seed and set switches; the modes of cellrepro do so and read "
-        "the switches back",
+        "import Cellpose first, then seed and set switches, as the modes of cellrepro do",
     ),
     "initial-weights": (
         "Do the initial weights depend on what was drawn before the network was made?",
-        "start from one file of weights and compare its digest, or draw them from a generator of "
-        "their own, as cellrepro.model.network.seeded_network does",
+        "start from one file of weights, or draw them from a generator of their own, as "
+        "cellrepro.model.network.seeded_network does",
     ),
     "hidden-state": (
         "Does a call of Cellpose's eval change the result of a later call?",
@@ -95,11 +93,6 @@ class Source:
     evidence: tuple[str, ...]  # short facts; of digests the first 12 hex digits
 
     @property
-    def question(self) -> str:
-        """Whose answer `moves` is."""
-        return _TOLD[self.name][0]
-
-    @property
     def remedy(self) -> str:
         """How to pin it."""
         return _TOLD[self.name][1]
@@ -109,7 +102,7 @@ class Source:
         answer = "Yes" if self.moves else "No"
         over = amount(self.n_compared, "comparison")
         pin = f" To pin it: {self.remedy}" if self.moves else ""
-        return f"{self.question} {answer}, over {over}: {self.evidence[0]}.{pin}"
+        return f"{_TOLD[self.name][0]} {answer}, over {over}: {self.evidence[0]}.{pin}"
 
 
 def look(data: str | Path, *, quiet: bool = False) -> list[Source]:
@@ -216,19 +209,21 @@ def augmentation(folder: ImageFolder) -> Source:
         reseed(1)
         return augmented()
 
+    class Shown(Watch):
+        def __init__(self) -> None:
+            self.batches: list[str] = []
+
+        def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:
+            self.batches.append(tensor_digest(images))
+
     def epoch(seed: int, data_seed: Any) -> list[str]:
         """Digests of the batches that a training is shown after a seed of the user's."""
-        shown: list[str] = []
-
-        class Shown(Watch):
-            def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:
-                shown.append(tensor_digest(images))
-
-        loop = _loop(images, data_seed=data_seed, watch=Shown())
+        shown = Shown()
+        loop = _loop(images, data_seed=data_seed, watch=shown)
         seed_everything(seed)
         while not loop.finished:
             loop.step()
-        return shown
+        return shown.batches
 
     with generators_kept():
         once, after, again = drawn(), augmented(), drawn()
@@ -397,24 +392,15 @@ def _few_with_flows(folder: ImageFolder) -> list[LabelledImage]:
     import torch
 
     few = [image for image in folder.train if trainable(image)][:_MOST_IMAGES]
-    if not few:
-        raise BadInput(f"{folder.path}: {none_trainable(folder.train)}")
-    with _hushed():
-        return with_flows(few, torch.device("cpu"))
+    with contextlib.redirect_stderr(io.StringIO()):  # of Cellpose's bars
+        return with_flows(few or folder.train, torch.device("cpu"))
 
 
 def _loop(images: list[LabelledImage], **options: Any) -> Loop:
     """An epoch of `tiny` over images, one a step, about to begin."""
     network = seeded_network(TINY, seed=0)
-    with _hushed(), generators_kept():
+    with contextlib.redirect_stderr(io.StringIO()), generators_kept():
         return Loop(network, images, (), n_epochs=1, learning_rate=0.0, **options)
-
-
-@contextlib.contextmanager
-def _hushed() -> Iterator[None]:
-    """Keep Cellpose's bars, one for each loop over images, off the screen."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        yield
 
 
 def _changed(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
