@@ -11,23 +11,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 CHROMIUM_FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-component-update",
-    "--disable-sync",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-quic", "--disable-component-update"),
 ]
 # Every frame is painted late, so that a test that does not wait for it fails each time, not once.
 LATE_FRAMES = """
@@ -42,7 +34,7 @@ LAB_SETTINGS = {
 
 
 @contextmanager
-def chromium() -> Iterator:
+def chromium():
     """A browser; its absence is a failure unless someone said that it is to be absent."""
     if os.environ.get("CELLREPRO_NO_BROWSER") == "1":
         pytest.skip("CELLREPRO_NO_BROWSER=1")
@@ -61,7 +53,7 @@ def chromium() -> Iterator:
 
 
 @contextmanager
-def browsing(browser, **settings) -> Iterator:
+def browsing(browser, **settings):
     """A page that remembers what it asked for and which errors it met."""
     settings = {"viewport": {"width": 1400, "height": 1200}, **settings}
     context = browser.new_context(**settings)
@@ -112,12 +104,12 @@ async ([esm, css, values]) => {
 """
 
 
-def show_widget(page, widget) -> None:
+def show_widget(page, widget):
     """A widget of this very process on an empty page, as a notebook would show it."""
-    sent: list = []
+    sent = []
     widget.send = lambda content, buffers=(): sent.append((content, list(map(_text, buffers))))
 
-    def kernel(message: dict) -> dict:
+    def kernel(message):
         for name, value in message.get("values", {}).items():
             setattr(widget, name, value)
         if "content" in message:
@@ -126,7 +118,7 @@ def show_widget(page, widget) -> None:
         sent.clear()
         return answer
 
-    def values(*names: str) -> dict:
+    def values(*names):
         return {name: getattr(widget, name) for name in names}
 
     state = values("runs", "images", "scene", "choice", "answered", "problem", "selected")
@@ -138,21 +130,21 @@ def show_widget(page, widget) -> None:
     page.evaluate(MODEL, [widget._esm, widget._css, state])
 
 
-def _text(content: bytes) -> str:
+def _text(content):
     return base64.b64encode(content).decode()
 
 
 # -- servers -------------------------------------------------------------------------------
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 @contextmanager
-def jupyterlab(folder: Path) -> Iterator[str]:
+def jupyterlab(folder):
     """JupyterLab serving `folder`, with a home of its own; gives the address of a notebook there.
 
     The address has ``{notebook}`` in it, for `str.format`.
@@ -167,31 +159,32 @@ def jupyterlab(folder: Path) -> Iterator[str]:
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
     }
     port, token = free_port(), "explorer"
+    options = {
+        "ServerApp.ip": "127.0.0.1",
+        "ServerApp.port": port,
+        "ServerApp.port_retries": 0,
+        "ServerApp.root_dir": folder,
+        "IdentityProvider.token": token,
+        "LabApp.extension_manager": "readonly",
+        "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+    }
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
-    command += [
-        "--ServerApp.ip=127.0.0.1",
-        f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0",
-        f"--ServerApp.root_dir={folder}",
-        f"--IdentityProvider.token={token}",
-        "--LabApp.extension_manager=readonly",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]
+    command += [f"--{name}={value}" for name, value in options.items()]
     status = f"http://127.0.0.1:{port}/api/status?token={token}"
     with serving(command, status, folder / "jupyterlab.log", environment):
         yield f"http://127.0.0.1:{port}/lab/tree/{{notebook}}?token={token}"
 
 
 @contextmanager
-def voila(folder: Path, notebook: Path, store: Path) -> Iterator[str]:
+def voila(folder, notebook, store):
     """Voila serving a notebook alone as `make explore` does; gives its address.
 
     Its home and its log are in `folder`.
     """
     port = free_port()
     command = [sys.executable, "-m", "voila", str(notebook), "--no-browser"]
-    command += [f"--Voila.config_file_paths={notebook.parent}"]
-    command += ["--Voila.ip=127.0.0.1", f"--port={port}", "--port_retries=0"]
+    command += [f"--Voila.config_file_paths={notebook.parent}", "--Voila.ip=127.0.0.1"]
+    command += [f"--port={port}", "--port_retries=0"]
     # Any file of Voila's own says that it listens; the page itself would start a kernel.
     status = f"http://127.0.0.1:{port}/voila/static/voila.js"
     environment = with_home(folder / "home-of-voila") | {"CELLREPRO_STORE": str(store)}
@@ -199,28 +192,26 @@ def voila(folder: Path, notebook: Path, store: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/"
 
 
-def with_home(home: Path) -> dict[str, str]:
+def with_home(home):
     """The environment of a server that must not see the user's own settings."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
     home.mkdir(exist_ok=True)
-    return inherited | {
-        "HOME": str(home),
-        "IPYTHONDIR": str(home / "ipython"),
-        "JUPYTER_CONFIG_DIR": str(home / "config"),
-        "JUPYTER_DATA_DIR": str(home / "data"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-    }
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
+    own = {"HOME": home, "IPYTHONDIR": home / "ipython"}
+    own |= {f"JUPYTER_{n.upper()}_DIR": home / n for n in ("config", "data", "runtime")}
+    return inherited | {name: str(folder) for name, folder in own.items()}
 
 
 @contextmanager
-def serving(
-    command: list[str], status: str, log: Path, environment: dict[str, str]
-) -> Iterator[None]:
+def serving(command, status, log, environment, seconds=40):
     """A server for the length of a block, once it answers at the address `status`."""
     with log.open("wb") as output:
         server = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         try:
-            wait_for_answer(status, server, log)
+            end = time.monotonic() + seconds
+            while not answers(status):
+                if time.monotonic() > end or server.poll() is not None:
+                    pytest.fail(f"no answer within {seconds} s:\n{log.read_text()[-3000:]}")
+                time.sleep(0.1)
             yield
         finally:
             server.terminate()  # both end their kernels before they end themselves
@@ -231,15 +222,11 @@ def serving(
                 raise
 
 
-def wait_for_answer(address: str, server: subprocess.Popen, log: Path, seconds: float = 40) -> None:
-    """Return once the server answers; fail with its log when it ends or takes too long."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urlopen(address, timeout=5):
-                return
-        except HTTPError:
-            return  # a refusal is an answer
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail(f"the server did not answer within {seconds} s:\n{log.read_text()[-3000:]}")
+def answers(address):
+    try:
+        with urlopen(address, timeout=5):
+            return True
+    except HTTPError:
+        return True  # a refusal is an answer
+    except OSError:
+        return False

@@ -80,12 +80,8 @@ def test_killed_trainings(small_store, tmp_path, command, wholeness):
     answer = command("train", small_store.data, *SMALL, "--store", store, "--json")
     assert answer.code == 0, answer.err
     assert answer.json["verdict"] == "identical"
-    assert [each["weights"] for each in answer.json["repeats"]] == [
-        each["weights"] for each in expected
-    ]
-    assert [each["masks"] for each in answer.json["repeats"]] == [
-        each["masks"] for each in expected
-    ]
+    for made, wanted in zip(answer.json["repeats"], expected, strict=True):
+        assert (made["weights"], made["masks"]) == (wanted["weights"], wanted["masks"])
     assert len(wholeness(store)) == 2
     assert {item.name for item in store.iterdir()} == {"runs", "data"}, "swept and tidy"
 

@@ -14,6 +14,7 @@ import cellrepro
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.determinism.profiles import load
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.images.folder import read_folder
 from cellrepro.lab import process, run
 from cellrepro.lab.machine import machine_here
 from cellrepro.lab.run import plan_segmentation, plan_training
@@ -181,15 +182,11 @@ def test_the_ledger_of_a_run_follows_the_chain(small_store):
 
 
 def test_the_images_that_were_segmented_are_kept(small_store):
-    import tifffile
-
     store = Store(small_store.root)
     digest = store.run(small_store.key).spec.data_digest
-    folder = small_store.data / "test"
-    expected = tifffile.imread(folder / "synth_003.tif")
-    assert (store.image(digest, "synth_003") == expected).all()
-    expected = tifffile.imread(folder / "synth_003_masks.tif")
-    assert (store.truth(digest, "synth_003") == expected).all()
+    (image,) = read_folder(small_store.data).test
+    assert (store.image(digest, image.name) == image.image).all()
+    assert (store.truth(digest, image.name) == image.masks).all()
 
 
 def test_a_training_that_diverges_is_stored_as_such(small_data, tmp_path, wholeness):
