@@ -123,16 +123,17 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
 
     def execute(name: str) -> Path:
         output = folder / f"{name}.ipynb"
-        reason = call(
-            "cellrepro.lab.notebook_process:execute",
-            None,
-            label=f"the notebook {name}",
-            notebook=find_notebook(name),
-            output=output,
-            parameters=jobs[name],
-        )
-        if reason:
-            raise CellreproError(f"the notebook {name} failed: {reason}; see {output}")
+        try:
+            call(
+                "cellrepro.lab.notebook_process:execute",
+                None,
+                label=f"the notebook {name}",
+                notebook=find_notebook(name),
+                output=output,
+                parameters=jobs[name],
+            )
+        except CellreproError as error:
+            raise CellreproError(f"the notebook {name} failed: {error}; see {output}") from error
         _say(f"     {output}")
         return output
 

@@ -113,7 +113,8 @@ def read_grid(
     """
     if not Path(path).exists() and (own := brought("grids").parent / path).is_file():
         path = own
-    file = _overridden(_read_file(Path(path)), overrides or {})
+    file = _read_file(Path(path))
+    _override(file, overrides or {})
     notebook = find_notebook(file.notebook, near=Path(path).parent)
     known = notebook_parameters(notebook)
     problems = _problems(file, notebook, known)
@@ -148,17 +149,15 @@ def _read_file(path: Path) -> GridFile:
         ) from error
 
 
-def _overridden(file: GridFile, overrides: Mapping[str, Any]) -> GridFile:
-    fixed, vary = dict(file.fixed), dict(file.vary)
+def _override(file: GridFile, overrides: Mapping[str, Any]) -> None:
     for name, value in overrides.items():
         if isinstance(value, list):
-            fixed.pop(name, None)
-            vary[name] = value
-        elif name in vary:
-            vary[name] = [value]
+            file.fixed.pop(name, None)
+            file.vary[name] = value
+        elif name in file.vary:
+            file.vary[name] = [value]
         else:
-            fixed[name] = value
-    return file.model_copy(update={"fixed": fixed, "vary": vary})
+            file.fixed[name] = value
 
 
 def _problems(file: GridFile, notebook: Path, known: Mapping[str, Any]) -> list[str]:
@@ -316,7 +315,7 @@ def _run_repeat(grid: Grid, point: Point, index: int, children: list[Any]) -> Re
     with store.staging() as area:
         held, executed = area / "repeat", area / NOTEBOOK
         try:
-            reason = call(
+            call(
                 "cellrepro.lab.notebook_process:execute",
                 point.plan.request.setup,
                 label=f"the notebook {grid.notebook.name}",
@@ -325,12 +324,11 @@ def _run_repeat(grid: Grid, point: Point, index: int, children: list[Any]) -> Re
                 notebook=grid.notebook,
                 output=executed,
                 parameters={**point.parameters, "repeats": index + 1},
-            ) or _unlike_asked(held, spec.key, index)
+            )
+            _refuse_another(held, spec.key, index)
         except CellreproError as error:
-            reason = str(error)
-        if reason:
-            store.keep_failure(area, spec, machine=machine, repeat=index, reason=reason)
-            raise CellreproError(reason)
+            store.keep_failure(area, spec, machine=machine, repeat=index, reason=str(error))
+            raise
         shutil.move(executed, held / NOTEBOOK)
         repeat = store.commit(held, spec)
     for place in (machine, _NO_MACHINE):
@@ -338,13 +336,14 @@ def _run_repeat(grid: Grid, point: Point, index: int, children: list[Any]) -> Re
     return repeat
 
 
-def _unlike_asked(held: Path, key: str, index: int) -> str:
+def _refuse_another(held: Path, key: str, index: int) -> None:
     if not held.is_dir():
-        return "the notebook ended without a run: it never called cellrepro.train or .segment"
+        raise CellreproError(
+            "the notebook ended without a run: it never called cellrepro.train or .segment"
+        )
     manifest = Repeat(held).manifest
     if (manifest.key, manifest.repeat) != (key, index):
-        return (
+        raise CellreproError(
             f"the notebook carried out {manifest.key}/{manifest.repeat} instead of {key}/{index}: "
             "it must pass its parameters on as they are"
         )
-    return ""

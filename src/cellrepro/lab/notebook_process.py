@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import cellrepro
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import is_litter
 from cellrepro.lab.process import Child
 
@@ -91,8 +91,8 @@ def notebook_parameters(notebook: Path) -> dict[str, Any]:
         ) from error
 
 
-def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str, Any]) -> str:
-    """Execute a notebook with papermill; why it failed, or nothing.
+def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
+    """Execute a notebook with papermill; raises `CellreproError` that says why it failed.
 
     What it wrote so far is kept if it fails. Its kernel is killed once the last cell has run.
     """
@@ -116,10 +116,9 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str,
             shutdown_kernel="immediate",
         )
     except PapermillExecutionError as error:
-        return f"{error.ename}: {error.evalue}"
+        raise CellreproError(f"{error.ename}: {error.evalue}") from None
     except DeadKernelError as error:
-        return f"the kernel was killed ({error}), perhaps memory ran out"
-    return ""
+        raise CellreproError(f"the kernel was killed ({error}), perhaps memory ran out") from None
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from cellrepro.lab.worker import Request, segmented_part
 from cellrepro.model.network import LEARNING_RATES, TINY, TINY_DRAWS_PER_EPOCH, find_model
 from cellrepro.model.training import trains_nothing
 from cellrepro.progress import Progress, progress
-from cellrepro.store.checkpoints import folders
+from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.spec import Spec, make_spec
 from cellrepro.store.store import Repeat, Store
 
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def store(self) -> Store:
-        """Where the run is kept."""
+        """Of the plan."""
         return self.plan.store
 
     @property
@@ -382,14 +382,7 @@ def _refuse_nothing_to_resume(plan: Plan) -> None:
     if not unfinished or begun or (plan.store.root / "runs" / here).exists():
         return
     asked = plan.spec.model_dump(mode="json")
-    differing = {
-        name: [
-            f"{field} is {other.get(field)!r} there and {value!r} here"
-            for field, value in asked.items()
-            if value != other.get(field)
-        ]
-        for name, other in unfinished.items()
-    }
+    differing = {name: differences(held, asked) for name, held in unfinished.items()}
     nearest = min(differing, key=lambda name: len(differing[name]))
     why = "; ".join(differing[nearest]) or "it is of another machine, which computes other bits"
     raise BadInput(

@@ -184,6 +184,15 @@ def keep_last(parent: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """The fields in which what was asked for differs, in words."""
+    return [
+        f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
+        for name in {**there, **here}
+        if there.get(name) != here.get(name)
+    ]
+
+
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
     """Raise unless a checkpoint belongs to what is wanted, with every field that differs."""
     held = checkpoint.origin
@@ -191,11 +200,7 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
         {**one.spec, "repeat": one.repeat, "initial weights": one.initial_weights}
         for one in (held, wanted)
     )
-    problems = [
-        f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
-        for name in {**there, **here}
-        if there.get(name) != here.get(name)
-    ]
+    problems = differences(there, here)
     probes = differing_probes(held.numeric_class["probes"], wanted.numeric_class["probes"])
     if probes:
         problems.append(
