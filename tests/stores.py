@@ -202,8 +202,6 @@ def _masks(folder, name, masks, truth):
 
 def _of_run(spec, weights, weight):
     """What a manifest says of a run with a weight of one value, or with none."""
-    threads = spec.profile_settings.get("threads", 2)
-    library = {"internal_api": "openblas", "version": "1", "num_threads": threads}
     training = TrainingRecord(
         learning_rates=[0.0, 0.5, 1.0],
         train_losses=[2.0, 1.5, weight or 0.0],
@@ -212,10 +210,8 @@ def _of_run(spec, weights, weight):
         n_removed=0,
     )
     return {
-        "threads": threads,
-        "numeric_libraries": [library],
+        "threads": spec.profile_settings.get("threads", 2),
         "switches": {"deterministic_algorithms": spec.mode != "fast"},
-        "variables": {},
         "weights": weights,
         "training": training if weights else None,
     }
