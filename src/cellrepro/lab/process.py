@@ -67,14 +67,12 @@ class Setup:
 class Child:
     """What work in a child is given first: its setup, and a line to the caller."""
 
-    def __init__(self, setup: Setup | None, send: Callable[[Event], None]) -> None:
-        self._setup, self._send = setup, send
+    setup: Setup  # as it was given to `call`; work that is called without one does not look
 
-    @property
-    def setup(self) -> Setup:
-        """As it was given to `call`."""
-        assert self._setup is not None, "called without one"
-        return self._setup
+    def __init__(self, setup: Setup | None, send: Callable[[Event], None]) -> None:
+        self._send = send
+        if setup is not None:
+            self.setup = setup
 
     def tell(self, event: str, **fields: Any) -> None:
         """Send one event at once, of plain values."""
@@ -142,7 +140,7 @@ def call(
         except CellreproError:
             raise
         except Exception as error:
-            raise explained(_told(error), 1, log.getvalue(), label) from error
+            raise explained(repr(error), 1, log.getvalue(), label) from error
     environment: Mapping[str, str] = os.environ
     if setup is not None:
         environment = setup.profile.child_environment(setup.variables())
@@ -227,10 +225,6 @@ def _function(work: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 def serve() -> None:
     """Do the work named on the command line, and leave the answer, or the error."""
     end_with_caller()
@@ -249,7 +243,7 @@ def serve() -> None:
         answer, code = pickle.dumps(error), error.exit_code
     except Exception as error:
         traceback.print_exc()
-        answer, code = pickle.dumps(RunFailed(_told(error))), 1
+        answer, code = pickle.dumps(RunFailed(repr(error))), 1
     Path(scratch, _ANSWER).write_bytes(answer)
     sys.stdout.flush()
     sys.stderr.flush()
