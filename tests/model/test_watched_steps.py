@@ -77,13 +77,7 @@ def test_a_loop_tells_what_it_does_in_order(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(
-    "shapes",
-    [[(64, 64)], [(512, 260), (64, 700), (300, 300)]],
-    ids=["smaller than a crop", "three"],
-)
-@pytest.mark.parametrize("seed", range(2))
-def test_the_crops_are_those_that_cellpose_takes(shapes, seed, monkeypatch):
+def test_the_crops_are_those_that_cellpose_takes(monkeypatch):
     from cellpose import transforms
 
     taken = []
@@ -102,9 +96,9 @@ def test_the_crops_are_those_that_cellpose_takes(shapes, seed, monkeypatch):
 
     monkeypatch.setattr(transforms.F, "_get_inverse_affine_matrix", spy)
     monkeypatch.setattr(transforms.F_t, "hflip", spy_flip)
-    batch = [np.zeros((3, *shape), np.float32) for shape in shapes]
-    flows = [np.zeros((3, *shape), np.float32) for shape in shapes]
-    np.random.seed(seed)
+    batch = [np.zeros((3, *shape), np.float32) for shape in ((512, 260), (64, 700), (64, 64))]
+    flows = [image.copy() for image in batch]
+    np.random.seed(0)
     before = generator_digests()
     crops = upcoming_crops(batch)
     assert generator_digests() == before

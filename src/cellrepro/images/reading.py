@@ -317,7 +317,9 @@ def _decode_png(file: Path, data: bytes) -> _Decoded:
 
 
 def _decode_jpeg(file: Path, data: bytes) -> _Decoded:
-    if not _jpeg_is_complete(data):
+    # libjpeg-turbo, in imagecodecs 2026.3.6 as in OpenCV, fills what is missing with grey. Coded
+    # data hold no marker; an embedded preview ends before the last scan of the image starts.
+    if data.rfind(b"\xff\xd9") <= data.rfind(b"\xff\xda"):
         raise _damaged(file, "the end-of-image marker is missing")
     pixels = imagecodecs.jpeg_decode(data)
     if pixels.ndim == 3 and pixels.shape[2] == 4:
@@ -327,29 +329,6 @@ def _decode_jpeg(file: Path, data: bytes) -> _Decoded:
 
 def _no_cmyk(file: Path) -> BadInput:
     return BadInput(f"{file}: CMYK colours, expected grey or RGB; convert it to RGB")
-
-
-def _jpeg_is_complete(data: bytes) -> bool:
-    """Whether a JPEG reaches its own end-of-image marker, not that of an embedded preview.
-
-    libjpeg-turbo, in imagecodecs 2026.3.6 as in OpenCV, fills what is missing with grey.
-    Segments are skipped by their length, coded data up to the next marker (ITU T.81, annex B).
-    """
-    position = 2
-    while 0 <= position < len(data) - 1:
-        if data[position] != 0xFF:  # coded data
-            position = data.find(b"\xff", position)
-            continue
-        marker = data[position + 1]
-        if marker == 0xD9:
-            return True
-        if marker == 0xFF:  # padding
-            position += 1
-        elif marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD7:  # stuffed byte, restart
-            position += 2
-        else:
-            position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return False
 
 
 # --- checking -------------------------------------------------------------------------------------
