@@ -169,12 +169,10 @@ class Pair:
         return {str(kind): sum(one.kinds[kind] for one in every) for kind in ObjectKind}
 
     @property
-    def worst(self) -> tuple[str, float]:
-        """The image with most differing pixels per million, and how many."""
-        ppm = {
-            name: 1e6 * one.n_differing / max(1, one.n_pixels) for name, one in self.images.items()
-        }
-        return max(ppm.items(), key=lambda item: item[1], default=("", -1.0))
+    def worst(self) -> str:
+        """The image in which most pixels differ."""
+        shares = {name: one.n_differing / max(1, one.n_pixels) for name, one in self.images.items()}
+        return max(shares, key=shares.__getitem__, default="")
 
     def mean(self, measure: str) -> float:
         """One of `MEASURES` over all images; NaN over nothing."""
@@ -220,9 +218,8 @@ class Pair:
 def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tuple[list[Pair], int]:
     """Pairs of samples along an axis, not compared yet, and how many there are.
 
-    Where there are more than ``most``, all surroundings and all runs in them take turns, so that
-    any first part of what is returned shows each equally often, or nearly. What is chosen follows
-    from the samples alone.
+    All surroundings and all runs in them take turns, so that any first part of them shows each
+    equally often, or nearly. What is chosen follows from the samples alone.
     """
     if axis != "repeats":  # one of several that differ in nothing: more would count twice
         first: dict[tuple, Sample] = {}

@@ -28,13 +28,11 @@ _N_NAMED = 3  # operations that a sentence names before it says "…"
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which operations of two lists correspond."""
+    """Which operations of two lists correspond, each in its order of execution."""
 
-    pairs: tuple[tuple[OperationRow, OperationRow], ...]
-    """One of A and its counterpart of B, in A's order of execution; none is in two pairs."""
-    only_a: tuple[OperationRow, ...]
+    pairs: tuple[tuple[OperationRow, OperationRow], ...]  # in A's order; none is in two pairs
+    only_a: tuple[OperationRow, ...]  # those without a counterpart, views included
     only_b: tuple[OperationRow, ...]
-    """Those without a counterpart, in their order of execution, views included."""
 
     def sentence(self) -> str:
         """How many correspond, and what only one side ran."""
@@ -53,13 +51,10 @@ class Alignment:
 def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:
     """Find the operations of two lists, one step each, that correspond.
 
-    Operations correspond only within one phase and module, and there in their order; modules may
-    follow each other in another order. Taken first are as many as possible of equal name, calling
-    function and shapes; of several ways to take as many, one that pairs equal digests is preferred,
-    then one that pairs equal source lines. What lies between these is paired by base name, which
-    ``add.Tensor``, ``add.Scalar`` and ``add_.Tensor`` share: first where function and shapes are
-    equal, then where one of them is, then wherever it stands. The time for one module's n and m
-    operations grows as n m / 64.
+    Only within one phase and module, and there in their order. Taken first are as many as possible
+    of equal name, calling function and shapes; of several ways to take as many, one that pairs
+    equal digests, then one that pairs equal source lines. What lies between these is paired by base
+    name, which ``add.Tensor``, ``add.Scalar`` and ``add_.Tensor`` share.
     """
     if any(len({row.step for row in rows}) > 1 for rows in (a, b)):
         raise BadInput("operations of several steps were given; give those of one step")
@@ -82,14 +77,12 @@ def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:
 
 _Positions = list[tuple[int, int]]
 _Key = Callable[["OperationRow"], Hashable]
-_SOURCE = re.compile(r"(?P<file>.*):(?P<line>\d+)(?P<function> in .*)?")
 
 
 @cache
 def _function(source: str | None) -> str | None:
     """File and function of a source line, which outlast a shift of lines."""
-    found = _SOURCE.fullmatch(source or "")
-    return source if found is None else f"{found['file']}{found['function'] or ''}"
+    return source and re.sub(r"(.*):\d+( in .*)?", r"\1\2", source)
 
 
 def _exact(row: OperationRow) -> Hashable:
@@ -188,12 +181,8 @@ class DivergingOperation:
 
     a: OperationRow
     b: OperationRow
-    inputs: str
-    """``agree``, also where no tensor goes in: then it is the cause. ``differ``, or ``unknown``
-    where a digest is missing or the two are of two algorithms: then no operation is known to be
-    the cause, and this is the first whose outputs differ."""
-    sentence: str
-    """Which operation, how it is known, and how far the difference spread."""
+    inputs: str  # agree (also where no tensor goes in): it is the cause; else differ, or unknown
+    sentence: str  # which operation, how it is known, and how far the difference spread
 
 
 def first_divergence(alignment: Alignment) -> DivergingOperation | None:
@@ -304,11 +293,10 @@ def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> tup
 def _strain(row: OperationRow) -> float:
     """Error in units of its limit; infinite where none is allowed or it is not a number."""
     error, limit = row.ulp or 0.0, row.limit or 0.0
-    if math.isnan(error) or math.isnan(limit):
-        return math.inf
-    if error <= limit:
-        return error / limit if 0 < limit < math.inf else 0.0
-    return error / limit if limit else math.inf
+    if not error or error <= limit == math.inf:
+        return 0.0
+    strain = error / limit if limit else math.inf
+    return math.inf if math.isnan(strain) else strain
 
 
 def _named(row: OperationRow) -> str:

@@ -1,15 +1,11 @@
 """How far results lie apart, by what made them differ, and when that is less than seeds do.
 
 Intervals are percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) at 95 % of the
-mean over an axis's pairs, from 2000 resamples with a fixed seed. Images are drawn with replacement,
-the same ones for all pairs. With three or more units on the other level, these are drawn at the
-same time and independently (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007): seeds, data
-seeds and repeats are draws from many, so the *runs* are drawn and a pair counts as often as both
-its runs together; devices, modes, machines and the rest are what they are, so the surroundings in
-which they were compared are drawn. Pairs of seeds share runs, and drawing pairs as if they were
-independent would promise too much.
-
-Whether a difference is less than what seeds do is decided in `cellrepro.compare.within_spread`.
+mean over an axis's pairs. Images are drawn with replacement, the same ones for all pairs, and at
+the same time, from three on (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007), the runs
+where these are draws from many (seeds, data seeds, repeats): a pair counts as often as both its
+runs together. Devices, modes, machines and the rest are what they are, so of these the
+surroundings are drawn in which they were compared.
 """
 
 from __future__ import annotations
@@ -18,7 +14,8 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,17 +67,15 @@ MOST_PAIRS = 150  # of runs along one axis
 MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Where the mean of an axis lies, from 95 % of the resamples, and what was resampled."""
+class Interval(NamedTuple):
+    """Where the mean of an axis lies, from 95 % of the resamples."""
 
     low: float
     high: float
-    over: str
+    over: str  # what was resampled
 
 
-@dataclass(frozen=True, eq=False)
-class Distribution:
+class Distribution(NamedTuple):
     """One of `MEASURES` along one axis."""
 
     values: Values  # of each pair that is evidence, over all its images; shape (P,)
@@ -120,8 +115,8 @@ class Axis:
 
     def _interval(self, measure: str) -> Interval | None:
         pairs, images = self.evidence, images_of(self.evidence)
-        n_showing = np.count_nonzero(parts_of(pairs, "changed", images)[1].sum(axis=0))
-        if n_showing < FEWEST_IMAGES:
+        n_cells = parts_of(pairs, "changed", images)[1].sum(axis=0)
+        if np.count_nonzero(n_cells) < FEWEST_IMAGES:
             return None
         one_place = len({pair.surroundings for pair in pairs}) == 1
         by_runs = self.name in DRAWN or (self.name == "repeats" and one_place)
@@ -144,9 +139,6 @@ def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[lis
     for pair in pairs:
         found[key(pair)].append(pair)
     return list(found.values())
-
-
-# -- every axis ------------------------------------------------------------------------------
 
 
 def measure_spread(
@@ -332,11 +324,10 @@ def decide_between(
 ) -> Decision:
     """Whether two stored repeats differ by less than seeds make them differ.
 
-    The seeds are looked for among ``runs`` that equal a's, or b's, in all but the seed, on the same
-    machine with the same libraries. Where both sides have three seeds or more, the difference must
-    be within the spread of each; it never is if a and b differ in the seed themselves. ``results``
-    are by image, where the files were compared already; otherwise masks of equal digests are taken
-    as equal.
+    Those are ``runs`` that equal a's, or b's, in all but the seed, on the same machine with the
+    same libraries; where both sides have three or more, the difference must be within the spread
+    of each. It never is if a and b differ in the seed. ``results`` are by image, where the files
+    were compared already; otherwise masks of equal digests are taken as equal.
     """
     runs, masks = list(runs), MaskPairs()
     images = masks.differences(a, b, results)

@@ -262,20 +262,13 @@ def difference_distributions(paths: Sequence[str | Path]) -> DifferenceDistribut
                 size = np.frexp(finite)[1] - _LEAST  # of 2**-1074 it is 1, of the greatest 2098
                 places = n_sizes + np.sign(finite).astype(int) * size
                 counts[p, layer] += np.bincount(places, minlength=counts.shape[-1])
-    edges, shown = _without_empty_ends(counts, n_sizes)
-    return DifferenceDistributions(tuple(map(Path, paths)), layers, edges, shown, n_undefined)
-
-
-def _without_empty_ends(
-    counts: NDArray[np.int64], n_sizes: int
-) -> tuple[Values, NDArray[np.int64]]:
-    """Edges, and the intervals from the least to the greatest difference there is."""
+    # From the least to the greatest difference there is, on both sides.
     total = counts.sum((0, 1))
     used = np.flatnonzero((total + total[::-1])[n_sizes + 1 :])
     low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (-_LEAST, -_LEAST)
     with np.errstate(over="ignore"):  # above the largest float64 there is only infinity
         steps = np.ldexp(1.0, np.arange(low, high + 1) + _LEAST)
-    middle = counts[..., n_sizes, None]
-    negative, positive = counts[..., :n_sizes], counts[..., n_sizes + 1 :]
-    shown = [negative[..., n_sizes - high : n_sizes - low], middle, positive[..., low:high]]
-    return np.concatenate([-steps[::-1], steps]), np.concatenate(shown, axis=-1)
+    edges = np.concatenate([-steps[::-1], steps])
+    positive = np.arange(low, high) + n_sizes + 1
+    shown = counts[..., [*(2 * n_sizes - positive[::-1]), n_sizes, *positive]]
+    return DifferenceDistributions(tuple(map(Path, paths)), layers, edges, shown, n_undefined)

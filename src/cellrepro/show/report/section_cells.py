@@ -161,7 +161,7 @@ def _row(pair: Pair) -> dict[str, Any]:
         **{kind: pair.kinds[kind] for kind in _COUNTS},
         "AP@0.5": None if one is None or other is None else abs(one - other),
         "images": pair.n_images,
-        "worst image": pair.worst[0],
+        "worst image": pair.worst,
     }
 
 
