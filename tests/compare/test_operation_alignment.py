@@ -129,6 +129,8 @@ def test_modules_in_another_order():
     found = align(numbered(*left, *right)[::-1], numbered(*right, *left))
     assert positions(found) == [(0, 2), (1, 3), (2, 0), (3, 1)]
     assert found.sentence() == "all 4 operations correspond, some of them in another order"
+    with pytest.raises(BadInput, match="operations of several steps"):
+        align([], [ROW, replace(ROW, step=5, index=1)])
 
 
 def test_other_kernels():
@@ -147,12 +149,6 @@ def test_other_kernels():
         "ran 6 (aten._to_copy.default in block, aten.bmm.default in block, aten._softmax.default "
         "in block, …)"
     )
-
-
-def test_one_step_at_a_time():
-    with pytest.raises(BadInput, match="operations of several steps"):
-        align([], [replace(ROW, step=3), replace(ROW, step=5, index=1)])
-    assert len(align([ROW], [replace(ROW, step=7)]).pairs) == 1
 
 
 operations = st.builds(
@@ -245,17 +241,14 @@ def test_a_difference_through_a_substitute():
 
 
 def test_suspects_are_few_and_near():
-    extra = [some(f"{'abcdefghi'[n]}.Tensor", module=f"m{n}", outputs=f"{n:04}") for n in range(9)]
+    extra = [some(f"{name}.Tensor", module=f"m{name}", outputs=f"000{name}") for name in "abcdef"]
     last = some("bmm.default", inputs="aaaa", outputs="bbbb")
-    a = numbered(*extra[:2], last, some("sub.Tensor", module="after"))
-    b = numbered(*extra[2:], replace(last, inputs="cccc", outputs="dddd"))
+    a = numbered(view(), extra[0], last, some("sub.Tensor", module="after"))
+    b = numbered(*extra[1:], replace(last, inputs="cccc", outputs="dddd"))
     assert diverging(a, b).sentence.endswith(
-        "before it only A ran aten.b.Tensor in m1, aten.a.Tensor in m0 and only B ran "
-        "aten.i.Tensor in m8, aten.h.Tensor in m7, aten.g.Tensor in m6, …"
+        "before it only A ran aten.a.Tensor in ma, … and only B ran aten.f.Tensor in mf, "
+        "aten.e.Tensor in me, aten.d.Tensor in md, …"
     )
-    a = numbered(view("permute.default"), last)  # a view is one only where nothing else is
-    b = numbered(replace(last, inputs="cccc", outputs="dddd"))
-    assert diverging(a, b).sentence.endswith("only A ran aten.permute.default in block")
 
 
 def test_the_cause_comes_before_what_inherits():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from cellrepro.compare import seed_spread
-from cellrepro.compare.metrics import compare_masks
 from cellrepro.compare.seed_spread import decide_between, measure_spread
 from cellrepro.errors import BadInput
 from cellrepro.store.store import Store
@@ -365,14 +364,6 @@ def test_two_seeds_are_told_where_they_stand_among_seeds(store):
     assert decide_between(a, b, two).sentence.endswith("only 2 seeds are known")
     other = pick(store, profile="cpu-1thread")
     assert decide_between(a, other, two).sentence.startswith("only 2 seeds: not enough to say")
-
-
-def test_files_count_for_more_than_digests(store):
-    """Masks that were changed on disk are compared as they are."""
-    a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
-    results = {name: compare_masks(masks, NOTHING) for name, masks in masks_of(a).items()}
-    found = decide_between(a, b, store.runs(), results=results)
-    assert (found.changed[0], found.within) == (1, False)
 
 
 def test_the_sentence_says_what_is_missing(tmp_path):
