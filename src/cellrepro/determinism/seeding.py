@@ -91,14 +91,6 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
     ------
     numpy.random.Generator
         What `seed_everything` returns.
-
-    Examples
-    --------
-    >>> with seeded(3) as generator:
-    ...     first = np.random.rand(), np.random.default_rng().random(), generator.random()
-    >>> with seeded(3) as generator:
-    ...     first == (np.random.rand(), np.random.default_rng().random(), generator.random())
-    True
     """
     check_seed(seed)
     before = np.random.default_rng
@@ -253,9 +245,8 @@ def torch_generator(seed: int, device: Any = "cpu") -> Any:
 def seed_worker(worker_id: int, *, rank: int = 0) -> None:
     """Seed a DataLoader's worker; for ``worker_init_fn``.
 
-    PyTorch gives every worker a seed, drawn from the loader's generator, but where several
-    processes share that generator's seed to see the data in one order, their workers would
-    augment alike. Here the rank goes in as well.
+    PyTorch seeds it from the loader's generator, which is the same in processes that train
+    together, so that their workers would augment alike. Here the rank goes in as well.
     """
     import torch.utils.data
 
@@ -277,8 +268,7 @@ def loader_arguments(seed: int, *, rank: int = 0) -> dict[str, Any]:
     """The arguments with which a DataLoader of one number of workers is reproducible.
 
     The order is the same for every number of workers; augmentation from global generators is not,
-    as which worker loads an image depends on it, while that from `item_generator` is. The seed is
-    the same on every rank of those that train together.
+    while that from `item_generator` is. The seed is the same on all ranks that train together.
     """
     return {
         "generator": torch_generator(seed),
@@ -302,10 +292,9 @@ def split(
 ) -> tuple[np.ndarray, ...]:
     """Divide ``n`` items at random, the same way on every platform and version of NumPy.
 
-    Gives for every part, whose fractions are together 1, its items in ascending order; items of
-    one of the ``groups`` stay together. They are sorted by the 64 raw bits that PCG64 gives each:
-    NumPy promises the raw stream, and not ``Generator.permutation`` (NEP 19). Item or group is in
-    the part in which its middle falls.
+    Gives the items of every part in ascending order; those of one group stay together. They are
+    sorted by the 64 raw bits that PCG64 gives each: NumPy promises these, and not the order of
+    ``Generator.permutation`` (NEP 19). Item or group is in the part in which its middle falls.
 
     Examples
     --------

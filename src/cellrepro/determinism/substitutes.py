@@ -82,13 +82,6 @@ def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarra
 
     Computed in ``dtype`` as by PyTorch 2.15 (``ATen/native/UpSample.h``), which takes float64 for
     float64 tensors and float32 for all others.
-
-    Examples
-    --------
-    >>> coefficients(2, 3)
-    array([[1. , 0. ],
-           [0.5, 0.5],
-           [0. , 1. ]], dtype=float32)
     """
     number = np.dtype(dtype).type
     wanted = np.arange(length)
@@ -187,15 +180,8 @@ _originals: dict[Any, Callable[..., Any]] = {}
 def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]]:
     """Put the substitutes in place for one block, those of some operations left out.
 
-    Of nested blocks the innermost holds. Refused, and nothing changed, where an installed function
-    is not the one that they were tested against, or something else has replaced it already. A
-    module's function belongs to the whole process: enter and leave blocks from one thread.
-
-    Examples
-    --------
-    >>> with applied(without={"index_put"}):
-    ...     in_force()
-    ('rel-pos-interpolation',)
+    Of nested blocks the innermost holds. A module's function belongs to the whole process: enter
+    and leave blocks from one thread.
     """
     known = sorted({op for item in SUBSTITUTES for op in item.replaces})
     loose = set() if isinstance(without, str) else {base_name(op) for op in without}
@@ -274,14 +260,7 @@ _OURS = ("/cellrepro/determinism/substitutes.py", "/cellrepro/control/substitute
 
 
 def for_operation(op: str, source: str | None) -> Substitute | None:
-    """The substitute for an operation that was called, or its forward, at a ``FILE:LINE in NAME``.
-
-    Examples
-    --------
-    >>> place = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
-    >>> for_operation("aten.index_put.default", place).name
-    'rel-pos-gather'
-    """
+    """The substitute for an operation called, or its forward, at a ``FILE:LINE in NAME``."""
     file, function = _file_and_function(source)
     for item in SUBSTITUTES:
         here = file.endswith((item.file, *_OURS))  # ours: one is left loose
