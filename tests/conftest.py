@@ -251,6 +251,15 @@ def invoke():
     return call
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """One for all tests that look at a page."""
+    from lab_server import chromium
+
+    with chromium() as browser:
+        yield browser
+
+
 # -- one small folder, one small store -----------------------------------------------------
 
 
