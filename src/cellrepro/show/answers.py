@@ -205,29 +205,24 @@ def _weights(found: WeightsComparison) -> Iterator[str]:
         else f"L2 {found.l2:.3g} (relative {found.relative_l2:.3g}), cosine {found.cosine:.6f}, "
         f"largest {found.max_abs:.3g}{where}"
     )
-    rows = found.per_tensor
-    for what, names in {
-        "only in A": found.only_a,
-        "only in B": found.only_b,
-        "other shapes": [
-            f"{r.name} ({r.shape} and {r.shape_b})" for r in rows if r.shape != r.shape_b
-        ],
-        "other types": [
-            f"{r.name} ({r.dtype} and {r.dtype_b})" for r in rows if r.dtype != r.dtype_b
-        ],
-    }.items():
-        if names:
-            yield f"    {what}: {some(names, _MOST_NAMES)}"
+    others = [
+        f"{row.name} ({row.dtype} {row.shape} and {row.dtype_b} {row.shape_b})"
+        for row in found.per_tensor
+        if (row.dtype, row.shape) != (row.dtype_b, row.shape_b)
+    ]
+    unlike = {"only in A": found.only_a, "only in B": found.only_b, "of other forms": others}
+    yield from (
+        f"    {what}: {some(names, _MOST_NAMES)}" for what, names in unlike.items() if names
+    )
 
 
 def _objects(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
     """How many objects of each kind there are, and those that are not where they were."""
     every = [(name, change) for name, result in masks.items() for change in result.objects]
     counts = Counter(change.kind.value for _, change in every)
-    n_renumbered = sum(change.renumbered for _, change in every)
     kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common()) or "none"
-    renumbered = f"; {n_renumbered} under another number" if n_renumbered else ""
-    yield f"  objects: {kinds}{renumbered}"
+    n_renumbered = sum(change.renumbered for _, change in every)
+    yield f"  objects: {kinds}" + (f"; {n_renumbered} under another number" if n_renumbered else "")
     changed = [(name, change) for name, change in every if change.kind != "kept"]
     for name, change in changed[:_MOST_CHANGES]:
         sides = [", ".join(map(str, labels)) for labels in (change.labels_a, change.labels_b)]
@@ -259,23 +254,10 @@ def _divergence(found: Divergence) -> Iterator[str]:
     yield found.sentence()
     for stage, names in found.stages.items():
         yield f"  {stage:12} {some(list(names), _MOST_NAMES)}"
-    seen = found.evidence
-    if seen is not None:
-        told = {
-            "how": seen.how,
-            "repeated": f"{seen.n_repetitions} times the step, "
-            f"{seen.n_replays} times single operations",
-            "flips": None if seen.flips is None else f"{seen.flips} of {seen.n_asked} replays",
-            "ends as": seen.ends_as,
-            "parting": seen.parting,
-            "aligned": seen.alignment,
-            "round-off": seen.round_off,
-            "draws": seen.draws,
-            "substitutes": seen.substituted,
-            "no verdict": seen.elimination,
-        }
-        yield from (f"  {name:12} {text}" for name, text in told.items() if text)
-        yield from (f"  {'state':12} {text}" for text in seen.arrival)
+    for name, seen in vars(found.evidence).items() if found.evidence else ():
+        if seen not in (None, ()):
+            text = "; ".join(seen) if isinstance(seen, tuple) else seen
+            yield f"  {name.removeprefix('n_').replace('_', ' '):12} {text}"
     yield from (f"  note: {note}" for note in found.notes)
 
 
