@@ -294,7 +294,8 @@ def _list_split(directory: Path, split: str, need_masks: bool, found: _Found) ->
         if partner is not None or not need_masks:
             found.pairs.append(_Pair(split, path, partner))
             continue
-        near = [one.name for one in entries if one.name.startswith(f"{stem}_")]
+        ends = {_same_name(stem + end) for end in ("_mask", "_masks", "_label", "_labels", "_seg")}
+        near = [one.name for one in entries if _same_name(one.stem) in ends]
         seen_beside = (
             f"{some(near)} is there: rename it, or where it ends in _seg.npy open it in the "
             "Cellpose GUI and save the masks as PNG or TIFF"
