@@ -209,8 +209,8 @@ class Auditor(Observer):
         plan = spot.plan
         if not plan.replayable or (plan.copies and len(devices_of(inputs_of(call))) > 1):
             return call.run()
-        before = Before(call, plan, self._buffers)
-        if not before.complete:
+        before = Before(call, plan, self._buffers) if plan.written or plan.draws else None
+        if before is not None and not before.complete:
             return call.run()
         returned = call.run()
         expected = [Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
@@ -219,19 +219,21 @@ class Auditor(Observer):
             without_warnings(replay, anyhow=plan.guarded)
         return returned
 
-    def _replay(self, call: Call, spot: _Spot, before: Before, expected: list[Bits]) -> None:
-        func = call.func
+    def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Bits]) -> None:
+        func, args, kwargs = call.func, call.args, call.kwargs
         try:
             n_replays = self._suspects if spot.is_suspected(expected) else self._replays
             for index in range(n_replays):
-                args, kwargs = before.again(last=index == n_replays - 1)
+                if before is not None:
+                    args, kwargs = before.again(last=index == n_replays - 1)
                 replayed: Any = spot.plan.outputs(args, kwargs, func(*args, **kwargs))
                 spot.n_replays += 1
                 same = len(expected) == len(replayed) and all(map(Bits.same, expected, replayed))
                 if not same:
                     spot.add(expected, replayed)
                     if spot.warned is None:
-                        before.generators_back()
+                        if before is not None:
+                            before.generators_back()
                         spot.warned = _warns(func, args, kwargs)  # on the copies
                 replayed = None  # so that the next one takes its memory
             spot.n_replayed += 1
@@ -240,7 +242,8 @@ class Auditor(Observer):
             spot.n_failed += 1
             self._problems[f"{call.place.op}: replay raised {type(error).__name__}"] += 1
         finally:
-            before.finish()
+            if before is not None:
+                before.finish()
 
     def result(self, *, n_steps: int, seconds: float = 0.0) -> Audit:
         """What was found so far."""

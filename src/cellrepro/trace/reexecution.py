@@ -192,29 +192,33 @@ class Buffers:
 
     def __init__(self) -> None:
         self._free: defaultdict[int, list[torch.Tensor]] = defaultdict(list)
+        self._lent: dict[int, torch.Tensor] = {}  # by the address of the copy in it
 
     def copy(self, memory: torch.Tensor) -> torch.Tensor:
         """The same bytes once more; the copy lies as they do to the lines of memory."""
         if not memory.is_cpu:
             return memory.clone()
         begin = memory.data_ptr() % _LINE // 16 * 16  # 16 bytes: the largest item
-        size, free = begin + memory.nbytes, []
+        n_bytes, free = memory.nbytes, []
+        size = begin + n_bytes
         if size > _SMALL:
             size = 1 << (size - 1).bit_length()
             free = self._free[size]
         buffer = free.pop() if free else torch.empty(size, dtype=torch.uint8)
-        copy = buffer[begin : begin + memory.nbytes]
-        if memory.nbytes:
+        copy = buffer if size == n_bytes else buffer[begin : begin + n_bytes]
+        if n_bytes:
             # Not PyTorch's copy: waiting for its threads costs more than the second one brings.
-            ctypes.memmove(copy.data_ptr(), memory.data_ptr(), memory.nbytes)
+            ctypes.memmove(copy.data_ptr(), memory.data_ptr(), n_bytes)
+        if size > _SMALL:
+            self._lent[copy.data_ptr()] = buffer
         return copy
 
     def give_back(self, copies: Iterable[torch.Tensor]) -> None:
         """Use their memory for another operation."""
         for copy in copies:
-            n_bytes = copy.untyped_storage().nbytes()
-            if copy.is_cpu and n_bytes > _SMALL:
-                self._free[n_bytes].append(bytes_of(copy.untyped_storage()))
+            buffer = self._lent.pop(copy.data_ptr(), None)
+            if buffer is not None:
+                self._free[buffer.nbytes].append(buffer)
 
 
 class Arguments:
