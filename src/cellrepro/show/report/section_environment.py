@@ -22,6 +22,7 @@ _FIELDS: dict[str, Any] = {
     **dict.fromkeys(("device", "threads", "cpu_capability", "host", "cuda"), True),
     **dict.fromkeys(("switches", "variables", "versions"), True),
 }
+_PLAIN = {"True": "on", "False": "off", "None": "not set", "[]": "none"}
 
 
 # -- time ----------------------------------------------------------------------------------
@@ -157,4 +158,6 @@ def _fields(manifest: Manifest) -> dict[str, str]:
         for one in manifest.numeric_libraries
     }
     flat = json_normalize(fields, sep=": ").iloc[0].to_dict()
-    return {name: "not set" if value is None else str(value) for name, value in flat.items()}
+    if isinstance(flat.get("host: memory"), int):
+        flat["host: memory"] = f"{flat['host: memory'] / 2**30:.1f} GiB"
+    return {name: _PLAIN.get(str(value), str(value)) for name, value in flat.items()}
