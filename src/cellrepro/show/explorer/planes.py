@@ -301,9 +301,7 @@ def narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
 
 def count(categories: np.ndarray) -> dict[str, int | float]:
     """How many pixels of a map fall into each of `CATEGORIES`, how many ``differ``, and how many of
-    a million ``pixels`` that is (``ppm``).
-
-    """
+    a million ``pixels`` that is (``ppm``)."""
     numbers = np.bincount(categories.ravel(), minlength=len(CATEGORIES)).tolist()
     counts: dict[str, int | float] = dict(zip(CATEGORIES, numbers, strict=True))
     counts["differ"] = sum(numbers[2:])

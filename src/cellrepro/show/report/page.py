@@ -41,10 +41,10 @@ class Download:
 class Mark:
     """A sign beside the ring around one object of a panel; all lengths in its pixels."""
 
+    sign: str
     x: float
     y: float
     radius: float
-    sign: str
     sign_x: float
     sign_y: float
 

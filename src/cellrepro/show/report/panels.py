@@ -92,11 +92,10 @@ def _marks(changes: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
         y, x = ((place + 0.5) * scale for place in change.position)
         area = max(change.area_a, change.area_b)
         radius = max(_LEAST_RADIUS * max(height, width), 1.25 * scale * (area / np.pi) ** 0.5)
-        sign_x = float(np.clip(x + 0.71 * radius, _BADGE * width, (1 - _BADGE) * width))
-        sign_y = float(np.clip(y - 0.71 * radius, _BADGE * height, (1 - _BADGE) * height))
-        rounded = (round(number, 1) for number in (sign_x, sign_y))
-        place = round(x, 1), round(y, 1), round(radius, 1)
-        marks.append(Mark(*place, CHANGES[change.kind][0], *rounded))
+        sign_x = np.clip(x + 0.71 * radius, _BADGE * width, (1 - _BADGE) * width)
+        sign_y = np.clip(y - 0.71 * radius, _BADGE * height, (1 - _BADGE) * height)
+        places = (round(float(number), 1) for number in (x, y, radius, sign_x, sign_y))
+        marks.append(Mark(CHANGES[change.kind][0], *places))
     return marks
 
 

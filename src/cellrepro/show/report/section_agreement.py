@@ -58,6 +58,7 @@ def agreement_view(chapter: Chapter) -> AgreementView | None:
 
 def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list[dict]:
     labels = [chapter.names.label(repeat) for repeat in repeats]
+    every = set(range(len(labels)))
     return [
         {
             "cell at": "y {:.0f}, x {:.0f}".format(*one.position[-2:]),
@@ -65,7 +66,7 @@ def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list
             "runs with it": one.n_runs_with,
             "share": round(one.share, 4),
             "mean IoU": round(one.mean_iou, 4),
-            "without it": "; ".join(n for i, n in enumerate(labels) if i not in set(one.runs)),
+            "without it": "; ".join(labels[i] for i in sorted(every - {*one.runs})),
         }
         for one in agreement.objects
     ]

@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cellrepro.compare.names import place_of
@@ -35,7 +36,7 @@ class Timed:
     name: str
     repeats: Sequence[Repeat]
 
-    @property
+    @cached_property
     def seconds(self) -> dict[str, float]:
         """By phase."""
         each = [repeat.manifest.seconds for repeat in self.repeats]

@@ -12,7 +12,6 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.show.report.page import Download, table_file, which
 from cellrepro.show.report.summary import Chapter, Judged, across_machines
 from cellrepro.store.digests import value_digest
-from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat
 from cellrepro.text import amount
@@ -38,11 +37,13 @@ class Equality:
 
     def __init__(self, chapter: Chapter):
         self.chapter = chapter
+        self._by_place = {one.place: one for one in chapter.results}
         outlines: dict[str, list[Repeat]] = defaultdict(list)
         weights: dict[str, int] = {}
         self.networks: dict[str, int] = {}
         for repeat in chapter.repeats:
-            outlines[_outlines_digest(repeat.manifest)].append(repeat)
+            digests = {name: m.canonical_digest for name, m in repeat.manifest.masks.items()}
+            outlines[value_digest(digests)].append(repeat)
             trained = repeat.manifest.weights
             if trained is not None:
                 number = weights.setdefault(trained.digest, len(weights) + 1)
@@ -87,7 +88,7 @@ class Equality:
     def _cell(self, place: str) -> MatrixCell:
         n_failed = sum(failure.place == place for failure in self.chapter.failures)
         failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
-        one = next((one for one in self.chapter.results if one.place == place), None)
+        one = self._by_place.get(place)
         if one is None:
             return MatrixCell(place, "failed", failed, "", {})
         groups = {self.of(r): self.style.get(self.masks[r.name], "") for r in one.repeats}
@@ -152,10 +153,6 @@ class Equality:
             for repeat in one.repeats
         ]
         return table_file(f"equal-results-{self.chapter.data}", rows)
-
-
-def _outlines_digest(manifest: Manifest) -> str:
-    return value_digest({name: mask.canonical_digest for name, mask in manifest.masks.items()})
 
 
 def _letters(number: int) -> str:

@@ -284,7 +284,6 @@ def run_documents(chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
     for chapter, one in ((each, one) for each in chapters for one in each.every):
         scores = [r.manifest.ap50 for r in one.repeats if r.manifest.ap50 is not None]
         judged = one.judgement
-        verdicts = {"verdict": judged.overall, "weights": judged.weights, "masks": judged.masks}
         documents.append(
             {
                 "key": one.spec.key,
@@ -292,7 +291,9 @@ def run_documents(chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
                 "start": chapter.names.is_start(one.place),
                 "spec": one.spec.model_dump(mode="json"),
                 "repeats": [repeat.index for repeat in one.repeats],
-                **{name: verdict and str(verdict) for name, verdict in verdicts.items()},
+                "verdict": judged.overall,
+                "weights": judged.weights,
+                "masks": judged.masks,
                 "reasons": list(judged.reasons),
                 "images": judged.n_images,
                 "ap50": sum(scores) / len(scores) if scores else None,
