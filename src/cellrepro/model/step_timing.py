@@ -19,7 +19,7 @@ from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.training import WEIGHT_DECAY, Loop, with_flows
+from cellrepro.model.training import WEIGHT_DECAY, train, with_flows
 
 VARIANTS = {
     "plain": "cellpose.train.train_seg as it is",
@@ -135,7 +135,7 @@ class SideBySide:
             )
 
     def _as_lab(self) -> None:
-        loop = Loop(
+        train(
             self._network,
             self._images,
             (),
@@ -144,8 +144,6 @@ class SideBySide:
             batch_size=self._batch_size,
             images_per_epoch=self._draws,
         )
-        while not loop.finished:
-            loop.step()
 
     @contextmanager
     def _switches(self, variant: str) -> Iterator[None]:

@@ -301,7 +301,7 @@ def _prepare(
     from cellpose.train import _process_train_test
 
     if not any(map(trainable, train_images)):
-        raise BadInput(none_trainable(train_images))
+        raise BadInput(_none_trainable(train_images))
     out = _process_train_test(
         train_data=[image.image for image in train_images],
         train_labels=_copies_of_masks(train_images),
@@ -344,12 +344,12 @@ def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledIma
 
     usable = [image for image in images if trainable(image)]
     if not usable:
-        raise BadInput(none_trainable(images))
+        raise BadInput(_none_trainable(images))
     flows = labels_to_flows(_copies_of_masks(usable), device=device)
     return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
 
 
-def none_trainable(images: Sequence[LabelledImage]) -> str:
+def _none_trainable(images: Sequence[LabelledImage]) -> str:
     """Why nothing can be trained on images of which none is `trainable`."""
     return (
         f"none of the {len(images)} training images has {MIN_TRAIN_MASKS} masks or more, the least "
