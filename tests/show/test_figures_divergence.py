@@ -200,8 +200,8 @@ def test_growth_has_a_panel_for_everything_that_was_measured():
     ]
     picture = growth_curve(moments, at_operation=4.4e-11)
     written = texts(picture)
-    assert "The weights drift apart: 0 to 3.0e-05; 12 000 ppm of the pixels" in written
-    assert "From 4.4e-11 at one operation to 12 000 ppm" in picture.caption
+    assert "The weights drift apart: 0 to 3e-05; 12 000 ppm of the pixels" in written
+    assert "they differed by 4.4e-11" in picture.caption
     weights, pixels, cells, scores, shares = picture.axes
     assert weights.lines[0].get_xydata().tolist() == [[1, 0], [2, 1e-9], [3, 3e-5]]
     assert pixels.lines[0].get_ydata().tolist() == [0, 12000]

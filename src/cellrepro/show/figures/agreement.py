@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from cellrepro.compare.consensus import Agreement, Stability
 from cellrepro.compare.labels import canonical
 from cellrepro.errors import BadInput, whole
+from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import (
     COLOURS,
     enlarged,
@@ -21,16 +22,7 @@ from cellrepro.show.figures.masks import (
     painted,
     panel_shape,
 )
-from cellrepro.show.figures.style import (
-    WIDTH,
-    Picture,
-    heading,
-    image_panel,
-    legend,
-    line,
-    note,
-    title,
-)
+from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.text import amount, grouped
 
 MAP = "plasma"
@@ -85,11 +77,10 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
         (panels[0], agreement.cell_share, "share of runs that call it cell"),
         (panels[1], agreement.same_object_share, "share of runs that give it the same object"),
     ):
-        image_panel(panel, _map_picture(background, share, agreement.consensus, side))
-        title(panel, text)
+        style.image_panel(panel, _map_picture(background, share, agreement.consensus, side))
+        style.title(panel, text)
     _colour_bar(figure, list(panels), agreement)
-    heading(figure, _map_heading(agreement))
-    return figure
+    return figure.described(_map_heading(agreement))
 
 
 def _map_picture(
@@ -220,7 +211,7 @@ def least_stable(
     # The least stable come first, so these are the first of all objects.
     unstable = [i for i in agreement.objects if i.n_runs_with < agreement.n_runs or i.mean_iou < 1]
     if not unstable:
-        return note(_map_heading(agreement))
+        return style.note(_map_heading(agreement))
     shown = unstable[:n]
     cuts, pieces = _pieces(agreement, masks_of_runs, len(shown))
     n_columns = min(_COLUMNS, len(shown))
@@ -230,23 +221,21 @@ def least_stable(
     panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for panel, item, cut, of in zip(panels, shown, cuts, pieces, strict=False):
         neighbours = np.where(agreement.consensus == item.label, 0, agreement.consensus)[cut]
-        image_panel(panel, _crop_picture(background[cut], neighbours, of))
-        title(panel, _crop_title(item, agreement.n_runs), size=9)
+        style.image_panel(panel, _crop_picture(background[cut], neighbours, of))
+        style.title(panel, _crop_title(item, agreement.n_runs), size=9)
     for panel in panels[len(shown) :]:
         panel.set_axis_off()
     dashed = {"color": COLOURS["a"], "linewidth": 2.5, "linestyle": (0, (2.5, 1.5))}
     handles = [
-        line("runs that have it", color=COLOURS["b"], linewidth=2.5),
-        line("what the other runs have there", **dashed),
-        line("other objects of the consensus", color="#BBBBBB", linewidth=1),
+        style.line("runs that have it", color=COLOURS["b"], linewidth=2.5),
+        style.line("what the other runs have there", **dashed),
+        style.line("other objects of the consensus", color="#BBBBBB", linewidth=1),
     ]
-    legend(figure, handles, most_columns=3)
-    heading(
-        figure,
+    style.legend(figure, handles, most_columns=3)
+    return figure.described(
         f"The {len(shown)} least stable of {amount(len(agreement.objects), 'object')} "
         f"({agreement.n_stable} are in all {amount(agreement.n_runs, 'run')})",
     )
-    return figure
 
 
 def _pieces(

@@ -13,18 +13,8 @@ import numpy as np
 from cellrepro.compare.metrics import average_precision, compare_masks
 from cellrepro.compare.metrics import categories as category_map
 from cellrepro.errors import BadInput
-from cellrepro.show.figures.style import (
-    SERIES,
-    WIDTH,
-    Picture,
-    clipped,
-    heading,
-    image_panel,
-    legend,
-    line,
-    patch,
-    title,
-)
+from cellrepro.show.figures import style
+from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.text import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
@@ -59,7 +49,6 @@ AGREEMENT = ("#F0E442", "#E69F00", "#D55E00", "#8C4A86", "#2F4A7A")
 AGREED = 0.5  # of the opacity for pixels on which all runs agree
 
 _OPACITY = 0.85
-_HATCHES = {"only_a": "////", "only_b": "\\\\\\\\", "other_object": "..."}
 _SIDE = 480  # longer side of a picture inside a figure, pixels
 _FEW = 0.002  # share of differing pixels below which each is drawn as a spot of this size
 _SPOT = 5
@@ -93,20 +82,18 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
     for panel, (split, item) in zip(panels, chosen, strict=False):
         height, width = item.image.shape[:2]
         outlines = {} if item.masks is None else {"truth": item.masks}
-        image_panel(panel, with_outlines(grey_image(item.image), outlines, solid=True))
+        style.image_panel(panel, with_outlines(grey_image(item.image), outlines, solid=True))
         objects = "no masks" if item.masks is None else _objects(item.masks)
-        name = clipped(item.name, _NAME_LETTERS)
-        title(panel, f"{split}: {name}\n{width} × {height} pixels, {objects}")
+        name = style.clipped(item.name, _NAME_LETTERS)
+        style.title(panel, f"{split}: {name}\n{width} × {height} pixels, {objects}")
         colour, dashes = (SERIES[1], (0, (4, 2))) if split == "test" else (SERIES[0], "-")
         panel.spines[:].set(linewidth=2, edgecolor=colour, linestyle=dashes)
     for panel in panels[len(chosen) :]:
         panel.set_axis_off()
-    heading(
-        figure,
+    return figure.described(
         f"{len(chosen)} of {len(folder.train) + len(folder.test)} images of {folder.path.name}: "
         f"{len(folder.train)} to train (solid frame), {len(folder.test)} to test (dashed frame)",
     )
-    return figure
 
 
 def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
@@ -132,22 +119,21 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
     for row, (name, truth) in zip(grid, truths.items(), strict=True):
         masks, image = repeat.masks(name), store.image(manifest.data.digest, name)
         background = _background(image, masks.shape)
-        image_panel(row[0], with_outlines(background, {}))
+        style.image_panel(row[0], with_outlines(background, {}))
         kept = "" if image is not None else "\n(the image was not kept)"
-        title(row[0], clipped(name, _NAME_LETTERS) + kept)
+        style.title(row[0], style.clipped(name, _NAME_LETTERS) + kept)
         score = ""
         if truth is not None:
-            image_panel(row[1], with_outlines(background, {"truth": truth}, solid=True))
-            title(row[1], f"ground truth: {_objects(truth)}")
+            style.image_panel(row[1], with_outlines(background, {"truth": truth}, solid=True))
+            style.title(row[1], f"ground truth: {_objects(truth)}")
             precision = average_precision(truth, masks)[0]
             score = f", AP@0.5 {'undefined' if np.isnan(precision) else f'{precision:.3f}'}"
         elif n_columns == 3:
             row[1].set_axis_off()
-            title(row[1], "no ground truth")
-        image_panel(row[-1], with_outlines(background, {"a": masks}))
-        title(row[-1], f"found: {_objects(masks)}{score}")
-    heading(figure, f"Found by {repeat.name}: {len(names)} of {len(manifest.masks)} images")
-    return figure
+            style.title(row[1], "no ground truth")
+        style.image_panel(row[-1], with_outlines(background, {"a": masks}))
+        style.title(row[-1], f"found: {_objects(masks)}{score}")
+    return figure.described(f"Found by {repeat.name}: {len(names)} of {len(manifest.masks)} images")
 
 
 def difference(
@@ -184,7 +170,7 @@ def difference(
     under = {} if truth is None else {"truth": truth}
     map_, result = category_map(a, b), compare_masks(a, b)
     picture, drawn = category_picture(background, map_, side=side)
-    names = {"a": clipped(name_a, _NAME_LETTERS), "b": clipped(name_b, _NAME_LETTERS)}
+    names = {"a": style.clipped(name_a, _NAME_LETTERS), "b": style.clipped(name_b, _NAME_LETTERS)}
     panels = [
         (
             f"{names[key]}: {_objects(labels)}",
@@ -201,28 +187,26 @@ def difference(
     figure = Picture(height=0.9 + len(panels) // n_columns * (height + 0.3))
     grid = figure.subplots(len(panels) // n_columns, n_columns, squeeze=False).ravel()
     for axes, (said, pixels) in zip(grid, panels, strict=True):
-        image_panel(axes, pixels)
-        title(axes, said)
+        style.image_panel(axes, pixels)
+        style.title(axes, said)
     _ring(grid[2], drawn >= 2)
     handles = [
-        line(names["a"], color=COLOURS["a"], linewidth=2.5),
-        line(names["b"], color=COLOURS["b"], linewidth=2.5, linestyle=(0, (3, 1.5))),
-        patch(f"only {names['a']}", COLOURS["only_a"], _HATCHES["only_a"]),
-        patch(f"only {names['b']}", COLOURS["only_b"], _HATCHES["only_b"]),
-        patch("another object", COLOURS["other_object"], _HATCHES["other_object"]),
-        patch("the same object", "#8C8C8C"),
+        style.line(names["a"], color=COLOURS["a"], linewidth=2.5),
+        style.line(names["b"], color=COLOURS["b"], linewidth=2.5, linestyle=(0, (3, 1.5))),
+        style.patch(f"only {names['a']}", fc=COLOURS["only_a"], hatch="////"),
+        style.patch(f"only {names['b']}", fc=COLOURS["only_b"], hatch="\\\\\\\\"),
+        style.patch("another object", fc=COLOURS["other_object"], hatch="..."),
+        style.patch("the same object", fc="#8C8C8C"),
     ]
     if truth is not None:
-        handles.insert(2, line("truth", color=COLOURS["truth"], linewidth=2.5, linestyle=":"))
-    legend(figure, handles)
-    heading(
-        figure,
+        handles.insert(2, style.line("truth", color=COLOURS["truth"], linewidth=2.5, linestyle=":"))
+    style.legend(figure, handles)
+    return figure.described(
         f"{grouped(result.n_differing)} of {grouped(map_.size)} pixels differ; objects lost "
         f"{result.kinds['lost']}, gained {result.kinds['gained']}"
         if result.n_differing
         else "The two outline the same objects",
     )
-    return figure
 
 
 def _background(image: np.ndarray | None, shape: Sequence[int]) -> np.ndarray:

@@ -16,18 +16,8 @@ from cellrepro.compare.metrics import compare_masks
 from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, whole
-from cellrepro.show.figures import masks, weights
-from cellrepro.show.figures.style import (
-    GREY,
-    SERIES,
-    Picture,
-    beside,
-    heading,
-    image_panel,
-    label_axes,
-    rows,
-    title,
-)
+from cellrepro.show.figures import masks, style, weights
+from cellrepro.show.figures.style import GREY, SERIES, Picture
 from cellrepro.text import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
@@ -72,19 +62,18 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
     axes = figure.subplots()
     axes.barh(range(len(bars)), [bar[1] for bar in bars], color=SERIES[1], hatch="//", **_BAR)
     for i, (_, share, text) in enumerate(bars):
-        beside(axes, share, i, text, fontsize=9)
-    rows(axes, [bar[0] for bar in bars], size=9)
+        style.beside(axes, share, i, text, fontsize=9)
+    style.rows(axes, [bar[0] for bar in bars], size=9)
     axes.set_xlim(0, max(3.0, max(bar[1] for bar in bars)) * 1.6)
-    label_axes(axes, x="replays on equal inputs that gave other bits (%)")
+    style.label_axes(axes, x="replays on equal inputs that gave other bits (%)")
     names = ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
     text = f"Equal inputs, other bits: {names}" if names else "No operation gave other bits"
-    heading(figure, text)
     caption = (
         f"Every operation of {amount(audit.n_steps, 'training step')} in mode {audit.spec.mode} "
         f"was run again on equal inputs, {grouped(audit.n_replays)} times in all, at "
         f"{amount(audit.threads, 'thread')}. Bars: how often the answer had other bits."
     )
-    return figure.described(caption, f"Bar chart. {audit.sentence}.")
+    return figure.described(text, caption, f"Bar chart. {audit.sentence}.")
 
 
 # -- what it does --------------------------------------------------------------------------
@@ -106,19 +95,20 @@ def results(store: Store, effect: Effect) -> Picture:
         _letters(panel, of)
         panel.set_xticks(range(effect.repeats), [f"repeat {i}" for i in range(effect.repeats)])
         panel.set_yticks(range(2), names, parse_math=False)
-        title(panel, what)
+        style.title(panel, what)
     fixed, loose = (
         f"{amount(len(set(weights)), 'set')} of weights and {len(set(found))} of masks"
         for weights, found in zip(*digests.values(), strict=True)
     )
     n = amount(effect.repeats, "repeat")
-    heading(figure, f"{n} each. Fixed: {fixed}. Loose: {loose}")
     caption = (
         "Equal letters are equal bits. Above, mode strict fixes everything; below, one operation "
         "is left as PyTorch has it, and nothing else changes."
     )
     alt = f"With everything fixed, {n} gave {fixed}; with {names[1]}, {loose}."
-    return figure.described(caption, f"Fields with letters. {alt}")
+    return figure.described(
+        f"{n} each. Fixed: {fixed}. Loose: {loose}", caption, f"Fields with letters. {alt}"
+    )
 
 
 def _letters(axes: Axes, of: Sequence[Sequence[str]]) -> None:
@@ -153,7 +143,7 @@ def weights_changed(store: Store, effect: Effect, *, n: int = 8) -> Picture:
         f"weights over {amount(effect.repeats, 'repeat')}, relative distance "
         f"{effect.relative_l2:.1e}."
     )
-    return figure.described(caption, alt)
+    return figure.described(figure.get_suptitle(), caption, alt)
 
 
 def masks_changed(store: Store, effect: Effect) -> Picture:
@@ -176,7 +166,8 @@ def masks_changed(store: Store, effect: Effect) -> Picture:
         text = f"not one pixel of {over} differs"
     loose = f"segmented after two trainings with only {base_name(effect.op)} loose"
     caption = f"{name}, {loose}: {text}."
-    return figure.described(caption, f"Outlines of two repeats beside each other. {caption}")
+    alt = f"Outlines of two repeats beside each other. {caption}"
+    return figure.described(figure.get_suptitle(), caption, alt)
 
 
 def _repeats(store: Store, key: str, n: int) -> list[Repeat]:
@@ -216,7 +207,7 @@ def cost_bars(cost: Cost) -> Picture:
         axes.plot([row.lowest, row.highest], [i, i], color="black", linewidth=1.6)
         spread = "" if plain else f" ({row.lowest:.2f} to {row.highest:.2f})"
         said = f"{row.ratio:.2f}{spread}, {row.seconds:.2g} s"
-        beside(axes, max(row.ratio, row.highest), i, said, away=6, fontsize=9)
+        style.beside(axes, max(row.ratio, row.highest), i, said, away=6, fontsize=9)
         told.append(f"{row.name} {said}")
         if row.name == "strict":
             text = f"In mode strict a step takes {row.ratio:.2f} times as long{spread}"
@@ -225,14 +216,14 @@ def cost_bars(cost: Cost) -> Picture:
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlim(0, max(row.highest for row in cost.rows) * 1.45)
-    label_axes(axes, x="time of a training step; plain Cellpose is 1")
-    heading(figure, text)
+    style.label_axes(axes, x="time of a training step; plain Cellpose is 1")
     caption = (
         f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "
         f"{cost.encoder} on {cost.device}, {amount(cost.threads, 'thread')}; black lines go from "
         f"the lowest to the highest round. A busy machine makes them long. {' '.join(cost.notes)}"
     )
-    return figure.described(caption, f"Bar chart of ratios and seconds a step: {'; '.join(told)}.")
+    alt = f"Bar chart of ratios and seconds a step: {'; '.join(told)}."
+    return figure.described(text, caption, alt)
 
 
 # -- seeds and epochs ----------------------------------------------------------------------
@@ -252,22 +243,25 @@ def seed_strips(probe: SeedProbe) -> Picture:
         name.text(0, 0.28, call, fontsize=8, va="center", family="monospace", parse_math=False)
         for x, thumbnail in enumerate(trial.thumbnails[:n_steps]):
             panel = figure.add_subplot(grid[y, x + 1])
-            image_panel(panel, np.repeat(thumbnail[..., None], 3, axis=2))
+            style.image_panel(panel, np.repeat(thumbnail[..., None], 3, axis=2))
             if not y:
                 epoch, step = divmod(x, probe.steps_per_epoch)
-                title(panel, f"epoch {epoch + 1}\nimage {step + 1}", size=8)
+                style.title(panel, f"epoch {epoch + 1}\nimage {step + 1}", size=8)
     ends = figure.add_subplot(grid[:, -1])
     _letters(ends, [[trial.weights] for trial in trials])
     ends.set(xticks=[], yticks=[])
-    title(ends, "weights\nat the end", size=8)
-    heading(figure, "What the network was shown under each seed, and what became of it")
+    style.title(ends, "weights\nat the end", size=8)
     caption = (
         "Two rows with equal pictures saw the same images, cut and turned alike. Equal letters are "
         f"equal weights, bit for bit. All trials start from the same weights; each epoch draws "
         f"{probe.steps_per_epoch} of {probe.n_images} images."
     )
     alt = "; ".join(probe.sentence(what) for what in dict.fromkeys(t.what for t in trials))
-    return figure.described(caption, f"Rows of small images, one row a trial. {alt}.")
+    return figure.described(
+        "What the network was shown under each seed, and what became of it",
+        caption,
+        f"Rows of small images, one row a trial. {alt}.",
+    )
 
 
 def learning_rate_start(n_epochs: int = 12) -> Picture:
@@ -286,11 +280,14 @@ def learning_rate_start(n_epochs: int = 12) -> Picture:
     )  # fmt: skip
     axes.set_xticks(epochs)
     axes.set_ylim(0, 115)
-    label_axes(axes, x="epoch", y="learning rate (% of its peak)")
-    heading(figure, "Cellpose's learning rate rises from 0")
+    style.label_axes(axes, x="epoch", y="learning rate (% of its peak)")
     caption = (
         "A training of one epoch leaves every weight as it was, so two of them are equal whatever "
         "happened. The second epoch gets a ninth of the rate, the tenth all of it."
     )
     told = ", ".join(f"{share:.0f}" for share in shares)
-    return figure.described(caption, f"Bar chart of the learning rate in percent by epoch: {told}.")
+    return figure.described(
+        "Cellpose's learning rate rises from 0",
+        caption,
+        f"Bar chart of the learning rate in percent by epoch: {told}.",
+    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cellrepro.errors import BadInput
+from cellrepro.show.figures import style
 from cellrepro.show.figures.divergence import DIFFERENT, FIRST, operation
-from cellrepro.show.figures.style import SERIES, Picture, clipped, heading, label_axes, logarithmic
+from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.text import amount, grouped
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ def operations_map(divergence: Divergence) -> Picture:
         )
     both = [(a, b) for a, b in alignment.pairs if a.outputs]
     differing = {a.index: _norms_apart(a, b) for a, b in both if _differ(a, b)}
+    above = {index: value for index, value in differing.items() if value}
     lines: dict[str, list[float]] = {
         "other bits, same norm": [index for index, value in differing.items() if not value],
         "equal bits": [a.index for a, b in both if a.outputs == b.outputs],
@@ -44,44 +47,44 @@ def operations_map(divergence: Divergence) -> Picture:
         "only in B": _where_of_b(alignment),
     }
     lines = {name: found for name, found in lines.items() if found or name == "equal bits"}
-    above = {index: value for index, value in differing.items() if value}
     if not (above or any(lines.values())):
         raise BadInput("no operation of the diverging step has outputs that can be compared")
-    named = _named(alignment, divergence.computed, differing)
 
     heights = ([3.0] if above else []) + [0.3 + 0.28 * len(lines)]
     figure = Picture(height=1.5 + sum(heights))
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)
-    panels = panels.ravel()
-    foot = panels[-1]
-    _lines(foot, lines)
+    top, foot = panels[0, 0], panels[-1, 0]
+    for y, (name, found) in enumerate(lines.items()):
+        marker = {"equal bits": "|", "other bits, same norm": "o"}.get(name, "D")
+        colour = SERIES[2] if name.startswith("only") else DIFFERENT
+        foot.plot(found, [y] * len(found), marker, color=colour, ms=6, alpha=0.8, gid=name)
+    style.rows(foot, lines, size=9)
+    style.label_axes(foot, x="operation of A, in the order of execution")
     if above:
-        top = panels[0]
         top.plot(list(above), list(above.values()), "o", color=DIFFERENT, ms=5, gid="different")
         top.set_ylim(min(above.values()) / 3, max(above.values()) * 30)
-        logarithmic(top, "y")
-        label_axes(top, y="relative difference\nof the norms (logarithmic)")
-    for i, panel in enumerate(panels):
-        _bands(panel, alignment, with_names=i == 0)
-    if named is not None:
-        _point_at(named, panels[0] if named.index in above else foot, above, lines)
-    n, step = len(lines["equal bits"]) + len(differing), next((a.step for a, _ in both), None)
-    at = "" if step is None else f" of step {grouped(step)}"
-    text = f"Other outputs in {grouped(len(differing))} of {amount(n, 'operation')}{at}"
-    if not differing:
-        text = f"All {amount(n, 'operation')}{at} that can be compared have equal outputs"
+        style.logarithmic(top, "y")
+        style.label_axes(top, y="relative difference\nof the norms (logarithmic)")
+    _bands(panels[:, 0], alignment)
+    named = _named(alignment, divergence.computed, differing)
+    if named is not None and named.index in above:
+        _point_at(named, top, above[named.index], 0.8)
     elif named is not None:
+        y = next((y for y, found in enumerate(lines.values()) if named.index in found), 0)
+        _point_at(named, foot, y, 0.75 if y >= len(lines) / 2 else 0.25)
+    n = len(lines["equal bits"]) + len(differing)
+    text = f"Other outputs in {grouped(len(differing))} of {amount(n, 'operation')}"
+    text += f" of step {grouped(both[0][0].step)}" if both else ""
+    if named is not None and differing:
         order = "first in" if named.index == min(differing) else "they diverge at"
-        text += f", {order} {operation(named).partition(' in ')[0]}"
-    heading(figure, text)
+        text += f", {order} {operation(named)}"
     caption = (
-        f"Every operation{at} that computed something, left to right as it ran; "
+        "Every operation of the step that computed something, left to right as it ran; "
         f"{alignment.sentence()}. Up is how far the lengths (norms) of the outputs lie apart; "
         "outputs of the same norm, or without one, may differ all the same and have a line below."
     )
     alt = f"Points over the operations of a training step. {text}."
-    alt += f" Where they diverge: {operation(named)}." if named is not None else ""
-    return figure.described(caption, alt)
+    return figure.described(text, caption, alt)
 
 
 def _norms_apart(a: OperationRow, b: OperationRow) -> float:
@@ -98,27 +101,13 @@ def _differ(a: OperationRow, b: OperationRow) -> bool:
     return _norms_apart(a, b) > 0
 
 
-def _lines(foot: Axes, lines: dict[str, list[float]]) -> None:
-    """A line of marks for each kind of operation whose norms say nothing."""
-    for y, (name, found) in enumerate(lines.items()):
-        marker = {"equal bits": "|", "other bits, same norm": "o"}.get(name, "D")
-        colour = SERIES[2] if name.startswith("only") else DIFFERENT
-        foot.plot(found, [y] * len(found), marker, color=colour, markersize=6, alpha=0.8, gid=name)
-    foot.set_yticks(range(len(lines)), list(lines))
-    foot.set_ylim(len(lines) - 0.4, -0.6)
-    label_axes(foot, x="operation of A, in the order of execution")
-
-
 def _where_of_b(alignment: Alignment) -> list[float]:
     """Where on A's axis the operations stand that B ran alone, views apart."""
     places = sorted((b.index, a.index) for a, b in alignment.pairs)
     before = [index for index, _ in places]
-    found = []
-    for row in alignment.only_b:
-        at = int(np.searchsorted(before, row.index))
-        if row.outputs:
-            found.append(places[at - 1][1] + 0.5 if at else -0.5)
-    return found
+    computed = (row.index for row in alignment.only_b if row.outputs)
+    ranks = [int(np.searchsorted(before, index)) for index in computed]
+    return [places[rank - 1][1] + 0.5 if rank else -0.5 for rank in ranks]
 
 
 def _named(
@@ -134,41 +123,36 @@ def _named(
     return min(found, key=lambda row: (row.index not in differing, row.index), default=None)
 
 
-def _bands(axes: Axes, alignment: Alignment, *, with_names: bool) -> None:
-    """Backgrounds for forward, backward and update, named where each is first."""
+def _bands(panels: np.ndarray, alignment: Alignment) -> None:
+    """Backgrounds for forward, backward and update, named at the top where each is wide."""
     rows = sorted((a for a, _ in alignment.pairs), key=lambda row: row.index)
     if not rows:
         return
-    starts = [i for i, row in enumerate(rows) if not i or rows[i - 1].phase != row.phase]
-    ends = [*(rows[i].index for i in starts[1:]), rows[-1].index + 1]
     span = rows[-1].index - rows[0].index + 1
-    axes.set_xlim(rows[0].index - 0.02 * span - 0.5, rows[-1].index + 0.02 * span + 0.5)
-    seen = set()
-    for i, end in zip(starts, ends, strict=True):
-        begin, phase = rows[i].index, rows[i].phase
-        axes.axvspan(begin - 0.5, end - 0.5, color=_PHASES.get(phase, "white"), lw=0, zorder=0)
-        if with_names and phase not in seen and end - begin > 0.03 * span:
-            seen.add(phase)
-            axes.text(
-                (begin + end) / 2, 0.98, phase, transform=axes.get_xaxis_transform(), ha="center",
-                va="top", fontsize=9, rotation=90 if end - begin < 0.12 * span else 0,
+    panels[0].set_xlim(rows[0].index - 0.02 * span - 0.5, rows[-1].index + 0.02 * span + 0.5)
+    for phase, of_phase in groupby(rows, key=lambda row: row.phase):
+        found = [row.index for row in of_phase]
+        begin, end = found[0] - 0.5, found[-1] + 0.5
+        for panel in panels:
+            panel.axvspan(begin, end, color=_PHASES.get(phase, "white"), lw=0, zorder=0)
+        if end - begin > 0.03 * span:
+            panels[0].text(
+                (begin + end) / 2, 0.98, phase, transform=panels[0].get_xaxis_transform(),
+                ha="center", va="top", fontsize=9, rotation=90 if end - begin < 0.12 * span else 0,
             )  # fmt: skip
 
 
-def _point_at(
-    named: OperationRow, axes: Axes, above: dict[int, float], lines: dict[str, list[float]]
-) -> None:
-    y = above.get(
-        named.index, next((i for i, one in enumerate(lines.values()) if named.index in one), 0)
-    )
-    style: dict[str, Any] = {"ms": 11, "mec": "black", "mew": 2, "zorder": 5, "gid": "named"}
-    axes.plot(named.index, y, "D", color=FIRST, **style)
+def _point_at(named: OperationRow, axes: Axes, y: float, height: float) -> None:
+    """A diamond, and an arrow from a label beside it, at that share of the height of the axes."""
+    mark: dict[str, Any] = {"ms": 11, "mec": "black", "mew": 2, "zorder": 5, "gid": "named"}
+    axes.plot(named.index, y, "D", color=FIRST, **mark)
     low, high = axes.get_xlim()
-    share = min(max((named.index - low) / (high - low), 0.26), 0.7)
-    module = clipped(named.module or "outside any module", 44)
+    share = (named.index - low) / (high - low)
+    share += 0.3 if share < 0.5 else -0.3
+    module = style.clipped(named.module or "outside any module", 44)
     axes.annotate(
         f"{operation(named).partition(' in ')[0]}\n{module}",
-        (named.index, y), (share, 0.8 if above else 0.3), textcoords="axes fraction", fontsize=10,
+        (named.index, y), (share, height), textcoords="axes fraction", fontsize=10,
         ha="center", va="center", parse_math=False, zorder=6,
         arrowprops={"arrowstyle": "-|>", "color": "black", "shrinkB": 8},
         bbox={"boxstyle": "square,pad=0.2", "facecolor": "white", "edgecolor": "black"},

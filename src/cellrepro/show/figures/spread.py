@@ -11,17 +11,8 @@ import numpy as np
 from cellrepro.compare.seed_spread import Axis, Distribution, Spread
 from cellrepro.compare.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
-from cellrepro.show.figures.style import (
-    GREY,
-    SERIES,
-    VERDICT_COLOURS,
-    WIDTH,
-    Picture,
-    heading,
-    label_axes,
-    rows,
-    with_zero,
-)
+from cellrepro.show.figures import style
+from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture
 from cellrepro.text import amount, share_text
 
 if TYPE_CHECKING:
@@ -55,7 +46,7 @@ def spread_axis(spread: Spread) -> Picture:
     ends = [found.interval for _, found in shown if found.interval is not None]
     values = [float(value) for _, found in shown for value in found.values]
     values += [end for interval in ends for end in (interval.low, interval.high)]
-    with_zero(axes, "x", values)
+    style.with_zero(axes, "x", values)
     # Zero is left of all others by a third of a row's height, whatever the decades.
     low = min((value for value in values if value > 0), default=0.01)
     axes.set_xlim(-0.3 * 10 ** math.floor(math.log10(low)), max(1.5 * max(values), 3 * low))
@@ -64,19 +55,22 @@ def spread_axis(spread: Spread) -> Picture:
         _row(axes, y, found)
         _beside(axes, y, spread, axis, found)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
-    rows(axes, [axis.title for axis, _ in shown], size=10)
-    label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
+    style.rows(axes, [axis.title for axis, _ in shown], size=10)
+    style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     for y in range(len(shown) - 1):
         axes.axhline(y + 0.48, color="#CCCCCC", lw=0.7, zorder=1)
-    heading(figure, "How many of the cells change when one thing is changed")
     told = "; ".join(
         f"{axis.title} {_mean_text(found)} ({amount(len(axis.evidence), 'pair')})"
         for axis, found in shown
     )
     alt = f"Share of the cells that change, on one scale: {told}."
-    return figure.described(_caption(spread, [axis for axis, _ in shown]), alt)
+    return figure.described(
+        "How many of the cells change when one thing is changed",
+        _caption(spread, [axis for axis, _ in shown]),
+        alt,
+    )
 
 
 def spread_rows(spread: Spread) -> list[dict[str, Any]]:
@@ -121,7 +115,7 @@ def _seed_band(axes: Axes, spread: Spread) -> None:
     axes.axvspan(
         0.96 * low,
         1.04 * high,
-        facecolor=VERDICT_COLOURS["within-spread"] if enough else "none",
+        facecolor=style.VERDICT_COLOURS["within-spread"] if enough else "none",
         edgecolor="#8A6D1B" if enough else "#777777",
         linestyle="-" if enough else (0, (4, 3)),
         linewidth=1,
@@ -162,10 +156,10 @@ def _beside(axes: Axes, y: int, spread: Spread, axis: Axis, found: Distribution)
         (_counts(axis, found), 0.04, {"fontsize": 8, "color": GREY}),
         (_answer(spread, axis), 0.3, {"fontsize": 8.5}),
     ]
-    for text, lift, style in lines:
+    for text, lift, look in lines:
         axes.annotate(
             text, (1.015, y + lift), xycoords=("axes fraction", "data"), va="center",
-            annotation_clip=False, **style,
+            annotation_clip=False, **look,
         )  # fmt: skip
 
 

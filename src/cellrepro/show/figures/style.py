@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator
+from matplotlib.transforms import Bbox
 
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.errors import BadInput
@@ -57,7 +61,6 @@ WIDTH = 9.0
 
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 _LETTERS = 110  # that fit beside each other in a figure of `WIDTH`
-_CAPTION_LETTERS = 118
 _TICK_LETTERS = 60  # of a label beside an axis; longer ones are shortened
 
 
@@ -72,31 +75,29 @@ class Picture(Figure):
         super().__init__(figsize=(width, height), dpi=100, layout="constrained", facecolor="white")
         self.caption = self.alt = ""
 
-    def described(self, caption: str, alt: str) -> Picture:
-        """The same picture, with its caption and its content in words."""
+    def described(self, text: str, caption: str = "", alt: str = "") -> Picture:
+        """The same picture, with its answer above all, its caption, and its content in words."""
+        heading(self, text)
         self.caption, self.alt = caption, alt
         return self
 
     def png(self, *, dpi: int = 100, caption: bool = False) -> bytes:
         """The figure as a PNG file, ``dpi`` pixels per inch, if asked with its caption below it."""
+        width, height = self.get_size_inches()
+        lines = textwrap.wrap(self.caption, round(13 * width)) if caption else []
+        below = math.ceil(dpi * (0.1 + 0.17 * len(lines))) / dpi if lines else 0.0
+        written = self.text(
+            0.01, -0.03 / height, "\n".join(lines), va="top", fontsize=9, color=GREY,
+            parse_math=False,
+        )  # fmt: skip
         buffer = io.BytesIO()
         # No software version inside: equal pictures are equal files.
-        self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-        if not (caption and self.caption):
-            return buffer.getvalue()
-        from PIL import Image
-
-        width = self.get_figwidth()
-        lines = textwrap.wrap(self.caption, round(_CAPTION_LETTERS * width / WIDTH))
-        below = Picture(width, 0.1 + 0.17 * len(lines))
-        below.text(0.01, 0.98, "\n".join(lines), va="top", fontsize=9, color=GREY, parse_math=False)
-        parts = [Image.open(buffer), Image.open(io.BytesIO(below.png(dpi=dpi)))]
-        both = Image.new("RGB", (parts[0].width, sum(part.height for part in parts)), "white")
-        both.paste(parts[0], (0, 0))
-        both.paste(parts[1], (0, parts[0].height))
-        stacked = io.BytesIO()
-        both.save(stacked, format="PNG", optimize=True)
-        return stacked.getvalue()
+        self.savefig(
+            buffer, dpi=dpi, metadata={"Software": None}, pil_kwargs={"optimize": caption},
+            bbox_inches=Bbox([[0, -below], [width, height]]),
+        )  # fmt: skip
+        written.remove()
+        return buffer.getvalue()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, str], dict[str, Any]]:
         content = base64.b64encode(self.png(caption=True)).decode("ascii")
@@ -196,18 +197,14 @@ def line_style(i: int, n: int) -> dict[str, Any]:
 
 def line(label: str, **style: Any) -> Any:
     """A line for a legend; with a marker, the marker alone."""
-    from matplotlib.lines import Line2D
-
     if "marker" in style:
         style["linestyle"] = "none"
     return Line2D([], [], label=label, **style)
 
 
-def patch(label: str, colour: str, hatch: str = "") -> Any:
+def patch(label: str, **style: Any) -> Patch:
     """A field for a legend."""
-    from matplotlib.patches import Patch
-
-    return Patch(facecolor=colour, edgecolor="#404040", linewidth=0, hatch=hatch, label=label)
+    return Patch(label=label, **{"ec": "#404040", "lw": 0, **style})
 
 
 def legend(figure: Picture, handles: Sequence[Any], *, most_columns: int = 6) -> None:
@@ -218,7 +215,7 @@ def legend(figure: Picture, handles: Sequence[Any], *, most_columns: int = 6) ->
     n_columns = -(-len(labels) // -(-len(labels) // n_columns))  # as many in every row
     drawn = figure.legend(
         handles, labels, loc="outside lower center", ncols=n_columns, fontsize=9, frameon=False,
-        handlelength=3,
+        handlelength=3, bbox_to_anchor=(0, 0, 1, 1),
     )  # fmt: skip
     for text in drawn.get_texts():
         text.set_parse_math(False)
@@ -232,8 +229,6 @@ def logarithmic(axes: Axes, which: str) -> None:
 
     Without minor ticks and mathematical text, which take longer to draw than all else.
     """
-    from matplotlib.ticker import LogLocator
-
     axis = axes.xaxis if which == "x" else axes.yaxis
     axes.set(**{f"{which}scale": "log"})
     axes.minorticks_off()

@@ -10,22 +10,8 @@ import numpy as np
 
 from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
-from cellrepro.show.figures.style import (
-    GREY,
-    MARKERS,
-    PALE,
-    SERIES,
-    Picture,
-    beside,
-    heading,
-    label_axes,
-    labels_of,
-    legend,
-    line,
-    line_style,
-    note,
-    rows,
-)
+from cellrepro.show.figures import style
+from cellrepro.show.figures.style import GREY, MARKERS, PALE, SERIES, Picture
 from cellrepro.text import amount
 
 if TYPE_CHECKING:
@@ -64,29 +50,30 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     handles = []
     for i, (training, names) in enumerate(courses.values()):
         epochs = np.arange(1, len(training.train_losses) + 1)
-        style = line_style(i, len(courses))
-        loss.plot(epochs, training.train_losses, **style)
+        look = style.line_style(i, len(courses))
+        loss.plot(epochs, training.train_losses, **look)
         tested = np.array(training.test_losses, dtype=float)  # None becomes NaN, which is not drawn
         marker = {"linestyle": "none", "marker": MARKERS[i % 7], "markersize": 9 - min(i, 5)}
-        loss.plot(epochs, tested, **marker, mfc="none", mec=style["color"], mew=1.6)
-        rate.plot(epochs, training.learning_rates, **style)
+        loss.plot(epochs, tested, **marker, mfc="none", mec=look["color"], mew=1.6)
+        rate.plot(epochs, training.learning_rates, **look)
         more = f" = {len(names) - 2} more" if len(names) > 2 else ""
-        handles.append(line(" = ".join(names[:2]) + more, **style))
-    label_axes(loss, y="loss (Cellpose's, no unit)")
-    label_axes(rate, x="epoch", y="learning rate")
+        handles.append(style.line(" = ".join(names[:2]) + more, **look))
+    style.label_axes(loss, y="loss (Cellpose's, no unit)")
+    style.label_axes(rate, x="epoch", y="learning rate")
     rate.locator_params(axis="x", integer=True)
     if len(handles) > _MOST_CURVES:
         more = f"and {len(handles) - _MOST_CURVES} more curves"
-        handles = [*handles[:_MOST_CURVES], line(more, linestyle="none")]
-    handles.append(line("line: training images", color=GREY, linewidth=2))
-    handles.append(line("marker: test images", marker="o", mfc="none", mec=GREY, markersize=8))
-    legend(figure, handles, most_columns=3)
+        handles = [*handles[:_MOST_CURVES], style.line(more, linestyle="none")]
+    handles.append(style.line("line: training images", color=GREY, linewidth=2))
+    handles.append(
+        style.line("marker: test images", marker="o", mfc="none", mec=GREY, markersize=8)
+    )
+    style.legend(figure, handles, most_columns=3)
     n = sum(len(names) for _, names in courses.values())
     text = f"{n} repeats, {len(courses)} different curves"
     if len(courses) == 1:
         text = "one repeat" if n == 1 else f"all {n} repeats follow one curve, to the last digit"
-    heading(figure, f"Training loss: {text}")
-    return figure
+    return figure.described(f"Training loss: {text}")
 
 
 def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -> Picture:
@@ -101,7 +88,12 @@ def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -
     groups = list(dict.fromkeys(group for _, group, _ in points))
     n_of = Counter((name, value) for name, _, value in points)
     styles: list[dict[str, Any]] = [
-        {"marker": MARKERS[i % 7], "color": SERIES[i % 6], "markersize": 7, "linestyle": "none"}
+        {
+            "marker": MARKERS[i % 7],
+            "color": SERIES[i % 6],
+            "markersize": 7,
+            "linestyle": "none",
+        }
         for i in range(len(groups))
     ]
     figure = Picture(height=1.3 + max(0.34, 0.13 * len(groups)) * len(names))
@@ -117,18 +109,20 @@ def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -
             of_row = [other for row, other in n_of if row == name]
             # The least of a row is noted on its left, so that the note does not cover the others.
             away = -8 if value == min(of_row) < max(of_row) else 8
-            beside(axes, value, y, f"{value:.3f}" + (f" ({n}×)" if n > 1 else ""), away=away)
+            style.beside(axes, value, y, f"{value:.3f}" + (f" ({n}×)" if n > 1 else ""), away=away)
     values = [value for _, _, value in points]
     middle, span = (min(values) + max(values)) / 2, max(0.1, 1.5 * (max(values) - min(values)))
     axes.set_xlim(max(-span / 50, middle - span / 2), min(1.04, middle + span / 2) + span * 0.06)
-    rows(axes, names, size=9)
+    style.rows(axes, names, size=9)
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     for edge in range(1, len(names)):
         axes.axhline(edge - 0.5, color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
-    label_axes(axes, x=f"{label} (0: no object found right, 1: all)")
+    style.label_axes(axes, x=f"{label} (0: no object found right, 1: all)")
     if len(groups) > 1:
-        legend(figure, [line(of, **style) for of, style in zip(groups, styles, strict=True)])
+        style.legend(
+            figure, [style.line(of, **look) for of, look in zip(groups, styles, strict=True)]
+        )
     return figure
 
 
@@ -137,7 +131,7 @@ def scores_of_runs(runs: Sequence[Run]) -> Picture:
     repeats = [repeat for run in runs for repeat in run.repeats]
     scored = [(repeat, repeat.manifest.ap50) for repeat in repeats if repeat.manifest.ap50]
     if not scored:
-        return note("no run has a score above 0 against a ground truth")
+        return style.note("no run has a score above 0 against a ground truth")
     names = Names(repeat for repeat, _ in scored)
     points = [
         (names.context(place_of(repeat), {"profile"}), repeat.spec.profile, score)
@@ -165,7 +159,12 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     ]
     if not timed:
         raise BadInput(f"none of the {len(repeats)} repeats segmented an image")
-    first: dict[str, Any] = {"marker": "D", "color": SERIES[1], "mfc": "none", "markersize": 6}
+    first: dict[str, Any] = {
+        "marker": "D",
+        "color": SERIES[1],
+        "mfc": "none",
+        "markersize": 6,
+    }
     other: dict[str, Any] = {"marker": "o", "color": SERIES[0], "markersize": 5, "alpha": 0.7}
     middle: dict[str, Any] = {"marker": "|", "color": SERIES[4], "markersize": 14, "mew": 2.2}
     figure = Picture(height=1.4 + 0.32 * len(timed))
@@ -174,21 +173,19 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
         axes.plot(seconds[1:], [i] * (len(seconds) - 1), linestyle="none", **other)
         axes.plot(seconds[0], i, linestyle="none", **first)
         axes.plot(np.median(seconds), i, linestyle="none", **middle)
-    rows(axes, [label for label, _ in timed])
+    style.rows(axes, [label for label, _ in timed])
     axes.set_xlim(left=0)
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
-    label_axes(axes, x="seconds per image")
+    style.label_axes(axes, x="seconds per image")
     named = (("first image", first), ("further images", other), ("median", middle))
-    legend(figure, [line(text, **style) for text, style in named])
+    style.legend(figure, [style.line(text, **look) for text, look in named])
     n_images = sum(len(seconds) for _, seconds in timed)
-    heading(
-        figure,
+    return figure.described(
         f"Time to segment: {amount(len(timed), 'repeat')}, {amount(n_images, 'image')} in all",
     )
-    return figure
 
 
 def _labels(repeats: Sequence[Repeat], labels: Sequence[str] | None) -> list[str]:
     names = (f"{repeat.manifest.key[:8]}/{repeat.manifest.repeat}" for repeat in repeats)
-    return labels_of(len(repeats), "repeats", labels, names)
+    return style.labels_of(len(repeats), "repeats", labels, names)

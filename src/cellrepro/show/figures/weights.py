@@ -17,25 +17,8 @@ from cellrepro.compare.weight_similarity import (
 )
 from cellrepro.compare.weights import WeightsComparison
 from cellrepro.errors import BadInput
-from cellrepro.show.figures.style import (
-    GREY,
-    PALE,
-    SERIES,
-    Picture,
-    beside,
-    clipped,
-    heading,
-    label_axes,
-    labels_of,
-    legend,
-    line,
-    line_style,
-    logarithmic,
-    note,
-    rows,
-    title,
-    with_zero,
-)
+from cellrepro.show.figures import style
+from cellrepro.show.figures.style import GREY, PALE, SERIES, Picture
 from cellrepro.text import amount, grouped, share_text
 
 if TYPE_CHECKING:
@@ -75,17 +58,16 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
             if group in found:
                 counts, edges = found[group]
                 share = np.maximum(counts / max(1, counts.sum()), floor)
-                panel.stairs(share, edges, baseline=None, **line_style(i, len(counted)))
+                panel.stairs(share, edges, baseline=None, **style.line_style(i, len(counted)))
         panel.set_ylim(floor, 1.5)
-        logarithmic(panel, "y")
+        style.logarithmic(panel, "y")
         panel.locator_params(axis="x", nbins=4)
-        title(panel, f"{group} ({grouped(sizes[group])})", size=9)
+        style.title(panel, f"{group} ({grouped(sizes[group])})", size=9)
 
     figure = _panels(groups, draw, "weight (no unit)", list(paths))
     of = f": {len(groups)} of {len(sizes)} parts" if len(groups) < len(sizes) else ""
     networks = amount(len(paths), "network")
-    heading(figure, f"Weights of {networks} by part (number of weights){of}")
-    return figure
+    return figure.described(f"Weights of {networks} by part (number of weights){of}")
 
 
 def difference_distributions(
@@ -114,7 +96,7 @@ def difference_distributions(
     chosen = sorted(layer for layer in most.tolist() if n_differing[layer])
     pairs = amount(len(found.counts), "pair")
     if not chosen:
-        return note(f"all parameters are of equal value in {pairs}")
+        return style.note(f"all parameters are of equal value in {pairs}")
     floor = 0.5 / float(sizes[chosen].max())
     edges = np.nan_to_num(found.edges, posinf=2 * found.edges[-2], neginf=2 * found.edges[1])
     least = edges[len(edges) // 2]
@@ -122,11 +104,11 @@ def difference_distributions(
     def draw(panel: Axes, layer: int) -> None:
         for i, counts in enumerate(found.counts[:, layer]):
             share = np.maximum(counts / max(1, counts.sum()), floor / 10)
-            panel.stairs(share, edges, baseline=None, **line_style(i, len(found.counts)))
+            panel.stairs(share, edges, baseline=None, **style.line_style(i, len(found.counts)))
         panel.axvspan(-least, least, color="#EEEEEE", zorder=0)
-        with_zero(panel, "x", edges, mirrored=True)
+        style.with_zero(panel, "x", edges, mirrored=True)
         panel.set_ylim(floor, 8)
-        logarithmic(panel, "y")
+        style.logarithmic(panel, "y")
         total = found.counts[:, layer].sum(1) + found.n_undefined[:, layer]
         zero = found.n_zero[:, layer] / np.maximum(1, total)
         ends = dict.fromkeys(share_text(share) for share in (zero.min(), zero.max()))
@@ -134,15 +116,16 @@ def difference_distributions(
         text = f"equal: {' to '.join(ends)}"
         text += f"; not finite: {grouped(n_undefined)}" if n_undefined else ""
         panel.text(0.02, 0.97, text, transform=panel.transAxes, va="top", fontsize=8, color=GREY)
-        title(panel, f"{found.layers[layer]} ({grouped(int(sizes[layer]))})", size=9)
+        style.title(panel, f"{found.layers[layer]} ({grouped(int(sizes[layer]))})", size=9)
 
-    names = [f"{clipped(label, 40)} − {clipped(labels[0], 40)}" for label in labels[1:]]
+    names = [f"{style.clipped(label, 40)} − {style.clipped(labels[0], 40)}" for label in labels[1:]]
     figure = _panels(chosen, draw, "difference (no unit)", names, share=True)
     shown = len(chosen), len(found.layers), int((n_differing == 0).sum())
     of = f": {shown[0]} of {shown[1]} parts" if shown[0] + shown[2] < shown[1] else ""
     equal = f"; {shown[2]} more {'is' if shown[2] == 1 else 'are'} equal throughout"
-    heading(figure, f"Differences of {pairs} of networks, by part{of}{equal if shown[2] else ''}")
-    return figure
+    return figure.described(
+        f"Differences of {pairs} of networks, by part{of}{equal if shown[2] else ''}"
+    )
 
 
 def layer_distances(
@@ -168,28 +151,36 @@ def layer_distances(
     every = layers_by_distance(table)
     shown = every[:n]
     if not shown:
-        return note("no two of these networks differ and can be compared layer by layer")
+        return style.note("no two of these networks differ and can be compared layer by layer")
     figure = Picture(height=1.7 + 0.27 * max(3, len(shown)))
     axes = figure.subplots()
     _draw_distances(axes, shown)
-    rows(axes, [row.layer for row in shown])
+    style.rows(axes, [row.layer for row in shown])
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
-    label_axes(axes, x="relative L2 distance of the layer (logarithmic), all pairs of networks")
-    handles = [line("all pairs, least to most", color=SERIES[3], linewidth=5, alpha=0.75)]
+    style.label_axes(
+        axes, x="relative L2 distance of the layer (logarithmic), all pairs of networks"
+    )
+    handles = [style.line("all pairs, least to most", color=SERIES[3], linewidth=5, alpha=0.75)]
     if any(len(row.pairs) <= _FEW_PAIRS for row in shown):
-        handles.append(line("one pair", color=SERIES[0], marker="|"))
-    handles.append(line("median", color=SERIES[4], marker="o"))
+        handles.append(style.line("one pair", color=SERIES[0], marker="|"))
+    handles.append(style.line("median", color=SERIES[4], marker="o"))
     if any(0 in row.relative_l2 for row in shown):
-        handles.append(line("equal in a pair", color=SERIES[1], marker="D", mfc="white"))
-    legend(figure, handles)
+        handles.append(style.line("equal in a pair", color=SERIES[1], marker="D", mfc="white"))
+    style.legend(figure, handles)
     n_pairs = len({frozenset(pair) for row in shown for pair in row.pairs})
     of = f"{len(shown)} of " if len(shown) < len(every) else ""
     layers = f"{of}{amount(len(every), 'layer')}"
-    heading(figure, f"Layers that differ most: {layers}, {amount(n_pairs, 'pair')} of networks")
-    a, b = (clipped(labels[i], 40) for i in shown[0].furthest)
+    style.heading(
+        figure, f"Layers that differ most: {layers}, {amount(n_pairs, 'pair')} of networks"
+    )
+    a, b = (style.clipped(labels[i], 40) for i in shown[0].furthest)
     most = f"{shown[0].most:.2g}" if np.isfinite(shown[0].most) else "infinite: one is all zero"
-    title(axes, f"furthest apart in {clipped(shown[0].layer, 40)} ({most}):\n{a} and {b}", size=9)
+    style.title(
+        axes,
+        f"furthest apart in {style.clipped(shown[0].layer, 40)} ({most}):\n{a} and {b}",
+        size=9,
+    )
     return figure
 
 
@@ -197,9 +188,9 @@ def _draw_distances(axes: Axes, shown: Sequence[LayerDistances]) -> None:
     medians = np.array([row.median for row in shown])
     differing = medians[np.isfinite(medians) & (medians > 0)]
     typical = float(np.median(differing)) if differing.size else np.nan
-    with_zero(axes, "x", [size for row in shown for size in row.relative_l2])
-    style = {"color": GREY, "xycoords": ("axes fraction", "data")}
-    beside(axes, 1, -0.85, "times the\nmiddle layer", away=6, **style)
+    style.with_zero(axes, "x", [size for row in shown for size in row.relative_l2])
+    look = {"color": GREY, "xycoords": ("axes fraction", "data")}
+    style.beside(axes, 1, -0.85, "times the\nmiddle layer", away=6, **look)
     for i, row in enumerate(shown):
         sizes = np.array(row.relative_l2)
         drawn = sizes[np.isfinite(sizes) & (sizes > 0)]
@@ -214,7 +205,7 @@ def _draw_distances(axes: Axes, shown: Sequence[LayerDistances]) -> None:
             axes.plot(row.median, i, marker="o", color=SERIES[4], markersize=6)
         times = row.median / typical
         text = "equal" if row.most == 0 else f"{times:.2g}" if times < 1e3 else "above 1000"
-        beside(axes, 1, i, text if np.isfinite(row.median) else "not finite", away=6, **style)
+        style.beside(axes, 1, i, text if np.isfinite(row.median) else "not finite", away=6, **look)
 
 
 def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture:
@@ -225,9 +216,9 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
     if not order:
         alone = len(weights.only_a) + len(weights.only_b)
         if not alone:
-            return note(f"no parameter of the {weights.n_tensors} tensors differs")
+            return style.note(f"no parameter of the {weights.n_tensors} tensors differs")
         only = amount(alone, "tensor")
-        return note(f"they share no tensor that differs; {only} on one side only")
+        return style.note(f"they share no tensor that differs; {only} on one side only")
     lengths = [row.relative_l2 if np.isfinite(row.relative_l2) else 0.0 for row in order]
     positive = [length for length in lengths if length > 0]
     wide = bool(positive) and max(positive) > 30 * min(positive)
@@ -238,24 +229,24 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
         text = f"{share_text(row.n_differing / max(1, row.n))} of {grouped(row.n)}"
         if not np.isfinite(row.relative_l2):
             text = "other shape" if row.shape != row.shape_b else f"not finite; {text}"
-        beside(axes, length, i, text, color=GREY)
-    rows(axes, [row.name for row in order])
+        style.beside(axes, length, i, text, color=GREY)
+    style.rows(axes, [row.name for row in order])
     if wide:
-        with_zero(axes, "x", lengths)
+        style.with_zero(axes, "x", lengths)
     axes.margins(x=0.2)
     scale = "logarithmic; " if wide else ""
-    label_axes(axes, x=f"relative L2 distance ({scale}beside: share of parameters that differ)")
-    heading(
-        figure,
+    style.label_axes(
+        axes, x=f"relative L2 distance ({scale}beside: share of parameters that differ)"
+    )
+    return figure.described(
         f"{len(order)} of {len(differing)} differing tensors "
         f"({weights.n_tensors} in all): those that differ most",
     )
-    return figure
 
 
 def _network_names(paths: Sequence[Path], labels: Sequence[str] | None) -> list[str]:
     numbers = (str(i + 1) for i in range(len(paths)))
-    return labels_of(len(paths), "networks", labels, numbers)
+    return style.labels_of(len(paths), "networks", labels, numbers)
 
 
 def _panels(
@@ -280,5 +271,8 @@ def _panels(
         if i >= len(parts) - n_columns:
             panel.set_xlabel(x, fontsize=9)
     figure.supylabel("share of the weights", fontsize=9)
-    legend(figure, [line(name, **line_style(i, len(names))) for i, name in enumerate(names)])
+    style.legend(
+        figure,
+        [style.line(name, **style.line_style(i, len(names))) for i, name in enumerate(names)],
+    )
     return figure
