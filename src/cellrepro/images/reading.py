@@ -340,7 +340,7 @@ def _channels_last(file: Path, decoded: _Decoded, remarks: list[str]) -> np.ndar
     if pixels.ndim == 2:
         return _native(pixels)
     channel = next((axis for axis, letter in enumerate(axes) if letter in "CS"), None)
-    if channel is None and not set(axes) & set("ZT"):
+    if pixels.ndim == 3 and channel is None and not set(axes) & set("ZT"):
         # An axis of up to four without a label is taken for channels, as Cellpose takes it
         short = (axis for axis in (2, 0) if pixels.shape[axis] <= _MOST_CHANNELS + 1)
         channel = next(short, None)
