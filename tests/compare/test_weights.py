@@ -128,6 +128,9 @@ def test_integers_scalars_and_empty_tensors(tmp_path):
     assert (rows["scalar"].shape, rows["scalar"].n) == ((), 1)
     assert (rows["empty"].n, rows["empty"].cosine) == (0, 1)
     assert similarity([a, b]).l2[0, 1] == 3
+    c = saved(tmp_path / "c", **tensors | {"empty": np.zeros((0, 3))}, scalar=np.array(2))
+    assert not compare_weights(a, c).equal
+    assert not similarity([a, c]).equal[0, 1]
 
 
 @pytest.mark.parametrize(

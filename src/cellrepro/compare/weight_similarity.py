@@ -116,9 +116,6 @@ def _pairwise(
     from scipy.spatial.distance import pdist, squareform
 
     x = np.stack([values(*each) for each in zip(bits, dtypes, strict=True)])
-    if not x.size:
-        nothing = np.zeros((len(x), len(x)))
-        return np.zeros(len(x)), nothing, nothing, nothing == 0
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
         squares = np.einsum("ij,ij->i", x, x)
         apart, largest = pdist(x, "sqeuclidean"), pdist(x, "chebyshev")
@@ -127,7 +124,7 @@ def _pairwise(
         for k in np.flatnonzero(equal | ~np.isfinite(apart)).tolist():
             i, j = pairs[k]
             alike = dtypes[i] == dtypes[j]
-            if np.isnan(apart[k]) or np.isinf(apart[k]):
+            if not np.isfinite(apart[k]):
                 difference = differences(x[i], x[j], bits[i] == bits[j] if alike else False)
                 apart[k] = np.einsum("i,i->", difference, difference)
                 largest[k] = np.abs(difference).max()
