@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.determinism import substitutes
 from cellrepro.determinism.modes import (
-    MIXED,
     MODES,
     MOVED_BY_CELLPOSE,
     PARENTS,
@@ -143,16 +142,6 @@ def test_a_new_process_reads_as_it_started_and_undoes_what_cellpose_set():
     told = subprocess.check_output([sys.executable, "-c", script], text=True)
     expected = [name for name in MOVED_BY_CELLPOSE if NEWER or not name.startswith("fp32")]
     assert told.splitlines() == [str(expected), "True False", "True"]
-
-
-@pytest.mark.skipif(not NEWER, reason="before torch 2.9")
-def test_switches_that_pytorch_refuses_to_read():
-    """It raises once both its interfaces were used; a run that gets there is told."""
-    with as_found(), mode_in_force("strict"):
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-        with pytest.raises(RuntimeError):
-            _ = torch.backends.cuda.matmul.allow_tf32
-        assert switches()["cuda_matmul_allow_tf32"] == MIXED
 
 
 # -- everything is given back, in any order ------------------------------------------------

@@ -21,7 +21,7 @@ import torch
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import platform
-from cellrepro.store.digests import array_digest
+from cellrepro.store.digests import array_digest, file_digest
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 
 
@@ -400,7 +400,7 @@ def test_two_processes_at_one_repeat(store, made_up):
     def other_process():
         process = FORK.Process(target=use)
         process.start()
-        process.join()
+        process.join(60)
         return process.exitcode, told.get()
 
     assert other_process() == (-signal.SIGKILL, False)
@@ -455,18 +455,18 @@ def test_of_two_processes_that_store_the_same_repeat_one_stays(store, keep, made
         for seed, repeat in itertools.product(range(4), range(2)):
             both.wait()
             kept = keep(store, made_up.spec(seed=seed), repeat=repeat, weights=name)
-            told.put((seed, repeat, kept.weights.read_bytes()))
+            told.put((seed, repeat, file_digest(kept.weights)))
 
     processes = [FORK.Process(target=put, args=(name * 10_000,)) for name in (b"a", b"b")]
     for process in processes:
         process.start()
-    answers = {told.get() for _ in range(16)}
     for process in processes:
-        process.join()
+        process.join(60)
     assert [process.exitcode for process in processes] == [0, 0]
+    answers = {told.get() for _ in range(16)}
     # Both were told of the same stored repeat, whoever made it.
     assert len(answers) == 8
-    stored = [one.weights.read_bytes() for run in store.runs() for one in run.repeats]
+    stored = [file_digest(one.weights) for run in store.runs() for one in run.repeats]
     assert sorted(stored) == sorted(weights for *_, weights in answers)
     assert not (store.root / ".staging").exists()
 
@@ -494,7 +494,7 @@ def test_killed_at_every_single_step(tmp_path, keep, made_up, wholeness):
         root = tmp_path / str(step)
         process = FORK.Process(target=die_at, args=(root, step))
         process.start()
-        process.join()
+        process.join(60)
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL
