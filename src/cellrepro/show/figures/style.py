@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
-from matplotlib.transforms import Bbox
 
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.errors import BadInput
@@ -83,21 +82,23 @@ class Picture(Figure):
 
     def png(self, *, dpi: int = 100, caption: bool = False) -> bytes:
         """The figure as a PNG file, ``dpi`` pixels per inch, if asked with its caption below it."""
-        width, height = self.get_size_inches()
-        lines = textwrap.wrap(self.caption, round(13 * width)) if caption else []
-        below = math.ceil(dpi * (0.1 + 0.17 * len(lines))) / dpi if lines else 0.0
-        written = self.text(
-            0.01, -0.03 / height, "\n".join(lines), va="top", fontsize=9, color=GREY,
-            parse_math=False,
-        )  # fmt: skip
         buffer = io.BytesIO()
         # No software version inside: equal pictures are equal files.
-        self.savefig(
-            buffer, dpi=dpi, metadata={"Software": None}, pil_kwargs={"optimize": caption},
-            bbox_inches=Bbox([[0, -below], [width, height]]),
-        )  # fmt: skip
-        written.remove()
-        return buffer.getvalue()
+        self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        if not (caption and self.caption):
+            return buffer.getvalue()
+        from PIL import Image
+
+        # Two pictures: legends and titles keep to the edges of a figure that is made larger.
+        width = self.get_figwidth()
+        lines = textwrap.wrap(self.caption, round(13 * width))
+        below = Picture(width, 0.1 + 0.17 * len(lines))
+        below.text(0.01, 0.98, "\n".join(lines), va="top", fontsize=9, color=GREY, parse_math=False)
+        files = (buffer, io.BytesIO(below.png(dpi=dpi)))
+        parts = [np.asarray(Image.open(file).convert("RGB")) for file in files]
+        stacked = io.BytesIO()
+        Image.fromarray(np.vstack(parts)).save(stacked, format="PNG", optimize=True)
+        return stacked.getvalue()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, str], dict[str, Any]]:
         content = base64.b64encode(self.png(caption=True)).decode("ascii")
@@ -215,7 +216,7 @@ def legend(figure: Picture, handles: Sequence[Any], *, most_columns: int = 6) ->
     n_columns = -(-len(labels) // -(-len(labels) // n_columns))  # as many in every row
     drawn = figure.legend(
         handles, labels, loc="outside lower center", ncols=n_columns, fontsize=9, frameon=False,
-        handlelength=3, bbox_to_anchor=(0, 0, 1, 1),
+        handlelength=3,
     )  # fmt: skip
     for text in drawn.get_texts():
         text.set_parse_math(False)
