@@ -158,13 +158,13 @@ def _images(n: int = 1) -> list[Any]:
 
 
 def _warm_loop(
-    encoder: str, n_steps: int, *, patch: int | None = None, batch_size: int = 1, watch: Any = None
+    encoder: str, n_steps: int, *, batch_size: int = 1, watch: Any = None
 ) -> tuple[Any, Any]:
     """A network and its training on one image, two steps old."""
     from cellrepro.model.network import seeded_network
     from cellrepro.model.training import Loop
 
-    network = seeded_network(encoder, seed=0, patch=patch)
+    network = seeded_network(encoder, seed=0)
     loop = Loop(
         network,
         _images(),
@@ -328,16 +328,13 @@ def digest_speed(extent: Extent) -> Iterator[Row]:
     yield _ratio(name, seconds, "read", "digest", ">= 0.5", how)
 
 
-WATCHED = (("tiny", None, 1, 25), ("tiny", 8, 2, 9), ("vit-b", None, 1, 3))
-"""Encoder, patch (pixels), images a step, rounds."""
+WATCHED = (("tiny", 1, 25), ("tiny", 2, 9), ("vit-b", 1, 3))
+"""Encoder, images a step, rounds."""
 
 
-def _watched(extent: Extent) -> Iterator[tuple[str, str, int | None, int, int]]:
-    for encoder, patch, batch_size, rounds in extent.of(
-        [("tiny", None, 1, 1)], WATCHED[:2], WATCHED
-    ):
-        size = "" if patch is None else f", patch {patch}"
-        yield f"{encoder}{size}, batch {batch_size}", encoder, patch, batch_size, rounds
+def _watched(extent: Extent) -> Iterator[tuple[str, str, int, int]]:
+    for encoder, batch_size, rounds in extent.of([("tiny", 1, 1)], WATCHED[:2], WATCHED):
+        yield f"{encoder}, batch {batch_size}", encoder, batch_size, rounds
 
 
 def ledger_ratio(extent: Extent) -> Iterator[Row]:
@@ -345,11 +342,9 @@ def ledger_ratio(extent: Extent) -> Iterator[Row]:
     from cellrepro.store.ledger import Ledger
     from cellrepro.trace.training_steps import StepWatch, Watches
 
-    for called, encoder, patch, batch_size, rounds in _watched(extent):
+    for called, encoder, batch_size, rounds in _watched(extent):
         watch = Watches(())
-        _, training = _warm_loop(
-            encoder, 2 * rounds, patch=patch, batch_size=batch_size, watch=watch
-        )
+        _, training = _warm_loop(encoder, 2 * rounds, batch_size=batch_size, watch=watch)
         seconds: dict[str, list[float]] = {"plain": [], "ledger": []}
         for _ in range(rounds):
             watch.watches = ()
@@ -366,8 +361,8 @@ def operation_ratio(extent: Extent) -> Iterator[Row]:
 
     from cellrepro.trace.operation_ledger import OperationLedger
 
-    for called, encoder, patch, batch_size, rounds in _watched(extent):
-        network, training = _warm_loop(encoder, 5 * rounds, patch=patch, batch_size=batch_size)
+    for called, encoder, batch_size, rounds in _watched(extent):
+        network, training = _warm_loop(encoder, 5 * rounds, batch_size=batch_size)
 
         def ours(network: Any, step: Callable[[], Any], *, norms: bool) -> None:
             with OperationLedger(network, norms=norms):
