@@ -283,8 +283,8 @@ def test_a_device_within_the_spread_of_seeds(store):
     spread = measure_spread(store.runs())
     assert (spread.decide("threads").within, spread.n_seeds) == (True, 3)
     assert spread.sentence() == (
-        "Changing threads or instruction set moved 0 % of the cells (1 pair, 6 images), less than "
-        "seeds do; changing the seed moves 19 % (3 pairs of 3 seeds, 6 images)."
+        "Changing threads or instruction set changed 0 % of the cells (1 pair, 6 images), less "
+        "than seeds do; changing the seed changed 19 % (3 pairs of 3 seeds, 6 images)."
     )
 
 
@@ -370,7 +370,7 @@ def test_the_sentence_says_what_is_missing(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, images(3)), (1.5, images(3, without=[1]))], truth=False)
     assert measure_spread(store.runs()).sentence() == (
-        "Repeating the same spec moved 3.2 % of the cells (1 pair, 3 images); no two seeds were "
+        "Repeating the same spec changed 3.2 % of the cells (1 pair, 3 images); no two seeds were "
         "compared, so it is not known what seeds do."
     )
     add_run(store, [(1.0, images(3, without=[3, 4]))], seed=1, truth=False)
@@ -378,8 +378,8 @@ def test_the_sentence_says_what_is_missing(tmp_path):
         measure_spread(store.runs())
         .sentence()
         .endswith(
-            "changing the seed moves 6.7 % (1 pair of 2 seeds, 3 images); only 2 seeds: not enough "
-            "to say what is less than that."
+            "changing the seed changed 6.7 % (1 pair of 2 seeds, 3 images); only 2 seeds: not "
+            "enough to say what is less than that."
         )
     )
     nothing = Store(tmp_path / "nothing")

@@ -133,7 +133,7 @@ def test_the_headline_and_what_is_returned(page):
     runs, written, parsed = page
     assert written.sentence == (
         "5 specs trained twice: 2 came out bit-identical, 1 found the same objects under other "
-        "numbers, 1 came out different (the weights of 1, the masks of 1), 1 gave no proof (no "
+        "numbers, 1 came out different (weights in 1, masks in 1), 1 gave no proof (no "
         "object was found in any of the 3 images); between threads and instruction sets the "
         "masks differ in 1 of 2 comparisons, by up to 2 315 ppm, the weights in 2; mean AP@0.5 "
         "against the ground truth is 0.767 (0.000–1.000). 1 repeat failed."
@@ -266,7 +266,7 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     add_run(store, [(None, three())] * 3, task="segment", truth=False)
     written = write_report(tmp_path)
     assert written.sentence.startswith(
-        "cells: 1 spec trained twice: 1 came out different (the weights of 1, the masks of 0). "
+        "cells: 1 spec trained twice: 1 came out different (weights in 1, masks equal). "
         "nuclei: 1 spec trained twice: 1 came out bit-identical"
     )
     assert "cells: 1 spec segmented 3 times: 1 came out bit-identical" in written.sentence

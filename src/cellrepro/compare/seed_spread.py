@@ -261,8 +261,8 @@ class Spread:
     def sentence(self) -> str:
         """What each axis does to the cells, beside what seeds do.
 
-        As in "Changing the device moved 0.4 % of the cells (3 pairs, 12 images), less than seeds
-        do; changing the seed moves 6.1 % (6 pairs of 4 seeds, 12 images)."
+        As in "Changing the device changed 0.4 % of the cells (3 pairs, 12 images), less than seeds
+        do; changing the seed changed 6.1 % (6 pairs of 4 seeds, 12 images)."
         """
         others = [axis for axis in self.axes if axis.name != "seed"]
         clauses = [_clause(axis, self.decide(axis.name)) for axis in others]
@@ -292,7 +292,7 @@ def _clause(axis: Axis, decision: Decision) -> str:
     over = f"{amount(len(axis.evidence), 'pair')}, {amount(axis.n_images, 'image')}"
     if decision.contrast and not math.isnan(decision.changed[0]) and axis.differing:
         over += f"; {share_text(decision.changed[0])} {decision.contrast}"
-    text = f"{axis.doing} moved {share_text(axis.distribution().mean)} of the cells ({over})"
+    text = f"{axis.doing} changed {share_text(axis.distribution().mean)} of the cells ({over})"
     return f"{text}, less than seeds do" if decision.within else text
 
 
@@ -303,7 +303,7 @@ def _seed_clause(spread: Spread) -> str:
     if not seeds.evidence:
         return "what seeds do is not known, as no cells were found with two of them"
     text = (
-        f"{seeds.doing} moves {share_text(seeds.distribution().mean)} "
+        f"{seeds.doing} changed {share_text(seeds.distribution().mean)} "
         f"({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
         f"{amount(seeds.n_images, 'image')})"
     )

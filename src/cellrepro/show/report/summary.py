@@ -216,7 +216,8 @@ def _outcomes(chapter: Chapter) -> str:
         if verdict == different:
             n_weights = sum(one.weights == different for one in found)
             n_masks = sum(one.masks == different for one in found)
-            why = [f"the weights of {n_weights}, the masks of {n_masks}"]
+            masks = f"masks in {n_masks}" if n_masks else "masks equal"
+            why = [f"weights in {n_weights}, {masks}" if n_weights else masks]
         if found:
             parts.append(f"{len(found)} {words}" + (f" ({'; '.join(why)})" if why else ""))
     return f"{head}: {', '.join(parts)}"
