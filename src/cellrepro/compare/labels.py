@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import fastremap
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +35,10 @@ def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
     >>> canonical([[0, 9], [7, 9]]).tolist()
     [[0, 1], [2, 1]]
     """
-    image = label_image("masks", masks)
+    return renumbered(label_image("masks", masks))[0].astype(np.uint32)
+
+
+def renumbered(image: NDArray[np.integer]) -> tuple[NDArray[np.integer], dict[Any, Any]]:
+    """A label image under the numbers of `canonical`, and these by the labels it had."""
     plain = np.ascontiguousarray(image, image.dtype.newbyteorder("="))  # what fastremap reads
-    return fastremap.renumber(plain, preserve_zero=True, in_place=False)[0].astype(np.uint32)
+    return fastremap.renumber(plain, preserve_zero=True, in_place=False)

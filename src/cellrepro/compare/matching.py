@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cellrepro.compare.labels import renumbered
+
 BLOCK = 2**21
 """Pixels that are read at a time."""
 
@@ -58,7 +60,6 @@ class Overlap:
     computed from this depends on their labels. The P pairs are sorted by (row, column).
     """
 
-    shape: tuple[int, ...]  # (Y, X) or (Z, Y, X), pixels
     labels_a: Integers  # (A,), as given
     labels_b: Integers
     areas_a: Integers  # (A,), pixels
@@ -89,15 +90,13 @@ def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
     """The sparse contingency table of two label images of one shape, and their objects."""
     side_a, side_b = _Side(a), _Side(b)
     shape = side_a.n, side_b.n
-    parts = []
-    equal_labels = True
-    for block in runs(a, b):
-        row, column = side_a.position(block.labels_a), side_b.position(block.labels_b)
+    parts: list[tuple[Integers, Integers, Integers]] = []
+    for block in runs(side_a.image, side_b.image):
+        row, column = block.labels_a.astype(np.int64), block.labels_b.astype(np.int64)
         parts.append(_table(row, column, block.lengths, shape))
         moments = _moments(block, a.shape)
         side_a.add(row, block, moments)
         side_b.add(column, block, moments)
-        equal_labels = equal_labels and bool(np.array_equal(block.labels_a, block.labels_b))
     row, column, pixels = np.concatenate([np.zeros((3, 0), np.int64), *parts], axis=1)
     if len(parts) > 1:
         row, column, pixels = _table(row, column, pixels, shape)
@@ -108,7 +107,6 @@ def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
     rows, columns, shared = rows[order], columns[order], pixels[both][order]
     areas_a, areas_b = side_a.n_pixels[at_a], side_b.n_pixels[at_b]
     return Overlap(
-        shape=a.shape,
         labels_a=side_a.labels(at_a),
         labels_b=side_b.labels(at_b),
         areas_a=areas_a,
@@ -122,49 +120,43 @@ def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
         pixels=shared,
         iou=shared / (areas_a[rows] + areas_b[columns] - shared),
         n_background=int(pixels[(row == 0) & (column == 0)].sum()),
-        equal_labels=equal_labels,
+        equal_labels=bool(np.array_equal(a, b)),
     )
 
 
 class _Side:
-    """Sums over the pixels of every object of one image, by position in tables."""
+    """Sums over the pixels of every object of one image; its labels index tables."""
 
     def __init__(self, image: NDArray[np.integer]):
-        largest = int(image.max()) if image.size else 0
-        self._present: Integers | None = None  # labels that are large and few
-        self.n = largest + 1
-        if largest > max(_LARGEST_TABLE, image.size):
-            found = [np.unique(block.labels_a).astype(np.int64) for block in runs(image, image)]
-            self._present = np.unique(np.concatenate([np.zeros(1, np.int64), *found]))
-            self.n = len(self._present)
+        self.image = image
+        self._given: Integers | None = None  # the labels that small ones stand for
+        if image.max(initial=0) > max(_LARGEST_TABLE, image.size):
+            self.image, numbers = renumbered(image)
+            self._given = np.zeros(max(numbers.values()) + 1, np.int64)
+            self._given[list(numbers.values())] = list(numbers)
+        self.n = int(self.image.max(initial=0)) + 1
         self.n_pixels = np.zeros(self.n, np.int64)
         self.moments = np.zeros((image.ndim, self.n))
         self.first = np.full(self.n, np.iinfo(np.int64).max)
 
-    def position(self, labels: NDArray[np.integer]) -> Integers:
-        """Of each label; 0 stays 0."""
-        wide = labels.astype(np.int64)
-        return wide if self._present is None else np.searchsorted(self._present, wide)
+    def labels(self, objects: Integers) -> Integers:
+        """As given."""
+        return objects if self._given is None else self._given[objects]
 
-    def labels(self, positions: Integers) -> Integers:
-        """The reverse."""
-        return positions if self._present is None else self._present[positions]
-
-    def add(self, positions: Integers, block: Runs, moments: list[NDArray[np.float64]]) -> None:
+    def add(self, objects: Integers, block: Runs, moments: list[NDArray[np.float64]]) -> None:
         """Count runs in."""
         # Sums of whole numbers below 2**53 are exact in float64, which `bincount` adds in.
-        self.n_pixels += np.bincount(positions, block.lengths, self.n).astype(np.int64)
+        self.n_pixels += np.bincount(objects, block.lengths, self.n).astype(np.int64)
         for total, moment in zip(self.moments, moments, strict=True):
-            total += np.bincount(positions, moment, self.n)
+            total += np.bincount(objects, moment, self.n)
         # Of equal indices the last assignment stays, so running backwards keeps the first run.
         first = np.full(self.n, np.iinfo(np.int64).max)
-        first[positions[::-1]] = block.starts[::-1]
+        first[objects[::-1]] = block.starts[::-1]
         np.minimum(self.first, first, out=self.first)
 
     def in_raster_order(self) -> Integers:
-        """Positions of the objects that are there, by first appearance."""
-        present = np.flatnonzero(self.n_pixels)
-        present = present[present > 0]
+        """The objects that are there, by first appearance."""
+        present = np.flatnonzero(self.n_pixels[1:]) + 1
         return present[np.argsort(self.first[present])]
 
 
@@ -191,13 +183,7 @@ def _table(
     """Row, column and pixels of each different pair."""
     from scipy.sparse import coo_array
 
-    # Rows that nothing is in cost as much as others: leave them out where they are many.
-    if shape[0] > 4 * len(row):
-        held, row = np.unique(row, return_inverse=True)
-        rows, columns, counts = _table(row, column, pixels, (len(held), shape[1]))
-        return held[rows], columns, counts
     table = coo_array((pixels, (row, column)), shape=shape).tocsr()
-    table.sum_duplicates()
     rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
     return rows, table.indices.astype(np.int64), table.data
 

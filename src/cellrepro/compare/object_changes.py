@@ -1,19 +1,8 @@
 """What became of every object between two label images: kept, moved, lost, gained, split, merged.
 
-The words are exclusive, and every object is in exactly one change:
-
-* *split*: one object of a whose place two or more of b share. Each of these pieces lies in it with
-  at least half of its own pixels and covers at least a tenth of it; together they cover at least
-  half of it.
-* *merged*: the same with a and b exchanged.
-* *kept*: an object and its counterpart, with an IoU of at least 0.5 and centroids less than one
-  pixel apart. The outline may differ: the IoU says how far.
-* *moved*: an object and its counterpart that overlap less or whose centroids are farther apart.
-* *lost*, *gained*: an object of a, or of b, without a counterpart.
-
-Splits and merges that share an object are settled first, for the one with more shared pixels; then
-counterparts are assigned one to one, with the largest total overlap. A counterpart has an IoU of at
-least 0.1: below, two objects that touch would pass for one that moved.
+docs/comparison.md defines the words. Every object is in exactly one change. Splits and merges that
+share an object are settled first, for the one with more shared pixels; then counterparts are
+assigned one to one, with the largest total overlap.
 """
 
 from __future__ import annotations
@@ -32,12 +21,9 @@ from numpy.typing import NDArray
 
 from cellrepro.compare.matching import Overlap, partners
 
-FAINTEST = 0.1
-"""Least IoU of an object and its counterpart."""
-KEPT_IOU = 0.5
-"""Least IoU of an object that counts as kept."""
-KEPT_WITHIN = 1.0
-"""Pixels; an object whose centroid went farther counts as moved."""
+FAINTEST = 0.1  # IoU of an object and its counterpart: below, two that touch would have moved
+KEPT_IOU = 0.5  # least IoU of an object that counts as kept
+KEPT_WITHIN = 1.0  # pixels; an object whose centroid went farther counts as moved
 _INSIDE = 0.5  # share of a piece that lies in the whole
 _PIECE = 0.1  # share of the whole that a piece covers
 _COVERED = 0.5  # share of the whole that the pieces cover together
@@ -84,38 +70,26 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
     pairs = partners(table, open_pairs)
     free_a[table.rows[pairs]] = False
     free_b[table.columns[pairs]] = False
-    found = [(int(table.first_a[event.of_a].min()), _of_event(table, event)) for event in events]
-    first_a, first_b = table.first_a.tolist(), table.first_b.tolist()
-    counterparts = _of_counterparts(table, pairs)
-    found += zip((first_a[i] for i in table.rows[pairs]), counterparts, strict=True)
-    for i in np.flatnonzero(free_a).tolist():
-        label, at, area = table.labels_a[i], table.centroids_a[i], table.areas_a[i]
-        found.append((first_a[i], _one_sided(ObjectKind.LOST, label, at, area)))
-    for i in np.flatnonzero(free_b).tolist():
-        label, at, area = table.labels_b[i], table.centroids_b[i], table.areas_b[i]
-        found.append((first_b[i], _one_sided(ObjectKind.GAINED, label, at, area)))
+    none = np.zeros(0, np.int64)
+    events += [_Event(ObjectKind.LOST, i, none, 0) for i in np.argwhere(free_a)]
+    events += [_Event(ObjectKind.GAINED, none, i, 0) for i in np.argwhere(free_b)]
+    found = [(event.first(table), event.change(table)) for event in events]
+    first = table.first_a[table.rows[pairs]].tolist()
+    found += zip(first, _of_counterparts(table, pairs), strict=True)
     # Nothing but position settles the order. A gained object can begin at the pixel of another's
     # first one; then what a has comes first.
     found.sort(key=lambda each: (each[0], each[1].kind == ObjectKind.GAINED))
     return tuple(change for _, change in found)
 
 
-def _one_sided(kind: ObjectKind, label: int, centroid: NDArray, area: int) -> ObjectChange:
-    labels, at, none = (int(label),), tuple(centroid.tolist()), ()
-    if kind == ObjectKind.LOST:
-        return ObjectChange(kind, labels, none, 0.0, at, None, int(area), 0, math.nan)
-    return ObjectChange(kind, none, labels, 0.0, at, at, 0, int(area), math.nan)
-
-
-# -- splits and merges -----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class _Event:
+    """One object without a counterpart, or one and the parts that it fell into or came of."""
+
     kind: ObjectKind
     of_a: NDArray[np.int64]
     of_b: NDArray[np.int64]
-    pixels: int
+    pixels: int  # shared
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -124,6 +98,28 @@ class _Event:
     @cached_property
     def objects(self) -> set[tuple[str, int]]:
         return {("a", i) for i in self.of_a.tolist()} | {("b", j) for j in self.of_b.tolist()}
+
+    def first(self, table: Overlap) -> int:
+        """Its first pixel."""
+        of_a, of_b = table.first_a[self.of_a], table.first_b[self.of_b]
+        return int(of_a.min() if len(of_a) else of_b.min())
+
+    def change(self, table: Overlap) -> ObjectChange:
+        areas_a, areas_b = table.areas_a[self.of_a], table.areas_b[self.of_b]
+        area_a, area_b = int(areas_a.sum()), int(areas_b.sum())
+        at_a = tuple((areas_a @ table.centroids_a[self.of_a] / max(1, area_a)).tolist())
+        at_b = tuple((areas_b @ table.centroids_b[self.of_b] / max(1, area_b)).tolist())
+        return ObjectChange(
+            self.kind,
+            tuple(table.labels_a[self.of_a].tolist()),
+            tuple(table.labels_b[self.of_b].tolist()),
+            self.pixels / (area_a + area_b - self.pixels),
+            at_a if area_a else at_b,
+            at_b if area_b else None,
+            area_a,
+            area_b,
+            math.dist(at_a, at_b) if area_a and area_b else math.nan,
+        )
 
 
 def _events(table: Overlap) -> list[_Event]:
@@ -161,27 +157,6 @@ def _wholes(
     for whole in np.flatnonzero((n_pieces >= 2) & (covered >= _COVERED * areas)):
         of_whole = at[wholes[at] == whole]
         yield np.array([whole]), np.sort(parts[of_whole]), int(covered[whole])
-
-
-def _of_event(table: Overlap, event: _Event) -> ObjectChange:
-    areas_a, areas_b = table.areas_a[event.of_a], table.areas_b[event.of_b]
-    position = np.average(table.centroids_a[event.of_a], axis=0, weights=areas_a).tolist()
-    position_b = np.average(table.centroids_b[event.of_b], axis=0, weights=areas_b).tolist()
-    area_a, area_b = int(areas_a.sum()), int(areas_b.sum())
-    return ObjectChange(
-        event.kind,
-        tuple(table.labels_a[event.of_a].tolist()),
-        tuple(table.labels_b[event.of_b].tolist()),
-        event.pixels / (area_a + area_b - event.pixels),
-        tuple(position),
-        tuple(position_b),
-        area_a,
-        area_b,
-        math.dist(position, position_b),
-    )
-
-
-# -- counterparts ----------------------------------------------------------------------------
 
 
 def _of_counterparts(table: Overlap, pairs: NDArray[np.intp]) -> list[ObjectChange]:
