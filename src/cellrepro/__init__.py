@@ -4,7 +4,9 @@ Is it the same; where does it differ; does it matter; how is it pinned. The name
 on first use, so that ``import cellrepro`` is quick and imports neither PyTorch nor Cellpose.
 """
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # ruff: noqa: F401
@@ -38,49 +40,27 @@ if TYPE_CHECKING:  # the same for type checkers and editors
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "BadInput": "errors",
-    "CellreproError": "errors",
-    "NotPossibleHere": "errors",
-    "Store": "store.store",
-    "Verdict": "compare.verdicts",
-    "agree": "compare.consensus",
-    "audit": "trace.flips",
-    "audit_training": "lab.audit_training",
-    "categories": "compare.metrics",
-    "check_repeatable": "trace.check_repeatable",
-    "compare_masks": "compare.metrics",
-    "compare_repeats": "lab.compare_results",
-    "compare_weights": "compare.weights",
-    "determinism_warnings": "trace.torch_warnings",
-    "diagnose": "lab.doctor",
-    "difference_distributions": "compare.weight_similarity",
-    "diverge": "lab.divergence.find",
-    "explore": "show.explorer.widget",
-    "growth": "lab.growth",
-    "measure_cost": "lab.cost_of_determinism",
-    "measure_spread": "compare.seed_spread",
-    "read_folder": "images.folder",
-    "read_grid": "lab.grid",
-    "run_grid": "lab.grid",
-    "seed_check": "store.checkpoints",
-    "seed_everything": "determinism.seeding",
-    "seeded": "determinism.seeding",
-    "segment": "lab.run",
-    "similarity": "compare.weight_similarity",
-    "train": "lab.run",
-    "which_seed_changes": "lab.seed_effect",
-    "with_effects": "lab.audit_training",
-    "write_report": "show.report.build",
-}
 
+def _homes() -> dict[str, str]:
+    """The module of every public name, as the imports above say."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: str(node.module)
+        for node in imports
+        if str(node.module).startswith(f"{__name__}.")
+        for alias in node.names
+    }
+
+
+_HOMES = _homes()
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import io
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+import cellrepro
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
 from cellrepro.lab import defaults
 from cellrepro.show import answers
@@ -23,7 +25,9 @@ from cellrepro.show import answers
 if TYPE_CHECKING:
     from cellrepro.lab.run import Outcome
 
-_INTERRUPTED = 130  # as shells report Ctrl-C
+Told = tuple[answers.Answer, int]
+"""An answer, and the exit code."""
+
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 app = typer.Typer(
@@ -36,15 +40,16 @@ app = typer.Typer(
 )
 
 
-def _verb(name: str | None = None) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """A command whose result is its exit code, and whose refusals are one message."""
+def _verb(name: str | None = None) -> Callable[[Callable[..., Told]], Callable[..., None]]:
+    """A command with ``--json``; a function returns its answer and exit code, or refuses."""
 
-    def decorate(function: Callable[..., int]) -> Callable[..., None]:
-        @app.command(name)
+    def decorate(function: Callable[..., Told]) -> Callable[..., None]:
         @functools.wraps(function)
-        def command(*args: Any, **kwargs: Any) -> None:
+        def command(*, as_json: bool, **given: Any) -> None:
             try:
-                code = function(*args, **kwargs)
+                (document, lines), code = function(**given)
+                sys.stdout.write(answers.as_text(document) if as_json else "\n".join(lines) + "\n")
+                sys.stdout.flush()
             except CellreproError as error:
                 code = _complain(str(error), error.exit_code)
             except BrokenPipeError:
@@ -55,9 +60,15 @@ def _verb(name: str | None = None) -> Callable[[Callable[..., int]], Callable[..
             except MemoryError as error:
                 code = _complain(f"memory is short: {error}", NotPossibleHere.exit_code)
             except KeyboardInterrupt:
-                code = _complain("interrupted; what was finished is kept", _INTERRUPTED)
+                code = _interrupted()
             raise typer.Exit(code)
 
+        own = inspect.signature(function, eval_str=True)
+        added: dict[str, Any] = {"default": False, "annotation": JsonOption}
+        option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, **added)
+        own = own.replace(parameters=[*own.parameters.values(), option])
+        command.__signature__ = own  # type: ignore[attr-defined]
+        app.command(name)(command)
         return command
 
     return decorate
@@ -68,15 +79,15 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _answer(as_json: bool, document: dict[str, Any], lines: Iterable[str]) -> None:
-    sys.stdout.write(answers.as_text(document) if as_json else "\n".join(lines) + "\n")
-    sys.stdout.flush()
+def _interrupted() -> int:
+    return _complain("interrupted; what was finished is kept", 130)  # as shells report Ctrl-C
 
 
 # -- options -------------------------------------------------------------------------------
 
 DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's convention")]
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
+OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repeats")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
 ModelOption = Annotated[
     str, Option(help="tiny, a name of Cellpose's, a weights file, or KEY/REPEAT")
@@ -95,26 +106,15 @@ ImagesPerEpochOption = Annotated[
 ]
 
 
-def _data_seed(text: str) -> Any:
-    try:
-        return text if text == "cellpose" else int(text)
-    except ValueError:
-        raise BadInput(f"--data-seed is {text!r}; expected `cellpose` or a whole number") from None
-
-
-def _steps(text: str | None) -> list[int] | None:
+def _steps(text: str) -> list[int]:
     """Numbers and ranges: ``0,17`` or ``0-9``."""
-    if text is None:
-        return None
     steps: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        try:
+    try:
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
             steps += range(int(first), int(last if dash else first) + 1)
-        except ValueError:
-            raise BadInput(
-                f"--operation-steps is {text!r}; expected numbers of steps: 0,17 or 0-9"
-            ) from None
+    except ValueError:
+        raise BadInput(f"--operation-steps is {text!r}; expected steps: 0,17 or 0-9") from None
     return steps
 
 
@@ -126,10 +126,10 @@ def _overrides(pairs: list[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         try:
             chosen[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise BadInput(f"--set {pair!r}: the value is not YAML: {error}") from error
+        except yaml.YAMLError:
+            equals = ""
         if not equals or not name:
-            raise BadInput(f"--set {pair!r}; expected NAME=VALUE")
+            raise BadInput(f"--set is {pair!r}; expected NAME=VALUE, with a value in YAML")
     return chosen
 
 
@@ -142,33 +142,30 @@ def doctor(
     mode: ModeOption = defaults.MODE,
     seed: SeedOption = defaults.SEED,
     warning: Annotated[str | None, Option(help="explain a pasted warning of PyTorch")] = None,
-    model: Annotated[str, Option(help="with --warning: whose training")] = defaults.MODEL,
+    model: ModelOption = defaults.MODEL,
     store: StoreOption = defaults.STORE,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Say what of this host, process and profile is not reproducible, and the remedy."""
-    from cellrepro.lab.doctor import Finding, diagnose
-    from cellrepro.lab.explain_warning import explain_warning
-
     if warning is None:
-        found = diagnose(profile=profile, mode=mode, seed=seed)
-        _answer(as_json, *answers.diagnosis(found))
-        return found.exit_code
+        found = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
+        return answers.diagnosis(found), found.exit_code
     from cellrepro.determinism import profiles
+    from cellrepro.lab.doctor import Finding
+    from cellrepro.lab.explain_warning import explain_warning
     from cellrepro.store import platform
 
     explained = explain_warning(warning, profile=profile, mode=mode, model=model, store=store)
     harmless = explained.affects is False
-    level: Any = "info" if harmless else "warning"
     document = {
         "host": platform.host(),
         "profile": {**profiles.load(profile).model_dump(mode="json"), "mode": mode},
-        "findings": [Finding(level, explained.meaning, explained.remedy)],
+        "findings": [
+            Finding("info" if harmless else "warning", explained.meaning, explained.remedy)
+        ],
         "ok": harmless,
         "warning": explained,
     }
-    _answer(as_json, document, [explained.sentence()])
-    return 0
+    return (document, [explained.sentence()]), 0
 
 
 @_verb()
@@ -188,31 +185,26 @@ def audit(
     epochs: Annotated[int, Option(help="of these trainings")] = defaults.EPOCHS,
     images_per_epoch: ImagesPerEpochOption = None,
     store: StoreOption = defaults.STORE,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Replay every operation of training steps on equal inputs; report those that flip."""
-    given = {**locals(), "data_seed": _data_seed(data_seed)}
-    for name in ("effect", "epochs", "images_per_epoch", "as_json"):
-        del given[name]
-    from cellrepro.lab.audit_training import audit_training, with_effects
-
+    of_training: dict[str, Any] = {"epochs": epochs, "images_per_epoch": images_per_epoch}
+    given = {name: value for name, value in locals().items() if name not in of_training}
+    del given["effect"], given["of_training"]
     if effect:
         whole("effect", effect, least=2)
-    found = audit_training(**given)
-    if not as_json:
-        _answer(False, *answers.audit(found))
+    found = cellrepro.audit_training(**given)
+    code = 1 if found.ops or not found.n_replays else 0
+    if not effect:
+        return answers.audit(found), code
+    sys.stderr.write(f"{found.sentence}\n")
+    of_training |= {"model": model, "profile": profile, "store": store}
     try:
-        if effect:
-            trained = {"epochs": epochs, "images_per_epoch": images_per_epoch}
-            same: dict[str, Any] = {"model": model, "profile": profile, "store": store}
-            for latest in with_effects(found, data, repeats=effect, **trained, **same):
-                found = latest
-    finally:  # also when it is interrupted: what was found is told
-        if as_json:
-            _answer(True, *answers.audit(found))
-        elif effect:
-            _answer(False, {}, answers.effects(found))
-    return 1 if found.ops or not found.n_replays else 0
+        for latest in cellrepro.with_effects(found, data, repeats=effect, **of_training):
+            found = latest
+    except KeyboardInterrupt:  # what was found is told
+        code = _interrupted()
+    document, lines = answers.audit(found)
+    return (document, [*lines, *answers.effects(found)]), code
 
 
 @_verb()
@@ -237,15 +229,12 @@ def train(
     ] = False,
     operation_steps: Annotated[str | None, Option(help="for --ledger ops: 0,17 or 0-9")] = None,
     store: StoreOption = defaults.STORE,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Train one spec several times and say whether the repeats came out the same."""
     given = dict(locals())  # every option has the name of its parameter
-    from cellrepro.lab.run import train as run_training
-
-    del given["as_json"]
-    given |= {"data_seed": _data_seed(data_seed), "operation_steps": _steps(operation_steps)}
-    return _tell_outcome(run_training(**given), as_json)
+    if operation_steps is not None:
+        given["operation_steps"] = _steps(operation_steps)
+    return _told(cellrepro.train(**given))
 
 
 @_verb()
@@ -258,56 +247,43 @@ def segment(
     repeats: RepeatsOption = defaults.SEGMENTATIONS,
     ledger: LedgerOption = defaults.LEDGER,
     store: StoreOption = defaults.STORE,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Segment the same images several times and say whether every mask is the same."""
-    given = dict(locals())
-    from cellrepro.lab.run import segment as run_segmentation
-
-    del given["as_json"]
-    return _tell_outcome(run_segmentation(**given), as_json)
+    return _told(cellrepro.segment(**locals()))
 
 
-def _tell_outcome(outcome: Outcome, as_json: bool) -> int:
-
-    _answer(as_json, *answers.outcome(outcome))
-    return 0 if outcome.judgement.overall in (None, "identical") else 1
+def _told(outcome: Outcome) -> Told:
+    return answers.outcome(outcome), int(outcome.judgement.overall not in (None, "identical"))
 
 
 @_verb()
 def compare(
     a: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks, a folder, weights")],
-    b: Annotated[str, Argument(help="the other one; of one KEY two repeats")],
+    b: OtherArgument,
     store: StoreOption = defaults.STORE,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Compare two runs, masks, folders of masks or weights files."""
-    from cellrepro.lab.compare_results import compare as compare_two
+    from cellrepro.lab import compare_results
 
-    found = compare_two(a, b, store=store)
-    _answer(as_json, *answers.comparison(found))
-    return 0 if found.verdict == "identical" and not found.differs else 1
+    found = compare_results.compare(a, b, store=store)
+    code = 0 if found.verdict == "identical" and not found.differs else 1
+    return answers.comparison(found), code
 
 
 @_verb()
 def diverge(
     a: Annotated[str, Argument(help="KEY or KEY/REPEAT of the store")],
-    b: Annotated[str, Argument(help="the other one; of one KEY two repeats")],
+    b: OtherArgument,
     data: Annotated[str | None, Option(help="the images, if they have moved")] = None,
     again: Annotated[bool, Option(help="re-execute the diverging step")] = True,
     repetitions: Annotated[int, Option(help="of the diverging step")] = 20,
     suspects: Annotated[int, Option(help="of operations known to race")] = 200,
     store: StoreOption = defaults.STORE,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Name the first place where two runs diverge: stage, step, operation and line."""
-    given = dict(locals())
-    from cellrepro.lab.divergence.find import diverge as diverge_two
-
-    del given["as_json"]
-    found = diverge_two(given.pop("a"), given.pop("b"), **given)
-    _answer(as_json, *answers.divergence(found))
-    return 0 if found.first is None and found.verdict != "vacuous" else 1
+    found = cellrepro.diverge(**locals())
+    code = 0 if found.first is None and found.verdict != "vacuous" else 1
+    return answers.divergence(found), code
 
 
 @_verb()
@@ -320,70 +296,55 @@ def grid(
         Option("--set", help="NAME=VALUE, or NAME=[A, B] for an axis"),
     ] = None,
     store: StoreOption = defaults.STORE,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
     from cellrepro.lab.grid import planned, read_grid, run_grid
 
     checked = read_grid(file, store=store, overrides=_overrides(override or []))
     runs = planned(checked) if dry_run else run_grid(checked, workers=workers)
-    _answer(as_json, {"runs": runs}, map(answers.grid_run, runs))
-    return 1 if any(run.status == "failed" for run in runs) else 0
+    code = 1 if any(run.status == "failed" for run in runs) else 0
+    return ({"runs": runs}, map(answers.grid_run, runs)), code
 
 
 @_verb()
-def report(store: StoreOption = defaults.STORE, as_json: JsonOption = False) -> int:
+def report(store: StoreOption = defaults.STORE) -> Told:
     """Write the cross-device report over everything in the store."""
-    from cellrepro.show.report.build import write_report
-
-    written = write_report(store)
+    written = cellrepro.write_report(store)
     document = {"html": written.html, "runs": written.runs, "groups": written.groups}
-    _answer(as_json, document, [written.sentence, f"report: {written.html}"])
-    return 0
+    return (document, [written.sentence, f"report: {written.html}"]), 0
 
 
 @_verb("list")
-def list_runs(store: StoreOption = defaults.STORE, as_json: JsonOption = False) -> int:
+def list_runs(store: StoreOption = defaults.STORE) -> Told:
     """List what the store holds."""
-    from cellrepro.store.store import Store
-
-    _answer(as_json, *answers.stored(Store(store).runs()))
-    return 0
+    return answers.stored(cellrepro.Store(store).runs()), 0
 
 
 @_verb()
 def data(
     name: Annotated[str, Argument(help="synthetic, or a public set; none lists them")] = "",
     folder: Annotated[str, Option("--into", help="where data sets are kept")] = "data",
-    mirror: Annotated[
-        str | None,
-        Option(help="URL of a folder with the archives"),
-    ] = None,
-    as_json: JsonOption = False,
-) -> int:
+    mirror: Annotated[str | None, Option(help="URL of a folder with the archives")] = None,
+) -> Told:
     """Make the synthetic images, or fetch a named public set, under data/."""
     from cellrepro.images import public_sets
 
     if not name:
         known = public_sets.describe_all()
-        _answer(as_json, {"sets": known}, (f"{key}: {text}" for key, text in known.items()))
-        return 0
+        return ({"sets": known}, (f"{key}: {text}" for key, text in known.items())), 0
     path = public_sets.provide(name, data_dir=Path(folder), mirror=mirror)
-    _answer(as_json, {"folder": path}, [str(path)])
-    return 0
+    return ({"folder": path}, [str(path)]), 0
 
 
 @_verb()
 def notebooks(
     folder: Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")],
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Copy out the notebooks and grids that the package brings."""
     from cellrepro.lab.notebook_process import copy_brought
 
     files = copy_brought(Path(folder))
-    _answer(as_json, {"files": files}, map(str, files))
-    return 0
+    return ({"files": files}, map(str, files)), 0
 
 
 @_verb()
@@ -391,8 +352,7 @@ def demo(
     data: DataArgument = "data/synthetic",
     model: ModelOption = defaults.MODEL,
     store: StoreOption = defaults.STORE,
-    as_json: JsonOption = False,
-) -> int:
+) -> Told:
     """Do everything once: a network, the demo grid over it, every notebook, the report."""
     from cellrepro.demo import run_demo
 
@@ -402,13 +362,11 @@ def demo(
         "base": made.base.key,
         "runs": made.runs,
         "notebooks": made.notebooks,
-        "report": None if report is None else report.html,
+        "report": report.html if report else None,
         "stopped": made.stopped,
     }
-    _answer(
-        as_json, document, [] if report is None else [report.sentence, f"report: {report.html}"]
-    )
-    return 0 if made.stopped is None else _complain(made.stopped, 1)
+    lines = [report.sentence, f"report: {report.html}"] if report else []
+    return (document, lines), _complain(made.stopped, 1) if made.stopped else 0
 
 
 def main() -> None:

@@ -43,9 +43,8 @@ class Demo:
 def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str = TINY) -> Demo:
     """Train a network on a folder, fine-tune it over the demo grid, execute every notebook.
 
-    What the store holds already is not run again. Where the network finds hardly a cell, all that
-    follows would compare nothing, so it is not begun. ``model`` is another network to start from
-    than `tiny`, which is trained first.
+    It stops where the network finds hardly a cell, as all that follows would compare nothing.
+    Another ``model`` than `tiny` is not trained first.
     """
     if Path(model).is_file():
         model = str(Path(model).resolve())  # notebooks have folders of their own
@@ -62,17 +61,11 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
         return Demo(base, [], [], None, stopped)
     overrides = {"data": str(data), "model": start}
     grid = read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides)
-    _say(
-        f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile, "
-        f"{grid.repeats} repeats each"
-    )
+    _say(f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile")
     runs = run_grid(grid, workers=_WORKERS)
-    failed = [run for run in runs if run.status == "failed"]
-    if failed:
-        raise CellreproError(
-            f"{len(failed)} of {len(runs)} specs failed, the first because: {failed[0].reason}; "
-            f"its notebook is in {failed[0].folder}"
-        )
+    for run in runs:
+        if run.status == "failed":
+            raise CellreproError(f"a spec failed: {run.reason}; its notebook is in {run.folder}")
     _say("3/4  the other notebooks, on these runs")
     notebooks = _execute_notebooks(data, store, start)
     _say("4/4  the report")
@@ -104,16 +97,16 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
     root = Path(store).resolve()
     images: dict[str, Any] = {"data": str(Path(data).resolve())}
     place = images | {"store": str(root)}
+    few = {"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1}
     jobs = {
-        # The longest first. A few steps each, to see what warns: a taste of what it measures, kept
-        # apart, so that the report is about the demo's grid.
+        # The longest first. What warns is shown in a few steps, kept apart from the demo's grid.
         "03_determinism_warnings": images
-        | {"store": str(root / "warnings"), "model": elsewhere(model, Store(store))}
-        | {"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1},
+        | few
+        | {"store": str(root / "warnings"), "model": elsewhere(model, Store(store))},
         "00_setup": images,
         "02_mask_comparison": place | {"model": model},
         "04_cross_device_report": place,
-        # What differs outside the training step is the same every time; opened by hand it is shown.
+        # What differs outside the training step is the same every time.
         "05_first_divergence": place
         | {"model": model, "follow_epochs": 3, "follow_images": 8, "outside": False},
         "06_inference_benchmark": place | {"model": model, "repeats": 2},

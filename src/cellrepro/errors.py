@@ -6,7 +6,7 @@ Every message says what was given, what was expected, where, and what to do.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -28,26 +28,12 @@ class NotPossibleHere(CellreproError, RuntimeError):
     exit_code = 3
 
 
-def whole(name: str, value: object, least: int) -> int:
-    """The value, a whole number of at least ``least``; NumPy's become Python's.
-
-    Raises
-    ------
-    BadInput
-        If it is another kind of number, or too small.
-
-    Examples
-    --------
-    >>> whole("repeats", 3, least=1)
-    3
-    """
-    try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = least - 1
-    if number < least:
+def whole(name: str, value: Any, least: int) -> int:
+    """The value, a whole number of at least ``least``; NumPy's become Python's."""
+    is_number = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_number or operator.index(value) < least:
         raise BadInput(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return number
+    return operator.index(value)
 
 
 def wrong_fields(error: ValidationError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from html import escape
 from typing import Any
 
 LINES_VARIABLE = "CELLREPRO_PROGRESS"
@@ -44,12 +45,12 @@ class Progress:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
+        self.show(end=True)
 
     def advance(self, text: str = "") -> None:
         """One step is done; ``text`` says something about it."""
-        self.done, self.text = self.done + 1, text
-        self.show()
+        self.done += 1
+        self.note(text)
 
     def note(self, text: str) -> None:
         """Say what is going on without counting a step."""
@@ -59,24 +60,16 @@ class Progress:
     def say(self, line: str) -> None:
         """Print one line that stays."""
 
-    def remaining(self) -> float | None:
-        """Seconds still to go, if the rest goes like the part so far; none before that."""
-        elapsed = time.monotonic() - self._started
-        return elapsed / self.done * (self.total - self.done) if self.done else None
-
-    def summary(self) -> str:
-        """One line: how far, how long still, and the last text."""
-        remaining = self.remaining()
-        clock = time.monotonic() - self._started
-        left = "" if remaining is None else f", about {_minutes(remaining)} left"
-        head = f"{self.label}: {self.done}/{self.total} in {_minutes(clock)}{left}"
-        return f"{head} · {self.text}" if self.text else head
-
-    def show(self) -> None:
+    def show(self, *, end: bool = False) -> None:
         """Bring what is shown up to date."""
 
-    def close(self) -> None:
-        """Show the end."""
+    def summary(self) -> str:
+        """One line: how far, how long still if the rest goes like this part, and the last text."""
+        seconds, left = time.monotonic() - self._started, ""
+        if self.done:
+            left = f", about {_minutes(seconds / self.done * (self.total - self.done))} left"
+        head = f"{self.label}: {self.done}/{self.total} in {_minutes(seconds)}{left}"
+        return f"{head} · {self.text}" if self.text else head
 
 
 class Lines(Progress):
@@ -86,11 +79,11 @@ class Lines(Progress):
         super().__init__(total, label)
         self._stream, self._shown = stream or sys.stderr, 0
 
-    def show(self) -> None:  # noqa: D102
+    def show(self, *, end: bool = False) -> None:  # noqa: D102
         part = self.done * _LINES // self.total
         if part > self._shown:
             self._shown = part
-            print(self.summary(), file=self._stream, flush=True)
+            self.say(self.summary())
 
     def say(self, line: str) -> None:  # noqa: D102
         print(line, file=self._stream, flush=True)
@@ -105,16 +98,15 @@ class TerminalBar(Progress):
         super().__init__(total, label)
         self._bar = tqdm(total=self.total, desc=label, file=sys.stderr, dynamic_ncols=True)
 
-    def show(self) -> None:  # noqa: D102
+    def show(self, *, end: bool = False) -> None:  # noqa: D102
         self._bar.set_postfix_str(self.text, refresh=False)
         self._bar.update(self.done - self._bar.n)
         self._bar.refresh()
+        if end:
+            self._bar.close()
 
     def say(self, line: str) -> None:  # noqa: D102
         self._bar.write(line, file=sys.stderr)
-
-    def close(self) -> None:  # noqa: D102
-        self._bar.close()
 
 
 class NotebookBar(Progress):
@@ -128,23 +120,18 @@ class NotebookBar(Progress):
         self._handle = display(self._bundle(), raw=True, display_id=True)
 
     def _bundle(self) -> dict[str, str]:
-        from html import escape
-
         text = self.summary()
         bar = f'<progress value="{self.done}" max="{self.total}" style="width:16em"></progress>'
         return {"text/plain": text, "text/html": f"{bar} {escape(text)}"}
 
-    def show(self) -> None:  # noqa: D102
+    def show(self, *, end: bool = False) -> None:  # noqa: D102
         now = time.monotonic()
-        if now - self._last >= _REFRESH_SECONDS or self.done == self.total:
+        if end or now - self._last >= _REFRESH_SECONDS:
             self._last = now
             self._handle.update(self._bundle(), raw=True)
 
     def say(self, line: str) -> None:  # noqa: D102
         print(line, file=sys.stderr)
-
-    def close(self) -> None:  # noqa: D102
-        self._handle.update(self._bundle(), raw=True)
 
 
 def _minutes(seconds: float) -> str:

@@ -28,16 +28,12 @@ def grouped(number: int | float) -> str:
 def ppm_text(ppm: float) -> str:
     """Parts per million to read: never "0" for what is not zero; a dash over nothing.
 
-    >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5)
-    ('0 ppm', 'less than 0.01 ppm', '1 234 ppm')
-    >>> ppm_text(math.nan)
-    '–'
+    >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5), ppm_text(math.nan)
+    ('0 ppm', 'less than 0.01 ppm', '1 234 ppm', '–')
     """
-    if math.isnan(ppm):
-        return "–"
     if 0 < ppm < 0.01:
         return "less than 0.01 ppm"
-    return f"{grouped(ppm)} ppm"
+    return "–" if math.isnan(ppm) else f"{grouped(ppm)} ppm"
 
 
 def share_text(share: float) -> str:
@@ -45,15 +41,12 @@ def share_text(share: float) -> str:
 
     >>> share_text(0), share_text(0.0043), share_text(0.061), share_text(1), share_text(1e-7)
     ('0 %', '0.43 %', '6.1 %', '100 %', 'less than 0.01 %')
-    >>> share_text(math.nan)
-    '–'
     """
     percent = 100 * share
-    if math.isnan(percent):
-        return "–"
     if 0 < percent < 0.01:
         return "less than 0.01 %"
-    return f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.2g} %"
+    text = f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.2g} %"
+    return "–" if math.isnan(percent) else text
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -167,7 +167,7 @@ def test_a_dry_run_does_nothing(write, store, no_child, invoke):
 
 @pytest.mark.parametrize(
     ("pair", "expected"),
-    [("seed", "expected NAME=VALUE"), ("seed={a", "is not YAML"), ("seed=[0, {}]", "seed is ")],
+    [("seed", "expected NAME=VALUE"), ("seed={a", "a value in YAML"), ("seed=[0, {}]", "seed is ")],
 )
 def test_bad_overrides(write, store, no_child, invoke, pair, expected):
     answer = invoke("grid", write(), "--set", pair, "--store", store, "--json")
