@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -10,11 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
+import nbformat
 import pytest
+import torch
+from nbformat.v4 import new_code_cell, new_notebook
+from typer.testing import CliRunner
 
+from cellrepro.cli import app
+from cellrepro.determinism import modes
+from cellrepro.determinism.seeding import generators_kept
 from cellrepro.images.synthetic import write_folder
-from cellrepro.store.digests import file_digest
+from cellrepro.store.digests import file_digest, generator_digests
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import Spec
 from stores import some_machine, some_manifest, some_spec
@@ -41,84 +46,55 @@ _SOURCES = {".cff", ".ipynb", ".lock", ".md", ".py", ".toml", ".yaml"}  # a pers
 _WATCHED = [ROOT, ROOT / "tests", ROOT / "data", Path.home() / ".cellpose"]
 
 
-def _torch():
-    """PyTorch, once a test has imported it whole."""
-    torch = sys.modules.get("torch")
-    return torch if torch is not None and hasattr(torch, "get_rng_state") else None
-
-
-def _generators():
-    states = {"random": random.getstate(), "numpy.random": np.random.get_state()}
-    if _torch():
-        states["torch"] = (_torch().get_rng_state(),)
-    return states
-
-
-def _put_back(states):
-    random.setstate(states["random"])
-    np.random.set_state(states["numpy.random"])
-    if "torch" in states:
-        _torch().set_rng_state(*states["torch"])
-
-
-def _switches():
-    if not _torch():
-        return {}
-    from cellrepro.determinism.modes import MOVED_BY_CELLPOSE, switches
-
-    found = switches()
-    if "cellpose.vit" not in sys.modules:  # its import moves these; that is no test's fault
-        found = {name: value for name, value in found.items() if name not in MOVED_BY_CELLPOSE}
-    return found | {
-        "threads": _torch().get_num_threads(),
-        "gradients": _torch().is_grad_enabled(),
-        "dtype": _torch().get_default_dtype(),
-        "hooks on every module": len(_torch().nn.modules.module._global_forward_hooks),
-        "dispatch modes": _torch()._C._len_torch_dispatch_stack(),
-    }
-
-
 def _surroundings():
-    """What a test may not change: variables, folder, files, switches."""
+    """What a test may not change: variables, folder, files, PyTorch's switches, generators."""
     found = {f"variable {n}": v for n, v in os.environ.items() if n not in _OF_THE_TOOLS}
-    found["the working folder"] = Path.cwd()
+    found |= {"the working folder": Path.cwd(), "threads": torch.get_num_threads()}
     for folder in filter(Path.is_dir, _WATCHED):
         for item in folder.iterdir():
             if not item.name.startswith((".", "__")) and item.suffix not in _SOURCES:
                 found[str(item)] = "there"
-    return found | {f"torch {name}": value for name, value in _switches().items()}
+    switches = modes.switches()
+    if "cellpose.vit" not in sys.modules:  # its import moves these; that is no test's fault
+        switches = {n: v for n, v in switches.items() if n not in modes.MOVED_BY_CELLPOSE}
+    generators = {f"{name}'s generator": state for name, state in generator_digests().items()}
+    return (
+        found
+        | switches
+        | generators
+        | {
+            "gradients": torch.is_grad_enabled(),
+            "dtype": torch.get_default_dtype(),
+            "hooks on every module": len(torch.nn.modules.module._global_forward_hooks),
+            "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        }
+    )
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     """Fail a test that changes what the next one sees, and put it back."""
-    variables, before, generators = dict(os.environ), _surroundings(), _generators()
-    yield
-    after, drawn = _surroundings(), _generators()
+    variables, before = dict(os.environ), _surroundings()
+    with generators_kept():
+        yield
+        after = _surroundings()
+    if "cellpose.vit" in sys.modules:  # perhaps only since the test
+        after = {n: v for n, v in after.items() if n in before or n not in modes.MOVED_BY_CELLPOSE}
     left = [
         f"{name} is {after.get(name)!r}, was {before.get(name)!r}"
         for name in sorted(before | after)
-        # PyTorch's switches are there once it is imported.
-        if before.get(name) != after.get(name) and (name in before or not name.startswith("torch"))
-    ]
-    left += [
-        f"{name}'s generator has moved"
-        for name, state in generators.items()
-        if not all(np.array_equal(a, b) for a, b in zip(state, drawn[name], strict=True))
+        if before.get(name) != after.get(name)
     ]
     if left:
         os.environ.clear()
         os.environ.update(variables)
         os.chdir(before["the working folder"])
-        _put_back(generators)
         pytest.fail("the test left behind: " + "; ".join(left), pytrace=False)
 
 
 @pytest.fixture
 def one_thread():
     """PyTorch on one thread: no race, and no waiting for a busy neighbour's core."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -128,9 +104,8 @@ def one_thread():
 @pytest.fixture
 def generators_free():
     """For tests that are about moving the generators: theirs are put back."""
-    states = _generators()
-    yield
-    _put_back(states)
+    with generators_kept():
+        yield
 
 
 # -- listings ------------------------------------------------------------------------------
@@ -238,9 +213,6 @@ def command():
 @pytest.fixture
 def invoke():
     """Run ``cellrepro ARGUMENTS`` in this process, for commands that start no worker."""
-    from typer.testing import CliRunner
-
-    from cellrepro.cli import app
 
     def call(*arguments):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -342,9 +314,6 @@ if behave != "nothing":
 
 def write_notebook(path, *, parameters=_PARAMETERS, body=_BODY):
     """A notebook as small as the grid takes one."""
-    import nbformat
-    from nbformat.v4 import new_code_cell, new_notebook
-
     cells = [new_code_cell(parameters, metadata={"tags": ["parameters"]}), new_code_cell(body)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -356,8 +325,3 @@ def write_notebook(path, *, parameters=_PARAMETERS, body=_BODY):
 def notebook(tmp_path_factory):
     """A notebook that trains, or misbehaves as its parameter ``behave`` says."""
     return write_notebook(tmp_path_factory.mktemp("grid") / "notebooks" / "minimal.ipynb")
-
-
-@pytest.fixture(name="write_notebook")
-def _write_notebook():
-    return write_notebook

@@ -5,26 +5,25 @@ the process is not one of their own, so a profile's check of how it was started 
 What is changed is changed inside the run, in the images, or in the files afterwards.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import tifffile
+import torch
+from pyarrow import parquet
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from torch.utils._python_dispatch import _disable_current_modes
 
 from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeding import generators_kept
 from cellrepro.images.synthetic import write_folder
 from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.divergence.find import diverge
-from cellrepro.lab.divergence.result import Divergence
 from cellrepro.lab.process import Child
 from cellrepro.lab.run import plan_training
 from cellrepro.lab.worker import carry_out
@@ -45,13 +44,13 @@ N_STEPS = 4
 class Bench:
     """A folder of images, weights that find cells in them, and a store of trainings from there."""
 
-    def __init__(self, root: Path, weights: Path) -> None:
+    def __init__(self, root, weights):
         self.root, self.store, self.data = root, Store(root / "outputs"), root / "cells"
         self.model = root / "begin.safetensors"
         write_folder(self.data, n_train=2, n_test=1, shape=(160, 160))
         shutil.copyfile(weights, self.model)
 
-    def run(self, *plants: Any, keeping: Any = None, **asked: Any) -> Repeat:
+    def run(self, *plants, keeping=None, **asked):
         """Train with the plants in force; the result is the next repeat of what was asked for."""
         given = {**ASKED, "model": str(self.model), "store": self.store.root, **asked}
         plan = plan_training(given.pop("data", self.data), **given)
@@ -70,29 +69,26 @@ class Bench:
             return self.store.commit(folder, plan.spec)
 
     @cached_property
-    def clean(self) -> Repeat:
+    def clean(self):
         """A training with nothing planted, and every operation written down."""
         return self.run(ledger="ops")
 
-    def copy(self, repeat: Repeat) -> Repeat:
+    def copy(self, repeat):
         """The same files as another repeat of the same run, to be changed."""
-        run = self.store.run(repeat.manifest.key)
-        assert run is not None
-        return copied(repeat, repeat.folder.with_name(str(len(run.repeats))))
+        n_there = len(self.store.run(repeat.manifest.key).repeats)
+        return copied(repeat, repeat.folder.with_name(str(n_there)))
 
-    def diverge(self, a: Repeat, b: Repeat) -> Divergence:
+    def diverge(self, a, b):
         """What `cellrepro.diverge` says from what both wrote down."""
         return diverge(a.name, b.name, again=False, store=self.store.root, quiet=True)
 
 
-def as_one_process() -> Any:
+def as_one_process():
     """Trainings here are not in processes of their own, which a profile would check."""
-    import torch
-
     return mock.patch.object(Profile, "enter", return_value=torch.device("cpu"))
 
 
-def copied(repeat: Repeat, folder: Path) -> Repeat:
+def copied(repeat, folder):
     """The same files as another repeat, which may be changed."""
     shutil.copytree(repeat.folder, folder)
     for path in folder.rglob("*"):
@@ -101,7 +97,7 @@ def copied(repeat: Repeat, folder: Path) -> Repeat:
     return Repeat(folder)
 
 
-def rewrite_manifest(folder: Path, change: Callable[[dict], None]) -> None:
+def rewrite_manifest(folder, change):
     """Change a stored manifest."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
@@ -112,36 +108,32 @@ def rewrite_manifest(folder: Path, change: Callable[[dict], None]) -> None:
 # -- an own look at what two runs wrote down -----------------------------------------------
 
 
-def rows(repeat: Repeat, name: str = "ledger") -> list[dict]:
+def rows(repeat, name="ledger"):
     """A stored table as it lies there."""
-    from pyarrow import parquet
-
-    path = repeat.folder / f"{name}.parquet"
-    return parquet.read_table(path, partitioning=None).to_pylist()
+    return parquet.read_table(repeat.folder / f"{name}.parquet", partitioning=None).to_pylist()
 
 
-def diverging_entry(a: Repeat, b: Repeat) -> tuple[int, str, tuple[str, ...]] | None:
+def diverging_entry(a, b):
     """The first step and stage whose digests differ, row by row, and the names that differ."""
-    there = {(row["step"], row["stage"], row["name"]): row["digest"] for row in rows(b)}
+    here, there = (
+        {(row["step"], row["stage"], row["name"]): row["digest"] for row in rows(repeat)}
+        for repeat in (a, b)
+    )
     differing = [
-        row
-        for row in rows(a)
-        if 0 <= row["step"] < N_STEPS
-        and there.get((row["step"], row["stage"], row["name"])) != row["digest"]
+        key for key, digest in here.items() if 0 <= key[0] < N_STEPS and there.get(key) != digest
     ]
     if not differing:
         return None
-    step, stage = differing[0]["step"], differing[0]["stage"]
-    at = [row["name"] for row in differing if (row["step"], row["stage"]) == (step, stage)]
-    return step, stage, tuple(at)
+    step, stage, _ = differing[0]
+    return step, stage, tuple(name for *at, name in differing if at == [step, stage])
 
 
-def operations(repeat: Repeat, step: int) -> list[dict]:
+def operations(repeat, step):
     """The operations of one step in their order."""
     return [row for row in rows(repeat, "ledger-ops") if row["step"] == step]
 
 
-def diverging_operation(a: Repeat, b: Repeat, step: int) -> tuple[dict, dict]:
+def diverging_operation(a, b, step):
     """The first operation whose outputs differ, position by position, on both sides."""
     both = list(zip(operations(a, step), operations(b, step), strict=True))
     assert all(one["op"] == other["op"] for one, other in both)
@@ -152,11 +144,11 @@ def diverging_operation(a: Repeat, b: Repeat, step: int) -> tuple[dict, dict]:
 
 
 @contextmanager
-def at_step(step: int, plant: Callable[[Loop], Any]) -> Iterator[None]:
+def at_step(step, plant):
     """Enter what the plant gives for the loop while it does one step."""
     original = Loop.step
 
-    def planted(loop: Loop) -> float:
+    def planted(loop):
         if loop.training.n_steps != step:
             return original(loop)
         with plant(loop):
@@ -166,34 +158,28 @@ def at_step(step: int, plant: Callable[[Loop], Any]) -> Iterator[None]:
         yield
 
 
-def before_step(step: int, act: Callable[[Loop], Any]) -> Any:
+def before_step(step, act):
     """Act between two steps."""
-
-    @contextmanager
-    def acted(loop: Loop) -> Iterator[None]:
-        act(loop)
-        yield
-
-    return at_step(step, acted)
+    return at_step(step, lambda loop: nullcontext(act(loop)))
 
 
-def wrapped(target: Any, name: str, around: Callable[..., Any]) -> Any:
+def wrapped(target, name, around):
     """Have ``around(original, *arguments)`` called in a function's place."""
     original = getattr(target, name)
 
-    def planted(*arguments: Any, **options: Any) -> Any:
+    def planted(*arguments, **options):
         return around(original, *arguments, **options)
 
     return mock.patch.object(target, name, planted)
 
 
-def one_operation(step: int, index: int, change: Callable[[Any], None]) -> Any:
+def one_operation(step, index, change):
     """Change what one operation of one step gives, by its order, before anybody sees it."""
 
-    def counted(loop: Loop) -> Any:
+    def counted(loop):
         n_run = iter(range(10**9))
 
-        def around(run: Callable[[Call], Any], call: Call) -> Any:
+        def around(run, call):
             returned = run(call)
             if next(n_run) == index:
                 change(returned if not isinstance(returned, tuple) else returned[0])
@@ -207,34 +193,30 @@ def one_operation(step: int, index: int, change: Callable[[Any], None]) -> Any:
 # -- changes -------------------------------------------------------------------------------
 
 
-def memory(tensor: Any) -> np.ndarray:
+def memory(tensor):
     """A tensor's own memory, unseen by who watches operations."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
     with _disable_current_modes():
         return tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
 
 
-def one_ulp(tensor: Any) -> None:
-    """Move the largest element to the next number further from zero."""
+def every_ulp(tensor, at=slice(None)):
+    """Move elements to the next number further from zero."""
     values = memory(tensor)
-    at = int(np.abs(values).argmax())
     values[at] = np.nextafter(values[at], np.copysign(values.dtype.type(np.inf), values[at]))
 
 
-def every_ulp(tensor: Any) -> None:
-    """Move every element by one unit in its last place."""
-    values = memory(tensor)
-    values[:] = np.nextafter(values, np.copysign(values.dtype.type(np.inf), values))
+def one_ulp(tensor):
+    """Move the largest element to the next number further from zero."""
+    every_ulp(tensor, int(np.abs(memory(tensor)).argmax()))
 
 
-def scaled(tensor: Any) -> None:
+def scaled(tensor):
     """Make every element a millionth larger."""
     values = memory(tensor)
     values *= values.dtype.type(1 + 1e-6)
 
 
-def rewrite_image(path: Path, change: Callable[[np.ndarray], Any]) -> None:
+def rewrite_image(path, change):
     """Change pixels of an image or a mask; a given result takes the array's place."""
     pixels = tifffile.imread(path)
     result = change(pixels)
@@ -242,11 +224,8 @@ def rewrite_image(path: Path, change: Callable[[np.ndarray], Any]) -> None:
     tifffile.imwrite(path, pixels if result is None else result)
 
 
-def rewrite_weights(path: Path, change: Callable[[dict], Any]) -> None:
+def rewrite_weights(path, change):
     """Change tensors of a weights file, its header kept."""
-    from safetensors import safe_open
-    from safetensors.numpy import load_file, save_file
-
     with safe_open(path, framework="numpy") as file:
         metadata = file.metadata()
     tensors = load_file(path)

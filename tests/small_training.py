@@ -15,7 +15,7 @@ from cellrepro.model.network import ModelSource, build
 from cellrepro.model.training import Loop
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Origin
-from cellrepro.store.digests import generator_digests
+from cellrepro.store.digests import generator_digests, state_digest
 
 ORIGIN = Origin(
     spec={"seed": 3, "data_digest": "d" * 64, "model": "tiny", "epochs": 3},
@@ -25,20 +25,14 @@ ORIGIN = Origin(
 )
 
 
-def bits(tensors):
-    """Dtype, shape and bytes of every tensor."""
-
-    def content(tensor):
-        return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-    return {name: (one.dtype, tuple(one.shape), content(one)) for name, one in tensors.items()}
-
-
-def moments(optimizer_state):
+def left_by(network, optimizer):
+    """Digests of weights and moments, the learning rates, and the generators."""
+    held = optimizer.state_dict()
     return {
-        f"{index}/{key}": value
-        for index, state in optimizer_state["state"].items()
-        for key, value in state.items()
+        "weights": state_digest(dict(network.state_dict())),
+        "moments": state_digest(held["state"]),
+        "rates": [float(group["lr"]).hex() for group in held["param_groups"]],
+        "generators": generator_digests(),
     }
 
 
@@ -50,12 +44,9 @@ class Small:
         self.network = nn.Sequential(
             nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(0.3), nn.Linear(5, 2)
         )
-        decayed = [p for p in self.network.parameters() if p.dim() > 1]
-        others = [p for p in self.network.parameters() if p.dim() < 2]
-        self.optimizer = torch.optim.AdamW(
-            [{"params": decayed}, {"params": others, "weight_decay": 0.0, "betas": (0.8, 0.99)}],
-            lr=0.01,
-        )
+        first, *others = self.network.parameters()
+        groups = [{"params": first}, {"params": others, "weight_decay": 0.0, "betas": (0.8, 0.99)}]
+        self.optimizer = torch.optim.AdamW(groups, lr=0.01)
         self.losses, self.n_steps = [], 0
 
     def epoch(self):
@@ -70,17 +61,14 @@ class Small:
             self.n_steps += 1
         self.losses.append(loss.item())
 
-    def save(self, parent, **changes):
+    def save(self, parent):
         loop = {"epochs": self.losses, "n_steps": self.n_steps}
         return checkpoints.save(
             parent,
-            **{
-                "origin": ORIGIN,
-                "network": self.network,
-                "loop_state": {"loop": loop, "optimizer": self.optimizer.state_dict()},
-                "n_rows": {"ledger.parquet": 7},
-                **changes,
-            },
+            origin=ORIGIN,
+            network=self.network,
+            loop_state={"loop": loop, "optimizer": self.optimizer.state_dict()},
+            n_rows={"ledger.parquet": 7},
         )
 
     def go_on(self, checkpoint):
@@ -91,14 +79,7 @@ class Small:
         seeding.restore(checkpoint.generators)
 
     def outcome(self):
-        groups = [
-            {key: float(value) if key == "lr" else value for key, value in group.items()}
-            for group in self.optimizer.state_dict()["param_groups"]
-        ]
-        return (
-            *(bits(self.network.state_dict()), bits(moments(self.optimizer.state_dict()))),
-            *(groups, generator_digests(), self.losses, self.n_steps),
-        )
+        return left_by(self.network, self.optimizer), list(self.losses), self.n_steps
 
 
 def change_byte(folder):
@@ -133,15 +114,17 @@ def image(name, seed):
 IMAGES = [image("a", 0), image("b", 1)]
 
 
-def begun(*, seed=3, **options):
+def tiny(seed=0, dtype="float32", **changes):
+    source = ModelSource("tiny", "tiny", **changes)
+    return build(source, seed=seed, device=torch.device("cpu"), dtype=dtype)
+
+
+def begun(*, seed=3, watch=lambda network: None, **options):
     """A network and its loop, seeded, about to begin."""
-    network = build(
-        ModelSource("tiny", "tiny"), seed=1, device=torch.device("cpu"), dtype="float32"
-    )
+    network = tiny(1)
     seed_everything(seed)
     options = {"n_epochs": 3, "learning_rate": 0.01, **options}
-    watch = options.pop("watch", lambda network: None)
-    return network, Loop(network, IMAGES, options.pop("test", ()), watch=watch(network), **options)
+    return network, Loop(network, IMAGES, (), watch=watch(network), **options)
 
 
 def walked(network, loop, *, to=None):
@@ -151,11 +134,4 @@ def walked(network, loop, *, to=None):
 
 
 def outcome(network, loop):
-    optimizer = loop.optimizer.state_dict()
-    return {
-        "weights": bits(network.state_dict()),
-        "moments": bits(moments(optimizer)),
-        "rates": [float(group["lr"]).hex() for group in optimizer["param_groups"]],
-        "generators": generator_digests(),
-        "training": asdict(loop.training),
-    }
+    return left_by(network, loop.optimizer) | {"training": asdict(loop.training)}

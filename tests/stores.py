@@ -1,7 +1,5 @@
 """Manifests and stores made by hand, in which every verdict is known; nothing is trained."""
 
-from pathlib import Path
-
 import numpy as np
 import tifffile
 from safetensors.numpy import save_file
@@ -20,7 +18,7 @@ from cellrepro.store.manifest import (
     WeightsRecord,
 )
 from cellrepro.store.spec import Spec
-from cellrepro.store.store import Run, Store
+from cellrepro.store.store import Store
 
 # -- manifests -----------------------------------------------------------------------------
 
@@ -48,6 +46,16 @@ def some_machine(label="abacus", **changes):
         "versions": {"torch": "2.15.0"},
     }
     return MachineRecord(label=label, **{**fields, **changes})
+
+
+def some_training(last_loss):
+    return TrainingRecord(
+        learning_rates=[0.0, 0.5, 1.0],
+        train_losses=[2.0, 1.5, last_loss],
+        test_losses=[1.9, None, None],
+        n_steps=9,
+        n_removed=0,
+    )
 
 
 def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, **changes):
@@ -88,13 +96,7 @@ def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, 
         "model": ModelRecord(
             architecture="tiny", n_parameters=84, dtype="float32", initial_weights="e" * 64
         ),
-        "training": TrainingRecord(
-            learning_rates=[0.0, 0.5, 1.0],
-            train_losses=[2.0, 1.5, 1.0],
-            test_losses=[1.9, None, None],
-            n_steps=9,
-            n_removed=0,
-        ),
+        "training": some_training(1.0),
         "weights": WeightsRecord(digest=weights * 64, n_changed=n_changed)
         if isinstance(weights, str)
         else weights,
@@ -137,7 +139,7 @@ def three(first=TRUTH, **others):
     return {"img_a": first, "img_b": squares(), "img_c": squares(), **others}
 
 
-def add_run(store, outcomes, *, truth=True, manifest=None, **fields) -> Run:
+def add_run(store, outcomes, *, truth=True, manifest=None, **fields):
     """Store one spec; every repeat has one value in its weights (or none), and its masks."""
     given = {"data": "cells", "learning_rate": 0.001, **fields}
     threads = 1 if given.get("profile") == "cpu-1thread" else 2
@@ -149,7 +151,13 @@ def add_run(store, outcomes, *, truth=True, manifest=None, **fields) -> Run:
             (folder / "masks").mkdir(parents=True)
             (folder / "data").mkdir()
             records = {name: _masks(folder, name, m, truth) for name, m in masks.items()}
-            changes = _of_run(spec, _weights(folder, weight), weight) | (manifest or {})
+            changes = {
+                "threads": spec.profile_settings.get("threads", 2),
+                "switches": {"deterministic_algorithms": spec.mode != "fast"},
+                "weights": None if weight is None else _weights(folder, weight),
+                "training": None if weight is None else some_training(weight),
+                **(manifest or {}),
+            }
             if not any(record.n_objects for record in records.values()):
                 changes["vacuous"] = [f"no object was found in any of the {len(records)} images"]
             written = some_manifest(spec, repeat=index, **changes)
@@ -159,20 +167,16 @@ def add_run(store, outcomes, *, truth=True, manifest=None, **fields) -> Run:
                 written.machine = _machine(written)
             (folder / "manifest.json").write_text(written.model_dump_json())
             store.commit(folder, spec)
-    run = store.run(spec.key)
-    assert run is not None
-    return run
+    return store.run(spec.key)
 
 
-def short(name: str) -> str:
+def short(name):
     """``KEY/REPEAT`` of ``KEY/MACHINE/REPEAT``, for stores of one machine."""
     key, _, index = name.split("/")
     return f"{key}/{index}"
 
 
 def _weights(folder, weight):
-    if weight is None:
-        return None
     path = folder / "weights.safetensors"
     values = np.linspace(-1, 1, 64, dtype=np.float32)
     tensors = {
@@ -200,23 +204,6 @@ def _masks(folder, name, masks, truth):
     )
 
 
-def _of_run(spec, weights, weight):
-    """What a manifest says of a run with a weight of one value, or with none."""
-    training = TrainingRecord(
-        learning_rates=[0.0, 0.5, 1.0],
-        train_losses=[2.0, 1.5, weight or 0.0],
-        test_losses=[1.9, None, None],
-        n_steps=9,
-        n_removed=0,
-    )
-    return {
-        "threads": spec.profile_settings.get("threads", 2),
-        "switches": {"deterministic_algorithms": spec.mode != "fast"},
-        "weights": weights,
-        "training": training if weights else None,
-    }
-
-
 def _machine(manifest):
     """The machine on which all that a manifest says would be so."""
     processor, gpus = manifest.host["processor"], manifest.host.get("gpus", [])
@@ -230,7 +217,7 @@ def _machine(manifest):
     )
 
 
-def planted(root: Path) -> dict[str, Run]:
+def planted(root):
     """Five specs of known outcome, and one that failed."""
     store = Store(root)
     missing = three(squares(second=False))  # one object of 16 pixels is lost
@@ -242,12 +229,9 @@ def planted(root: Path) -> dict[str, Run]:
         phase="train",
         count=4,
     )
-    one_thread = {"name": "cpu-1thread", "threads": 1}
     runs = {
         "identical": add_run(store, [(1.0, three())] * 2),
-        "other profile": add_run(
-            store, [(1.25, missing)] * 2, profile="cpu-1thread", profile_settings=one_thread
-        ),
+        "other profile": add_run(store, [(1.25, missing)] * 2, profile="cpu-1thread"),
         "different": add_run(
             store,
             [(1.5, three()), (1.75, three(img_b=squares(grown=8)))],
@@ -259,7 +243,6 @@ def planted(root: Path) -> dict[str, Run]:
             [(2.0, three()), (2.0, three(img_c=squares(numbers=(7, 3))))],
             mode="fast",
             profile="cpu-1thread",
-            profile_settings=one_thread,
         ),
         "vacuous": add_run(
             store, [(1.0, dict.fromkeys(three(), NOTHING))] * 2, seed=1, model_digest=None

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "bench.py"
 
 
 @pytest.fixture
 def bench(monkeypatch):
     """The script as a module, which does not start itself again with a profile's variables."""
-    spec = importlib.util.spec_from_file_location("bench", SCRIPTS / "bench.py")
+    spec = importlib.util.spec_from_file_location("bench", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "bench", module)  # where dataclasses look their module up
     spec.loader.exec_module(module)
@@ -29,15 +29,11 @@ def test_every_group_in_its_smallest_form(bench, tmp_path):
     file = tmp_path / "bench.json"
     without = {"explorer"} if os.environ.get("CELLREPRO_NO_BROWSER") == "1" else set()
     groups = [name for name in bench.GROUPS if name not in without]
-    command = [sys.executable, str(SCRIPTS / "bench.py"), *groups, "--smallest"]
-    command += ["--json", str(file)]
-    ran = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    done = subprocess.run([sys.executable, SCRIPT, *groups, "--smallest", "--json", file])
     rows = json.loads(file.read_text())
     assert [row["how"] for row in rows if row["value"] is None] == []
-    assert ran.returncode == 0, ran.stderr
+    assert done.returncode == 0
     assert all(list(row) == ["name", "value", "target", "met", "how"] for row in rows)
-    timed = [line.partition(":")[0] for line in ran.stderr.splitlines() if line.endswith(" s")]
-    assert [name for name in timed if name in bench.GROUPS] == groups
     assert len(rows) > 2 * len(groups)
 
 

@@ -40,12 +40,12 @@ def test_lines_are_few_and_what_stays_is_said_at_once(clock):
     assert lines[0] == "train: 20/100 in 20 s, about 1:20 min left"
 
 
-def test_standard_output_stays_clean(capsys):
-    for quiet in (False, True):
-        with progress(1, "train", quiet=quiet) as bar:
-            bar.advance()
-        out, err = capsys.readouterr()
-        assert (out, "1/1" in err) == ("", not quiet)
+@pytest.mark.parametrize("quiet", [False, True])
+def test_standard_output_stays_clean(capsys, quiet):
+    with progress(1, "train", quiet=quiet) as bar:
+        bar.advance()
+    out, err = capsys.readouterr()
+    assert (out, "1/1" in err) == ("", not quiet)
 
 
 def test_a_terminal_gets_a_bar(monkeypatch):

@@ -1,8 +1,6 @@
 """What a fresh clone is set up from says one thing, and what is built from it is whole."""
 
-import functools
 import hashlib
-import http.server
 import importlib.metadata
 import json
 import os
@@ -11,59 +9,47 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from pathlib import Path
-from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
+import cellrepro
+
 PROJECT = Path(__file__).parents[1]
-LOCK = (PROJECT / "requirements.lock").read_text(encoding="utf-8")
 SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def _names(requirements):
-    return {re.split(r"[<>=!~\[; ]", line, maxsplit=1)[0].lower() for line in requirements}
+def text_of(name):
+    return (PROJECT / name).read_text(encoding="utf-8")
 
 
 def test_every_requirement_is_locked_with_hashes():
-    pinned = re.findall(r"^([a-z0-9_.-]+)==", LOCK, flags=re.MULTILINE | re.IGNORECASE)
-    wanted = _names(SETTINGS["dependencies"]) | _names(SETTINGS["optional-dependencies"]["dev"])
-    assert wanted <= {name.lower() for name in pinned}
-    blocks = re.split(r"^(?=[a-zA-Z0-9_.-]+==)", LOCK, flags=re.MULTILINE)[1:]
-    assert blocks
-    assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
+    blocks = re.split(r"^(?=[a-zA-Z0-9_.-]+==)", text_of("requirements.lock"), flags=re.MULTILINE)
+    pinned = {block.partition("==")[0].lower() for block in blocks[1:]}
+    wanted = SETTINGS["dependencies"] + SETTINGS["optional-dependencies"]["dev"]
+    assert {re.split(r"[<>=!~\[; ]", line)[0].lower() for line in wanted} <= pinned
+    assert [block for block in blocks[1:] if "--hash=sha256:" not in block] == []
 
 
 def test_no_address_of_a_registry():
     for name in ("requirements.lock", "environment.yml", "Dockerfile", "Makefile", ".ci/run"):
-        text = (PROJECT / name).read_text(encoding="utf-8")
-        assert not re.search(r"https?:|index-url|find-links", text), name
+        assert not re.search(r"https?:|index-url|find-links", text_of(name)), name
 
 
-def test_conda_takes_the_same_pins():
-    environment = yaml.safe_load((PROJECT / "environment.yml").read_text(encoding="utf-8"))
-    *_, pip = environment["dependencies"]
+def test_other_files_say_the_same():
+    """Conda takes the same pins, CI and README name real targets, and the version is one."""
+    *_, pip = yaml.safe_load(text_of("environment.yml"))["dependencies"]
     assert pip["pip"] == ["--require-hashes", "-r requirements.lock"]
-
-
-def test_continuous_integration_runs_what_the_readme_names():
-    assert "make test" in (PROJECT / ".ci" / "run").read_text(encoding="utf-8")
-    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
-    makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"^make ([a-z]+)", readme, flags=re.MULTILINE)):
-        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
-
-
-def test_the_version_is_said_once_for_all():
-    import cellrepro
-
-    assert SETTINGS["version"] == cellrepro.__version__
-    citation = yaml.safe_load((PROJECT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == cellrepro.__version__
+    assert "make test" in text_of(".ci/run")
+    for target in re.findall(r"^make ([a-z]+)", text_of("README.md"), flags=re.MULTILINE):
+        assert re.search(rf"^{target}:", text_of("Makefile"), flags=re.MULTILINE), target
+    cited = yaml.safe_load(text_of("CITATION.cff"))["version"]
+    assert SETTINGS["version"] == cellrepro.__version__ == cited
 
 
 @pytest.fixture(scope="module")
@@ -89,19 +75,17 @@ def installed(tmp_path_factory):
 
 
 def run(command, *, code=0, **options):
-    """Its standard output, once it ended as expected."""
-    done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, **options
-    )
+    """Its standard output, or its errors where it is to fail, once it ended as expected."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 
 
-@pytest.fixture
-def lab(installed, tmp_path):
-    """Run the installed ``cellrepro`` in a folder without a checkout."""
+@pytest.mark.slow
+def test_an_installed_package_brings_notebooks_and_grids(installed, tmp_path):
+    """A wheel built from the source archive, without a checkout; copies are never overwritten."""
 
-    def call(*arguments, code=0):
+    def lab(*arguments, code=0):
         start = (
             "import sys, cellrepro; from pathlib import Path; "
             f"assert Path(cellrepro.__file__).is_relative_to({str(installed)!r}); "
@@ -111,38 +95,22 @@ def lab(installed, tmp_path):
         command = [sys.executable, "-c", start, *arguments]
         return run(command, code=code, cwd=tmp_path, env=environment)
 
-    return call
-
-
-@pytest.mark.slow
-def test_an_installed_package_brings_notebooks_and_grids(lab, tmp_path):
-    """A wheel that was built from the source archive, used where there is no checkout."""
     files = json.loads(lab("notebooks", "lab", "--json"))["files"]
     expected = [
-        path
+        path.relative_to(PROJECT)
         for folder in ("notebooks", "grids")
         for path in sorted((PROJECT / folder).glob("[!.]*.*"))
         if path.suffix in (".ipynb", ".json", ".yaml")
     ]
-    assert files == [f"lab/{path.relative_to(PROJECT).as_posix()}" for path in expected]
+    assert files == [f"lab/{path.as_posix()}" for path in expected]
     assert len(files) >= 12
     for path in expected:
-        copy = tmp_path / "lab" / path.relative_to(PROJECT)
-        assert copy.read_bytes() == path.read_bytes()
+        assert (tmp_path / "lab" / path).read_bytes() == (PROJECT / path).read_bytes()
     lab("data", "synthetic", "--into", "data")
-    found = {}
     for file in ("grids/demo.yaml", "lab/grids/demo.yaml"):  # the package's own, and the copy
-        found[file] = json.loads(lab("grid", file, "--dry-run", "--json"))["runs"]
-        assert {point["status"] for point in found[file]} == {"planned"}
-    assert found["grids/demo.yaml"] == found["lab/grids/demo.yaml"]
-    assert len(found["grids/demo.yaml"]) == 10
-    said = lab("grid", "grids/other.yaml", "--dry-run", code=2)
-    assert "the grid file grids/other.yaml cannot be read" in said
+        points = json.loads(lab("grid", file, "--dry-run", "--json"))["runs"]
+        assert [point["status"] for point in points] == ["planned"] * 10
 
-
-@pytest.mark.slow
-def test_notebooks_of_the_users_are_never_overwritten(lab, tmp_path):
-    lab("notebooks", "lab")
     (tmp_path / "lab" / "notebooks" / ".DS_Store").write_text("left by a desktop")
     lab("notebooks", "lab")  # again: they are all there
     changed = tmp_path / "lab" / "notebooks" / "07_explorer.ipynb"
@@ -154,144 +122,96 @@ def test_notebooks_of_the_users_are_never_overwritten(lab, tmp_path):
     assert not (tmp_path / "lab" / "grids" / "demo.yaml").exists()
 
 
-# -- make setup, with the real pip and uv, from wheels that a server here holds ------------------
-
-SET_UP_SECONDS = 120
+# -- make setup, with the real pip and uv, from a folder of wheels ---------------------------
 
 
 def repack(name, folder):
     """The wheel of an installed distribution, made of its files; returns its line of a lock."""
     found = importlib.metadata.distribution(name)
-    files = {}
-    for file in found.files:
-        if file.suffix == ".pyc" or file.name in ("RECORD", "INSTALLER", "REQUESTED"):
-            continue
-        place = file.as_posix()
-        if file.parts[0] == "..":
-            place = f"{found.name}-{found.version}.data/scripts/{file.name}"
-        files[place] = Path(file.locate()).read_bytes()
-    return write_wheel(folder, found.name, found.version, files)
-
-
-def write_wheel(folder, name, version, files):
-    information = f"{name}-{version}.dist-info"
-    tags = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files = {
-        f"{information}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        **files,
-        f"{information}/WHEEL": tags,
-    }
-    record = "".join(f"{place},,\n" for place in [*files, f"{information}/RECORD"])
-    path = folder / f"{name}-{version}-py3-none-any.whl"
+    path = folder / f"{found.name}-{found.version}-py3-none-any.whl"
+    information, placed = f"{found.name}-{found.version}.dist-info", []
     with zipfile.ZipFile(path, "w") as archive:
-        for place, content in {**files, f"{information}/RECORD": record}.items():
+
+        def write(place, content, mode=0o100644):
+            placed.append(f"{place},,\n")
             info = zipfile.ZipInfo(place)
-            info.external_attr = (0o100755 if "/scripts/" in place else 0o100644) << 16
+            info.external_attr = mode << 16
             archive.writestr(info, content)
+
+        for file in found.files:
+            content = Path(file.locate()).read_bytes()
+            if file.parts[0] == "..":
+                scripts = f"{found.name}-{found.version}.data/scripts"
+                write(f"{scripts}/{file.name}", content, 0o100755)
+            elif file.suffix != ".pyc" and file.name not in ("RECORD", "INSTALLER", "REQUESTED"):
+                write(file.as_posix(), content)
+        write(f"{information}/RECORD", "".join(placed))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return f"{name}=={version} \\\n    --hash=sha256:{digest}\n    # via the test\n"
-
-
-class Wheels(http.server.SimpleHTTPRequestHandler):
-    """Serves wheels; where the server is told to, one of them comes by half and then no more."""
-
-    def do_GET(self):
-        if self.path.endswith(".whl") and self.path.lstrip("/").startswith(self.server.stalls):
-            self.send_response(200)
-            self.send_header("Content-Length", "100000")
-            self.end_headers()
-            self.wfile.write(b"PK")
-            self.server.reached.set()
-            self.server.released.wait(SET_UP_SECONDS)
-            self.close_connection = True
-            return
-        super().do_GET()
-
-    def log_message(self, *args):
-        pass
+    return f"{name}=={found.version} \\\n    --hash=sha256:{digest}\n    # via the test\n"
 
 
 @pytest.fixture
 def clone(tmp_path):
-    """A project with the real Makefile and set-up, whose lock holds uv, setuptools and `late`."""
+    """A project with the real Makefile and set-up, whose lock holds iniconfig, setuptools, uv."""
     project, wheels = tmp_path / "clone", tmp_path / "wheels"
     for folder in (wheels, project / "scripts", project / "src" / "cellrepro"):
         folder.mkdir(parents=True)
-    shutil.copy(PROJECT / "Makefile", project)
-    shutil.copy(PROJECT / "scripts" / "set_up.py", project / "scripts")
-    (project / "src" / "cellrepro" / "__init__.py").write_text("import late\n")
+    for name in ("Makefile", "scripts/set_up.py"):
+        shutil.copy(PROJECT / name, project / name)
+    (project / "src" / "cellrepro" / "__init__.py").write_text("import iniconfig\n")
     (project / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
         '[project]\nname = "cellrepro"\nversion = "0"\n'
     )
-    lines = [repack(name, wheels) for name in ("setuptools", "uv")]
-    late = write_wheel(wheels, "late", "1.0", {"late.py": "ANSWER = 42\n"})
-    (project / "requirements.lock").write_text("".join([late, *lines]))
-
-    handler = functools.partial(Wheels, directory=str(wheels))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.stalls, server.reached, server.released = ("nothing",), Event(), Event()
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}/"
-        foreign = ("PIP_", "UV_", "MAKE", "MFLAGS")
-        own = {name: v for name, v in os.environ.items() if not name.startswith(foreign)}
-        environment = {
-            **own,
-            **dict.fromkeys(("NO_PROXY", "no_proxy"), "*"),
-            **dict.fromkeys(("PIP_NO_INDEX", "PIP_NO_CACHE_DIR", "UV_NO_INDEX"), "1"),
-            **dict.fromkeys(("PIP_FIND_LINKS", "UV_FIND_LINKS"), url),
-            "PIP_CONFIG_FILE": os.devnull,
-            "UV_NO_CONFIG": "1",
-            "UV_CACHE_DIR": str(tmp_path / "cache"),
-        }
-        yield SimpleNamespace(
-            path=project,
-            venv=project / ".venv",
-            wheels=wheels,
-            server=server,
-            options={"cwd": project, "env": environment},
-            make=["make", f"PYTHON={sys.executable}", "setup"],
-        )
-        server.released.set()
-        server.shutdown()
-        thread.join()
+    lines = [repack(name, wheels) for name in ("iniconfig", "setuptools", "uv")]
+    (project / "requirements.lock").write_text("".join(lines))
+    foreign = ("PIP_", "UV_", "MAKE", "MFLAGS", "PYTHONPATH")
+    environment = {
+        **{name: v for name, v in os.environ.items() if not name.startswith(foreign)},
+        **dict.fromkeys(("PIP_NO_INDEX", "PIP_NO_CACHE_DIR", "UV_NO_INDEX", "UV_NO_CONFIG"), "1"),
+        **dict.fromkeys(("PIP_FIND_LINKS", "UV_FIND_LINKS"), str(wheels)),
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    return SimpleNamespace(
+        path=project,
+        venv=project / ".venv",
+        wheels=wheels,
+        options={"cwd": project, "env": environment},
+        make=["make", f"PYTHON={sys.executable}", "setup"],
+    )
 
 
 def set_up(clone, *, code=0):
-    done = subprocess.run(
-        clone.make, capture_output=True, text=True, timeout=SET_UP_SECONDS, **clone.options
-    )
+    done = subprocess.run(clone.make, capture_output=True, text=True, timeout=120, **clone.options)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 def works(clone):
-    question = "import cellrepro, late; print(late.ANSWER, cellrepro.__file__)"
+    question = "import cellrepro; print(cellrepro.iniconfig.__file__, cellrepro.__file__)"
     answer = run([clone.venv / "bin" / "python", "-c", question], **clone.options).split()
-    return answer == ["42", str(clone.path / "src" / "cellrepro" / "__init__.py")]
+    return answer[0].startswith(str(clone.venv)) and answer[1].startswith(str(clone.path / "src"))
 
 
 @pytest.mark.slow
 def test_an_interrupted_set_up_is_begun_anew(clone):
-    """Killed in the middle of a download, and with metadata that another one left half-written."""
-    clone.server.stalls = ("late",)
+    """Killed in the middle, and with metadata that another one left half-written."""
     making = subprocess.Popen(clone.make, start_new_session=True, **clone.options)
-    assert clone.server.reached.wait(SET_UP_SECONDS)
-    os.killpg(making.pid, signal.SIGKILL)
+    packages = ()
+    while making.poll() is None and not packages:
+        time.sleep(0.01)
+        packages = [path.parent for path in clone.venv.glob("lib/python*/site-packages/uv-*")]
+    os.killpg(making.pid, signal.SIGKILL)  # uv is there, and nothing that it installs
     making.wait()
-    (packages,) = clone.venv.glob("lib/python*/site-packages")
-    assert list(packages.glob("uv-*.dist-info"))  # it was in the middle, and uv's turn
-    for name in ("late-1.0", "setuptools-1.0"):
-        (packages / f"{name}.dist-info").mkdir()
-    clone.server.stalls = ("nothing",)
-    clone.server.released.set()
+    for name in ("iniconfig-1.0", "setuptools-1.0"):
+        (packages[0] / f"{name}.dist-info").mkdir()
     said = set_up(clone)
     assert ".venv was not finished: removing it and starting anew" in said
     assert "Traceback" not in said
     assert "uv cannot" not in said
     assert works(clone)
-    assert not (packages / "setuptools-1.0.dist-info").exists()
+    assert not (packages[0] / "setuptools-1.0.dist-info").exists()
 
     # Finished, it is left alone; a newer lock is installed over it, and is unfinished until done.
     (clone.venv / "mine").touch()

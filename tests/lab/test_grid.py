@@ -19,7 +19,7 @@ from cellrepro.lab.machine import HOLD_VARIABLE, machine_here
 from cellrepro.lab.notebook_process import find_notebook
 from cellrepro.store.digests import file_digest
 from cellrepro.store.store import Store
-from conftest import run_command
+from conftest import run_command, write_notebook
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_what_this_machine_cannot_carry_out(write, store, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:papermill")
-def test_notebooks_that_no_grid_can_use(write, store, tmp_path, write_notebook):
+def test_notebooks_that_no_grid_can_use(write, store, tmp_path):
     (tmp_path / "odd.ipynb").write_text("[]")
     with pytest.raises(BadInput, match=r"odd.ipynb cannot be read as a notebook"):
         read_grid(write(notebook=str(tmp_path / "odd.ipynb")), store=store)
@@ -145,7 +145,7 @@ def test_notebooks_that_no_grid_can_use(write, store, tmp_path, write_notebook):
         read_grid(write(notebook=str(path)), store=store)
 
 
-def test_notebooks_are_found_by_name(tmp_path, write_notebook, monkeypatch):
+def test_notebooks_are_found_by_name(tmp_path, monkeypatch):
     path = write_notebook(tmp_path / "notebooks" / "mine.ipynb")
     monkeypatch.chdir(tmp_path)
     assert find_notebook("mine") == find_notebook("notebooks/mine.ipynb") == path
