@@ -6,7 +6,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cellrepro.compare import object_groups
 from cellrepro.compare.consensus import agree
 from cellrepro.compare.labels import canonical
 from cellrepro.errors import BadInput
@@ -158,13 +157,6 @@ def test_only_new_digests_are_read():
     assert sorted(agreement.results) == [(0, 1, 3), (2,)]  # other digests, but equal objects
     expected = agree([reader.image for reader in readers])
     assert brief(agreement) == brief(expected)
-
-
-def test_what_does_not_fit_is_held_compressed(monkeypatch):
-    runs = [row("aab."), row("aa.."), row("aabb")]
-    expected = agree(runs)
-    monkeypatch.setattr(object_groups, "KEPT", runs[0].size)
-    assert facts(agree(runs)) == facts(expected)
 
 
 @pytest.mark.parametrize(
