@@ -129,9 +129,9 @@ def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -
 def scores_of_runs(runs: Sequence[Run]) -> Picture:
     """AP@0.5 of every repeat against the ground truth, a row for each spec, profiles as groups."""
     repeats = [repeat for run in runs for repeat in run.repeats]
-    scored = [(repeat, repeat.manifest.ap50) for repeat in repeats if repeat.manifest.ap50]
+    scored = [(one, one.manifest.ap50) for one in repeats if one.manifest.ap50 is not None]
     if not scored:
-        return style.note("no run has a score above 0 against a ground truth")
+        return style.note("no run has a score against a ground truth")
     names = Names(repeat for repeat, _ in scored)
     points = [
         (names.context(place_of(repeat), {"profile"}), repeat.spec.profile, score)

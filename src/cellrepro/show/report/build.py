@@ -8,7 +8,6 @@ numbers, the templates hold the words.
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -26,10 +25,11 @@ from cellrepro.show.report import (
     section_weights,
     summary,
 )
-from cellrepro.show.report.page import Shown, links_to, runs_folder
+from cellrepro.show.report.page import View, links_to, runs_folder
 from cellrepro.show.report.panels import CHANGES, counts_text
-from cellrepro.show.report.protocol import GRID, Status, Step, protocol
+from cellrepro.show.report.protocol import GRID, protocol
 from cellrepro.show.report.summary import Chapter, Summary
+from cellrepro.store.disk import write_whole
 from cellrepro.store.store import Store
 from cellrepro.text import grouped, ppm_text, share_text
 
@@ -63,29 +63,14 @@ class Report:
     sentence: str
 
 
-@dataclass(frozen=True)
-class ChapterView:
-    """What the page shows of one chapter, beside what all have in common."""
-
-    chapter: Chapter
-    equality: section_equality.Equality
-    spread: tuple[Shown, str] | None
-    steps: tuple[Step, ...]
-    axes: list[section_cells.AxisView]
-    agreement: section_agreement.AgreementView | None
-    truth: section_cells.TruthView | None
-    weights: section_weights.WeightsView | None
-    cost: section_environment.CostView
-
-
-def _view(chapter: Chapter, worst: section_cells.Worst | None) -> ChapterView:
-    equality, axes = section_equality.Equality(chapter), chapter.spread.axes
-    return ChapterView(
+def _view(chapter: Chapter, worst: View | None) -> View:
+    equality = section_equality.Equality(chapter)
+    return View(
         chapter=chapter,
         equality=equality,
         spread=section_spread.spread_figure(chapter),
         steps=protocol(chapter.spread),
-        axes=[section_cells.axis_view(chapter, axis, shown=worst) for axis in axes],
+        axes=[section_cells.axis_view(chapter, axis, worst) for axis in chapter.spread.axes],
         agreement=section_agreement.agreement_view(chapter),
         truth=section_cells.truth_view(chapter),
         weights=section_weights.weights_view(chapter, equality),
@@ -115,7 +100,9 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
     store = store if isinstance(store, Store) else Store(store)
     found = summary.summarise(store)
     target = Path(html) if html is not None else store.root / "report" / "index.html"
-    _write_whole(target, _page(found, runs_folder(target, store)))
+    page = _page(found, runs_folder(target, store))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(target, page)
     groups = [group for chapter in found.chapters for group in summary.group_documents(chapter)]
     return Report(target, summary.run_documents(found.chapters), groups, found.sentence)
 
@@ -152,7 +139,6 @@ def _page(found: Summary, folder: str | None) -> str:
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
         places=summary.PLACES,
-        answered=Status.ANSWERED,
         grid=GRID,
     )
 
@@ -162,11 +148,3 @@ def _unbroken(value: Any) -> Any:
     if type(value) is not str or len(value) > _LONGEST_TEXT:  # markup and pictures stay as they are
         return value
     return _NUMBER_GAP.sub("\u00a0", value)
-
-
-def _write_whole(target: Path, text: str) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".report-") as scratch:
-        part = Path(scratch, "index.html")
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)  # same file system, so whole or absent

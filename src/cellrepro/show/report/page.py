@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Repeat, Store
 
 _DPI = 110
-_MOST_ROWS = 2000  # of the data beside a figure: the page stays small enough to send
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _TEXTS = {"ppm": ppm_text, "share": share_text}
 
+View = SimpleNamespace
+"""What a section's template reads."""
 Row = Mapping[str, Any]
+Mark = tuple[str, float, float, float]
+"""A sign beside a ring around one object of a panel: x, y and radius in the panel's pixels."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +38,6 @@ class Download:
     name: str
     href: str
     n_rows: int
-    n_left_out: int = 0
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A sign beside the ring around one object of a panel; all lengths in its pixels."""
-
-    sign: str
-    x: float
-    y: float
-    radius: float
-    sign_x: float
-    sign_y: float
 
 
 @dataclass(frozen=True)
@@ -106,7 +97,6 @@ class Cell:
     """What stands in a table where its value alone does not say how."""
 
     text: str
-    note: str = ""  # in small letters
     marked: bool = False  # to be seen first
     colours: str = ""  # CSS
     value: Any = None  # in the file
@@ -125,15 +115,10 @@ def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> T
     """Rows as a table, and as a file if it has a name.
 
     The kind of a column says how the page shows it: ``number``, ``ppm``, ``share`` or a format such
-    as ``{:.2f}`` to the right, ``value`` and ``long`` for texts, ``code``, ``verdict``; ``file``
-    stands in the file only.
+    as ``{:.2f}`` to the right, ``value`` for texts, ``verdict``; ``file`` is in the file only.
     """
-    columns = [
-        (title, kind)
-        for title in dict.fromkeys(title for row in rows for title in row)
-        for kind in [kinds.get(title, "")]
-        if kind != "file"
-    ]
+    titles = dict.fromkeys(title for row in rows for title in row)
+    columns = [(t, kinds.get(t, "")) for t in titles if kinds.get(t) != "file"]
     cells = [[_cell(row.get(title), kind) for title, kind in columns] for row in rows]
     styles = [(t, "number" if k in _TEXTS or "{" in k else k) for t, k in columns]
     return Table(styles, cells, table_file(file, rows) if file else None)
@@ -153,24 +138,18 @@ def table_file(name: str, rows: Sequence[Row]) -> Download | None:
 
     if not rows:
         return None
-    shown = [{_plain(k): _plain(v) for k, v in row.items()} for row in rows[:_MOST_ROWS]]
+    shown = [{_plain(k): _plain(v) for k, v in row.items()} for row in rows]
     text = DataFrame(shown, dtype=object).to_csv(index=False, lineterminator="\n")
     content = base64.b64encode(text.encode("utf-8")).decode("ascii")
     href = f"data:text/csv;charset=utf-8;base64,{content}"
-    return Download(f"{name}.csv", href, len(shown), len(rows) - len(shown))
+    return Download(f"{name}.csv", href, len(rows))
 
 
 def _plain(value: Any) -> Any:
     """What no spreadsheet takes for a formula, as OWASP advises against CSV injection."""
     if isinstance(value, Cell):
         return value.value
-    if not isinstance(value, str) or not value.startswith(_FORMULA) or value == "-":
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 # -- links and words -----------------------------------------------------------------------
@@ -196,14 +175,8 @@ def links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
 
 
 def which(members: Sequence[str], total: int, noun: str, *, most: int = 6) -> str:
-    """Names of some of a number of things, without a list that nobody reads.
-
-    Examples
-    --------
-    >>> which(["a", "b"], 2, "run"), which(["a"] * 9, 10, "run", most=1)
-    ('all 2 runs', 'a; and 8 more')
-    """
+    """Names of some of a number of things, without a list that nobody reads."""
     if len(members) == total > 1:
         return f"all {total} {noun}s"
-    shown = "; ".join(members[:most])
-    return shown + (f"; and {len(members) - most} more" if len(members) > most else "")
+    more = [f"and {len(members) - most} more"] if len(members) > most else []
+    return "; ".join([*members[:most], *more])

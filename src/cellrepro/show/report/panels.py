@@ -1,7 +1,6 @@
 """The report's pictures of images: panels that stand side by side, or below each other on a phone.
 
-The arrays of colours are those of `cellrepro.show.figures.masks`; signs are text over them, which
-stays sharp at any size.
+Signs are text over the pictures, which stays sharp at any size.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ CHANGES: dict[str, tuple[str, str]] = {
 """What became of cells: the sign in pictures, and what it means."""
 
 _MOST_MARKS = 40
-_SMALLEST_WINDOW = 40
-_LARGEST_WINDOW = 160
-_NEARLY = 0.9  # of the differing pixels of the best window
-_BADGE = 0.03  # half of a sign's room at the edge, share of the panel's sides
+_SMALLEST_WINDOW, _LARGEST_WINDOW = 40, 160
 _LEAST_RADIUS = 0.014  # of a ring, share of the longer side
 
 
@@ -85,33 +81,26 @@ def difference_panels(
 
 def _marks(changes: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
     """In pixels of the panel, which is an image of that shape enlarged or shrunk."""
-    height, width = masks.panel_shape(shape)
-    scale = max(height, width) / max(shape[0], shape[1])
+    longer = max(masks.panel_shape(shape))
+    scale = longer / max(shape)
     marks = []
     for change in changes[:_MOST_MARKS]:
         y, x = ((place + 0.5) * scale for place in change.position)
         area = max(change.area_a, change.area_b)
-        radius = max(_LEAST_RADIUS * max(height, width), 1.25 * scale * (area / np.pi) ** 0.5)
-        sign_x = np.clip(x + 0.71 * radius, _BADGE * width, (1 - _BADGE) * width)
-        sign_y = np.clip(y - 0.71 * radius, _BADGE * height, (1 - _BADGE) * height)
-        places = (round(float(number), 1) for number in (x, y, radius, sign_x, sign_y))
-        marks.append(Mark(CHANGES[change.kind][0], *places))
+        radius = max(_LEAST_RADIUS * longer, 1.25 * scale * (area / np.pi) ** 0.5)
+        marks.append((CHANGES[change.kind][0], round(x, 1), round(y, 1), round(radius, 1)))
     return marks
 
 
 def _window(differs: np.ndarray) -> tuple[slice, slice] | None:
-    """The rows and columns in which most pixels differ; none if that is nearly the whole image."""
+    """The rows and columns around the place where most pixels differ; none of a small image."""
     from scipy import ndimage
 
-    height, width = differs.shape
-    side = int(np.clip(min(height, width) // 4, _SMALLEST_WINDOW, _LARGEST_WINDOW))
-    if min(height, width) < 2 * side or not differs.any():
+    least = min(differs.shape)
+    side = int(np.clip(least // 4, _SMALLEST_WINDOW, _LARGEST_WINDOW))
+    if least < 2 * side or not differs.any():
         return None
-    density = ndimage.uniform_filter(differs.astype(np.float32), side, mode="constant")
-    # Of the windows that hold nearly as much, the middle one does not cut through the cell.
-    ys, xs = np.nonzero(density >= _NEARLY * density.max())
-    near = (np.abs(ys - ys[0]) < side) & (np.abs(xs - xs[0]) < side)
-    y, x = round(float(ys[near].mean())), round(float(xs[near].mean()))
-    top = int(np.clip(y - side // 2, 0, height - side))
-    left = int(np.clip(x - side // 2, 0, width - side))
-    return slice(top, top + side), slice(left, left + side)
+    density = ndimage.gaussian_filter(differs.astype(np.float32), side / 4)
+    middle = np.unravel_index(density.argmax(), density.shape)
+    starts = np.clip(np.array(middle) - side // 2, 0, np.array(differs.shape) - side).tolist()
+    return slice(starts[0], starts[0] + side), slice(starts[1], starts[1] + side)

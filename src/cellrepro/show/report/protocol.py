@@ -6,10 +6,8 @@ any store will do: what it lacks is said.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from cellrepro.compare.axes import Pair
 from cellrepro.compare.seed_spread import Axis, Spread
@@ -19,13 +17,6 @@ from cellrepro.text import amount, ppm_text, share_text
 
 GRID = "grids/protocol.yaml"
 """What carries out the steps, as far as one device can answer them."""
-
-
-class Status(StrEnum):
-    """Whether a step has its answer; each member equals its words."""
-
-    ANSWERED = "answered"
-    NOT_ENOUGH = "not enough runs"
 
 
 @dataclass(frozen=True)
@@ -41,8 +32,12 @@ class Step:
     n_runs: int
     n_images: int
     answer: str
-    status: Status
-    todo: str = ""  # what to run for an answer
+    todo: str  # what to run for an answer; empty where there is one
+
+    @property
+    def answered(self) -> bool:
+        """Whether nothing more has to be run."""
+        return not self.todo
 
 
 def protocol(spread: Spread) -> tuple[Step, ...]:
@@ -68,16 +63,12 @@ def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
     pairs = [pair for pair in axis.pairs if pair.a.spec.held == mode] if axis else []
     told = [pair for pair in pairs if not pair.vacuous]
     same = [p for p in told if p.verdict == Verdict.IDENTICAL and p.weights_equal is not False]
-    answer = f"Yes: {len(same)} of {amount(len(told), 'pair')} bit-identical."
-    if len(same) < len(told):
-        changed = share_text(_mean(told))
-        answer = (
-            f"No: {len(told) - len(same)} of {amount(len(told), 'pair')} differ in their bits; "
-            f"{changed} of the cells changed on average."
-        )
+    answer = (
+        f"{'Yes' if len(same) == len(told) else 'No'}: {len(same)} of {amount(len(told), 'pair')} "
+        f"bit-identical; {share_text(_mean(told))} of the cells changed on average."
+    )
     asked = (number, question, f"repeats of one spec in mode {mode}")
-    todo = f"one spec in mode {mode}, two or more repeats"
-    return _step(asked, pairs, told, answer, todo)
+    return _step(asked, pairs, told, answer, f"one spec in mode {mode}, two or more repeats")
 
 
 def _beside_seeds(spread: Spread, names: Sequence[str], asked: Asked, todo: str) -> Step:
@@ -91,45 +82,32 @@ def _beside_seeds(spread: Spread, names: Sequence[str], asked: Asked, todo: str)
 
 def _answer(spread: Spread, axis: Axis) -> str:
     """Whether an axis gives other cells, in a sentence."""
-    told, doing = axis.evidence, axis.doing
-    if not axis.differing:
-        return f"No: {doing} leaves the outlines the same in {amount(len(told), 'pair')}."
-    decided = spread.decide(axis.name)
-    beside = "less than seeds do" if decided.within else "not shown to be less than seeds do"
-    if math.isnan(decided.changed_ratio):  # the rule could not be applied, and says why
-        beside = decided.sentence.partition(":")[0]
-    changed = _mean(told)
+    changed, ppm = _mean(axis.evidence), _mean(axis.evidence, "ppm")
+    within = spread.decide(axis.name).within
     return (
-        f"{'Yes' if changed else 'No'}: {doing} changed {share_text(changed)} of the cells and "
-        f"{ppm_text(_mean(told, 'ppm'))} of the pixels on average ({len(axis.differing)} of "
-        f"{amount(len(told), 'pair')} differ); {beside}."
+        f"{'Yes' if changed else 'No'}: {axis.doing} changed {share_text(changed)} of the cells "
+        f"and {ppm_text(ppm)} of the pixels on average ({len(axis.differing)} of "
+        f"{amount(len(axis.evidence), 'pair')} differ); "
+        f"{'less than seeds do' if within else 'not shown to be less than seeds do'}."
     )
 
 
 def _seeds(spread: Spread) -> Step:
     asked = (5, "How much of that does another seed do?", "seeds, all else equal")
-    todo = f"one spec with {FEWEST_SEEDS} seeds or more in mode strict"
-    axis = spread.seeds
-    if axis is None or not axis.evidence:
-        return _step(asked, axis.pairs if axis else [], [], "", todo)
+    axis = spread.seeds or Axis("seed", [])
     found = axis.distribution()
     text = f"Changing the seed changes {share_text(found.mean)} of the cells"
     if found.interval is not None:
         low, high = share_text(found.interval.low), share_text(found.interval.high)
         text += f" ({low} to {high}, 95 % interval over {found.interval.over})"
-    if spread.n_seeds < FEWEST_SEEDS:
-        few = f"{text}; only {spread.n_seeds} seeds: not enough to say."
-        return _step(asked, axis.pairs, axis.evidence, "", todo, few)
-    titles: dict[str, list[str]] = {"less than that": [], "nothing": [], "not shown to be less": []}
-    for one in spread.axes:
-        if one.name != "seed" and one.evidence:
-            within = spread.decide(one.name).within
-            less = (
-                "less than that" if within else "nothing" if one.equal else "not shown to be less"
-            )
-            titles[less].append(one.title)
-    said = [f"{answer}: {', '.join(names)}" for answer, names in titles.items() if names]
-    return _step(asked, axis.pairs, axis.evidence, "; ".join([text, *said]) + ".", todo)
+    others = [one for one in spread.axes if one.name != "seed" and one.evidence]
+    for within, said in ((True, "less than that"), (False, "not shown to be less")):
+        titles = [one.title for one in others if spread.decide(one.name).within == within]
+        text += f"; {said}: {', '.join(titles) or 'nothing'}"
+    todo = f"one spec with {FEWEST_SEEDS} seeds or more in mode strict"
+    if few := spread.n_seeds < FEWEST_SEEDS:
+        text += f"; only {spread.n_seeds} seeds: not enough to say"
+    return _step(asked, axis.pairs, axis.evidence, f"{text}.", todo, enough=not few)
 
 
 def _step(
@@ -138,20 +116,21 @@ def _step(
     told: Sequence[Pair],
     answer: str,
     todo: str,
-    instead: str = "",
+    *,
+    enough: bool = True,
 ) -> Step:
-    """A step with its answer over what is told; where there is none, what is said `instead`."""
+    """A step with its answer over what is told, or what to run where that is not enough."""
     runs = {repeat.name for pair in told for repeat in (pair.a, pair.b)}
     images = {image for pair in told for image in pair.images}
-    over = (*asked, len(told), len(runs), len(images))
-    if told and answer:
-        return Step(*over, answer, Status.ANSWERED)
-    if pairs and not instead:
-        instead = f"No cells were found in {amount(len(pairs), 'pair')}, which proves nothing."
-        todo += ", trained longer or from a network that finds cells"
+    if not told:
+        answer = "Nothing was compared."
+        if pairs:
+            answer = f"No cells were found in {amount(len(pairs), 'pair')}, which proves nothing."
+            todo += ", trained longer or from a network that finds cells"
     todo = f"Run {todo}; `cellrepro grid {GRID}` runs what one device can answer."
-    return Step(*over, instead or "Nothing was compared.", Status.NOT_ENOUGH, todo)
+    open_ = "" if told and enough else todo
+    return Step(*asked, len(told), len(runs), len(images), answer, open_)
 
 
 def _mean(pairs: Sequence[Pair], measure: str = "changed") -> float:
-    return Axis(pairs[0].axis, list(pairs)).distribution(measure).mean
+    return Axis("", list(pairs)).distribution(measure).mean

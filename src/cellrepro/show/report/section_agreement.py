@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import partial
 
 from cellrepro.compare.consensus import Agreement, agree
 from cellrepro.show.figures.agreement import agreement_map, least_stable
-from cellrepro.show.report.page import Shown, figure, table_file
+from cellrepro.show.report.page import View, figure, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat
 
-MOST_PIXELS = 3e7
-"""Of different results, whose agreement is looked at."""
+_MOST_PIXELS = 3e7  # of different results, whose agreement is looked at
 _MOST_CELLS = 8  # of those least stable
 
 
-@dataclass(frozen=True)
-class AgreementView:
-    """Where all runs agree; of the image with most unstable cells the map, and these cells."""
-
-    agreements: list[Agreement]
-    n_left_out: int
-    image: str
-    worst: Agreement
-    map: Shown
-    unstable: Shown | None
-
-
-def agreement_view(chapter: Chapter) -> AgreementView | None:
-    """None where every image came out alike in all runs."""
+def agreement_view(chapter: Chapter) -> View | None:
+    """Where all runs agree; of the image with most unstable cells the map, and these cells. None
+    where every image came out alike in all runs."""
     found, n_left_out = _agreements(chapter)
     if not found:
         return None
-    image, (repeats, worst) = min(
-        found.items(), key=lambda item: item[1][1].n_stable / max(1, len(item[1][1].objects))
-    )
+    shares = {name: one.n_stable / max(1, len(one.objects)) for name, (_, one) in found.items()}
+    image = min(shares, key=shares.__getitem__)
+    repeats, worst = found[image]
     pixels = chapter.store.image(chapter.data_digest, image)
     rows = _rows(chapter, repeats, worst)
-    n_unstable = sum(one.n_runs_with < worst.n_runs for one in worst.objects)
+    n = min(_MOST_CELLS, sum(one.n_runs_with < worst.n_runs for one in worst.objects))
     unstable = None
-    if n_unstable:
-        n = min(_MOST_CELLS, n_unstable)
+    if n:
         readers = [partial(repeat.masks, image) for repeat in repeats]
         data = table_file(f"least-stable-{image}", rows[:n])
         unstable = figure(least_stable(pixels, worst, readers, n=n), data)
-    return AgreementView(
+    return View(
         agreements=[agreement for _, agreement in found.values()],
         n_left_out=n_left_out,
         image=image,
@@ -58,15 +44,14 @@ def agreement_view(chapter: Chapter) -> AgreementView | None:
 
 def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list[dict]:
     labels = [chapter.names.label(repeat) for repeat in repeats]
-    every = set(range(len(labels)))
     return [
         {
             "cell at": "y {:.0f}, x {:.0f}".format(*one.position[-2:]),
             "area, pixels": one.area,
             "runs with it": one.n_runs_with,
-            "share": round(one.share, 4),
-            "mean IoU": round(one.mean_iou, 4),
-            "without it": "; ".join(labels[i] for i in sorted(every - {*one.runs})),
+            "share": one.share,
+            "mean IoU": one.mean_iou,
+            "without it": "; ".join(n for i, n in enumerate(labels) if i not in one.runs),
         }
         for one in agreement.objects
     ]
@@ -88,7 +73,7 @@ def _agreements(chapter: Chapter) -> tuple[dict[str, tuple[list[Repeat], Agreeme
     found: dict[str, tuple[list[Repeat], Agreement]] = {}
     n_pixels = 0
     for name in differing:
-        if n_pixels > MOST_PIXELS:
+        if n_pixels > _MOST_PIXELS:
             break
         readers = [partial(repeat.masks, name) for repeat in holders[name]]
         agreement = agree(readers, digests=digests[name])

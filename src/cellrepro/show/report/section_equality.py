@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
 from functools import cached_property
 
 from cellrepro.compare.names import said, sort_key
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.show.report.page import Download, table_file, which
-from cellrepro.show.report.summary import Chapter, Judged, across_machines
+from cellrepro.show.report.page import Download, View, table_file, which
+from cellrepro.show.report.summary import OF_MACHINE, Chapter, Judged
 from cellrepro.store.digests import value_digest
 from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat
 from cellrepro.text import amount
 
 _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
-
-
-@dataclass(frozen=True)
-class MatrixCell:
-    """One spec on one machine: how its repeats came out, and to which results."""
-
-    place: str
-    verdict: str
-    over: str
-    detail: str
-    groups: dict[str, str]  # what each is called, and its CSS class
 
 
 class Equality:
@@ -49,15 +36,9 @@ class Equality:
                 number = weights.setdefault(trained.digest, len(weights) + 1)
                 self.networks[repeat.name] = number
         named = {_letters(i): members for i, members in enumerate(outlines.values())}
-        shared = [letter for letter in named if len(named[letter]) > 1]
-        shared.sort(key=lambda letter: -len(named[letter]))
         self.masks = {repeat.name: letter for letter, group in named.items() for repeat in group}
-        self.style = {letter: f"g-{i}" for i, letter in enumerate(shared[:_N_COLOURS])}
-        self.numbered_otherwise = [
-            letter
-            for letter, group in named.items()
-            if len({r.manifest.masks_digest for r in group}) > 1
-        ]
+        shared = [letter for letter in named if len(named[letter]) > 1][:_N_COLOURS]
+        self._style = {letter: f"g-{i}" for i, letter in enumerate(shared)}
 
     def of(self, repeat: Repeat) -> str:
         """What a repeat came to: ``A 1``; a dash for what is no result."""
@@ -70,32 +51,29 @@ class Equality:
         return sorted(found, key=lambda c: (sort_key("profile", c[0]), sort_key("mode", c[1])))
 
     @property
-    def profiles(self) -> list[tuple[str, int]]:
-        """With how many columns."""
-        groups = itertools.groupby(self.columns, key=lambda column: column[0])
-        return [(name, len(list(group))) for name, group in groups]
-
-    @property
-    def rows(self) -> dict[str, list[list[MatrixCell]]]:
+    def rows(self) -> dict[str, list[list[View]]]:
         """By name: what there is in each column."""
         names = self.chapter.names
-        found: dict[str, list[list[MatrixCell]]] = {}
+        found: dict[str, list[list[View]]] = {}
         for place in sorted(names.shown, key=names.order):
             row = found.setdefault(names.row(place), [[] for _ in self.columns])
             row[self.columns.index(names.column(place))].append(self._cell(place))
         return found
 
-    def _cell(self, place: str) -> MatrixCell:
+    def _cell(self, place: str) -> View:
+        """How the repeats of one spec on one machine came out, and to which results."""
         n_failed = sum(failure.place == place for failure in self.chapter.failures)
-        failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
+        over, detail, groups = [f"{amount(n_failed, 'repeat')} failed"] if n_failed else [], "", {}
         one = self._by_place.get(place)
-        if one is None:
-            return MatrixCell(place, "failed", failed, "", {})
-        groups = {self.of(r): self.style.get(self.masks[r.name], "") for r in one.repeats}
-        over = "; ".join(filter(None, [amount(len(one.repeats), "repeat"), failed]))
-        judgement = one.judgement
-        plain = judgement.overall in (None, Verdict.IDENTICAL) or judgement.weights is None
-        return MatrixCell(place, one.verdict, over, "" if plain else judgement.detail(), groups)
+        if one is not None:
+            over.insert(0, amount(len(one.repeats), "repeat"))
+            groups = {self.of(r): self._style.get(self.masks[r.name], "") for r in one.repeats}
+            if one.judgement.overall not in (None, Verdict.IDENTICAL):
+                detail = one.judgement.detail()
+        verdict = one.verdict if one else "failed"
+        return View(
+            place=place, verdict=verdict, over="; ".join(over), detail=detail, groups=groups
+        )
 
     @property
     def equal(self) -> str:
@@ -114,26 +92,28 @@ class Equality:
     @property
     def remarks(self) -> dict[str, str]:
         """Which machines agree, and why there are no verdicts, with the specs that it is about."""
-        across, reasons = across_machines(self.chapter), defaultdict(list)
+        found, n_specs = defaultdict(list), len(self.chapter.results)
         for one in self.chapter.results:
             for reason in one.judgement.reasons:
-                reasons[reason].append(self.chapter.names.short(one.place))
-        n_across, n_specs = sum(map(len, across.values())), len(self.chapter.results)
-        found = {text: which(specs, n_across, "spec") for text, specs in across.items()}
-        return found | {why: which(specs, n_specs, "spec") for why, specs in reasons.items()}
+                found[reason].append(self.chapter.names.short(one.place))
+        for key in dict.fromkeys(one.spec.key for one in self.chapter.results):
+            several = [one for one in self.chapter.results if one.spec.key == key]
+            if len(several) > 1:
+                spec = self.chapter.names.context(several[0].place, OF_MACHINE) or key[:8]
+                found[self._across(several)].append(spec)
+        return {remark: which(specs, n_specs, "spec") for remark, specs in found.items()}
 
-    @property
-    def starts(self) -> list[tuple[str, Repeat, int]]:
-        """Networks that others were trained from: name, a repeat, and how many specs these are."""
-        return [
-            (self.chapter.names.short(one.place), one.repeats[0], self._n_trained_from(one))
-            for one in self.chapter.every
-            if self.chapter.names.is_start(one.place)
-        ]
-
-    def _n_trained_from(self, start: Judged) -> int:
-        digests = {r.manifest.weights.digest for r in start.repeats if r.manifest.weights}
-        return len({o.spec.key for o in self.chapter.results if o.spec.model_digest in digests})
+    def _across(self, several: list[Judged]) -> str:
+        """Which machines agree with themselves, and with each other."""
+        parts: list[str] = []
+        alike: dict[frozenset, list[str]] = defaultdict(list)  # machines by their results
+        for one in several:
+            facts = self.chapter.names.facts[one.place]
+            name = ", ".join(facts[field] for field in OF_MACHINE if facts[field])
+            counts = Counter(map(self.of, one.repeats))
+            parts.append(f"{name} {max(counts.values())} of {len(one.repeats)} equal")
+            alike[frozenset(counts)].append(name)
+        return "; ".join([*parts, " ≠ ".join(" = ".join(names) for names in alike.values())])
 
     @property
     def data(self) -> Download | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from cellrepro.compare.weight_similarity import (
     layers_by_distance,
     similarity,
 )
-from cellrepro.compare.weights import WeightsComparison, compare_weights
+from cellrepro.compare.weights import compare_weights
 from cellrepro.show.figures import training, weights
-from cellrepro.show.report.page import Cell, Shown, Table, figure, table, table_file
+from cellrepro.show.report.page import Cell, Shown, View, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat
@@ -37,74 +36,41 @@ class Network:
     """One of the different networks of a chapter, and the repeats that ended in it."""
 
     name: str
-    path: Path
     number: int
     members: list[Repeat]
 
-
-@dataclass(frozen=True)
-class Matrix:
-    """Distances of every two networks, the farther apart the darker."""
-
-    title: str
-    least: float
-    most: float
-    table: Table
+    @property
+    def path(self) -> Path:
+        """Its weights."""
+        assert self.members[0].weights is not None
+        return self.members[0].weights
 
 
-@dataclass(frozen=True)
-class Distant:
-    """What there is to see where networks differ: layers, differences, the two most distant."""
-
-    layers: Shown
-    differences: Shown
-    base: Network  # that the differences are from
-    others: list[Network]
-    pair: tuple[Network, Network]
-    comparison: WeightsComparison
-
-
-@dataclass(frozen=True)
-class WeightsView:
-    """The networks of one chapter: distances of every two of some, and the two most distant."""
-
-    networks: list[Network]
-    chosen: list[Network]
-    overlaid: list[Network]
-    n_missing: int  # runs whose weights are not in the store
-    n_parameters: int
-    matrices: list[Matrix]
-    distant: Distant | None
-    distributions: Shown
-    curves: Shown | None
-    n_curves: int  # runs
-
-
-def weights_view(chapter: Chapter, same: Equality) -> WeightsView | None:
-    """None where nothing was trained or no weights are in the store."""
+def weights_view(chapter: Chapter, same: Equality) -> View | None:
+    """Distances of every two of some networks, and the two most distant; none where nothing was
+    trained or no weights are in the store."""
     trained = [repeat for repeat in chapter.repeats if repeat.manifest.weights is not None]
     networks = _networks(chapter, same, trained)
     if not networks:
         return None
-    n_parameters = max(one.members[0].manifest.model.n_parameters for one in networks)
+    n_parameters = networks[0].members[0].manifest.model.n_parameters
     chosen = _chosen(networks, n_parameters)
-    found = similarity([one.path for one in chosen]) if len(chosen) > 1 else None
-    distant = _distant(chapter, found, chosen) if found else None
+    found = similarity([one.path for one in chosen])
+    distant = _distant(chapter, found, chosen)
     overlaid = [distant.base, *distant.others] if distant else chosen[:_MOST_OVERLAID]
-    overlaid.sort(key=lambda one: one.number)
-    kept = _told_apart(chapter)
     drawn = weights.weight_distributions({one.name: one.path for one in overlaid})
-    return WeightsView(
+    n_curves, curves = _curves(chapter)
+    return View(
         networks=networks,
         chosen=chosen,
-        overlaid=overlaid,
         n_missing=len(trained) - sum(len(one.members) for one in networks),
         n_parameters=n_parameters,
-        matrices=_matrices(chapter, found, chosen) if found else [],
+        matrices=_matrices(chapter, found, chosen) if len(chosen) > 1 else [],
         distant=distant,
+        n_overlaid=len(overlaid),
         distributions=figure(drawn),
-        curves=_curves(chapter, kept) if kept else None,
-        n_curves=len(kept),
+        curves=curves,
+        n_curves=n_curves,
     )
 
 
@@ -116,12 +82,10 @@ def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> li
     n_at = Counter(place for members in groups.values() for place in {*map(place_of, members)})
     networks = []
     for number, members in groups.items():
-        first, place = members[0], place_of(members[0])
-        name = chapter.names.short(place) if n_at[place] == 1 else chapter.names.label(first)
-        n_others = len({*map(place_of, members)}) - 1
+        place, n_others = place_of(members[0]), len({*map(place_of, members)}) - 1
+        name = chapter.names.short(place) if n_at[place] == 1 else chapter.names.label(members[0])
         more = f" (and {n_others} more)" if n_others else ""
-        assert first.weights is not None
-        networks.append(Network(f"{number}: {name}{more}", first.weights, number, members))
+        networks.append(Network(f"{number}: {name}{more}", number, members))
     return networks
 
 
@@ -138,11 +102,11 @@ def _chosen(networks: Sequence[Network], n_parameters: int) -> list[Network]:
 # -- distances -----------------------------------------------------------------------------
 
 
-def _matrices(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -> list[Matrix]:
-    direction = np.where(np.isnan(found.cosine), np.nan, np.maximum(1 - found.cosine, 0))
+def _matrices(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -> list[View]:
+    """Distances of every two networks, the farther apart the darker."""
     kinds = (
         ("L2 distance", "l2-distance", found.l2),
-        ("1 − cosine similarity", "cosine-distance", direction),
+        ("1 − cosine similarity", "cosine-distance", 1 - found.cosine),
         ("Largest difference of one parameter", "largest-difference", found.max_abs),
     )
     return [
@@ -150,18 +114,18 @@ def _matrices(chapter: Chapter, found: Similarity, networks: Sequence[Network]) 
     ]
 
 
-def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Network]) -> Matrix:
+def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Network]) -> View:
     from matplotlib import colormaps
-    from matplotlib.colors import to_hex
+    from matplotlib.colors import LogNorm, to_hex
 
     shown = matrix[np.isfinite(matrix) & (matrix > 0)]
-    low, high = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 0.0)
+    low, high = (float(shown.min()), float(shown.max())) if shown.size else (1.0, 1.0)
+    norm = LogNorm(low, high)
 
     def cell(value: float) -> Cell:
-        if not np.isfinite(value) or value <= 0:
-            text = "–" if np.isnan(value) else f"{value:.1e}" if value else "0"
-            return Cell(text, value=value)
-        place = math.log(value / low) / math.log(high / low) if high > low else 1.0
+        if not 0 < value < np.inf:
+            return Cell("–" if np.isnan(value) else f"{value:.0f}", value=value)
+        place = float(norm(value)) if low < high else 1.0
         colour = to_hex(colormaps["cividis"](0.95 - 0.83 * place))
         text = f"{value:.1e}" if len(networks) <= _MOST_WITH_NUMBERS else ""
         colours = f"background: {colour}; color: {'#fff' if place > _DARK else '#000'}"
@@ -172,16 +136,17 @@ def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Networ
         {"network": one.name, **dict(zip(numbers, map(cell, values), strict=True))}
         for one, values in zip(networks, matrix.tolist(), strict=True)
     ]
-    return Matrix(title, low, high, table(rows, dict.fromkeys(numbers, "number"), file=file))
+    shades = table(rows, dict.fromkeys(numbers, "number"), file=file)
+    return View(title=title, least=low, most=high, table=shades)
 
 
-def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -> Distant | None:
-    """None where no two of them are apart."""
-    distances = np.triu(np.nan_to_num(found.l2, nan=-1.0), 1)
-    if distances.max() <= 0:
+def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -> View | None:
+    """What there is to see where networks differ: layers, and how the nearest, the middle one and
+    the farthest differ from one of the two that are most distant. None where no two are apart."""
+    distances = np.triu(np.nan_to_num(found.l2), 1)
+    if not distances.any():
         return None
     first, second = map(int, np.unravel_index(distances.argmax(), distances.shape))
-    # Of those that differ from the first: the nearest, the middle one and the farthest.
     others = [i for i in np.argsort(found.l2[first]).tolist() if found.l2[first][i] > 0]
     near = [networks[i] for i in dict.fromkeys((others[0], others[(len(others) - 1) // 2], second))]
     base, labels = networks[first], [one.name for one in networks]
@@ -191,16 +156,16 @@ def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -
     layers = [
         {
             "layer": row.layer,
-            **{"least": row.least, "median": row.median, "most": row.most},
+            "least": row.least,
+            "median": row.median,
+            "most": row.most,
             "furthest": " and ".join(labels[i] for i in row.furthest),
         }
         for row in layers_by_distance(found)
     ]
-    return Distant(
-        layers=figure(
-            weights.layer_distances(found, labels=labels),
-            table_file(f"layers-{chapter.data}", layers),
-        ),
+    drawn_layers = weights.layer_distances(found, labels=labels)
+    return View(
+        layers=figure(drawn_layers, table_file(f"layers-{chapter.data}", layers)),
         differences=figure(drawn),
         base=base,
         others=near,
@@ -212,16 +177,13 @@ def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -
 # -- training ------------------------------------------------------------------------------
 
 
-def _told_apart(chapter: Chapter) -> list[Repeat]:
-    """Trained repeats, as many as make no more curves than can be told apart."""
+def _curves(chapter: Chapter) -> tuple[int, Shown]:
+    """Of as many runs as make no more curves than can be told apart; and how many these are."""
     courses: dict[str, list[Repeat]] = defaultdict(list)
     for repeat in chapter.repeats:
         if repeat.manifest.training is not None:
             courses[repeat.manifest.training.model_dump_json()].append(repeat)
-    return [repeat for course in list(courses.values())[:_MOST_CURVES] for repeat in course]
-
-
-def _curves(chapter: Chapter, kept: Sequence[Repeat]) -> Shown:
+    kept = [repeat for course in list(courses.values())[:_MOST_CURVES] for repeat in course]
     rows = [
         {"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate}
         for repeat in kept
@@ -231,5 +193,6 @@ def _curves(chapter: Chapter, kept: Sequence[Repeat]) -> Shown:
             zip(found.train_losses, found.learning_rates, strict=False), start=1
         )
     ]
-    drawn = training.training_curves(kept, labels=[chapter.names.label(one) for one in kept])
-    return figure(drawn, table_file(f"training-{chapter.data}", rows))
+    labels = [chapter.names.label(one) for one in kept]
+    drawn = training.training_curves(kept, labels=labels)
+    return len(kept), figure(drawn, table_file(f"training-{chapter.data}", rows))

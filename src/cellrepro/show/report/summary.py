@@ -1,7 +1,6 @@
 """What there is to say about a store: its runs in chapters, their names, pairs and differences.
 
-Plain data, no HTML and no figures. Runs are compared within one task and one data set; equal
-results are found by their digests first, so that only different masks are read.
+Runs are compared within one task and one data set; of masks with equal digests none is read.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from cellrepro.compare.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput
 from cellrepro.store.spec import PARAMETERS, Spec
 from cellrepro.store.store import Repeat, Run, Store
-from cellrepro.text import amount, joined, ppm_text
+from cellrepro.text import amount, ppm_text
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 """Axes of where and how it was computed."""
@@ -30,14 +29,10 @@ OF_MACHINE = ("machine", "version", "place")
 AXES = ("repeats", *PLACES, "mode", "seed")
 """The axes that every chapter is looked at along; others follow where they vary."""
 
-NO_VERDICT = "no verdict"
-"""Stands where a verdict would, for a spec that was carried out once."""
-
-_ALONE = "a single repeat has nothing to be compared with"  # a reason that the sentence says
 _OUTCOMES = {
     Verdict.IDENTICAL: "came out bit-identical",
     Verdict.SAME_OBJECTS: "found the same objects under other numbers",
-    Verdict.DIFFERENT: "came out different",
+    Verdict.DIFFERENT: "came out different ({n_masks} also in the masks)",
     Verdict.VACUOUS: "gave no proof",
     None: "had nothing to be compared with",
 }
@@ -51,7 +46,18 @@ class Judged:
     spec: Spec
     repeats: tuple[Repeat, ...]
     judgement: Judgement
-    verdict: str
+
+    @property
+    def verdict(self) -> str:
+        """As a word."""
+        return str(self.judgement.overall or "no verdict")
+
+    @property
+    def ap50(self) -> float | None:
+        """The mean score of its repeats."""
+        scores = [repeat.manifest.ap50 for repeat in self.repeats]
+        known = [score for score in scores if score is not None]
+        return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -118,10 +124,8 @@ class Chapter:
     @cached_property
     def clauses(self) -> list[str]:
         """The headline: how the runs came out, whether places differ, the score."""
-        across = list(across_machines(self))
-        alone = across if len(across) == 1 else []  # several are said one by one, further down
         places = [axis for axis in self.spread.axes if axis.name in PLACES and axis.told]
-        return [_outcomes(self), *alone, *map(_between, places), *_score(self)]
+        return [_outcomes(self), *map(_between, places), *_score(self)]
 
 
 @dataclass(frozen=True)
@@ -165,24 +169,21 @@ def summarise(store: Store) -> Summary:
         by_data[repeat.spec.task, repeat.spec.data_digest][place_of(repeat)].append(repeat)
     chapters = []
     for (task, digest), places in by_data.items():
-        every = [_judged(place, repeats) for place, repeats in places.items()]
+        every = [
+            Judged(place, repeats[0].spec, tuple(repeats), judge([r.manifest for r in repeats]))
+            for place, repeats in places.items()
+        ]
         failed_here = [
             one
             for one in failures
             if one.spec is not None and (one.spec.task, one.spec.data_digest) == (task, digest)
         ]
         chapter = Chapter(store, task, every[0].spec.data, digest, every, failed_here)
-        order = [(chapter.names.order(one.place), i) for i, one in enumerate(every)]
-        every[:] = [every[i] for _, i in sorted(order)]
+        names = chapter.names
+        every.sort(key=lambda one: names.order(one.place))
         chapters.append(chapter)
     chapters.sort(key=lambda one: (one.task != "train", one.data, one.data_digest))
     return Summary(chapters, failures)
-
-
-def _judged(place: str, repeats: list[Repeat]) -> Judged:
-    judgement = judge([repeat.manifest for repeat in repeats])
-    verdict = str(judgement.overall or NO_VERDICT)
-    return Judged(place, repeats[0].spec, tuple(repeats), judgement, verdict)
 
 
 def _failure(record: dict[str, Any]) -> Failure:
@@ -198,38 +199,25 @@ def _failure(record: dict[str, Any]) -> Failure:
 
 
 def _outcomes(chapter: Chapter) -> str:
-    repeated = sorted({one.judgement.n_repeats for one in chapter.results})
-    often = " to ".join(str(n) for n in dict.fromkeys((repeated[0], repeated[-1]))) + " times"
-    often = {"1 times": "once", "2 times": "twice"}.get(often, often)
     verb = "trained" if chapter.task == "train" else "segmented"
     n, n_specs = len(chapter.results), chapter.n_specs
-    head = f"{amount(n_specs, 'spec')} {verb} {often}"
+    head = f"{amount(n_specs, 'spec')} {verb} in {amount(len(chapter.repeats), 'run')}"
     if n > n_specs:
         head += f", judged machine by machine ({n} in all)"
-    judged: dict[Verdict | None, list[Judgement]] = defaultdict(list)
-    for one in chapter.results:
-        judged[one.judgement.overall].append(one.judgement)
-    parts = []
-    for verdict, words in _OUTCOMES.items():
-        found, different = judged[verdict], Verdict.DIFFERENT
-        why = list(dict.fromkeys(r for one in found for r in one.reasons if r != _ALONE))
-        if verdict == different:
-            n_weights = sum(one.weights == different for one in found)
-            n_masks = sum(one.masks == different for one in found)
-            masks = f"masks in {n_masks}" if n_masks else "masks equal"
-            why = [f"weights in {n_weights}, {masks}" if n_weights else masks]
-        if found:
-            parts.append(f"{len(found)} {words}" + (f" ({'; '.join(why)})" if why else ""))
-    return f"{head}: {', '.join(parts)}"
+    judged = [one.judgement for one in chapter.results]
+    n_masks = sum(one.masks == Verdict.DIFFERENT for one in judged)
+    counts = Counter(one.overall for one in judged)
+    parts = [f"{counts[of]} {words}" for of, words in _OUTCOMES.items() if counts[of]]
+    return f"{head}: {', '.join(parts)}".format(n_masks=n_masks)
 
 
 def _between(axis: Axis) -> str:
-    """In how many comparisons along an axis the masks and the weights differ."""
-    told, n_weights = axis.told, sum(pair.weights_equal is False for pair in axis.told)
-    by = f", by up to {ppm_text(axis.largest_ppm)}" if axis.differing else ""
-    weights = f", the weights in {n_weights}" if n_weights else ""
-    over = amount(len(told), "comparison")
-    return f"between {axis.title} the masks differ in {len(axis.differing)} of {over}{by}{weights}"
+    """In how many comparisons along an axis the masks differ."""
+    over = amount(len(axis.told), "comparison")
+    by = ppm_text(axis.largest_ppm)
+    return (
+        f"between {axis.title} the masks differ in {len(axis.differing)} of {over}, by up to {by}"
+    )
 
 
 def _score(chapter: Chapter) -> list[str]:
@@ -237,43 +225,7 @@ def _score(chapter: Chapter) -> list[str]:
     if not values:
         return []
     mean, low, high = sum(values) / len(values), min(values), max(values)
-    spread = f" ({low:.3f}–{high:.3f})" if low != high else ""
-    return [f"mean AP@0.5 against the ground truth is {mean:.3f}{spread}"]
-
-
-def across_machines(chapter: Chapter) -> dict[str, list[str]]:
-    """Of specs that several machines carried out: which of these agree with themselves, and with
-    each other, as in "laptop 3 of 3 equal; a100 3 of 3 equal; laptop and a100 differ", with the
-    names of the specs of which that is so.
-    """
-    by_spec: dict[str, list[Judged]] = defaultdict(list)
-    for one in chapter.results:
-        by_spec[one.spec.key].append(one)
-    found: dict[str, list[str]] = defaultdict(list)
-    for key, several in by_spec.items():
-        if len(several) < 2:
-            continue
-        parts = []
-        alike: dict[frozenset, list[str]] = defaultdict(list)  # machines by their results
-        for one in several:
-            facts = chapter.names.facts[one.place]
-            name = ", ".join(facts[field] for field in OF_MACHINE if facts[field])
-            counts = Counter(map(_result, one.repeats))
-            parts.append(f"{name} {max(counts.values())} of {len(one.repeats)} equal")
-            alike[frozenset(counts)].append(name)
-        parts += [f"{joined(members)} agree" for members in alike.values() if len(members) > 1]
-        if len(alike) > 1:
-            parts.append(f"{joined([members[0] for members in alike.values()])} differ")
-        spec = chapter.names.context(several[0].place, OF_MACHINE) or key[:8]
-        found["; ".join(parts)].append(spec)
-    return dict(found)
-
-
-def _result(repeat: Repeat) -> tuple[str, ...]:
-    """Equal for equal weights and equal outlines."""
-    masks, weights = repeat.manifest.masks, repeat.manifest.weights
-    outlines = [masks[name].canonical_digest for name in sorted(masks)]
-    return (weights.digest if weights else "", *outlines)
+    return [f"AP@0.5 against the ground truth is {mean:.3f} on average ({low:.3f} to {high:.3f})"]
 
 
 # -- plain documents -----------------------------------------------------------------------
@@ -281,26 +233,23 @@ def _result(repeat: Repeat) -> tuple[str, ...]:
 
 def run_documents(chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
     """Every spec and machine, as described in `cellrepro.show.report.build.Report`."""
-    documents = []
-    for chapter, one in ((each, one) for each in chapters for one in each.every):
-        scores = [r.manifest.ap50 for r in one.repeats if r.manifest.ap50 is not None]
-        judged = one.judgement
-        documents.append(
-            {
-                "key": one.spec.key,
-                "machine": one.repeats[0].machine,
-                "start": chapter.names.is_start(one.place),
-                "spec": one.spec.model_dump(mode="json"),
-                "repeats": [repeat.index for repeat in one.repeats],
-                "verdict": judged.overall,
-                "weights": judged.weights,
-                "masks": judged.masks,
-                "reasons": list(judged.reasons),
-                "images": judged.n_images,
-                "ap50": sum(scores) / len(scores) if scores else None,
-            }
-        )
-    return documents
+    return [
+        {
+            "key": one.spec.key,
+            "machine": one.repeats[0].machine,
+            "start": chapter.names.is_start(one.place),
+            "spec": one.spec.model_dump(mode="json"),
+            "repeats": [repeat.index for repeat in one.repeats],
+            "verdict": one.judgement.overall,
+            "weights": one.judgement.weights,
+            "masks": one.judgement.masks,
+            "reasons": list(one.judgement.reasons),
+            "images": one.judgement.n_images,
+            "ap50": one.ap50,
+        }
+        for chapter in chapters
+        for one in chapter.every
+    ]
 
 
 def group_documents(chapter: Chapter) -> list[dict[str, Any]]:
