@@ -15,7 +15,7 @@ from cellrepro.model.network import ModelSource, build
 from cellrepro.model.training import Loop
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Origin
-from cellrepro.store.digests import generator_digests, state_digest
+from cellrepro.store.digests import generator_digests, tensor_digest
 
 ORIGIN = Origin(
     spec={"seed": 3, "data_digest": "d" * 64, "model": "tiny", "epochs": 3},
@@ -29,8 +29,8 @@ def left_by(network, optimizer):
     """Digests of weights and moments, the learning rates, and the generators."""
     held = optimizer.state_dict()
     return {
-        "weights": state_digest(dict(network.state_dict())),
-        "moments": state_digest(held["state"]),
+        "weights": tensor_digest(dict(network.state_dict())),
+        "moments": tensor_digest(held["state"]),
         "rates": [float(group["lr"]).hex() for group in held["param_groups"]],
         "generators": generator_digests(),
     }

@@ -1,5 +1,6 @@
 """One spec carried out in processes of its own, refused before, or ended in between."""
 
+import json
 import os
 import re
 import shutil
@@ -171,7 +172,7 @@ def test_the_ledger_of_a_run_follows_the_chain(small_store):
     repeat = Store(small_store.root).find(f"{small_store.key}/0")
     entries = Ledger.read(repeat.folder / LEDGER).entries
     assert list(dict.fromkeys(entry.stage for entry in entries)) == list(STAGES)
-    of_spec = {entry.name: entry.plain for entry in entries if entry.stage == "spec"}
+    of_spec = {entry.name: json.loads(entry.detail) for entry in entries if entry.stage == "spec"}
     assert of_spec == repeat.spec.model_dump(mode="json")
     record = repeat.manifest.masks["synth_003"]
     assert [(entry.name, entry.digest) for entry in entries if entry.stage == "masks"] == [

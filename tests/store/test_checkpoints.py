@@ -10,7 +10,7 @@ import torch
 
 from cellrepro.errors import BadInput
 from cellrepro.store import checkpoints
-from cellrepro.store.digests import state_digest
+from cellrepro.store.digests import tensor_digest
 from small_training import ORIGIN, Small, change_byte, change_plain, left_by
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -47,8 +47,8 @@ def test_what_is_read_is_what_was_saved_and_saving_moves_nothing(three):
     before = left_by(small.network, small.optimizer)
     found = checkpoints.read_plain(small.save(kept))
     weights, optimizer = found.tensors()
-    assert state_digest(weights) == before["weights"]
-    assert state_digest(optimizer["state"]) == before["moments"]
+    assert tensor_digest(weights) == before["weights"]
+    assert tensor_digest(optimizer["state"]) == before["moments"]
     assert optimizer["param_groups"] == small.optimizer.state_dict()["param_groups"]
     assert {type(group["lr"]) for group in optimizer["param_groups"]} == {float}
     assert str(found.loop["epochs"][-1]) == "nan"
@@ -69,13 +69,8 @@ def plain(folder):
         (lambda f: plain(f).unlink(), "is no whole checkpoint"),
         (lambda f: (f / checkpoints.STATE).unlink(), "changed since .* of no file"),
         (lambda f: plain(f).write_text(plain(f).read_text()[:90]), "is no whole checkpoint"),
-        (change_plain(loop="gone"), "is no whole checkpoint"),
         (change_byte, r"changed since it was written: its SHA-256 is \w{12}…, not"),
         (change_plain(format=2), "it has the format 2; this version reads 1"),
-    ],
-    ids=[
-        *("no plain part", "no tensors", "cut short", "a field gone"),
-        *("a changed bit", "another format"),
     ],
 )
 def test_an_earlier_whole_one_is_taken_instead_of_a_damaged_one(three, damage, message):
@@ -108,7 +103,7 @@ def test_what_a_kill_left_half_written_is_no_checkpoint(three, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("step", "expected"), [(None, 3), (0, None), (1, None), (2, 1), (3, 1), (5, 2), (6, 3), (99, 3)]
+    ("step", "expected"), [(None, 3), (1, None), (2, 1), (5, 2), (6, 3), (99, 3)]
 )
 def test_the_nearest_at_or_before_a_step(three, step, expected):
     found, passed_over = checkpoints.nearest(three[1], step=step)
@@ -116,20 +111,15 @@ def test_the_nearest_at_or_before_a_step(three, step, expected):
     assert passed_over == ()
 
 
-def test_a_damaged_one_past_the_step_does_not_matter(three):
+def test_a_damaged_one_past_the_step_does_not_matter_and_only_the_last_is_kept(three, tmp_path):
     _, kept = three
     change_byte(kept / "epoch-00003")
     assert checkpoints.nearest(kept, step=1) == (None, ())
+    assert checkpoints.nearest(tmp_path / "nowhere") == (None, ())
     change_byte(kept / "epoch-00001")
     found, (problem,) = checkpoints.nearest(kept, step=3)
     assert found is None
     assert "epoch-00001" in problem
-
-
-def test_where_none_is_there_is_none_and_only_the_last_is_kept(three, tmp_path):
-    assert checkpoints.nearest(tmp_path / "nowhere") == (None, ())
-    assert checkpoints.folders(tmp_path / "nowhere") == []
-    _, kept = three
     (kept / "rows").mkdir()
     checkpoints.keep_last(kept)
     assert sorted(item.name for item in kept.iterdir()) == ["epoch-00003", "rows"]
@@ -142,7 +132,6 @@ OTHER_CLASS = {"name": "ba9876543210", "probes": {"sum/float32": "cc", "conv/flo
     ("changes", "said"),
     [
         ({"spec": {**ORIGIN.spec, "seed": 4}}, "seed is 3 there and 4 here"),
-        ({"repeat": 2}, "repeat is 0 there and 2 here"),
         ({"initial_weights": "a" * 64}, "initial weights is 'eeee"),
         (
             {"numeric_class": OTHER_CLASS},
@@ -150,7 +139,6 @@ OTHER_CLASS = {"name": "ba9876543210", "probes": {"sum/float32": "cc", "conv/flo
             "sum/float32)",
         ),
     ],
-    ids=["seed", "repeat", "initial weights", "numeric class"],
 )
 def test_a_checkpoint_of_another_training_is_refused(three, changes, said):
     found, _ = checkpoints.nearest(three[1])
@@ -162,32 +150,16 @@ def test_a_checkpoint_of_another_training_is_refused(three, changes, said):
 # -- is it the seed it claims --------------------------------------------------------------
 
 
-def of_cuda(seed, offset=0):
-    """A state as CUDA's generator gives it, and as a checkpoint holds bytes."""
-    return list(seed.to_bytes(8, "little") + offset.to_bytes(8, "little"))
+def of_cuda(seed):
+    """A state as CUDA's generator gives it, after 400 numbers, and as a checkpoint holds bytes."""
+    return list(seed.to_bytes(8, "little") + (400).to_bytes(8, "little"))
 
 
 def test_generators_follow_from_their_seed_and_not_from_another(three):
     small, kept = three
     torch.rand(100_000)
     checkpoint = checkpoints.read_plain(small.save(kept))
-    found = checkpoints.seed_check(checkpoint)
-    assert found.problems == ()
-    assert found.sentence() == "follows from seed 3 (torch); not checked: python, numpy"
-    found = checkpoints.seed_check(checkpoint, seed=4)
-    assert found.sentence() == "not seed 4: torch's generator has seed 3"
-
-
-@pytest.mark.parametrize(
-    ("states", "problems"),
-    [
-        ([of_cuda(3, 400), of_cuda(3)], ()),
-        ([of_cuda(3), of_cuda(4)], ("cuda:1's generator has seed 4",)),
-        ([of_cuda(3 + 2**40)], (f"cuda:0's generator has seed {3 + 2**40}",)),
-    ],
-    ids=["two, one used", "the second of another", "of another in its high bytes"],
-)
-def test_a_gpus_generator_says_its_seed(three, states, problems):
-    checkpoint = checkpoints.read_plain(three[1] / "epoch-00003")
-    checkpoint.generators["cuda"] = states
-    assert checkpoints.seed_check(checkpoint).problems == problems
+    assert checkpoints.seed_check(checkpoint) == []
+    assert checkpoints.seed_check(checkpoint, seed=4) == ["torch's generator has seed 3"]
+    checkpoint.generators["cuda"] = [of_cuda(3), of_cuda(3 + 2**40)]
+    assert checkpoints.seed_check(checkpoint) == [f"cuda:1's generator has seed {3 + 2**40}"]

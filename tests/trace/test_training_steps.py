@@ -11,7 +11,7 @@ from cellrepro.compare.ledger_diff import compare_ledgers
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import seed_everything
 from cellrepro.images.folder import LabelledImage
-from cellrepro.store.digests import generator_digests, state_digest, tensor_digest, tensors_digest
+from cellrepro.store.digests import generator_digests, tensor_digest, tensors_digest
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace.flips import Auditor
 from cellrepro.trace.observer import Observer
@@ -55,7 +55,7 @@ class Training:
         moments = self.optimizer.state_dict()["state"]
         gradients = {name: p.grad for name, p in self.network.named_parameters()}
         found = [dict(self.network.state_dict()), moments, gradients]
-        return [*map(state_digest, found), generator_digests()]
+        return [*map(tensor_digest, found), generator_digests()]
 
 
 # -- nothing is changed --------------------------------------------------------------------
@@ -100,13 +100,13 @@ def test_cellposes_own_training_watched_in_every_way_ends_in_the_same_bits():
         steps, operations = StepWatch(Ledger()), OperationWatch(network)
         watch = Watches([steps, operations]) if watched else None
         loop = Loop(network, images, (), n_epochs=2, learning_rate=0.01, watch=watch)
-        before = state_digest(dict(network.state_dict()))
+        before = tensor_digest(dict(network.state_dict()))
         loop.step()
         with Auditor(replays=1, suspects=0, model=network) if watched else nullcontext():
             loop.step()
         rows += operations.rows
         moments = loop.optimizer.state_dict()["state"]
-        ends.append((state_digest(dict(network.state_dict())), state_digest(moments)))
+        ends.append((tensor_digest(dict(network.state_dict())), tensor_digest(moments)))
     assert ends[0] == ends[1]
     assert ends[0][0] != before
     assert {row.step for row in rows} == {0, 1}
@@ -146,7 +146,7 @@ def test_the_entries_of_a_step_are_in_order_and_true():
     gradients = {name: p.grad for name, p in training.network.named_parameters() if "2." in name}
     assert found["backward", "2"].digest == tensors_digest(gradients)
     assert found["update", "learning rate"].value == 0.1
-    assert found["batch", "images drawn"].plain == ["image 2"]
+    assert found["batch", "images drawn"].detail == '["image 2"]'
 
 
 def change_weight(training):

@@ -100,11 +100,11 @@ class Keeper:
     def _go_on(self, found: Checkpoint, network: Any, loop: Loop) -> None:
         assert self._origin is not None
         checkpoints.refuse_other(found, self._origin)
-        checked = checkpoints.seed_check(found, seed=self._seed)
-        if checked.problems:
+        problems = checkpoints.seed_check(found, seed=self._seed)
+        if problems:
             raise BadInput(
                 f"the checkpoint {found.folder} does not follow from seed {self._seed}: "
-                f"{'; '.join(checked.problems)}; train without --resume to start anew"
+                f"{'; '.join(problems)}; train without --resume to start anew"
             )
         weights, optimizer = found.tensors()
         network.load_state_dict(weights)

@@ -268,7 +268,7 @@ def few_steps(child: Child) -> dict[str, Any]:
     return {
         "weights": tensors_digest(network.state_dict()),
         "n_changed": n_changed,
-        "numeric_class": platform.numeric_class(device=str(device)).name,
+        "numeric_class": platform.numeric_class(str(device))["name"],
         "switches": switches,
         "libraries": platform.numeric_libraries(),
         "warned": sorted({warning.alert or "" for warning in about_determinism(log.records())}),

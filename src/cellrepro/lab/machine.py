@@ -37,4 +37,4 @@ def look(child: Child) -> MachineRecord:
     profile = child.setup.profile
     device = profile.enter()
     with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
-        return platform.machine(device, platform.numeric_class(str(device)).name)
+        return platform.machine(device, platform.numeric_class(str(device))["name"])

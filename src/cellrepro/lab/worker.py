@@ -139,9 +139,9 @@ def _environment(device: Any) -> dict[str, Any]:
     """What the numbers depend on beside the spec, as the manifest names it."""
     import torch
 
-    found = platform.numeric_class(device=str(device))
+    found = platform.numeric_class(str(device))
     return {
-        "machine": platform.machine(device, found.name),
+        "machine": platform.machine(device, found["name"]),
         "host": platform.host(),
         "versions": platform.versions(),
         "distributions": platform.distributions(),
@@ -150,7 +150,7 @@ def _environment(device: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cpu_capability": cpu_capability(),
         "numeric_libraries": platform.numeric_libraries(),
-        "numeric_class": asdict(found),
+        "numeric_class": found,
         "variables": {name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
         "switches": modes.switches(),
     }

@@ -19,35 +19,9 @@ if _memcmp is not None:
     _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
-class Bits:
-    """A result, ready to be compared with several others."""
-
-    __slots__ = ("_dtype", "_n_bytes", "_pointer", "_shape", "_stride", "comparable", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.comparable = not isinstance(value, torch.Tensor) or (
-            value.numel() > 0 and not value.is_meta
-        )
-        self._pointer = 0
-        if in_one_stretch(value):
-            self._pointer, self._n_bytes = value.data_ptr(), value.nbytes
-            self._dtype, self._shape, self._stride = value.dtype, value.shape, value.stride()
-
-    def same(self, other: Any) -> bool:
-        """Whether another value holds the `same_bits`."""
-        if (
-            self._pointer
-            and type(other) in _PLAIN
-            and other.dtype is self._dtype
-            and other.layout is torch.strided
-            and other.shape == self._shape
-            and other.stride() == self._stride
-            and other.is_cpu
-            and not other.is_neg()
-        ):
-            return _memcmp(self._pointer, other.data_ptr(), self._n_bytes) == 0
-        return same_bits(self.value, other)
+def holds_bits(value: Any) -> bool:
+    """Whether there is anything in a value that could be compared."""
+    return not isinstance(value, torch.Tensor) or (value.numel() > 0 and not value.is_meta)
 
 
 def in_one_stretch(value: Any) -> bool:
@@ -57,7 +31,7 @@ def in_one_stretch(value: Any) -> bool:
         and type(value) in _PLAIN
         and value.is_cpu
         and value.layout is torch.strided
-        and not (value.is_complex() or value.is_quantized or value.is_nested or value.is_neg())
+        and not (value.is_complex() or value.is_nested or value.is_neg())
         and (value.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense.default(value))
         and value.data_ptr() != 0
     )
@@ -69,6 +43,8 @@ def same_bits(a: Any, b: Any) -> bool:
         return type(a) is type(b) and _plain_bits(a) == _plain_bits(b)
     if not _same_kind(a, b) or a.device != b.device:
         return False
+    if in_one_stretch(a) and in_one_stretch(b) and a.stride() == b.stride():
+        return _memcmp(a.data_ptr(), b.data_ptr(), a.nbytes) == 0
     x, y = parts(a), parts(b)
     if x is None or y is None:
         return torch.equal(as_integers(a), as_integers(b))
@@ -123,20 +99,7 @@ def parts(tensor: torch.Tensor) -> list[Any] | None:
     if is_traceable_wrapper_subclass(tensor):
         names, context = tensor.__tensor_flatten__()
         return [repr(context), *(getattr(tensor, name) for name in names)]
-    shape = tuple(tensor.shape)
-    if tensor.layout == torch.sparse_coo:
-        return [shape, tensor._indices(), tensor._values(), tensor.is_coalesced()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [shape, tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [shape, tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    if tensor.layout != torch.strided:
-        return [tensor.to_dense()]
-    if tensor.is_quantized:
-        return [tensor.int_repr(), tensor.dequantize()]
-    if tensor._is_zerotensor():
-        return [shape]
-    return None
+    return None if tensor.layout == torch.strided else [tensor.to_dense()]
 
 
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:

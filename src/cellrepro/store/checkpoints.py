@@ -66,11 +66,10 @@ class Checkpoint:
         network: dict[str, Any] = {}
         states: dict[int, dict[str, Any]] = {}
         for name, tensor in held.items():
-            kind, _, rest = name.partition("/")
-            if f"{kind}/" == NETWORK:
-                network[rest] = tensor
+            if name.startswith(NETWORK):
+                network[name.removeprefix(NETWORK)] = tensor
             else:
-                index, _, key = rest.partition("/")
+                _, index, key = name.split("/")
                 states.setdefault(int(index), {})[key] = tensor
         groups = [
             {key: tuple(value) if key == "betas" else value for key, value in group.items()}
@@ -87,10 +86,9 @@ def save(
     loop_state: Mapping[str, Any],
     n_rows: Mapping[str, int],
 ) -> Path:
-    """Write a checkpoint below a folder and return its own, ``epoch-00003``.
+    """Write a checkpoint below a folder, of a loop's plain values and its optimizer's state dict.
 
-    ``loop_state`` holds ``loop``, plain values with ``epochs`` and ``n_steps``, and ``optimizer``,
-    a state dict.
+    Returns its own folder, ``epoch-00003``.
     """
     from safetensors.torch import save_file
 
@@ -195,17 +193,19 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
     """Raise unless a checkpoint belongs to what is wanted, with every field that differs."""
-    held = checkpoint.origin
-    there, here = (
-        {**one.spec, "repeat": one.repeat, "initial weights": one.initial_weights}
-        for one in (held, wanted)
+    sides = checkpoint.origin, wanted
+    problems = differences(
+        *(
+            {**side.spec, "repeat": side.repeat, "initial weights": side.initial_weights}
+            for side in sides
+        )
     )
-    problems = differences(there, here)
-    probes = differing_probes(held.numeric_class["probes"], wanted.numeric_class["probes"])
+    there, here = (side.numeric_class for side in sides)
+    probes = differing_probes(there["probes"], here["probes"])
     if probes:
         problems.append(
-            f"this machine computes other bits (numeric class {wanted.numeric_class['name']}, "
-            f"there {held.numeric_class['name']}; {', '.join(probes[:6])})"
+            f"this machine computes other bits (numeric class {here['name']}, there "
+            f"{there['name']}; {', '.join(probes[:6])})"
         )
     if problems:
         raise BadInput(
@@ -215,24 +215,8 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
         )
 
 
-@dataclass(frozen=True)
-class SeedCheck:
-    """Whether a checkpoint's generators follow from a seed."""
-
-    seed: int  # as claimed
-    follows: tuple[str, ...]  # generators that do: PyTorch's hold the seed that they began with
-    problems: tuple[str, ...]  # generators that hold another seed
-
-    def sentence(self) -> str:
-        """The answer, over how much."""
-        if self.problems:
-            return f"not seed {self.seed}: {'; '.join(self.problems)}"
-        checked = ", ".join(self.follows)
-        return f"follows from seed {self.seed} ({checked}); not checked: python, numpy"
-
-
-def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> SeedCheck:
-    """Check that a checkpoint's generators follow from the seed it claims.
+def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> list[str]:
+    """Which of PyTorch's generators in a checkpoint do not follow from the seed it claims.
 
     Python's and NumPy's generators do not say how they were seeded.
 
@@ -244,13 +228,13 @@ def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> SeedCheck:
 
     Returns
     -------
-    SeedCheck
+    list of str
+        A sentence for each; empty where all follow.
     """
     claimed = int(checkpoint.origin.spec["seed"]) if seed is None else seed
     generators = seeding.in_todays_format(checkpoint.generators)
     states = {"torch": generators["torch"]}
     states |= {f"cuda:{index}": state for index, state in enumerate(generators["cuda"] or ())}
+    # PyTorch's hold the seed that they began with.
     seeds = {name: int.from_bytes(bytes(state[:8]), "little") for name, state in states.items()}
-    problems = [f"{name}'s generator has seed {n}" for name, n in seeds.items() if n != claimed]
-    follows = [name for name, found in seeds.items() if found == claimed]
-    return SeedCheck(claimed, tuple(follows), tuple(problems))
+    return [f"{name}'s generator has seed {n}" for name, n in seeds.items() if n != claimed]

@@ -2,7 +2,7 @@
 
 SHA-256 (64 digits) of files, arrays and plain values, for what is stored and compared elsewhere.
 For tensors in memory, thousands of times in a training step, two that are faster and that see any
-change of bits, order, sign, shape or dtype; neither resists somebody who searches for a clash:
+change of bits, order, sign, shape or dtype; the length of a digest tells which:
 
 - **xxh3** (32 digits) of what lies in the processor's memory: xxh3-128 of the values in C order.
 - **lanes** (48 digits) of what lies on another device, computed there: the values in C order are
@@ -10,8 +10,6 @@ change of bits, order, sign, shape or dtype; neither resists somebody who search
   lanes word ``w`` at position ``i`` (from 0) becomes ``mix(w + i * step)``, with a step of the
   lane's own and degski's mixer, ``x ^= x >> 32; x *= m; x ^= x >> 32; x *= m; x ^= x >> 32``, and
   the lane is the sum, all modulo 2**64: sums of integers do not depend on their order.
-
-Both cover a header with dtype and shape. The length of a digest tells the algorithm.
 """
 
 from __future__ import annotations
@@ -57,25 +55,20 @@ def value_digest(value: Any) -> str:
 # -- tensors in memory ---------------------------------------------------------------------
 
 
-def tensor_digest(value: Any, *, lanes: bool = False) -> str:
-    """A fast digest of a tensor's or an array's dtype, shape and bits, in C order.
+def tensor_digest(value: Any) -> str:
+    """A fast digest of a tensor or an array, or of nested plain data with such in it.
 
-    Strides, offsets, conjugate and negative views do not matter; the payload of NaN and the sign
-    of 0 do. Sparse, quantized, nested and wrapping tensors are digested by their parts. One in the
-    processor's memory is not copied if it is contiguous, one elsewhere does not leave its device.
+    Strides, offsets, conjugate and negative views and the order of keys do not matter; the payload
+    of NaN and the sign of 0 do. What is contiguous in the processor's memory is not copied, what is
+    elsewhere does not leave its device.
     """
-    return _combined([value] if _is_strided(value) else list(_tensor_tokens(value)), lanes=lanes)
+    return _combined(list(_tokens(value)))
 
 
 def tensors_digest(tensors: Mapping[str, Any]) -> str:
     """One digest for a group of tensors and plain values by name, whatever their order."""
     row = [token for name in sorted(tensors) for token in (name, tensors[name])]
     return _combined([b"{", *chain.from_iterable(map(_tokens, row)), b"}"])
-
-
-def state_digest(state: Any) -> str:
-    """One digest for nested plain data with tensors in it, whatever the order of keys."""
-    return _combined(list(_tokens(state)))
 
 
 def comparable(a: str, b: str) -> bool:
@@ -87,19 +80,18 @@ def comparable(a: str, b: str) -> bool:
 # values make different rows. Tensors stay tensors in it until the algorithm is known.
 
 
-def _combined(tokens: list[Any], *, lanes: bool = False) -> str:
-    if not lanes and all(isinstance(token, bytes | np.ndarray) or token.is_cpu for token in tokens):
+def _combined(tokens: list[Any]) -> str:
+    if all(isinstance(token, bytes | np.ndarray) or token.is_cpu for token in tokens):
         return xxhash.xxh3_128_hexdigest(_xxh3_row(tokens))
-    row = _lanes_row(tokens)
-    return "".join(xxhash.xxh3_64_hexdigest(row, seed) for seed in (1, 2, 3))
+    return lanes_digest(tokens)
 
 
 def _tokens(value: Any) -> Iterator[Any]:
     """The tokens of a nested value."""
     if _is_strided(value):
         yield value
-    elif (plain := _plain_token(value)) is not None:
-        yield plain
+    elif isinstance(value, np.ndarray | np.generic):
+        yield _plain_array(value)
     elif isinstance(value, Mapping):
         heads = {key: b"".join(_tokens(key)) for key in value}
         yield b"{"
@@ -112,6 +104,8 @@ def _tokens(value: Any) -> Iterator[Any]:
         for item in value:
             yield from _tokens(item)
         yield b"]"
+    elif (plain := _plain_token(value)) is not None:
+        yield plain
     else:
         yield from _tensor_tokens(value)
 
@@ -119,8 +113,6 @@ def _tokens(value: Any) -> Iterator[Any]:
 def _plain_token(value: Any) -> bytes | None:
     """A plain value by its type and exact bits; None if it is none."""
     match value:
-        case np.generic():  # float64 is a float, too
-            return None
         case None:
             return b"N"
         case bool():
@@ -129,40 +121,30 @@ def _plain_token(value: Any) -> bytes | None:
             return b"i%d;" % value
         case float():
             return b"f" + struct.pack("<d", value)
-        case complex():
-            return b"c" + struct.pack("<dd", value.real, value.imag)
         case str():
             text = value.encode("utf-8", "surrogatepass")
             return b"s%d:" % len(text) + text
-        case bytes() | bytearray():
-            return b"b%d:" % len(value) + value
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.dtype | torch.device):
-        return f"d{value};".encode()
     return None
 
 
 def _is_strided(value: Any) -> bool:
-    """Whether a value is a tensor that is a view of memory, or could at once be made one."""
+    """Whether a value is a plain view of memory."""
     torch = sys.modules.get("torch")
     return (
         torch is not None
         and (type(value) is torch.Tensor or type(value) is torch.nn.Parameter)
         and value.layout is torch.strided
-        and not (value.is_nested or value.is_quantized or value.is_meta or value._is_zerotensor())
+        and not (value.is_nested or value.is_meta)
     )
 
 
 def _tensor_tokens(value: Any) -> Iterator[Any]:
-    """The tokens of any tensor or array, in parts where it has some."""
-    if isinstance(value, np.ndarray | np.generic):
-        yield _plain_array(value)
-        return
+    """The tokens of any other tensor, in parts where it has some."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         raise BadInput(
-            f"a value of type {type(value).__qualname__} cannot be digested; expected a tensor or "
-            "an array, in a state also numbers, text, bytes, None, dicts, lists and tuples"
+            f"a value of type {type(value).__qualname__} cannot be digested; expected a tensor, an "
+            "array, a number, text, None, or dicts, lists and tuples of them"
         )
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -183,16 +165,12 @@ def _tensor_tokens(value: Any) -> Iterator[Any]:
 def _plain_array(value: Any) -> np.ndarray:
     """An array whose values are its bytes in native order, and nothing but them."""
     array = np.asarray(value)
-    dtype = array.dtype
-    # Objects are addresses, long doubles and fields have idle bytes; bfloat16 and the like are
-    # types of their own.
-    known = dtype.kind in "biufcmMSU" or dtype.type.__module__ == "ml_dtypes"
-    if not known or dtype.char in "gG" or isinstance(value, np.ma.MaskedArray):
+    if array.dtype.kind not in "biufc" or array.dtype.char in "gG":  # long doubles have idle bytes
         raise BadInput(
-            f"the bytes of a {type(value).__name__} of dtype {dtype} are not just its values; "
-            "expected numbers, dates or text of fixed length, without a mask"
+            f"the bytes of an array of dtype {array.dtype} are not just its values; expected "
+            "integers, booleans, real or complex numbers"
         )
-    return array if dtype.isnative else array.byteswap().view(dtype.newbyteorder("="))
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 @lru_cache(maxsize=4096)
@@ -221,11 +199,11 @@ def _xxh3(value: Any) -> bytes:
     header = _header(value.dtype, value.shape)
     if isinstance(value, np.ndarray):
         return header + xxhash.xxh3_128_digest(_array_bytes(value).data)
-    address, n_bytes = _address(value), value.nbytes
+    address = _address(value)
     if not value.is_contiguous() or value.is_neg() or value.is_conj():
         in_order = _integers_in_order(value)
         address = in_order.data_ptr()
-    content = _memory(address, n_bytes, _READ_ONLY) if n_bytes else b""
+    content = _memory(address, value.nbytes, _READ_ONLY) if value.nbytes else b""
     return header + xxhash.xxh3_128_digest(content)
 
 
@@ -263,26 +241,26 @@ def _integers_in_order(tensor: Any) -> Any:
 
 _MIX = 0xD6E8FEB86659FD93
 _STEPS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD1B54A32D192ED03)
-"""Odd, and unrelated: of the golden ratio, of xxHash, of Steele and Vigna's generators."""
 _PIECE = 1 << 21
 """How many words are mixed at once: enough to keep a device busy, little beside a network."""
 
 
-def _lanes_row(tokens: list[Any]) -> bytes:
-    """The tokens as bytes, every tensor as header and lanes."""
+def lanes_digest(tokens: list[Any]) -> str:
+    """The digest of tensors, on any device, and of bytes between them."""
     import torch
 
     with torch.no_grad(), torch._C._DisableTorchDispatch():
         sums = [_lanes(torch, token) for token in tokens if not isinstance(token, bytes)]
         device = next((one.device for one in sums if not one.is_cpu), "cpu")
         # One copy to the host for all.
-        rows = iter(torch.stack([one.to(device) for one in sums]).tolist() if sums else ())
-    return b"".join(
+        lanes = iter(torch.stack([one.to(device) for one in sums]).tolist())
+    row = b"".join(
         token
         if isinstance(token, bytes)
-        else _header(token.dtype, token.shape) + struct.pack("<3q", *next(rows))
+        else _header(token.dtype, token.shape) + struct.pack("<3q", *next(lanes))
         for token in tokens
     )
+    return "".join(xxhash.xxh3_64_hexdigest(row, seed) for seed in (1, 2, 3))
 
 
 def _lanes(torch: Any, value: Any) -> Any:
@@ -323,8 +301,7 @@ _TWISTER = struct.Struct("<625I")
 def generator_digests() -> dict[str, str]:
     """A digest of the state of every global generator of random numbers; none is moved.
 
-    By name: "python", "numpy", "torch" (on the processor), "cuda:0" and so on if CUDA has started,
-    "mps" if there is one.
+    By name: "python", "numpy", "torch" (on the processor), "cuda:0" and so on, "mps".
     """
     import torch
 
@@ -344,7 +321,5 @@ def generator_digests() -> dict[str, str]:
 
 def _numpy_state() -> bytes:
     held: Any = np.random.get_state(legacy=False)
-    if held["bit_generator"] != "MT19937":  # after np.random.set_bit_generator
-        return _xxh3_row(_tokens(held))
     words = _TWISTER.pack(*held["state"]["key"].tolist(), held["state"]["pos"])
     return b"MT19937;" + words + struct.pack("@id", held["has_gauss"], held["gauss"])

@@ -41,11 +41,6 @@ class Entry:
     value: float | None = None  # a number worth having beside the digest: the loss, a norm
     detail: str | None = None  # a short plain value as JSON: which images, what a field holds
 
-    @property
-    def plain(self) -> Any:
-        """`detail` as a plain value; None where there is none."""
-        return None if self.detail is None else json.loads(self.detail)
-
 
 class Ledger:
     """Entries in the order in which they were made; each is given the present step and epoch."""
@@ -79,15 +74,11 @@ def by_place(entries: Iterable[Entry]) -> Mapping[tuple[int, str, str], Entry]:
 # -- tables of dataclass instances, one column a field -------------------------------------
 
 _TYPES = {
-    "int": "int32",
-    "str": "string",
-    "int | None": "int64",
-    "float | None": "float64",
-    "str | None": "string",
-    "bool": "bool_",
+    **{"int": "int32", "int | None": "int64", "float | None": "float64", "bool": "bool_"},
+    **{"str": "string", "str | None": "string"},
 }
 ROWS_OF_A_GROUP = 20_000
-"""After which a row group ends, with its step: what is read at a time to have one step."""
+"""After which a row group ends: the least that is read at a time to have one step."""
 
 
 def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
@@ -110,18 +101,16 @@ def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
     filters = None if step is None else [("step", "==", step)]
     try:
         table = parquet.read_table(path, filters=filters, partitioning=None)
+        table.select(
+            [field.name for field in fields(kind) if field.default is MISSING]
+        )  # or refuse
         present = [field for field in _schema(kind) if field.name in table.column_names]
         table = table.select([field.name for field in present]).cast(pyarrow.schema(present))
-        for field in fields(kind):
-            if field.name not in table.column_names and field.default is MISSING:
-                raise ValueError(f"it has no column {field.name}")
-            if str(field.type) in ("int", "str", "bool") and table[field.name].null_count:
-                raise ValueError(f"its column {field.name} has gaps")
-    except (OSError, KeyError, ValueError, pyarrow.ArrowException) as error:
+        return [kind(**row) for row in table.to_pylist()]
+    except (OSError, KeyError, TypeError, ValueError, pyarrow.ArrowException) as error:
         raise BadInput(
             f"{path} is no ledger that can be read ({error}); copy the run again, or run it again"
         ) from error
-    return [kind(**row) for row in table.to_pylist()]
 
 
 def _schema(kind: type) -> Any:
@@ -141,20 +130,11 @@ def _write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
     held = schema.empty_table()
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in tables:
-            held = pyarrow.concat_tables([held, table.cast(schema)]).combine_chunks()
-            while (end := _end_of_group(held)) is not None:
-                writer.write_table(held.slice(0, end).combine_chunks(), row_group_size=end)
-                held = held.slice(end).combine_chunks()
-        writer.write_table(held, row_group_size=max(1, held.num_rows))
-
-
-def _end_of_group(table: Any) -> int | None:
-    """After how many rows a row group ends; none where it may go on with what comes."""
-    if table.num_rows <= ROWS_OF_A_GROUP:
-        return None
-    steps = table.column("step").to_numpy()
-    ends = (steps[ROWS_OF_A_GROUP:] != steps[ROWS_OF_A_GROUP - 1 : -1]).nonzero()[0]
-    return ROWS_OF_A_GROUP + int(ends[0]) if len(ends) else None
+            held = pyarrow.concat_tables([held, table.cast(schema)])
+            while held.num_rows > ROWS_OF_A_GROUP:
+                writer.write_table(held.slice(0, ROWS_OF_A_GROUP).combine_chunks())
+                held = held.slice(ROWS_OF_A_GROUP)
+        writer.write_table(held.combine_chunks())
 
 
 # -- while a run goes on -------------------------------------------------------------------

@@ -10,8 +10,7 @@ import re
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,17 +47,16 @@ def versions() -> dict[str, str]:
     """Installed version of Python and of each of `PACKAGES`; absent ones are left out."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def _numeric_versions() -> dict[str, str]:
     """Versions of what computes, without the build (``+cpu``, ``+cu130``), as the device tells."""
-    found = {name: version for name, version in versions().items() if name in _COMPUTING}
-    return {name: re.sub(r"\+(cpu|cu\d+)$", "", version) for name, version in found.items()}
+    found = versions()
+    shared = [name for name in _COMPUTING if name in found]
+    return {name: re.sub(r"\+(cpu|cu\d+)$", "", found[name]) for name in shared}
 
 
 def cuda() -> dict[str, str | None]:
@@ -66,11 +64,8 @@ def cuda() -> dict[str, str | None]:
     import torch
 
     cudnn = torch.backends.cudnn.version()
-    return {
-        "driver": _driver(),
-        "runtime": torch.version.cuda,
-        "cudnn": None if cudnn is None else str(cudnn),
-    }
+    found = {"driver": _driver(), "runtime": torch.version.cuda}
+    return found | {"cudnn": None if cudnn is None else str(cudnn)}
 
 
 def numeric_libraries() -> list[dict[str, Any]]:
@@ -149,8 +144,6 @@ def _machine_id() -> str:
 def _slug(device: str) -> str:
     """A device's name for a folder.
 
-    Examples
-    --------
     >>> _slug("Intel(R) Xeon(R) CPU @ 2.20GHz"), _slug("AMD EPYC 7B13 64-Core Processor")
     ('intel-xeon', 'amd-epyc-7b13')
     """
@@ -220,11 +213,8 @@ def peak_memory() -> dict[str, int | None]:
     """The most memory held at a time, bytes: by this process, and by PyTorch on the GPU."""
     import torch
 
-    if sys.platform == "win32":
-        import psutil
-
-        process = psutil.Process().memory_info().peak_wset
-    else:
+    process = None
+    if sys.platform != "win32":
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
@@ -236,26 +226,18 @@ def peak_memory() -> dict[str, int | None]:
 # -- the numeric class: which bits a process computes --------------------------------------
 #
 # Processes of one class agree on a fixed set of small operations, so that their digests may be
-# compared. Processor, instruction sets, settings, threads and versions of libraries all show
-# there, and only if they change a bit.
+# compared: what differs shows there only if it changes a bit.
 
 DTYPES = ("float32", "bfloat16")
 """In both of them every probe runs: Cellpose trains in the first and segments in the second."""
 
 
-@dataclass(frozen=True)
-class NumericClass:
-    """Which bits a process computes: a name, and the SHA-256 of each probe's results."""
+def numeric_class(device: str = "cpu") -> dict[str, Any]:
+    """Which bits this process computes on a device that it has, found in half a second.
 
-    name: str
-    probes: Mapping[str, str]  # by ``OPERATION/DTYPE``; the name is made of them
-
-
-def numeric_class(device: str = "cpu") -> NumericClass:
-    """The numeric class of this process on a device that it has, in half a second.
-
-    No generator is drawn from, no switch stays moved, and no mode makes a difference: what does is
-    the profile, that is threads, instruction sets, oneDNN, and on CUDA also TF32.
+    ``probes`` holds the SHA-256 of each probe's results, by ``OPERATION/DTYPE``; ``name`` is made
+    of them. No generator is drawn from, no switch stays moved, and no mode makes a difference: what
+    does is the profile, that is threads, instruction sets, oneDNN, and on CUDA also TF32.
     """
     with _undisturbed(device.partition(":")[0]):
         probes = {
@@ -263,7 +245,7 @@ def numeric_class(device: str = "cpu") -> NumericClass:
             for dtype in DTYPES
             for name, probe in PROBES.items()
         }
-    return NumericClass(value_digest(probes)[:12], probes)
+    return {"name": value_digest(probes)[:12], "probes": probes}
 
 
 def differing_probes(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
@@ -300,11 +282,10 @@ class Numbers:
 
         raw = self._bits.random_raw(int(np.prod(shape))) >> np.uint64(40)
         values = (raw.astype(np.float32) / np.float32(2**23) - np.float32(1)).reshape(shape)
-        # A copy that PyTorch allocates, since MKL's bits depend on how memory is aligned.
-        tensor = torch.from_numpy(values).to(
-            device=self._device, dtype=getattr(torch, self._dtype), copy=True
-        )
-        return tensor.clone().requires_grad_(gradient)
+        # A copy that PyTorch allocates: MKL's bits depend on how memory is aligned.
+        dtype = getattr(torch, self._dtype)
+        tensor = torch.from_numpy(values).to(device=self._device, dtype=dtype, copy=True)
+        return tensor.requires_grad_(gradient)
 
 
 def _digest(results: tuple[Any, ...]) -> str:
@@ -341,10 +322,6 @@ def _probe(compute: Callable[..., Any], *shapes: tuple[int, ...], backward: bool
 
 
 _forward = functools.partial(_probe, backward=False)
-
-
-def _elementwise(x: Any) -> tuple[Any, ...]:
-    return x.exp(), x.sigmoid(), x.tanh(), x.abs().log(), x.sin()
 
 
 # Sizes are odd, so that what is left over by a vector or a block shows, and large enough that
@@ -384,6 +361,9 @@ PROBES: Mapping[str, Probe] = {
         lambda F, a, b: (F.mse_loss(a, b), F.binary_cross_entropy_with_logits(a, b.abs())),
         *((300, 1031), (300, 1031)),
     ),
-    "elementwise": _forward(lambda F, x: _elementwise(x * 8), (130, 1031)),
+    "elementwise": _forward(
+        lambda F, x: ((y := x * 8).exp(), y.sigmoid(), y.tanh(), y.abs().log(), y.sin()),
+        (130, 1031),
+    ),
 }
 """The operations; a changed one renames every class, so add and replace with care."""

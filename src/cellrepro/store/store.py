@@ -20,7 +20,7 @@ import errno
 import json
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +44,7 @@ from cellrepro.store.disk import (
 )
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import KEY_LENGTH, Spec
+from cellrepro.text import some
 
 MANIFEST = "manifest.json"
 SPEC = "spec.json"
@@ -159,27 +160,22 @@ class Store:
     def __init__(self, root: Path | str):
         self.root = Path(root)
         try:
-            is_file = self.root.exists() and not self.root.is_dir()
-        except OSError as error:  # a name too long, or inside a folder that may not be entered
-            raise BadInput(f"the store cannot be at {self.root}: {error}; name another") from error
-        if is_file:
-            raise BadInput(f"the store {self.root} is a file; expected a folder, or a name to make")
+            usable = self.root.is_dir() or not self.root.exists()
+        except OSError:  # a name too long, or inside a folder that may not be entered
+            usable = False
+        if not usable:
+            raise BadInput(f"the store cannot be at {root}; expected a folder, or a name to make")
 
     # -- reading ---------------------------------------------------------------------------
 
     def run(self, key: str) -> Run | None:
         """The stored run of a full key, or none."""
-        folder = self.root / "runs" / key
-        if not (folder / SPEC).exists():
+        run = self.root / "runs" / key
+        folders = [folder for folder in run.glob("*/*") if folder.name.isdecimal()]
+        if not folders:
             return None
-        return Run(
-            _read(folder / SPEC, Spec),
-            tuple(
-                Repeat(machine / str(index))
-                for machine in sorted(item for item in folder.iterdir() if item.is_dir())
-                for index in sorted(int(i.name) for i in machine.iterdir() if i.name.isdecimal())
-            ),
-        )
+        folders.sort(key=lambda folder: (folder.parent.name, int(folder.name)))
+        return Run(_read(run / SPEC, Spec), tuple(map(Repeat, folders)))
 
     def repeat(self, key: str, machine: str, index: int) -> Repeat | None:
         """A stored repeat by its full name, or none."""
@@ -187,29 +183,23 @@ class Store:
         return Repeat(folder) if folder.exists() else None
 
     def runs(self) -> list[Run]:
-        """Every run with at least one repeat, in order of keys."""
-        found = map(self.run, self._keys())
-        return [run for run in found if run is not None and run.repeats]
+        """Every run, in order of keys."""
+        return [run for key in self._keys() if (run := self.run(key)) is not None]
 
     def _keys(self) -> list[str]:
-        folder = self.root / "runs"
-        found = folder.iterdir() if folder.is_dir() else ()
-        return sorted(item.name for item in found if item.is_dir())  # no .DS_Store
+        return sorted({path.parents[1].name for path in self.root.glob("runs/*/*/[0-9]*")})
 
     def find_run(self, key: str) -> Run:
         """The run that a key, or its first digits, means."""
         keys = self._keys()
         matching = [name for name in keys if key and name.startswith(key)]
-        if len(matching) != 1:
-            listed = ", ".join(keys[:8]) + (" …" if len(keys) > 8 else "")
+        run = self.run(matching[0]) if len(matching) == 1 else None
+        if run is None:
             raise BadInput(
-                f"{key!r} names {len(matching)} runs of the store {self.root}; expected "
-                f"KEY, KEY/REPEAT or KEY/MACHINE/REPEAT of one of its {len(keys)} runs"
-                + (f": {listed}" if keys else "; train one first with `cellrepro train`")
+                f"{key!r} names {len(matching)} runs of the store {self.root}; expected KEY, "
+                f"KEY/REPEAT or KEY/MACHINE/REPEAT of one of its {len(keys)} runs: "
+                f"{some(keys, 8) or 'train one first with `cellrepro train`'}"
             )
-        run = self.run(matching[0])
-        if run is None or not run.repeats:
-            raise BadInput(f"run {matching[0]} of the store {self.root} has no finished repeat")
         return run
 
     def find(self, reference: str) -> Repeat:
@@ -219,14 +209,13 @@ class Store:
         machine the only one that has the repeat, else this one.
         """
         run, machine, index = self._parsed(reference)
-        return _of_machine(run, machine, (index or 0,))[0]
+        return _of_machine(run, machine, index or 0)[0]
 
     def find_two(self, a: str, b: str) -> tuple[Repeat, Repeat]:
         """Two repeats as of `find`; the same key twice means repeats 0 and 1 of one machine."""
         run, machine, index = parsed = self._parsed(a)
         if index is None and parsed == self._parsed(b):
-            first, second = _of_machine(run, machine, (0, 1))
-            return first, second
+            return _of_machine(run, machine, 0, 1)
         return self.find(a), self.find(b)
 
     def _parsed(self, reference: str) -> tuple[Run, str, int | None]:
@@ -331,7 +320,7 @@ class Store:
         record = {"key": spec.key, "machine": machine, "repeat": repeat, "reason": reason}
         record["spec"] = spec.model_dump(mode="json")
         with self._writing():
-            shutil.rmtree(target, ignore_errors=True)
+            self.forget_failure(spec.key, machine, repeat)
             target.mkdir(parents=True)
             if (staged / NOTEBOOK).exists():
                 shutil.copy(staged / NOTEBOOK, target / NOTEBOOK)
@@ -354,8 +343,7 @@ class Store:
         with contextlib.ExitStack() as stack:
             with self._writing():
                 stack.callback(remove_empty, *list(folder.parents)[1:3])
-                mine = stack.enter_context(locked(folder))
-                if mine:
+                if mine := stack.enter_context(locked(folder)):
                     folder.mkdir(exist_ok=True)
                     write_whole(folder / SPEC, spec.model_dump_json())
             if not mine:
@@ -374,14 +362,10 @@ class Store:
         try:
             yield
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise NotPossibleHere(
-                    f"no space left for the store {self.root}: {error}; free some, or name another "
-                    "folder with --store"
-                ) from error
-            raise BadInput(
-                f"the store {self.root} cannot be written: {error}; expected a folder you may "
-                "write to, name one with --store"
+            kind = NotPossibleHere if error.errno in (errno.ENOSPC, errno.EDQUOT) else BadInput
+            raise kind(
+                f"the store {self.root} cannot be written: {error}; free some space there, or name "
+                "another folder that you may write to with --store"
             ) from error
 
     def _keep_data(self, staged: Path, digest: str) -> None:
@@ -421,7 +405,7 @@ class Store:
         return found
 
 
-def _of_machine(run: Run, begins: str, indices: Sequence[int]) -> list[Repeat]:
+def _of_machine(run: Run, begins: str, *indices: int) -> Any:
     """Some repeats of a run, of the only machine that has them all, else of this one."""
     having = [
         [repeats[index] for index in indices]
@@ -429,13 +413,13 @@ def _of_machine(run: Run, begins: str, indices: Sequence[int]) -> list[Repeat]:
         if name.startswith(begins) and repeats.keys() >= {*indices}
     ]
     if len(having) > 1:
-        having = [some for some in having if platform.is_here(some[0].manifest.machine)] or having
+        having = [
+            found for found in having if platform.is_here(found[0].manifest.machine)
+        ] or having
     if len(having) == 1:
         return having[0]
-    who = "several machines have" if having else "no machine has"
-    named = f" and a name that begins with {begins!r}" if begins else ""
-    second = "" if having or len(indices) < 2 else "; --repeats 2 trains a second one"
+    named = " and ".join(map(str, indices))
     raise BadInput(
-        f"{who} repeat {' and '.join(map(str, indices))} of {run.key}{named}; expected "
-        f"KEY/MACHINE/REPEAT, one of {run.listed()}{second}"
+        f"repeat {named} of {run.key} on {begins or 'a machine'} was found {len(having)} times; "
+        f"expected KEY/MACHINE/REPEAT, one of {run.listed()} (--repeats 2 trains two)"
     )

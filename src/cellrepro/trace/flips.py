@@ -21,7 +21,7 @@ import torch
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.determinism.known_operations import alert_in
 from cellrepro.errors import BadInput, whole
-from cellrepro.store.bits import Bits, difference, same_bits
+from cellrepro.store.bits import difference, holds_bits, same_bits
 from cellrepro.store.manifest import Place
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
@@ -213,13 +213,13 @@ class Auditor(Observer):
         if before is not None and not before.complete:
             return call.run()
         returned = call.run()
-        expected = [Bits(value) for value in plan.outputs(call.args, call.kwargs, returned)]
-        if any(bits.comparable for bits in expected):
+        expected = plan.outputs(call.args, call.kwargs, returned)
+        if any(map(holds_bits, expected)):
             replay = partial(self._replay, call, spot, before, expected)
             without_warnings(replay, anyhow=plan.guarded)
         return returned
 
-    def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Bits]) -> None:
+    def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Any]) -> None:
         func, args, kwargs = call.func, call.args, call.kwargs
         try:
             n_replays = self._suspects if spot.is_suspected(expected) else self._replays
@@ -228,7 +228,7 @@ class Auditor(Observer):
                     args, kwargs = before.again(last=index == n_replays - 1)
                 replayed: Any = spot.plan.outputs(args, kwargs, func(*args, **kwargs))
                 spot.n_replays += 1
-                same = len(expected) == len(replayed) and all(map(Bits.same, expected, replayed))
+                same = len(expected) == len(replayed) and all(map(same_bits, expected, replayed))
                 if not same:
                     spot.add(expected, replayed)
                     if spot.warned is None:
@@ -286,10 +286,10 @@ class _Spot:
         self.substitute = substitutes.for_operation(place.op, place.source)
         self.known: known_operations.Entry | None = None
 
-    def is_suspected(self, outputs: list[Bits]) -> bool:
+    def is_suspected(self, outputs: list[Any]) -> bool:
         """Whether it is known to race: it has a substitute, or is documented to on its device."""
         if self.suspected is None:
-            tensors = (bits.value for bits in outputs if isinstance(bits.value, torch.Tensor))
+            tensors = (value for value in outputs if isinstance(value, torch.Tensor))
             device = next((tensor.device.type for tensor in tensors), "cpu")
             self.known = known_operations.for_operation(self.place.op, device)
             # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
@@ -297,11 +297,10 @@ class _Spot:
             self.suspected = listed or self.substitute is not None
         return self.suspected
 
-    def add(self, expected: list[Bits], replayed: list[Any]) -> None:
+    def add(self, expected: list[Any], replayed: list[Any]) -> None:
         """A replay that gave other bits."""
         self.flips += 1
-        for bits, b in zip_longest(expected, replayed):
-            a = None if bits is None else bits.value
+        for a, b in zip_longest(expected, replayed):
             if not same_bits(a, b):
                 n_elements, largest = difference(a, b)
                 self.n_elements = max(self.n_elements, n_elements)

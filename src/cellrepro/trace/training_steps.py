@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from cellrepro.store.digests import (
     generator_digests,
-    state_digest,
     tensor_digest,
     tensors_digest,
     value_digest,
@@ -134,7 +133,7 @@ class StepWatch(Watch):
             for group in optimizer.param_groups
         ]
         self.ledger.add("update", "learning rate", value_digest(rates), value=rates[0])
-        self.ledger.add("update", "settings", state_digest(settings))
+        self.ledger.add("update", "settings", tensor_digest(settings))
         self.weights("weights", network)
 
     def weights(self, stage: str, network: torch.nn.Module) -> None:
