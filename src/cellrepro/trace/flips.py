@@ -7,8 +7,6 @@ threads, atomic additions, and hardware. Memory that nobody has written is follo
 from __future__ import annotations
 
 import threading
-import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +17,6 @@ from typing import Any
 import torch
 
 from cellrepro.determinism import known_operations, substitutes
-from cellrepro.determinism.known_operations import alert_in
 from cellrepro.errors import BadInput, whole
 from cellrepro.store.bits import difference, holds_bits, same_bits
 from cellrepro.store.manifest import Place
@@ -32,7 +29,6 @@ from cellrepro.trace.reexecution import (
     devices_of,
     inputs_of,
     plan_of,
-    saying_at_once,
     without_warnings,
 )
 from cellrepro.trace.unwritten import Unwritten
@@ -44,22 +40,16 @@ race, if nobody says otherwise. Two executions miss every second race that flips
 _MOST_THREADS = 1024
 
 
-def could_miss(n_replays: int) -> float:
-    """The least chance of other bits that so many replays would have shown with 95 % certainty.
+@dataclass(frozen=True)
+class Group:
+    """Operations that were replayed equally often, and what could have been missed of them.
 
     If each possible result i has the chance p_i, all of r replays equal the first execution with
     a chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance of other
     bits than the commonest ones. This is below 5 % where q > 1 - 0.05 ** (1 / r).
     """
-    return 1 - 0.05 ** (1 / n_replays)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Operations that were replayed equally often, and what could have been missed of them."""
 
     name: str  # documented to race (or with a substitute), or all others
-    n_places: int
     least_replays: int  # of the place that was replayed least
     could_miss: float  # a larger chance of other bits would have been seen, with 95 % certainty
 
@@ -75,8 +65,7 @@ class Audit:
 
     ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
     n_steps: int
-    n_calls: int  # operations dispatched
-    n_replayed: int  # of these; views and operations without output are not
+    n_replayed: int  # operations; views and what has no output are not
     n_replays: int
     kinds: dict[str, int]  # by operation: calls replayed
     replays: dict[str, int]  # replays
@@ -84,7 +73,6 @@ class Audit:
     n_followed: int  # memories that were handed out unwritten
     groups: tuple[Group, ...]
     threads: int  # of PyTorch on the CPU
-    seconds: float
 
     def sentence(self) -> str:
         """What was found, over how much, and what could have been missed."""
@@ -154,11 +142,10 @@ def audit(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads or before)
-        start = time.perf_counter()
         with auditor:
             for _ in range(steps):
                 step()
-        return auditor.result(n_steps=steps, seconds=time.perf_counter() - start)
+        return auditor.result(n_steps=steps)
     finally:
         torch.set_num_threads(before)
 
@@ -178,7 +165,7 @@ class Auditor(Observer):
         self._suspects = max(replays, whole("suspects", suspects, least=0))
         self._spots: dict[int, _Spot] = {}
         self._buffers = Buffers()
-        self._unwritten = Unwritten()
+        self._unwritten = Unwritten(self._buffers)
         self._problems: Counter[str] = Counter()  # calls, by what went wrong
         # The backward passes of several GPUs run at once, and share the processor's generator.
         self._lock = threading.RLock()
@@ -186,7 +173,7 @@ class Auditor(Observer):
     def __exit__(self, *exception: Any) -> None:
         """Stop watching and give the memory back."""
         super().__exit__(*exception)
-        self._buffers = Buffers()
+        self._buffers.clear()
         self._unwritten.close()
 
     def observe(self, call: Call) -> Any:
@@ -215,8 +202,7 @@ class Auditor(Observer):
         returned = call.run()
         expected = plan.outputs(call.args, call.kwargs, returned)
         if any(map(holds_bits, expected)):
-            replay = partial(self._replay, call, spot, before, expected)
-            without_warnings(replay, anyhow=plan.guarded)
+            without_warnings(partial(self._replay, call, spot, before, expected))
         return returned
 
     def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Any]) -> None:
@@ -231,10 +217,6 @@ class Auditor(Observer):
                 same = len(expected) == len(replayed) and all(map(same_bits, expected, replayed))
                 if not same:
                     spot.add(expected, replayed)
-                    if spot.warned is None:
-                        if before is not None:
-                            before.generators_back()
-                        spot.warned = _warns(func, args, kwargs)  # on the copies
                 replayed = None  # so that the next one takes its memory
             spot.n_replayed += 1
         except Exception as error:
@@ -245,7 +227,7 @@ class Auditor(Observer):
             if before is not None:
                 before.finish()
 
-    def result(self, *, n_steps: int, seconds: float = 0.0) -> Audit:
+    def result(self, *, n_steps: int) -> Audit:
         """What was found so far."""
         kinds: Counter[str] = Counter()
         replays: Counter[str] = Counter()
@@ -260,7 +242,6 @@ class Auditor(Observer):
         return Audit(
             ops=tuple(sorted(found, key=lambda op: -op.flips)),
             n_steps=n_steps,
-            n_calls=sum(spot.n_calls for spot in spots),
             n_replayed=kinds.total(),
             n_replays=replays.total(),
             kinds=dict(sorted((+kinds).items())),
@@ -269,7 +250,6 @@ class Auditor(Observer):
             n_followed=self._unwritten.n_followed.total(),
             groups=tuple(_groups(spots)),
             threads=torch.get_num_threads(),
-            seconds=seconds,
         )
 
 
@@ -281,7 +261,6 @@ class _Spot:
         self.n_calls = self.n_replayed = self.n_replays = self.n_failed = 0
         self.flips = self.n_elements = 0
         self.max_abs = 0.0
-        self.warned: bool | None = None
         self.suspected: bool | None = None
         self.substitute = substitutes.for_operation(place.op, place.source)
         self.known: known_operations.Entry | None = None
@@ -301,44 +280,30 @@ class _Spot:
         """A replay that gave other bits."""
         self.flips += 1
         for a, b in zip_longest(expected, replayed):
-            if not same_bits(a, b):
-                n_elements, largest = difference(a, b)
-                self.n_elements = max(self.n_elements, n_elements)
-                self.max_abs = max(self.max_abs, largest)
+            n_elements, largest = difference(a, b)
+            self.n_elements = max(self.n_elements, n_elements)
+            self.max_abs = max(self.max_abs, largest)
 
     def found(self) -> NondeterministicOperation:
         """What is known of it."""
-        unknown = "no documented remedy; try one thread or another device"
+        known = self.known
         return NondeterministicOperation(
             **vars(self.place),
             flips=self.flips,
             replays=self.n_replays,
-            warned=bool(self.warned),
+            warned=known is not None and known.alert is not None,
             substitute=None if self.substitute is None else self.substitute.name,
             max_abs=self.max_abs,
             n_elements=self.n_elements,
             calls=self.n_calls,
-            reason="" if self.known is None else self.known.reason,
-            remedy=unknown if self.known is None else self.known.remedy,
+            reason=known.reason if known else "",
+            remedy=known.remedy if known else "try one thread or another device",
         )
 
 
 def _groups(spots: list[_Spot]) -> Iterator[Group]:
     """What could have been missed of those documented to race, and of the others."""
     for name, suspected in (("what is documented to race", True), ("all others", False)):
-        least = [s.n_replays for s in spots if s.n_replays and bool(s.suspected) is suspected]
-        if least:
-            yield Group(name, len(least), min(least), could_miss(min(least)))
-
-
-def _warns(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Whether PyTorch, asked for determinism, warns of this operation."""
-    mode = torch.get_deterministic_debug_mode()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            torch.set_deterministic_debug_mode("warn")
-            saying_at_once(partial(func, *args, **kwargs))
-        finally:
-            torch.set_deterministic_debug_mode(mode)
-    return any(alert_in(str(warning.message)) for warning in caught)
+        replays = [s.n_replays for s in spots if s.n_replays and bool(s.suspected) is suspected]
+        if replays:
+            yield Group(name, min(replays), 1 - 0.05 ** (1 / min(replays)))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import random
+import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +22,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from cellrepro.trace.observer import Call
 
-_UNINITIALISED = frozenset(
-    {
-        *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty"),
-        *("new_empty_strided", "empty_quantized", "_empty_affine_quantized"),
-        *("_empty_per_channel_affine_quantized",),
-    }
-)  # they hand out memory nobody has written: equal bits are not promised
+# Names of what hands out memory that nobody has written: equal bits are not promised.
+_UNINITIALISED = re.compile(r"(new_)?empty(_like|_strided|_permuted)?|_?empty_\w*quantized")
 
 _UNUSED_OUTPUTS = {
     # Outputs that hold a reserve, a random state nobody wrote when dropout is off, or are larger
@@ -65,7 +61,7 @@ class Plan:
     """What an operation's schema says about executing it again."""
 
     replayable: bool = False
-    computes: bool = False  # it is, and its results come from what its arguments hold
+    computes: bool = False  # it is, or reads a number for Python
     draws: bool = False  # it may draw from a generator
     guarded: bool = True  # nobody vouches for its schema: it may write and draw anything
     written: tuple[tuple[int, str], ...] = ()  # position and name of arguments it may write into
@@ -76,19 +72,15 @@ class Plan:
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""
-        # Nearly every operation gives one tensor, or writes into its first argument.
         if not self.written:
-            if self.n_returns == 1 and isinstance(returned, torch.Tensor):
-                return [returned] if self.fresh else []
             return self.new_values(returned)
-        if not self.fresh and len(self.written) == 1 and self.written[0][0] == 0 and args:
-            return [args[0]] if isinstance(args[0], torch.Tensor) else leaves_of(args[0])
         return [*self.new_values(returned), *self.overwritten(args, kwargs)]
 
     def new_values(self, returned: Any) -> list[Any]:
         """What an operation gave that was not there before."""
-        values: Any = (returned,) if self.n_returns == 1 else () if returned is None else returned
-        return leaves_of([values[index] for index in self.fresh])
+        if self.n_returns == 1:
+            return leaves_of(returned) if self.fresh else []
+        return leaves_of([returned[index] for index in self.fresh])
 
     def overwritten(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         """What an operation writes into, or may."""
@@ -103,7 +95,7 @@ def plan_of(func: Any) -> Plan:
     if schema is None:  # an operation that takes functions
         return Plan()
     name = schema.name.removeprefix("aten::")
-    of_pytorch, guarded = func.namespace == "aten", func.namespace not in _TRUSTED
+    guarded = func.namespace not in _TRUSTED
     arguments = list(enumerate(schema.arguments))
     written = [
         (position, argument.name)
@@ -119,7 +111,7 @@ def plan_of(func: Any) -> Plan:
         for index, returned in enumerate(schema.returns)
         if returned.alias_info is None and index not in _UNUSED_OUTPUTS.get(name, ())
     )
-    allocates = of_pytorch and name in _UNINITIALISED
+    allocates = func.namespace == "aten" and _UNINITIALISED.fullmatch(name) is not None
     again = (
         bool(written or fresh)  # nothing is computed by a view
         and not allocates
@@ -128,8 +120,7 @@ def plan_of(func: Any) -> Plan:
     )
     return Plan(
         replayable=again and name not in ("_local_scalar_dense", "item"),
-        # Of what zeros_like or new_full are given only shape and dtype count.
-        computes=again and not (of_pytorch and (name.endswith("_like") or name[:4] == "new_")),
+        computes=again,
         draws=guarded
         or torch.Tag.nondeterministic_seeded in func.tags
         or any("Generator" in str(argument.type) for _, argument in arguments),
@@ -169,7 +160,6 @@ def is_plain(tensor: Any) -> bool:
 
 # -- copies --------------------------------------------------------------------------------
 
-_SMALL = 1 << 16  # bytes, up to which the allocator is faster than our own buffers
 _LINE = 64  # bytes to which PyTorch aligns memory; libraries may add in another order off it
 
 
@@ -192,145 +182,121 @@ class Buffers:
 
     def __init__(self) -> None:
         self._free: defaultdict[int, list[torch.Tensor]] = defaultdict(list)
-        self._lent: dict[int, torch.Tensor] = {}  # by the address of the copy in it
 
-    def copy(self, memory: torch.Tensor) -> torch.Tensor:
-        """The same bytes once more; the copy lies as they do to the lines of memory."""
+    def copy(self, memory: torch.Tensor, taken: list[torch.Tensor]) -> torch.Tensor:
+        """The same bytes once more, as they lie to the lines of memory; in a buffer ``taken``."""
         if not memory.is_cpu:
             return memory.clone()
         begin = memory.data_ptr() % _LINE // 16 * 16  # 16 bytes: the largest item
-        n_bytes, free = memory.nbytes, []
-        size = begin + n_bytes
-        if size > _SMALL:
-            size = 1 << (size - 1).bit_length()
-            free = self._free[size]
-        buffer = free.pop() if free else torch.empty(size, dtype=torch.uint8)
-        copy = buffer if size == n_bytes else buffer[begin : begin + n_bytes]
-        if n_bytes:
-            # Not PyTorch's copy: waiting for its threads costs more than the second one brings.
-            ctypes.memmove(copy.data_ptr(), memory.data_ptr(), n_bytes)
-        if size > _SMALL:
-            self._lent[copy.data_ptr()] = buffer
+        size = 1 << (begin + memory.nbytes).bit_length()
+        free = self._free[size]
+        taken.append(free.pop() if free else torch.empty(size, dtype=torch.uint8, device="cpu"))
+        copy = taken[-1][begin : begin + memory.nbytes]
+        # Not PyTorch's copy: waiting for its threads costs more than the second one brings.
+        ctypes.memmove(copy.data_ptr(), memory.data_ptr(), memory.nbytes)
         return copy
 
-    def give_back(self, copies: Iterable[torch.Tensor]) -> None:
+    def give_back(self, taken: Iterable[torch.Tensor]) -> None:
         """Use their memory for another operation."""
-        for copy in copies:
-            buffer = self._lent.pop(copy.data_ptr(), None)
-            if buffer is not None:
-                self._free[buffer.nbytes].append(buffer)
+        for buffer in taken:
+            self._free[buffer.nbytes].append(buffer)
 
-
-class Arguments:
-    """The arguments of an operation, to be given to it again on other memory."""
-
-    def __init__(self, call: Call, keys: Collection[int] | None = None) -> None:
-        self._call = call
-        self.views: dict[int, tuple[int, torch.Tensor]] = {}  # with their storage, of those keys
-        for leaf in inputs_of(call):
-            if is_plain(leaf):
-                key = leaf.untyped_storage()._cdata
-                if keys is None or key in keys:
-                    # The views of now: an operation may make its output larger.
-                    self.views[id(leaf)] = key, leaf.detach()
-
-    def on(
-        self, copies: Mapping[int, torch.Tensor], clones: Mapping[int, Any] | None = None
-    ) -> tuple[tuple, dict[str, Any]]:
-        """The same on copies of their storages, and clones of other tensors."""
-
-        def other(value: Any) -> Any:
-            if isinstance(value, list | tuple):
-                return [other(item) for item in value]
-            if clones and id(value) in clones:
-                return clones[id(value)]
-            known = self.views.get(id(value))
-            if known is None or known[0] not in copies:
-                return value
-            return seen_on(known[1], copies[known[0]])
-
-        kwargs = {name: other(value) for name, value in self._call.kwargs.items()}
-        return tuple([other(value) for value in self._call.args]), kwargs
+    def clear(self) -> None:
+        """Let go of all memory."""
+        self._free.clear()
 
 
 class Before:
-    """What an operation will overwrite and draw, kept so that it can be executed again."""
+    """What an operation will overwrite and draw, kept so that it can be executed again.
 
-    def __init__(self, call: Call, plan: Plan, buffers: Buffers) -> None:
+    Of the storages in ``instead`` the copies hold what that says.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        plan: Plan,
+        buffers: Buffers,
+        instead: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         self.complete = True  # if not, executing it again would change the training
+        self.kept = dict(instead or {})  # bytes, by storage
+        self.copies: dict[int, torch.Tensor] = {}  # given in its place by `again`
         self._call, self._buffers = call, buffers
-        self._kept: dict[int, torch.Tensor] = {}
+        self._taken: list[torch.Tensor] = []
         self._clones: dict[int, torch.Tensor] = {}
-        self._generators = Generators(call, plan)
-        self._after: list[Any] | None = None
         for tensor in plan.overwritten(call.args, call.kwargs):
             if is_plain(tensor):
                 storage = tensor.untyped_storage()
-                if storage._cdata not in self._kept:
-                    self._kept[storage._cdata] = buffers.copy(bytes_of(storage))
+                if storage._cdata not in self.kept:
+                    self.kept[storage._cdata] = buffers.copy(bytes_of(storage), self._taken)
             elif isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor):
                 self.complete = self.complete and plan.guarded
             elif isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
                 self._clones[id(tensor)] = tensor.clone()
-        # An argument that shares memory with a written one has to share the copy too.
-        self._arguments = Arguments(call, self._kept) if self._kept or self._clones else None
-        self._taken = [*self._kept.values()]
+        # An argument that shares memory with a written one has to share the copy too. Views are
+        # those of now: an operation may make its output larger.
+        self._views = {
+            id(leaf): leaf.detach()
+            for leaf in filter(is_plain, inputs_of(call) if self.kept else ())
+            if leaf.untyped_storage()._cdata in self.kept
+        }
+        self._generators = list(_generators(call, plan)) if plan.draws else []
+        self._states = [get() for get, _ in self._generators]
+        self._after: list[Any] | None = None
 
-    def again(self, *, last: bool) -> tuple[tuple, dict[str, Any]]:
+    def again(self, *, last: bool = False) -> tuple[tuple, dict[str, Any]]:
         """The same arguments, with fresh copies of what is written; generators as they were."""
         if self._after is None:
-            self._after = self._generators.now()
-        self.generators_back()
-        if self._arguments is None:
+            self._after = [get() for get, _ in self._generators]
+        self._put(self._states)
+        if not self.kept and not self._clones:
             return self._call.args, self._call.kwargs
-        if last:  # it may have what was kept
-            return self._arguments.on(self._kept, self._clones)
-        copies = {key: self._buffers.copy(kept) for key, kept in self._kept.items()}
-        self._taken += copies.values()
-        return self._arguments.on(copies, {key: t.clone() for key, t in self._clones.items()})
+        copies, clones = self.kept, self._clones
+        if not last:  # the last one may have what was kept
+            copies = {key: self._buffers.copy(kept, self._taken) for key, kept in copies.items()}
+            clones = {key: tensor.clone() for key, tensor in clones.items()}
+        self.copies = copies
 
-    def generators_back(self) -> None:
-        """Put the generators where the operation found them."""
-        self._generators.put(self._generators.before)
+        def other(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [other(item) for item in value]
+            view = self._views.get(id(value))
+            if view is None:
+                return clones.get(id(value), value)
+            return seen_on(view, copies[view.untyped_storage()._cdata])
+
+        kwargs = {name: other(value) for name, value in self._call.kwargs.items()}
+        return tuple([other(value) for value in self._call.args]), kwargs
 
     def finish(self) -> None:
         """Leave the generators as the operation itself left them, and give buffers back."""
         if self._after is not None:
-            self._generators.put(self._after)
+            self._put(self._after)
         self._buffers.give_back(self._taken)
 
-
-class Generators:
-    """The generators that an operation may draw from, and where they stood ``before`` it."""
-
-    def __init__(self, call: Call, plan: Plan) -> None:
-        leaves = inputs_of(call) if plan.draws else []
-        generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
-        if plan.draws and not generators:
-            generators = [torch.default_generator]
-            for device in devices_of(leaves):
-                if device.type == "mps":
-                    generators.append(torch.mps._get_default_mps_generator())
-                elif device.type not in ("cpu", "meta"):
-                    module = torch.get_device_module(device)  # cuda and xpu
-                    index = module.current_device() if device.index is None else device.index
-                    generators.append(module.default_generators[index])
-        self._each: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
-            (generator.get_state, generator.set_state) for generator in generators
-        ]
-        if plan.draws and plan.guarded:
-            self._each.append((random.getstate, random.setstate))
-            self._each.append((np.random.get_state, np.random.set_state))
-        self.before = self.now()
-
-    def now(self) -> list[Any]:
-        """Where they stand."""
-        return [get() for get, _ in self._each]
-
-    def put(self, states: list[Any]) -> None:
-        """Put them there."""
-        for (_, put), state in zip(self._each, states, strict=True):
+    def _put(self, states: list[Any]) -> None:
+        for (_, put), state in zip(self._generators, states, strict=True):
             put(state)
+
+
+def _generators(call: Call, plan: Plan) -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """How the generators that an operation may draw from are read, and put back."""
+    leaves = inputs_of(call)
+    generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
+    if not generators:
+        generators = [torch.default_generator]
+        for device in devices_of(leaves):
+            if device.type == "mps":
+                generators.append(torch.mps._get_default_mps_generator())
+            elif device.type not in ("cpu", "meta"):
+                module = torch.get_device_module(device)  # cuda and xpu
+                index = module.current_device() if device.index is None else device.index
+                generators.append(module.default_generators[index])
+    yield from ((generator.get_state, generator.set_state) for generator in generators)
+    if plan.guarded:
+        yield random.getstate, random.setstate
+        yield np.random.get_state, np.random.set_state
 
 
 def devices_of(leaves: Iterable[Any]) -> set[torch.device]:
@@ -360,12 +326,9 @@ def saying_at_once(run: Callable[[], Any]) -> Any:
     return returned[0]
 
 
-def without_warnings(run: Callable[[], Any], *, anyhow: bool = False) -> Any:
-    """What ``run`` returns, none of its warnings shown: the operation itself has warned already.
-
-    PyTorch's own come only where it is asked to warn; ``anyhow`` is for others' operations.
-    """
-    if not anyhow and not torch.is_deterministic_algorithms_warn_only_enabled():
+def without_warnings(run: Callable[[], Any]) -> Any:
+    """What ``run`` returns; PyTorch's warnings are not shown, the operation itself has warned."""
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
         return run()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
