@@ -23,15 +23,15 @@ from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
 from cellrepro.show.figures.masks import CATEGORIES
 from cellrepro.store.digests import array_digest
-from cellrepro.text import amount, grouped, ppm_text
+from cellrepro.text import grouped, ppm_text
 
 Source = np.ndarray | Callable[[], np.ndarray | None]
 """An array, or a function without arguments that reads it, if it is there."""
 
 Plane = dict[str, Any]
 
-MOST_CHANNELS = 8
-LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
+_MOST_CHANNELS = 8
+_LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,78 +57,67 @@ class OpenView:
 
     def __init__(self, view: View, names: Sequence[str]):
         self.view, self.names = view, names
-        self._known: dict[tuple, Any] = {}
+        self._known: dict[str, Any] = {}
         first = _read(view.masks[view.having[0]])
         pixels = _read(view.image)
         image = np.zeros(first.shape, np.uint8) if pixels is None else pixels
         # What has more axes than the masks has channels last.
         self.shape = image.shape[: first.ndim] if first.ndim in (2, 3) else image.shape[:2]
-        self.image, self.limits = narrow_image(checked_image(image, self.shape))
+        self.image, self.limits = narrow_image(_checked_image(image, self.shape))
         truth = _read(view.truth)
-        self.truth = None if truth is None else checked_labels("truth", truth, self.shape)
+        self.truth = None if truth is None else _checked_labels("truth", truth, self.shape)
 
-    def _once(self, key: tuple, make: Callable[[], Any]) -> Any:
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
     def labels(self, run: int) -> np.ndarray:
         """The checked label image of a run."""
-        name = f"masks of {self.names[run]}"
+        name, masks = f"masks of {self.names[run]}", self.view.masks[run]
         return self._once(
-            ("labels", self._given_digest(run) or run),
-            lambda: checked_labels(name, _read(self.view.masks[run]), self.shape),
+            f"labels {run}", lambda: _checked_labels(name, _read(masks), self.shape)
         )
-
-    def _given_digest(self, run: int) -> str | None:
-        return self.view.digests[run] if self.view.digests else None
 
     def digest(self, run: int) -> str:
         """What equal masks have in common."""
-        return self._given_digest(run) or self._once(
-            ("digest", run), lambda: array_digest(self.labels(run).astype(np.uint32))
-        )
+        given = self.view.digests[run] if self.view.digests else None
+        labels = partial(self.labels, run)
+        return given or self._once(f"digest {run}", lambda: array_digest(labels().astype(np.uint32)))
 
     def categories(self, a: int, b: int) -> np.ndarray:
         """The categories map of two runs, uint8 in the shape of the masks."""
-        key = "categories", self.digest(a), self.digest(b)
-        return self._once(key, lambda: category_map(self.labels(a), self.labels(b)))
+        return self._once(
+            f"categories {a} {b}", lambda: category_map(self.labels(a), self.labels(b))
+        )
 
     def changes(self, a: int, b: int) -> tuple[ObjectChange, ...]:
         """What became of every object between two runs."""
-        key = "changes", self.digest(a), self.digest(b)
-        return self._once(key, lambda: object_changes(overlap(self.labels(a), self.labels(b))))
+        return self._once(
+            f"changes {a} {b}", lambda: object_changes(overlap(self.labels(a), self.labels(b)))
+        )
 
     @cached_property
     def agreement(self) -> Agreement:
         """How far all runs that have masks agree."""
-        having = self.view.having
-        masks = [partial(self.labels, run) for run in having]
-        return agree(masks, digests=[self.digest(run) for run in having])
+        masks = [partial(self.labels, run) for run in self.view.having]
+        return agree(masks, digests=list(map(self.digest, self.view.having)))
 
     def story(self, a: int, b: int) -> dict[str, Any]:
         """Every object's fate as columns, and in how many runs it is."""
         changes = self.changes(a, b)
         story: dict[str, Any] = {
             name: [getattr(change, name) for change in changes]
-            for name in ("kind", "labels_a", "labels_b", "area_a", "area_b")
+            for name in ("kind", "labels_a", "labels_b", "area_a", "area_b", "iou", "position")
         }
-        story |= {
-            "iou": [round(change.iou, 6) for change in changes],
-            "position": [[round(value, 2) for value in change.position] for change in changes],
-            "moved": [
-                None if np.isnan(change.displacement) else round(change.displacement, 2)
-                for change in changes
-            ],
-        }
+        moved = [change.displacement for change in changes]
+        story["moved"] = [None if np.isnan(length) else length for length in moved]
         if len(self.view.having) > 2:
             in_a, in_b = self._n_runs_with(a), self._n_runs_with(b)
             story["n_runs"] = len(self.view.having)
             story["runs"] = [
                 # Of several objects the one that fewest runs have says most.
-                min(in_a[label] for label in change.labels_a)
-                if change.labels_a
-                else min(in_b[label] for label in change.labels_b)
+                min([in_a[x] for x in change.labels_a] or [in_b[x] for x in change.labels_b])
                 for change in changes
             ]
         return story
@@ -149,24 +138,34 @@ class OpenView:
         return np.rint(share * agreement.n_runs).astype(np.int64)
 
 
+    def array(self, what: str, a: int, b: int) -> tuple[np.ndarray, dict[str, Any]]:
+        """What a plane shows, and the facts that go with it."""
+        match what:
+            case "image":
+                return self.image, self.limits
+            case "truth":
+                return self.truth, {}
+            case "a" | "b":
+                return self.labels(a if what == "a" else b), {}
+            case "categories":
+                return self.categories(a, b), {}
+        return self.votes(what), {"n_runs": len(self.view.having)}
+
+
 class Views:
     """Some images with the masks of the same runs, read when they are looked at; the names are
     those of the runs, in the order of each view's masks."""
 
     def __init__(self, views: Sequence[View], names: Sequence[str]):
-        if not views or len(names) < 2:
+        few = [v.name for v in views if len(v.masks) != len(names) or len(v.having) < 2]
+        if not views or few:
             raise BadInput(
-                f"{amount(len(views), 'image')} of {amount(len(names), 'run')} given; the explorer "
-                "compares two runs or more on one image or more"
+                f"{len(views)} images of {len(names)} runs were given, and masks are missing of "
+                f"{', '.join(few) or 'all'}; expected one image or more, each with masks or None "
+                "for every run, and masks of two runs or more"
             )
-        for view in views:
-            if len(view.masks) != len(names) or len(view.having) < 2:
-                raise BadInput(
-                    f"image {view.name} has {len(view.having)} masks for {len(names)} runs; give "
-                    "one for each run, or None, and two or more in all"
-                )
         self.views, self.names = tuple(views), tuple(names)
-        self._planes: dict[str, Callable[[], Plane]] = {}
+        self._named: dict[str, tuple[int, str, int, int, int]] = {}
         self._opened: dict[int, OpenView] = {}
 
     def open(self, view: int) -> OpenView:
@@ -194,7 +193,7 @@ class Views:
         counts = count(opened.categories(a, b))
         changes = opened.changes(a, b)
         names = self.names[a], self.names[b]
-        short = names if max(map(len, names)) <= LONGEST_NAME else ("A", "B")
+        short = names if max(map(len, names)) <= _LONGEST_NAME else ("A", "B")
         return {
             "view": view,
             "a": a,
@@ -220,40 +219,32 @@ class Views:
         """The planes of a scene by what they are; each is made when it is asked for."""
         opened = self.open(view)
         of_a, of_b = opened.digest(a)[:16], opened.digest(b)[:16]
-
-        def flat(read: Callable[[OpenView], Any], **facts: Any) -> Callable[[], Plane]:
-            def make() -> Plane:
-                one = self.open(view)  # not the one above, which would be held as long as its names
-                array = read(one)
-                return packed(array[z] if len(one.shape) == 3 else array, **facts)
-
-            return make
-
-        planes: dict[str, tuple[str, Callable[[], Plane]]] = {
-            "image": (f"{z}", flat(lambda one: one.image, **opened.limits)),
-            "a": (f"{of_a}/{z}", flat(lambda one: one.labels(a))),
-            "b": (f"{of_b}/{z}", flat(lambda one: one.labels(b))),
-            "categories": (f"{of_a}/{of_b}/{z}", flat(lambda one: one.categories(a, b))),
-            "story": (f"{of_a}/{of_b}", lambda: packed_json(self.open(view).story(a, b))),
+        contents = {
+            "image": f"image/{z}",
+            "a": f"labels/{of_a}/{z}",  # equal masks are one plane
+            "b": f"labels/{of_b}/{z}",
+            "categories": f"categories/{of_a}/{of_b}/{z}",
+            "story": f"story/{of_a}/{of_b}",
         }
         if opened.truth is not None:
-            planes["truth"] = (f"{z}", flat(lambda one: one.truth))
-        n_runs = len(opened.view.having)
-        if n_runs > 2:
-            planes["cells"] = (f"{z}", flat(lambda one: one.votes("cells"), n_runs=n_runs))
-            planes["objects"] = (f"{z}", flat(lambda one: one.votes("objects"), n_runs=n_runs))
-        names = {}
-        for what, (content, make) in planes.items():
-            kind = "labels" if what in ("a", "b") else what  # equal masks are one plane
-            names[what] = f"{view}/{kind}/{content}"
-            self._planes[names[what]] = make
+            contents["truth"] = f"truth/{z}"
+        if len(opened.view.having) > 2:
+            contents |= {"cells": f"cells/{z}", "objects": f"objects/{z}"}
+        names = {what: f"{view}/{content}" for what, content in contents.items()}
+        self._named |= {name: (view, what, a, b, z) for what, name in names.items()}
         return names
 
     def plane(self, name: str) -> Plane:
         """One plane by the name that a scene gave it; see `packed`."""
-        if name not in self._planes:
+        if name not in self._named:
             raise BadInput(f"there is no plane {name!r}; expected one that a scene names")
-        return self._planes[name]()
+        view, what, a, b, z = self._named[name]
+        opened = self.open(view)
+        if what == "story":
+            text = json.dumps(opened.story(a, b), allow_nan=False)
+            return {"data": zlib.compress(text.encode(), level=1), "dtype": "json", "shape": []}
+        array, facts = opened.array(what, a, b)
+        return packed(array[z] if len(opened.shape) == 3 else array, **facts)
 
 
 # -- arrays as planes ----------------------------------------------------------------------
@@ -267,12 +258,6 @@ def packed(array: np.ndarray, **facts: Any) -> Plane:
     # Level 1: label images are so regular that more effort saves little and costs seconds.
     deflated = zlib.compress(data, level=1)
     return {"data": deflated, "dtype": dtype.name, "shape": list(array.shape), **facts}
-
-
-def packed_json(value: Any) -> Plane:
-    """Plain values as the browser receives them: deflated JSON."""
-    text = json.dumps(value, allow_nan=False)
-    return {"data": zlib.compress(text.encode(), level=1), "dtype": "json", "shape": []}
 
 
 def narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
@@ -324,29 +309,22 @@ def counts_line(counts: dict[str, int | float], name_a: str = "A", name_b: str =
 # -- checking what was given ---------------------------------------------------------------
 
 
-def checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The image of masks of that shape, with a last axis of channels, or BadInput."""
-    given = image.shape
-    if given == shape:
-        image = image[..., np.newaxis]
-    if image.shape[:-1] != shape or not 1 <= image.shape[-1] <= MOST_CHANNELS:
+def _checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The image of masks of that shape, with a last axis of channels."""
+    with_channels = image[..., np.newaxis] if image.shape == shape else image
+    fits = with_channels.shape[:-1] == shape and 1 <= with_channels.shape[-1] <= _MOST_CHANNELS
+    if not fits or not image.size or image.dtype.kind not in "buif" or not np.isfinite(image).all():
         raise BadInput(
-            f"image has shape {given}; expected that of the masks, (Y, X) or (Z, Y, X), or that "
-            f"with up to {MOST_CHANNELS} channels last. Give one plane of a stack for flat masks, "
-            "and move channels with np.moveaxis(image, 0, -1)."
+            f"image has shape {image.shape} and dtype {image.dtype}; expected finite real numbers "
+            f"in the shape of the masks, (Y, X) or (Z, Y, X), or in that with up to "
+            f"{_MOST_CHANNELS} channels last. Move channels with np.moveaxis(image, 0, -1), and "
+            "fill gaps with np.nan_to_num(image)."
         )
-    if image.size == 0:
-        raise BadInput(f"image has shape {given}, so no pixels; there is nothing to compare.")
-    if image.dtype.kind not in "buif" or not np.isfinite(image).all():
-        raise BadInput(
-            f"image has dtype {image.dtype} and values that are no finite real numbers; give "
-            "np.nan_to_num(image)."
-        )
-    return image
+    return with_channels
 
 
-def checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The label image, or BadInput; a foreground map is one object."""
+def _checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The label image; a foreground map is one object."""
     if labels.shape != shape:
         raise BadInput(
             f"{name} has shape {labels.shape}; expected {shape}, (Y, X) of the image. Give "

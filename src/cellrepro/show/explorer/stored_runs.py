@@ -26,7 +26,7 @@ def stored_repeats(
 
     Parameters
     ----------
-    store : Store
+    store : Store or path
     runs : sequence of str
         ``KEY/MACHINE/REPEAT``, or ``KEY`` for all its repeats.
     data : str or Path, optional
@@ -34,14 +34,12 @@ def stored_repeats(
         others of them were trained from is left out.
     """
     if runs:
-        every = [
-            repeat
-            for reference in runs
-            for repeat in (
-                [store.find(reference)] if "/" in reference else store.find_run(reference).repeats
-            )
-        ]
-        return list({repeat.name: repeat for repeat in every}.values())
+        named: dict[str, Repeat] = {}
+        for reference in runs:
+            one = "/" in reference
+            found = [store.find(reference)] if one else store.find_run(reference).repeats
+            named |= {repeat.name: repeat for repeat in found}
+        return list(named.values())
     groups: dict[str, list[Repeat]] = defaultdict(list)
     for repeat in (repeat for run in store.runs() for repeat in run.repeats):
         if repeat.manifest.n_objects:

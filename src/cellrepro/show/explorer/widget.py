@@ -99,27 +99,16 @@ class Explorer(anywidget.AnyWidget):
         self.observe(lambda change: self._follow(change.new), "choice")
         self.on_msg(self._answer)
 
-    @property
-    def counts(self) -> dict[str, int | float]:
-        """Pixels of each category, of what is shown now; ``differ``, ``pixels`` and ``ppm``."""
-        return self.scene["counts"]
-
-    @property
-    def line(self) -> str:
-        """The counts as a sentence."""
-        return self.scene["line"]
-
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """The live widget, and the same as a still picture for pages without a kernel."""
         live = super()._repr_mimebundle_(**kwargs)
         data, metadata = live if isinstance(live, tuple) else (live or {}, {})
-        picture = {"image/png": base64.b64encode(self.to_png()).decode(), "text/plain": self.line}
-        return {**data, **picture}, metadata
+        png = base64.b64encode(self.to_png()).decode()
+        return {**data, "image/png": png, "text/plain": self.scene["line"]}, metadata
 
     def to_png(self) -> bytes:
         """What is shown now as a still picture, a PNG file: outlines of A, of B, where they differ;
-        of more than two runs, also how many call a pixel cell.
-        """
+        of more than two runs, also how many call a pixel cell."""
         scene, opened = self.scene, self._views.open(self.scene["view"])
 
         def flat(array: np.ndarray) -> np.ndarray:
@@ -144,27 +133,24 @@ class Explorer(anywidget.AnyWidget):
         if self.title:
             heading(picture, self.title)
         kinds = ", ".join(f"{n} {kind}" for kind, n in scene["kinds"].items() if n)
-        picture.caption = f"cells: {kinds or 'none'}. {self.line}"
+        picture.caption = f"cells: {kinds or 'none'}. {scene['line']}"
         return picture.png(dpi=130, caption=True)
 
     def _follow(self, choice: dict[str, int]) -> None:
         """Do what the browser chose, or say why that cannot be."""
-        # Not what `_choose` itself wrote there.
+        # Not what is written there below.
         if any(choice[key] != self.scene[key] for key in ("view", "a", "b", "z")):
+            self.problem = ""  # so that the same refusal is told again
             try:
-                self._choose(choice)
+                a, b = self._views.pair(choice["view"], choice["a"], choice["b"])
+                scene = self._views.scene(choice["view"], a, b, choice.get("z", 0))
             except CellreproError as error:
-                self.problem = ""  # so that the same refusal is told again
                 self.problem = str(error)
+            else:
+                with self.hold_sync():
+                    self.scene = scene
+                    self.choice = {key: scene[key] for key in ("view", "a", "b", "z")}
         self.answered = choice.get("asked", self.answered)
-
-    def _choose(self, choice: dict[str, int]) -> None:
-        a, b = self._views.pair(choice["view"], choice["a"], choice["b"])
-        scene = self._views.scene(choice["view"], a, b, choice.get("z", 0))
-        with self.hold_sync():
-            self.problem = ""
-            self.scene = scene
-            self.choice = {key: scene[key] for key in ("view", "a", "b", "z")}
 
     def _answer(self, _: Any, content: Any, buffers: Any) -> None:
         """Send the planes that the browser asks for."""
@@ -194,8 +180,7 @@ def explore(
     Parameters
     ----------
     image : ndarray, shape (Y, X) or (Z, Y, X), with or without channels last
-        Any real dtype, all finite. Shown in grey, stretched from the 1st to the 99th percentile of
-        each channel; the read-out gives the values as they are.
+        Any real dtype, all finite; the read-out gives the values as they are.
     masks_a, masks_b : ndarray of int, shape (Y, X) or (Z, Y, X)
         Label images, 0 is background; neither side is the truth. Stacks are shown plane by plane
         and compared whole.
@@ -212,7 +197,7 @@ def explore(
     -------
     Explorer
         Shows itself as the last line of a notebook cell. Saved with its notebook, it carries all
-        its arrays; in a batch execute with ``store_widget_state=False``.
+        its arrays.
     """
     view = View(title or "image", [np.asarray(masks_a), np.asarray(masks_b)], image, truth)
     return Explorer([view], [name_a, name_b], title=title, height=height)
@@ -231,22 +216,13 @@ def explore_runs(
 
     Parameters
     ----------
-    store : Store or path
-    runs : sequence of str
-        ``KEY/MACHINE/REPEAT``, or ``KEY`` for all its repeats; the first two are shown first. By
-        default `stored_repeats` over `data`, and first two whose masks differ.
-    data : str or Path, optional
-        A folder of images: only runs over it. By default the data that most repeats are over;
-        not used where runs are named.
+    store, runs, data
+        As for `stored_repeats`; the first two that are named are shown first, else two whose masks
+        differ.
     image : str
         Which image is shown first; by default one on which the first two runs differ.
     title, height
-        As for `Explorer`.
-
-    Returns
-    -------
-    Explorer
-        With the images of which two or more of the runs have masks.
+        As for `explore`.
     """
     store = store if isinstance(store, Store) else Store(store)
     shown = stored_repeats(store, runs, data=data)
