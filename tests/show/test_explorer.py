@@ -113,7 +113,7 @@ def plane(shown: Explorer, key: str) -> dict:
 def test_counts(arrays):
     """The counts are those of the drawing; 480 of 4096 pixels are 117187.5 in a million."""
     shown = explore(**arrays, name_a="CPU", name_b="GPU")
-    assert shown.counts == {
+    assert shown.scene["counts"] == {
         "background": 4096 - 416 - 480,
         "agree": 416,
         "only_a": 128,
@@ -123,7 +123,7 @@ def test_counts(arrays):
         "pixels": 4096,
         "ppm": 117_187.5,
     }
-    assert "only CPU: 128, only GPU: 256" in shown.line
+    assert "only CPU: 128, only GPU: 256" in shown.scene["line"]
     one = np.zeros(2048**2, dtype=np.uint8)
     one[0] = 2  # never rounded away
     assert counts_line(count(one)).startswith("1 pixel differs = 0.24 ppm (only A: 1, ")
@@ -207,10 +207,9 @@ def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():
         ({"truth": np.zeros((32, 32), int)}, r"truth has shape \(32, 32\); expected \(64, 64\)"),
         ({"masks_b": np.full((64, 64), -1)}, r"masks of B holds the negative label -1"),
         ({"image": np.zeros((2, 64, 64))}, r"image has shape \(2, 64, 64\).*moveaxis"),
-        ({"image": np.zeros((0, 64))}, r"no pixels; there is nothing to compare"),
-        ({"image": np.full((64, 64), np.nan)}, r"no finite real numbers; give np.nan_to_num"),
+        ({"image": np.full((64, 64), np.nan)}, r"expected finite real numbers.*np.nan_to_num"),
     ],
-    ids=["narrower", "small truth", "negative labels", "channels first", "empty", "nan"],
+    ids=["narrower", "small truth", "negative labels", "channels first", "nan"],
 )
 def test_refused(arrays, changes, message):
     """The message says what was given, what was expected and what to do."""
@@ -220,10 +219,8 @@ def test_refused(arrays, changes, message):
 
 def test_views_that_cannot_be_compared():
     """Masks of another shape are found out when they are chosen; what was shown stays."""
-    with pytest.raises(BadInput, match="1 image of 1 run given; the explorer compares two"):
-        Explorer([View("image", [squares()])], ["A"])
-    for masks, names in (([squares()] * 2, "ABC"), ([squares(), None], "AB")):
-        with pytest.raises(BadInput, match=f"image one has . masks for {len(names)} runs"):
+    for masks, names in (([squares()], "A"), ([squares()] * 2, "ABC"), ([squares(), None], "AB")):
+        with pytest.raises(BadInput, match=f"1 images of {len(names)} runs .* missing of one"):
             Explorer([View("one", masks)], list(names))
     wrong = View("cut", [squares(), np.zeros((3, 3), int)])
     shown = Explorer([View("whole", [squares()] * 2), wrong], ["A", "B"])
@@ -239,7 +236,7 @@ def test_shows_itself_as_a_widget_and_as_a_picture_where_there_is_no_kernel(arra
     shown = explore(**arrays, title="cost: $5 and $6")
     bundle, *_ = shown._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert bundle["text/plain"] == shown.line
+    assert bundle["text/plain"] == shown.scene["line"]
     picture = decoded(base64.b64decode(bundle["image/png"]))
     assert np.ptp(picture.astype(int), axis=2).max() > 60  # outlines have colours
     of_many = decoded(three_runs().to_png())  # and, below, where all runs disagree
@@ -266,7 +263,7 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(store):
     shown = explore_runs(store)
     assert shown.scene["names"]["image"] == "img_c"
     assert all("seed 1" in shown.scene["names"][key] for key in "ab")
-    assert shown.counts["differ"] == 8
+    assert shown.scene["counts"]["differ"] == 8
     assert len(set(shown.runs)) == 5
 
 

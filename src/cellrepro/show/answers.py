@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.text import amount, ppm_text, some
+from cellrepro.text import amount, some
 
 if TYPE_CHECKING:
     from cellrepro.compare.metrics import MaskComparison
@@ -179,16 +178,14 @@ def comparison(found: Comparison) -> Answer:
 
 
 def _comparison(found: Comparison) -> Iterator[str]:
+    from cellrepro.show.mask_tables import comparison_sentence
+
     yield f"{found.verdict}" + (f": {', '.join(found.differs)}" if found.differs else "")
     if found.weights is not None:
         yield from _weights(found.weights)
     if found.masks:
-        n = found.n_objects
-        yield (
-            f"  masks of {amount(len(found.masks), 'image')}: {ppm_text(found.ppm)} of the "
-            f"pixels differ; objects {n['a']} and {n['b']}, {n['matched']} matched at IoU 0.5"
-        )
-        yield from _objects(found.masks)
+        yield f"  masks: {comparison_sentence(found.masks)}"
+    yield from _changed(found.masks)
     if found.ap50 is not None and None not in found.ap50:
         yield f"  ground truth: AP@0.5 {found.ap50[0]:.3f} and {found.ap50[1]:.3f}"
     for title, differing in (("spec", found.spec), ("environment", found.environment)):
@@ -197,41 +194,28 @@ def _comparison(found: Comparison) -> Iterator[str]:
 
 
 def _weights(found: WeightsComparison) -> Iterator[str]:
-    """Distances, or in what the two are not one network."""
-    where = f" in {found.max_abs_name}" if found.max_abs_name else ""
+    """Distances, and the tensors that only one of the two has."""
     yield f"  weights: {found.n_differing} of {found.n_parameters} parameters differ, " + (
         "no distance over all of them"
         if math.isnan(found.l2)
         else f"L2 {found.l2:.3g} (relative {found.relative_l2:.3g}), cosine {found.cosine:.6f}, "
-        f"largest {found.max_abs:.3g}{where}"
+        f"largest {found.max_abs:.3g} in {found.max_abs_name or 'none'}"
     )
-    others = [
-        f"{row.name} ({row.dtype} {row.shape} and {row.dtype_b} {row.shape_b})"
-        for row in found.per_tensor
-        if (row.dtype, row.shape) != (row.dtype_b, row.shape_b)
-    ]
-    unlike = {"only in A": found.only_a, "only in B": found.only_b, "of other forms": others}
-    yield from (
-        f"    {what}: {some(names, _MOST_NAMES)}" for what, names in unlike.items() if names
-    )
+    for side, names in (("A", found.only_a), ("B", found.only_b)):
+        if names:
+            yield f"    only in {side}: {some(names, _MOST_NAMES)}"
 
 
-def _objects(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
-    """How many objects of each kind there are, and those that are not where they were."""
+def _changed(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
+    """The objects that are not where they were."""
     every = [(name, change) for name, result in masks.items() for change in result.objects]
-    counts = Counter(change.kind.value for _, change in every)
-    kinds = ", ".join(f"{n} {kind}" for kind, n in counts.most_common()) or "none"
-    n_renumbered = sum(change.renumbered for _, change in every)
-    yield f"  objects: {kinds}" + (f"; {n_renumbered} under another number" if n_renumbered else "")
     changed = [(name, change) for name, change in every if change.kind != "kept"]
     for name, change in changed[:_MOST_CHANGES]:
         sides = [", ".join(map(str, labels)) for labels in (change.labels_a, change.labels_b)]
-        axes = ("z", "y", "x")[-len(change.position) :]
-        place = ", ".join(f"{a} {at:.0f}" for a, at in zip(axes, change.position, strict=True))
+        place = ", ".join(f"{at:.0f}" for at in change.position)
         yield (
             f"    {change.kind.value:6} {' -> '.join(side or 'nothing' for side in sides)} in "
-            f"{name} at {place}, {change.area_a} -> {change.area_b} pixels"
-            + (f", IoU {change.iou:.2f}" if change.iou else "")
+            f"{name}, centre {place}, {change.area_a} -> {change.area_b} pixels"
         )
     if len(changed) > _MOST_CHANGES:
         yield f"    and {len(changed) - _MOST_CHANGES} more; --json names them all"

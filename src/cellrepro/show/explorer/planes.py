@@ -75,15 +75,15 @@ class OpenView:
     def labels(self, run: int) -> np.ndarray:
         """The checked label image of a run."""
         name, masks = f"masks of {self.names[run]}", self.view.masks[run]
-        return self._once(
-            f"labels {run}", lambda: _checked_labels(name, _read(masks), self.shape)
-        )
+        return self._once(f"labels {run}", lambda: _checked_labels(name, _read(masks), self.shape))
 
     def digest(self, run: int) -> str:
         """What equal masks have in common."""
         given = self.view.digests[run] if self.view.digests else None
         labels = partial(self.labels, run)
-        return given or self._once(f"digest {run}", lambda: array_digest(labels().astype(np.uint32)))
+        return given or self._once(
+            f"digest {run}", lambda: array_digest(labels().astype(np.uint32))
+        )
 
     def categories(self, a: int, b: int) -> np.ndarray:
         """The categories map of two runs, uint8 in the shape of the masks."""
@@ -136,7 +136,6 @@ class OpenView:
         agreement = self.agreement
         share = agreement.cell_share if which == "cells" else agreement.same_object_share
         return np.rint(share * agreement.n_runs).astype(np.int64)
-
 
     def array(self, what: str, a: int, b: int) -> tuple[np.ndarray, dict[str, Any]]:
         """What a plane shows, and the facts that go with it."""

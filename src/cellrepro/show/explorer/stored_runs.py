@@ -66,8 +66,6 @@ def shared_images(store: Store, shown: Sequence[Repeat]) -> list[SharedImage]:
             one.manifest.masks.get(name) if one.spec.data_digest == digest else None
             for one in shown
         ]
-        if len(records) - records.count(None) < 2:
-            continue
         view = View(
             f"{name} ({digest[:6]})" if several else name,
             [
@@ -78,7 +76,8 @@ def shared_images(store: Store, shown: Sequence[Repeat]) -> list[SharedImage]:
             truth=partial(store.truth, digest, name),
             digests=[record.digest if record else None for record in records],
         )
-        images.append((view, records))
+        if len(view.having) > 1:
+            images.append((view, records))
     if not images:
         raise BadInput(
             f"no two of the {len(shown)} repeats segmented the same image; name runs over the "
@@ -97,14 +96,13 @@ def first_shown(
     """
     places = [place_of(one) for one in shown]
     pairs = [(0, 1)] if chosen else itertools.combinations(range(len(shown)), 2)
-    found: list[tuple[tuple[bool, bool, int], tuple[str, int, int]]] = []
+    best, first = (False, False, -1), (images[0][0].name, 0, 1)
     for (a, b), (view, records) in itertools.product(pairs, images):
         one, other = records[a], records[b]
         if one is not None and other is not None:
             differs = one.canonical_digest != other.canonical_digest
             n_more = abs(one.n_objects - other.n_objects)
             rank = (differs and places[a] == places[b], differs, n_more)
-            found.append((rank, (view.name, a, b)))
-    if not found:
-        return images[0][0].name, 0, 1
-    return max(found, key=lambda entry: entry[0])[1]
+            if rank > best:
+                best, first = rank, (view.name, a, b)
+    return first
