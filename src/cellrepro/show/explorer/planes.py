@@ -137,7 +137,7 @@ class OpenView:
         share = agreement.cell_share if which == "cells" else agreement.same_object_share
         return np.rint(share * agreement.n_runs).astype(np.int64)
 
-    def array(self, what: str, a: int, b: int) -> tuple[np.ndarray, dict[str, Any]]:
+    def array(self, what: str, a: int, b: int) -> tuple[Any, dict[str, Any]]:
         """What a plane shows, and the facts that go with it."""
         match what:
             case "image":
