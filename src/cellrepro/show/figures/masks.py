@@ -14,7 +14,7 @@ from cellrepro.compare.metrics import average_precision, compare_masks
 from cellrepro.compare.metrics import categories as category_map
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import SERIES, WIDTH, Picture
+from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.text import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ AGREED = 0.5  # of the opacity for pixels on which all runs agree
 
 _OPACITY = 0.85
 _SIDE = 480  # longer side of a picture inside a figure, pixels
-_FEW = 0.002  # share of differing pixels below which each is drawn as a spot of this size
-_SPOT = 5
+_FEW = 0.002  # share of pixels below which each is drawn as a spot
 _MANY_PLACES = 12  # beyond this many separate differences, rings would hide them
-_NEAR = 6  # pixels between a difference and its ring
 _NAME_LETTERS = 34  # above a panel
 
 
@@ -86,13 +84,11 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
         objects = "no masks" if item.masks is None else _objects(item.masks)
         name = style.clipped(item.name, _NAME_LETTERS)
         style.title(panel, f"{split}: {name}\n{width} × {height} pixels, {objects}")
-        colour, dashes = (SERIES[1], (0, (4, 2))) if split == "test" else (SERIES[0], "-")
-        panel.spines[:].set(linewidth=2, edgecolor=colour, linestyle=dashes)
     for panel in panels[len(chosen) :]:
         panel.set_axis_off()
     return figure.described(
         f"{len(chosen)} of {len(folder.train) + len(folder.test)} images of {folder.path.name}: "
-        f"{len(folder.train)} to train (solid frame), {len(folder.test)} to test (dashed frame)",
+        f"{len(folder.train)} to train, {len(folder.test)} to test",
     )
 
 
@@ -111,28 +107,23 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
     names = sorted(manifest.masks)[:n]
     if not names:
         raise BadInput(f"{repeat.name} holds no masks of any image to show")
-    truths = {name: store.truth(manifest.data.digest, name) for name in names}
-    n_columns = 2 if all(truth is None for truth in truths.values()) else 3
     side = WIDTH / 3
-    figure = Picture(width=side * n_columns, height=0.4 + len(names) * (side + 0.05))
-    grid = figure.subplots(len(names), n_columns, squeeze=False)
-    for row, (name, truth) in zip(grid, truths.items(), strict=True):
-        masks, image = repeat.masks(name), store.image(manifest.data.digest, name)
-        background = _background(image, masks.shape)
-        style.image_panel(row[0], with_outlines(background, {}))
+    figure = Picture(height=0.4 + len(names) * (side + 0.05))
+    for row, name in zip(figure.subplots(len(names), 3, squeeze=False), names, strict=True):
+        masks, truth = repeat.masks(name), store.truth(manifest.data.digest, name)
+        image = store.image(manifest.data.digest, name)
+        background = background_of(image, masks.shape)
         kept = "" if image is not None else "\n(the image was not kept)"
-        style.title(row[0], style.clipped(name, _NAME_LETTERS) + kept)
+        panels: list[tuple[str, dict[str, np.ndarray]]]
+        panels = [(style.clipped(name, _NAME_LETTERS) + kept, {}), ("no ground truth", {})]
         score = ""
         if truth is not None:
-            style.image_panel(row[1], with_outlines(background, {"truth": truth}, solid=True))
-            style.title(row[1], f"ground truth: {_objects(truth)}")
-            precision = average_precision(truth, masks)[0]
-            score = f", AP@0.5 {'undefined' if np.isnan(precision) else f'{precision:.3f}'}"
-        elif n_columns == 3:
-            row[1].set_axis_off()
-            style.title(row[1], "no ground truth")
-        style.image_panel(row[-1], with_outlines(background, {"a": masks}))
-        style.title(row[-1], f"found: {_objects(masks)}{score}")
+            panels[1] = f"ground truth: {_objects(truth)}", {"truth": truth}
+            score = f", AP@0.5 {average_precision(truth, masks)[0]:.3f}"
+        panels.append((f"found: {_objects(masks)}{score}", {"a": masks}))
+        for axes, (title, outlines) in zip(row, panels, strict=True):
+            style.image_panel(axes, with_outlines(background, outlines, solid=True))
+            style.title(axes, title)
     return figure.described(f"Found by {repeat.name}: {len(names)} of {len(manifest.masks)} images")
 
 
@@ -149,27 +140,14 @@ def difference(
 ) -> Picture:
     """Two label images of one image side by side, and where they differ.
 
-    Where few pixels differ, the map shows each as a larger spot, and rings point at places that
-    are few and small. Counts are of true pixels.
-
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C), or None
-        Without it the outlines stand on black.
-    a, b : ndarray of int, shape (Y, X)
-        Label images, 0 is background; neither side is the truth.
-    name_a, name_b : str
-    truth : ndarray of int, shape (Y, X), optional
-        Ground truth, dotted under both outlines.
-    votes : (ndarray of int, shape (Y, X), int), optional
-        How many runs call a pixel cell, and of how many runs; adds a panel.
-    side : int
-        Longer side of a panel, pixels.
+    Where few pixels differ, the map shows each as a larger spot, and rings point at the places.
+    Counts are of true pixels. ``truth`` is dotted under both outlines; ``votes``, how many runs
+    call a pixel cell, and of how many runs, adds a panel; ``side``: longer side of a panel, pixels.
     """
-    background = _background(image, a.shape)
+    background = background_of(image, a.shape)
     under = {} if truth is None else {"truth": truth}
-    map_, result = category_map(a, b), compare_masks(a, b)
-    picture, drawn = category_picture(background, map_, side=side)
+    result = compare_masks(a, b)
+    picture, drawn = category_picture(background, category_map(a, b), side=side)
     names = {"a": style.clipped(name_a, _NAME_LETTERS), "b": style.clipped(name_b, _NAME_LETTERS)}
     panels = [
         (
@@ -183,7 +161,7 @@ def difference(
         said = f"called cell by 1 (bright) to {votes[1]} runs (dark)"
         panels.append((said, vote_picture(background, *votes, side=side)))
     n_columns = 3 if len(panels) == 3 else 2
-    height = WIDTH / n_columns * min(1.6, map_.shape[0] / map_.shape[1])
+    height = WIDTH / n_columns * min(1.6, a.shape[0] / a.shape[1])
     figure = Picture(height=0.9 + len(panels) // n_columns * (height + 0.3))
     grid = figure.subplots(len(panels) // n_columns, n_columns, squeeze=False).ravel()
     for axes, (said, pixels) in zip(grid, panels, strict=True):
@@ -202,15 +180,11 @@ def difference(
         handles.insert(2, style.line("truth", color=COLOURS["truth"], linewidth=2.5, linestyle=":"))
     style.legend(figure, handles)
     return figure.described(
-        f"{grouped(result.n_differing)} of {grouped(map_.size)} pixels differ; objects lost "
+        f"{grouped(result.n_differing)} of {grouped(a.size)} pixels differ; objects lost "
         f"{result.kinds['lost']}, gained {result.kinds['gained']}"
         if result.n_differing
         else "The two outline the same objects",
     )
-
-
-def _background(image: np.ndarray | None, shape: Sequence[int]) -> np.ndarray:
-    return np.zeros(shape, np.uint8) if image is None else grey_image(image)
 
 
 def _objects(labels: np.ndarray) -> str:
@@ -218,22 +192,33 @@ def _objects(labels: np.ndarray) -> str:
 
 
 def _ring(panel: Axes, differs: np.ndarray) -> None:
-    """Circle the places that differ where they are few and small enough to be overlooked."""
-    from matplotlib.patches import Circle
+    """Circle the places that differ, where they are few and small enough to be overlooked."""
     from scipy import ndimage
 
-    places, n = ndimage.label(ndimage.binary_dilation(differs, iterations=_NEAR))
-    if n > _MANY_PLACES:
-        return
-    for rows, columns in ndimage.find_objects(places):
-        height, width = rows.stop - rows.start, columns.stop - columns.start
-        if max(height, width) < max(differs.shape) / 8:
-            centre = (columns.start + width / 2, rows.start + height / 2)
-            radius = max(height, width) / 2 + _NEAR
-            panel.add_patch(Circle(centre, radius, fill=False, ec="white", lw=1))
+    places, n = ndimage.label(ndimage.binary_dilation(differs, iterations=6))
+    if 0 < n <= _MANY_PLACES and np.count_nonzero(differs) < 0.01 * differs.size:
+        y, x = np.transpose(ndimage.center_of_mass(places, places, range(1, n + 1)))
+        panel.scatter(x, y, s=250, facecolors="none", edgecolors="white")
 
 
 # -- arrays of colours, which report and explorer show, too --------------------------------
+
+
+def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    """What outlines of masks of that shape stand on: the image in grey, or black."""
+    if len(shape) != 2:
+        raise BadInput(
+            f"the masks have shape {shape}, and only masks of shape (Y, X) can be drawn; give one "
+            "plane, for example masks[z] of every run"
+        )
+    if image is None:
+        return np.zeros(shape, np.uint8)
+    if image.shape[:2] != shape:
+        raise BadInput(
+            f"the image has shape {image.shape}, but the masks have {shape}; expected the image "
+            "that was segmented, of shape (Y, X) or (Y, X, C)"
+        )
+    return grey_image(image)
 
 
 def grey_image(image: np.ndarray) -> np.ndarray:
@@ -283,18 +268,10 @@ def category_picture(
 
     Also the map as drawn: no differing pixel is lost, and where few differ each is a larger spot.
     """
-    from scipy import ndimage
-
     shape = panel_shape(categories.shape, side)
-    picture = _dimmed(background, shape)
-    drawn = enlarged(categories, shape)
-    y, x = np.nonzero(categories >= 2)
-    if shape[0] < categories.shape[0]:
-        scaled = y * shape[0] // categories.shape[0], x * shape[1] // categories.shape[1]
-        drawn[scaled] = categories[y, x]
-    if len(y) < _FEW * categories.size:
-        spots = ndimage.maximum_filter(np.where(drawn >= 2, drawn, 0), size=_SPOT)
-        drawn = np.where(spots > 0, spots, drawn)
+    picture = dimmed(background, shape)
+    spots = all_seen(np.where(categories >= 2, categories, 0), shape)
+    drawn = np.where(spots, spots, enlarged(categories, shape))
     for value, name in enumerate(CATEGORIES[1:], start=1):
         here = drawn == value
         opacity = _OPACITY * (AGREE_SHARE if name == "agree" else 1)
@@ -308,19 +285,15 @@ def vote_picture(
     background: np.ndarray, votes: np.ndarray, n_runs: int, *, side: int = _SIDE
 ) -> np.ndarray:
     """A dimmed image under a colour for each number of runs that call a pixel cell."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    colours = LinearSegmentedColormap.from_list("", AGREEMENT, N=n_runs)
     shape = panel_shape(votes.shape, side)
-    picture, panel = _dimmed(background, shape), enlarged(votes, shape)
-    for n, colour in enumerate(agreement_colours(n_runs), start=1):
-        painted(picture, panel == n, colour, _OPACITY * (AGREED if n == n_runs else 1))
+    picture, panel = dimmed(background, shape), enlarged(votes, shape)
+    for n in range(1, n_runs + 1):
+        opacity = _OPACITY * (AGREED if n == n_runs else 1)
+        painted(picture, panel == n, to_hex(colours(n - 1)), opacity)
     return picture
-
-
-def agreement_colours(n_runs: int) -> list[str]:
-    """A colour ``#RRGGBB`` for each number of runs from 1 to all, falling in brightness."""
-    stops = np.array([rgb(colour) for colour in AGREEMENT])
-    places = np.linspace(0, len(stops) - 1, n_runs)
-    colours = np.stack([np.interp(places, np.arange(len(stops)), stops[:, i]) for i in range(3)], 1)
-    return ["#{:02X}{:02X}{:02X}".format(*np.rint(row).astype(int)) for row in colours]
 
 
 def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarray:
@@ -378,6 +351,26 @@ def enlarged(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     return array[np.ix_(y, x)]
 
 
+def all_seen(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """As `enlarged`, but nothing above 0 is lost, and where that is rare, each is a larger spot."""
+    from scipy import ndimage
+
+    panel = enlarged(values, shape)
+    y, x = np.nonzero(values)
+    if shape[0] < values.shape[0]:
+        scaled = y * shape[0] // values.shape[0], x * shape[1] // values.shape[1]
+        np.maximum.at(panel, scaled, values[y, x])
+    if len(y) < _FEW * values.size:
+        panel = ndimage.maximum_filter(panel, size=max(3, max(shape) // 96))
+    return panel
+
+
+def dimmed(background: np.ndarray, shape: tuple[int, int], share: float = DIMMED) -> np.ndarray:
+    """A grey image as a panel (Y', X', 3) of uint8 that keeps a share of its brightness."""
+    grey = np.rint(enlarged(background, shape) * share).astype(np.uint8)
+    return np.repeat(grey[..., None], 3, axis=2)
+
+
 def painted(
     picture: np.ndarray, where: np.ndarray, colour: str, opacity: float | np.ndarray = 1.0
 ) -> None:
@@ -390,8 +383,3 @@ def painted(
 def rgb(colour: str) -> list[int]:
     """Red, green and blue of ``#RRGGBB``."""
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-
-
-def _dimmed(background: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    grey = np.rint(enlarged(background, shape) * DIMMED).astype(np.uint8)
-    return np.repeat(grey[..., None], 3, axis=2)

@@ -91,14 +91,18 @@ class Picture(Figure):
 
         # Two pictures: legends and titles keep to the edges of a figure that is made larger.
         width = self.get_figwidth()
-        lines = textwrap.wrap(self.caption, round(13 * width))
+        lines = [
+            line
+            for paragraph in self.caption.splitlines()
+            for line in textwrap.wrap(paragraph, round(13 * width))
+        ]
         below = Picture(width, 0.1 + 0.17 * len(lines))
         below.text(0.01, 0.98, "\n".join(lines), va="top", fontsize=9, color=GREY, parse_math=False)
         files = (buffer, io.BytesIO(below.png(dpi=dpi)))
-        parts = [np.asarray(Image.open(file).convert("RGB")) for file in files]
-        stacked = io.BytesIO()
-        Image.fromarray(np.vstack(parts)).save(stacked, format="PNG", optimize=True)
-        return stacked.getvalue()
+        stacked = np.vstack([np.asarray(Image.open(file).convert("RGB")) for file in files])
+        buffer = io.BytesIO()
+        Image.fromarray(stacked).save(buffer, format="PNG", optimize=True)
+        return buffer.getvalue()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, str], dict[str, Any]]:
         content = base64.b64encode(self.png(caption=True)).decode("ascii")
@@ -109,29 +113,18 @@ class Picture(Figure):
 # -- names ---------------------------------------------------------------------------------
 
 
-def labels_of(n: int, what: str, labels: Sequence[str] | None, default: Iterable[str]) -> list[str]:
-    """One label for each of n things: those given, else the default ones."""
-    if labels is None:
-        return list(default)
-    if len(labels) != n:
-        raise BadInput(f"{len(labels)} labels were given for {n} {what}; give one for each")
-    return list(labels)
+def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]:
+    """One label for each thing: those given, else the default ones."""
+    names = list(default)
+    if labels is not None and len(labels) != len(names):
+        raise BadInput(f"{len(labels)} labels were given for {len(names)}; give one for each")
+    return names if labels is None else list(labels)
 
 
 def clipped(text: str, most: int = _TICK_LETTERS) -> str:
     """A text without its middle where it would crowd out the drawing; one line, no tabs."""
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[2 - most // 2 :]}"
-
-
-def power_text(value: float) -> str:
-    """A number as a power of ten: '10⁻¹²', '2·10⁻²', '0'."""
-    if not value:
-        return "0"
-    sign, exponent = "−" if value < 0 else "", math.floor(math.log10(abs(value)) + 1e-9)
-    factor = f"{abs(value) / 10.0**exponent:.2g}"
-    power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return sign + (power if factor == "1" else f"{factor}·{power}")
 
 
 # -- parts of figures ----------------------------------------------------------------------
@@ -208,11 +201,11 @@ def patch(label: str, **style: Any) -> Patch:
     return Patch(label=label, **{"ec": "#404040", "lw": 0, **style})
 
 
-def legend(figure: Picture, handles: Sequence[Any], *, most_columns: int = 6) -> None:
+def legend(figure: Picture, handles: Sequence[Any]) -> None:
     """Below the axes, in as many columns as its labels leave room for."""
     labels = [clipped(str(handle.get_label()), _LETTERS) for handle in handles]
-    longest = max(map(len, labels)) + 8
-    n_columns = max(1, min(most_columns, len(labels), int(_LETTERS * 1.1) // longest))
+    n_columns = int(_LETTERS * 1.1) // (max(map(len, labels)) + 8)
+    n_columns = max(1, min(6, len(labels), n_columns))
     n_columns = -(-len(labels) // -(-len(labels) // n_columns))  # as many in every row
     drawn = figure.legend(
         handles, labels, loc="outside lower center", ncols=n_columns, fontsize=9, frameon=False,
@@ -236,29 +229,24 @@ def logarithmic(axes: Axes, which: str) -> None:
     low, high = axis.get_view_interval()
     if high < 1e3 * low:  # powers of ten alone would be too few
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(lambda value, _: power_text(value))
+    axis.set_major_formatter("{x:g}")
 
 
 def with_zero(axes: Axes, which: str, values: Iterable[float], *, mirrored: bool = False) -> None:
-    """Scale an axis by powers of ten, with a place of its own for zero; if mirrored, also below
-    it.
+    """Scale an axis by powers of ten, with a place of its own for zero; mirrored: also below it.
 
     ``values`` are what is drawn; those that are 0 or not finite do not count.
     """
     sizes = [abs(value) for value in values if 0 < abs(value) < math.inf]
-    least, most = min(sizes, default=0.1), max(sizes, default=1.0)
-    low = math.floor(math.log10(least) + 1e-9)
-    high = max(math.ceil(math.log10(most) - 1e-9), low + 1)
+    low, high = math.log10(min(sizes, default=0.1)), math.log10(max(sizes, default=1.0))
+    low = low if mirrored else math.floor(low + 1e-9)
     scale = axes.set_xscale if which == "x" else axes.set_yscale
-    scale("symlog", linthresh=least if mirrored else 10.0**low, linscale=0.3 if mirrored else 0.6)
+    scale("symlog", linthresh=10.0**low, linscale=0.3 if mirrored else 0.6)
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(lambda value, _: power_text(value))
+    axis.set_major_formatter("{x:g}")
     axis.set_ticks([], minor=True)
-    if mirrored:
-        far, near = 10.0 ** (high - 1), 10.0 ** round((low + high) / 2)
-        axis.set_ticks([-far, -near, 0.0, near, far])
-    else:
-        every = -(-(high - low) // 5)
-        powers = range(low, high + 1, every) if sizes else ()
-        between = (1, 3) if high - low < 3 else (1,)  # powers of ten alone would be too few
-        axis.set_ticks([0.0, *(factor * 10.0**power for power in powers for factor in between)])
+    every = max(1, math.ceil((high - low) / (2 if mirrored else 5)))
+    powers = [10.0**power for power in range(math.ceil(low), math.ceil(high) + 1, every)]
+    between = [3 * power for power in powers[:-1]] if high - low < 3 else []
+    below = [-power for power in powers] if mirrored else []
+    axis.set_ticks([*below, 0.0, *powers, *between])

@@ -53,91 +53,65 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
         look = style.line_style(i, len(courses))
         loss.plot(epochs, training.train_losses, **look)
         tested = np.array(training.test_losses, dtype=float)  # None becomes NaN, which is not drawn
-        marker = {"linestyle": "none", "marker": MARKERS[i % 7], "markersize": 9 - min(i, 5)}
-        loss.plot(epochs, tested, **marker, mfc="none", mec=look["color"], mew=1.6)
+        marker = {"marker": MARKERS[i % 7], "markersize": 9 - min(i, 5), "mfc": "none"}
+        loss.plot(epochs, tested, linestyle="none", mec=look["color"], mew=1.6, **marker)
         rate.plot(epochs, training.learning_rates, **look)
-        more = f" = {len(names) - 2} more" if len(names) > 2 else ""
-        handles.append(style.line(" = ".join(names[:2]) + more, **look))
+        if i < _MOST_CURVES:
+            more = f" = {len(names) - 2} more" if len(names) > 2 else ""
+            handles.append(style.line(" = ".join(names[:2]) + more, **look))
     style.label_axes(loss, y="loss (Cellpose's, no unit)")
     style.label_axes(rate, x="epoch", y="learning rate")
     rate.locator_params(axis="x", integer=True)
-    if len(handles) > _MOST_CURVES:
-        more = f"and {len(handles) - _MOST_CURVES} more curves"
-        handles = [*handles[:_MOST_CURVES], style.line(more, linestyle="none")]
     handles.append(style.line("line: training images", color=GREY, linewidth=2))
-    handles.append(
-        style.line("marker: test images", marker="o", mfc="none", mec=GREY, markersize=8)
-    )
-    style.legend(figure, handles, most_columns=3)
-    n = sum(len(names) for _, names in courses.values())
-    text = f"{n} repeats, {len(courses)} different curves"
-    if len(courses) == 1:
-        text = "one repeat" if n == 1 else f"all {n} repeats follow one curve, to the last digit"
-    return figure.described(f"Training loss: {text}")
-
-
-def scores(points: Sequence[tuple[str, str, float]], *, label: str = "AP@0.5") -> Picture:
-    """One point per repeat, given as (label, group, score): a row per label, a marker per group.
-
-    Equal scores of one group are one point; those of one row are counted beside the first. The
-    axis shows a span of 0.1 or more, so that small differences look small.
-    """
-    if not points:
-        raise BadInput("no score was given to draw; give (label, group, score)")
-    names = list(dict.fromkeys(name for name, _, _ in points))
-    groups = list(dict.fromkeys(group for _, group, _ in points))
-    n_of = Counter((name, value) for name, _, value in points)
-    styles: list[dict[str, Any]] = [
-        {
-            "marker": MARKERS[i % 7],
-            "color": SERIES[i % 6],
-            "markersize": 7,
-            "linestyle": "none",
-        }
-        for i in range(len(groups))
-    ]
-    figure = Picture(height=1.3 + max(0.34, 0.13 * len(groups)) * len(names))
-    axes = figure.subplots()
-    noted = set()
-    for name, group, value in dict.fromkeys(points):
-        i = groups.index(group)
-        y = names.index(name) + (i - (len(groups) - 1) / 2) * 0.7 / len(groups)
-        axes.plot(value, y, **styles[i])
-        if (name, value) not in noted:  # points of several groups below each other share one note
-            noted.add((name, value))
-            n = n_of[name, value]
-            of_row = [other for row, other in n_of if row == name]
-            # The least of a row is noted on its left, so that the note does not cover the others.
-            away = -8 if value == min(of_row) < max(of_row) else 8
-            style.beside(axes, value, y, f"{value:.3f}" + (f" ({n}×)" if n > 1 else ""), away=away)
-    values = [value for _, _, value in points]
-    middle, span = (min(values) + max(values)) / 2, max(0.1, 1.5 * (max(values) - min(values)))
-    axes.set_xlim(max(-span / 50, middle - span / 2), min(1.04, middle + span / 2) + span * 0.06)
-    style.rows(axes, names, size=9)
-    axes.grid(axis="x", color=PALE, linewidth=0.8)
-    for edge in range(1, len(names)):
-        axes.axhline(edge - 0.5, color=PALE, linewidth=0.8)
-    axes.set_axisbelow(True)
-    style.label_axes(axes, x=f"{label} (0: no object found right, 1: all)")
-    if len(groups) > 1:
-        style.legend(
-            figure, [style.line(of, **look) for of, look in zip(groups, styles, strict=True)]
-        )
-    return figure
+    handles.append(style.line("marker: test images", marker="o", mfc="none", mec=GREY))
+    style.legend(figure, handles)
+    n = amount(sum(len(names) for _, names in courses.values()), "repeat")
+    curves = amount(len(courses), "different curve")
+    return figure.described(f"Training loss: {n}, {curves} (equal to the last digit share one)")
 
 
 def scores_of_runs(runs: Sequence[Run]) -> Picture:
     """AP@0.5 of every repeat against the ground truth, a row for each spec, profiles as groups."""
-    repeats = [repeat for run in runs for repeat in run.repeats]
-    scored = [(one, one.manifest.ap50) for one in repeats if one.manifest.ap50 is not None]
-    if not scored:
+    every = [repeat for run in runs for repeat in run.repeats]
+    repeats = [repeat for repeat in every if repeat.manifest.ap50 is not None]
+    if not repeats:
         return style.note("no run has a score against a ground truth")
-    names = Names(repeat for repeat, _ in scored)
+    names = Names(repeats)
     points = [
-        (names.context(place_of(repeat), {"profile"}), repeat.spec.profile, score)
-        for repeat, score in scored
+        (names.context(place_of(one), {"profile"}), one.spec.profile, one.manifest.ap50 or 0.0)
+        for one in repeats
     ]
     return scores(points)
+
+
+def scores(points: Sequence[tuple[str, str, float]]) -> Picture:
+    """One point per repeat, given as (row, group, AP@0.5), a marker per group.
+
+    Beside each row stand its scores, and how many repeats have them. The axis shows a span of 0.1
+    or more, so that small differences look small.
+    """
+    rows = list(dict.fromkeys(row for row, _, _ in points))
+    groups = list(dict.fromkeys(group for _, group, _ in points))
+    figure = Picture(height=1.3 + max(0.34, 0.13 * len(groups)) * len(rows))
+    axes = figure.subplots()
+    for i, group in enumerate(groups):
+        aside = (i - (len(groups) - 1) / 2) * 0.7 / len(groups)
+        drawn = [(score, rows.index(row) + aside) for row, of, score in points if of == group]
+        look: dict[str, Any] = {"color": SERIES[i % 6], "marker": MARKERS[i % 7], "ms": 7}
+        axes.plot(*zip(*drawn, strict=True), linestyle="none", label=group, **look)
+    for y, row in enumerate(rows):
+        found = Counter(f"{score:.3f}" for name, _, score in points if name == row)
+        text = ", ".join(f"{score} ({n}×)" for score, n in sorted(found.items()))
+        style.beside(axes, 1, y, style.clipped(text, 48), xycoords=("axes fraction", "data"))
+    values = [value for _, _, value in points]
+    middle, span = (min(values) + max(values)) / 2, max(0.1, 1.5 * (max(values) - min(values)))
+    axes.set_xlim(middle - span / 2, middle + span / 2)
+    style.rows(axes, rows, size=9)
+    axes.grid(axis="x", color=PALE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    style.label_axes(axes, x="AP@0.5 (0: no object found right, 1: all)")
+    style.legend(figure, axes.lines)
+    return figure
 
 
 def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None) -> Picture:
@@ -159,12 +133,7 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     ]
     if not timed:
         raise BadInput(f"none of the {len(repeats)} repeats segmented an image")
-    first: dict[str, Any] = {
-        "marker": "D",
-        "color": SERIES[1],
-        "mfc": "none",
-        "markersize": 6,
-    }
+    first: dict[str, Any] = {"marker": "D", "color": SERIES[1], "mfc": "none", "markersize": 6}
     other: dict[str, Any] = {"marker": "o", "color": SERIES[0], "markersize": 5, "alpha": 0.7}
     middle: dict[str, Any] = {"marker": "|", "color": SERIES[4], "markersize": 14, "mew": 2.2}
     figure = Picture(height=1.4 + 0.32 * len(timed))
@@ -188,4 +157,4 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
 
 def _labels(repeats: Sequence[Repeat], labels: Sequence[str] | None) -> list[str]:
     names = (f"{repeat.manifest.key[:8]}/{repeat.manifest.repeat}" for repeat in repeats)
-    return style.labels_of(len(repeats), "repeats", labels, names)
+    return style.labels_of(labels, names)
