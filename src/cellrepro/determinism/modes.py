@@ -38,30 +38,27 @@ _RECORDED = {
 }
 """Switches that change numbers and that no mode sets: the profile's, and PyTorch's defaults."""
 
-PARENTS = ("generic", "cuda", "onednn")
-PRECISIONS = {
-    "generic": ("generic", "all"),
-    "cuda": ("cuda", "all"),
-    "onednn": ("mkldnn", "all"),
-    "cuda_matmul": ("cuda", "matmul"),
-    "cudnn_conv": ("cuda", "conv"),
-    "cudnn_rnn": ("cuda", "rnn"),
-    "onednn_matmul": ("mkldnn", "matmul"),
-    "onednn_conv": ("mkldnn", "conv"),
-    "onednn_rnn": ("mkldnn", "rnn"),
+_INHERITED = {
+    "fp32_precision_generic": ("generic", "all"),
+    "fp32_precision_cuda": ("cuda", "all"),
+    "fp32_precision_onednn": ("mkldnn", "all"),
 }
-"""PyTorch's newer precision settings (torch 2.9), `PARENTS` first: ``none`` inherits."""
+_PRECISIONS = {
+    **_INHERITED,
+    "fp32_precision_cuda_matmul": ("cuda", "matmul"),
+    "fp32_precision_cudnn_conv": ("cuda", "conv"),
+    "fp32_precision_cudnn_rnn": ("cuda", "rnn"),
+    "fp32_precision_onednn_matmul": ("mkldnn", "matmul"),
+    "fp32_precision_onednn_conv": ("mkldnn", "conv"),
+    "fp32_precision_onednn_rnn": ("mkldnn", "rnn"),
+}
+"""PyTorch's newer precision settings (torch 2.9); ``none`` takes what `_INHERITED` says."""
 
-_FULL_PRECISION: dict[str, Any] = {
-    "matmul": "highest",
-    "cudnn_tf32": False,
-    "precisions": {name: "ieee" if name.endswith("matmul") else "none" for name in PRECISIONS},
-}
-"""Full float32 everywhere, as PyTorch's older interface leaves both."""
+_TF32 = tuple(f"fp32_precision_{part}" for part in ("cuda_matmul", "cudnn_conv", "cudnn_rnn"))
 
 MIXED = "set through both of PyTorch's interfaces"
 """What `switches` reads where PyTorch refuses to answer: ``allow_tf32`` after ``fp32_precision``
-was set to something else. Entering a mode resolves it, leaving restores it."""
+was set to something else. A mode resolves it."""
 
 MOVED_BY_CELLPOSE = (
     "cuda_matmul_allow_tf32",
@@ -89,19 +86,8 @@ def switches() -> dict[str, Any]:
     Plain values, for JSON. None stands for a switch that this PyTorch does not have.
     ``fp32_precision_...`` are what an operation would use, inheritance followed.
     """
-    import torch
-
-    precisions = _precisions()
     return {
-        **_flags(),
-        "cuda_matmul_allow_tf32": _old(lambda: torch.backends.cuda.matmul.allow_tf32),
-        "cudnn_allow_tf32": _old(lambda: torch.backends.cudnn.allow_tf32),
-        "float32_matmul_precision": _old(torch.get_float32_matmul_precision),
-        **{
-            f"fp32_precision_{name}": precisions[0](*place) if precisions else None
-            for name, place in PRECISIONS.items()
-            if name not in PARENTS
-        },
+        **{name: value for name, value in _held().items() if name not in _INHERITED},
         **{name: _flag(place) for name, place in _RECORDED.items()},
         "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
         "substitutes": list(substitutes.in_force()),
@@ -120,11 +106,9 @@ def mode_in_force(
     switches hold, but substitutes stay in place in ``fast`` and ``warn`` blocks inside ``strict``.
     Enter and leave from one thread while no other computes: the switches are the process's.
     """
-    import torch
-
     check_mode(mode)
     _check_workspace(mode, device)
-    before = _read()
+    before = _held()
     fixed = mode != "fast"
     wanted: dict[str, Any] = {
         "deterministic_algorithms": fixed,
@@ -134,23 +118,27 @@ def mode_in_force(
         "cudnn_deterministic": fixed,
         "cudnn_benchmark": False,
         "onednn_deterministic": fixed,
+        "cuda_matmul_allow_tf32": tf32,
+        "cudnn_allow_tf32": tf32,
+        # One value in PyTorch with the first of these: TF32 is what "high" means on CUDA.
+        "float32_matmul_precision": "high" if tf32 else "highest",
+        # Full float32 as PyTorch's older interface leaves it: "ieee" for products, else "none".
+        **{name: "ieee" if name.endswith("matmul") else "none" for name in _PRECISIONS},
     }
+    if tf32:
+        wanted |= dict.fromkeys(_TF32, "tf32")
     with ExitStack() as stack:
         placed = {}
         if mode == "strict":
             chosen = stack.enter_context(substitutes.applied(without=loose))
             placed["substitutes"] = [substitute.name for substitute in chosen]
         stack.callback(_write, before)
-        _write({**wanted, **_FULL_PRECISION})
-        if tf32:
-            with _no_warnings():
-                torch.backends.cuda.matmul.allow_tf32 = True
-                torch.backends.cudnn.allow_tf32 = True
+        _write(wanted)
         in_force = switches()
         wrong = {
             name: in_force[name]
-            for name, value in (wanted | placed | _precision_in_force(tf32)).items()
-            if in_force[name] != value and in_force[name] is not None
+            for name, value in (wanted | placed).items()
+            if in_force.get(name) not in (value, None)
         }
         if wrong:
             raise RuntimeError(f"mode {mode!r} did not take hold: PyTorch reads back {wrong}")
@@ -215,88 +203,52 @@ def _flag(place: str) -> Any:
     return getattr(attrgetter(owner)(torch.backends), attribute, None)
 
 
-def _flags() -> dict[str, Any]:
-    """Every switch of a mode but those of precision."""
+def _precision(way: str) -> Callable[..., Any]:
+    """Getter or setter of the newer interface; one that does nothing before torch 2.9.
+
+    The public attributes are no way to all of it: in torch 2.15 setting
+    ``torch.backends.mkldnn.fp32_precision`` sets the generic one.
+    """
+    import torch
+
+    return getattr(torch._C, f"_{way}_fp32_precision_{way}ter", lambda *place: None)
+
+
+def _held() -> dict[str, Any]:
+    """Everything that a mode sets, as PyTorch reads it.
+
+    PyTorch keeps the precision of float32 products twice: the older interface (``allow_tf32``,
+    ``float32_matmul_precision``) sets a part of the newer one and refuses to answer where the two
+    disagree. An inherited precision reads as what it inherits, and is put back as that.
+    """
     import torch
     import torch.utils.deterministic as memory
 
-    return {
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
-        "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
-        **{name: _flag(place) for name, place in _FLAGS.items()},
-    }
-
-
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """PyTorch 2.9 calls its older interface to precision deprecated, once."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _old(read: Callable[[], Any]) -> Any:
-    """A reading through PyTorch's older interface; `MIXED` where it refuses."""
-    with _no_warnings():
+    def old(read: Callable[[], Any]) -> Any:
         try:
             return read()
         except RuntimeError:
             return MIXED
 
-
-def _precisions() -> tuple[Callable[..., str], Callable[..., Any]] | None:
-    """Reader and setter of the newer interface; none before torch 2.9.
-
-    The public attributes are no way to all of it: in torch 2.15 setting
-    ``torch.backends.mkldnn.fp32_precision`` sets the generic one.
-    """
-    from torch import _C
-
-    reader = getattr(_C, "_get_fp32_precision_getter", None)
-    setter = getattr(_C, "_set_fp32_precision_setter", None)
-    return None if reader is None or setter is None else (reader, setter)
-
-
-def _read() -> dict[str, Any]:
-    """Everything that a mode sets, as PyTorch holds it, also where it would refuse to read it.
-
-    PyTorch keeps the precision of float32 products twice: ``matmul`` and ``cudnn_tf32`` behind
-    the older interface, ``precisions`` behind the newer one, of which the older sets a part. The
-    newer one reads with inheritance followed, the older one not at all where the two disagree.
-
-    One thing cannot be put back: that cuDNN's two precisions were never set (torch 2.15). They
-    read ``tf32`` as before, but a parent set after the first mode no longer reaches them.
-    """
-    import torch
-
-    interface = _precisions()
-    if interface is None:
-        matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        return {**_flags(), "matmul": matmul, "cudnn_tf32": cudnn, "precisions": {}}
-    reader, setter = interface
-    found: dict[str, str] = {}
-    try:
-        # Once its parents say none, a setting reads as what was set and not as inherited.
-        for name, place in PRECISIONS.items():
-            found[name] = reader(*place)
-            setter(*place, "none")
-        matmul = _old(torch.get_float32_matmul_precision)  # nothing is left to disagree with
-        for name in ("cudnn_conv", "cudnn_rnn"):
-            setter(*PRECISIONS[name], "tf32")
-        cudnn = _old(lambda: torch.backends.cudnn.allow_tf32) is True  # or they disagree
-    finally:
-        for name, value in found.items():
-            setter(*PRECISIONS[name], value)
-    return {**_flags(), "matmul": matmul, "cudnn_tf32": cudnn, "precisions": found}
+    with _no_warnings():
+        return {
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+            "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+            "fill_uninitialized_memory": memory.fill_uninitialized_memory,  # type: ignore[attr-defined]
+            **{name: _flag(place) for name, place in _FLAGS.items()},
+            "cuda_matmul_allow_tf32": old(lambda: torch.backends.cuda.matmul.allow_tf32),
+            "cudnn_allow_tf32": old(lambda: torch.backends.cudnn.allow_tf32),
+            "float32_matmul_precision": old(torch.get_float32_matmul_precision),
+            **{name: _precision("get")(*place) for name, place in _PRECISIONS.items()},
+        }
 
 
 def _write(state: dict[str, Any]) -> None:
-    """Set everything as `_read` found it."""
+    """Set everything as `_held` found it."""
     import torch
     import torch.utils.deterministic as memory
 
-    now = _flags()
+    now = _held()
     algorithms = ("deterministic_algorithms", "deterministic_warn_only")
     if any(state[name] != now[name] for name in algorithms):
         # not called without need: it imports the compiler, which takes seconds (torch 2.15)
@@ -307,22 +259,17 @@ def _write(state: dict[str, Any]) -> None:
             owner, _, attribute = place.partition(".")
             setattr(getattr(torch.backends, owner), attribute, state[name])
     with _no_warnings():
-        torch.set_float32_matmul_precision(state["matmul"])
-        torch.backends.cudnn.allow_tf32 = state["cudnn_tf32"]
-    if interface := _precisions():
-        for name, value in state["precisions"].items():  # last, since the older ones change these
-            interface[1](*PRECISIONS[name], value)
+        if state["float32_matmul_precision"] != MIXED:
+            torch.set_float32_matmul_precision(state["float32_matmul_precision"])
+        if state["cudnn_allow_tf32"] != MIXED:
+            torch.backends.cudnn.allow_tf32 = state["cudnn_allow_tf32"]
+    for name, place in _PRECISIONS.items():  # last, since the older ones change these
+        _precision("set")(*place, state[name])
 
 
-def _precision_in_force(tf32: bool) -> dict[str, Any]:
-    """What `switches` must read for the precision."""
-    precisions = dict(_FULL_PRECISION["precisions"])
-    if tf32:
-        precisions |= dict.fromkeys(("cuda_matmul", "cudnn_conv", "cudnn_rnn"), "tf32")
-    return {
-        "cuda_matmul_allow_tf32": tf32,
-        "cudnn_allow_tf32": tf32,
-        # One value in PyTorch with the first of these: TF32 is what "high" means on CUDA.
-        "float32_matmul_precision": "high" if tf32 else "highest",
-        **{f"fp32_precision_{n}": value for n, value in precisions.items() if n not in PARENTS},
-    }
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """PyTorch 2.9 calls its older interface to precision deprecated, once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
