@@ -26,7 +26,6 @@ def test_every_variant_is_timed_and_the_network_left_as_it_was(small_data):
     assert all(second > 0 for times in seconds.values() for second in times)
     assert tensors_digest(network.state_dict()) == before
     assert all(parameter.grad is None for parameter in network.parameters())
-    assert bench.notes == []
 
 
 @pytest.mark.parametrize("variants", ["plain", ("fast",), ("plain", "quick"), ("plain", "plain")])

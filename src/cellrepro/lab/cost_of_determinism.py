@@ -40,7 +40,6 @@ class Cost:
     steps: int  # timed in a round
     rounds: int
     rows: tuple[CostRow, ...]  # ``plain`` first
-    notes: tuple[str, ...] = ()  # what a reader has to know besides
 
 
 def summarise(rounds: Sequence[Mapping[str, Sequence[float]]]) -> tuple[CostRow, ...]:
@@ -141,7 +140,6 @@ def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **optio
         steps=options["steps"],
         rounds=rounds,
         rows=summarise(times),
-        notes=tuple(bench.notes),
     )
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cellrepro.determinism.known_operations import alert_in
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput, whole
@@ -31,8 +30,6 @@ VARIANTS = {
 }
 """The ways of training that are timed. All but the last one round products on CUDA to TF32,
 because importing Cellpose 4.2.1.1 allows that: precision has a price of its own."""
-
-_LEARNING_RATE = 1e-5  # time does not depend on it
 
 
 def check_variants(variants: Sequence[str]) -> None:
@@ -67,13 +64,16 @@ class SideBySide:
         check_variants(variants)
         self._network, self._variants, self._seed = network, tuple(variants), seed
         self._steps = whole("steps", steps, 1)
-        self._batch_size = whole("batch_size", batch_size, 1)
+        self._both = {  # time does not depend on the learning rate
+            "batch_size": whole("batch_size", batch_size, 1),
+            "learning_rate": 1e-5,
+            "n_epochs": 2,
+        }
         # One step untimed, `steps` timed, and the start of one more, which ends the last.
         self._draws = -(-(steps + 2) // 2) * batch_size
         self._images = with_flows(images, network.device)
         self._start = {name: t.detach().clone() for name, t in network.state_dict().items()}
-        self._rounds_done, self._others_only_warns = 0, False
-        self.notes: list[str] = []  # what a reader of the times has to know
+        self._rounds_done = 0
 
     def round(self) -> dict[str, list[float]]:
         """Seconds of each timed step, by variant, each round beginning with the next one."""
@@ -86,20 +86,6 @@ class SideBySide:
         return {name: seconds[name] for name in self._variants}
 
     def _run(self, variant: str) -> list[float]:
-        try:
-            return self._timed(variant)
-        except RuntimeError as error:
-            alert = alert_in(str(error))
-            if variant != "others" or alert is None:
-                raise
-            self._others_only_warns = True
-            self.notes.append(
-                "others: PyTorch's switch stops at an operation without a deterministic "
-                f"implementation ({alert}), so it only warns here"
-            )
-            return self._timed(variant)
-
-    def _timed(self, variant: str) -> list[float]:
         self._put_back()
         with generators_kept(), self._switches(variant):
             seed_everything(self._seed)
@@ -107,7 +93,13 @@ class SideBySide:
                 if variant in ("plain", "others"):
                     self._as_cellpose()
                 else:
-                    self._as_lab()
+                    train(
+                        self._network,
+                        self._images,
+                        (),
+                        images_per_epoch=self._draws,
+                        **self._both,
+                    )
         self._put_back()
         if len(times) != self._steps + 2:
             raise RuntimeError(
@@ -125,51 +117,35 @@ class SideBySide:
                 train_data=[image.image for image in self._images],
                 train_labels=[image.masks for image in self._images],
                 channel_axis=-1,
-                batch_size=self._batch_size,
-                learning_rate=_LEARNING_RATE,
-                n_epochs=2,
+                nimg_per_epoch=self._draws,
                 weight_decay=WEIGHT_DECAY,
                 save_path=scratch,
-                nimg_per_epoch=self._draws,
                 model_name="timed",
+                **self._both,
             )
-
-    def _as_lab(self) -> None:
-        train(
-            self._network,
-            self._images,
-            (),
-            n_epochs=2,
-            learning_rate=_LEARNING_RATE,
-            batch_size=self._batch_size,
-            images_per_epoch=self._draws,
-        )
 
     @contextmanager
     def _switches(self, variant: str) -> Iterator[None]:
+        import torch
+        import torch.utils.deterministic as memory
+
         mode = variant.partition("-")[0]
         mode = mode if mode in ("warn", "strict") else "fast"
         tf32 = not variant.endswith("-float32")
         # The mode gives every switch back, those that `others` sets too.
         with mode_in_force(mode, tf32=tf32, device=self._network.device.type):
             if variant == "others":
-                _set_as_others_do(only_warn=self._others_only_warns)
+                # What PyTorch's page on reproducibility says, and nothing else; it only warns,
+                # since it would stop at what has no deterministic implementation.
+                torch.use_deterministic_algorithms(True, warn_only=True)
+                torch.backends.cudnn.deterministic = True
+                memory.fill_uninitialized_memory = True  # type: ignore[attr-defined]
             yield
 
     def _put_back(self) -> None:
         self._network.load_state_dict(self._start)
         for parameter in self._network.parameters():
             parameter.grad = None
-
-
-def _set_as_others_do(*, only_warn: bool) -> None:
-    """What PyTorch's page on reproducibility says, and nothing else."""
-    import torch
-    import torch.utils.deterministic as memory
-
-    torch.use_deterministic_algorithms(True, warn_only=only_warn)
-    torch.backends.cudnn.deterministic = True
-    memory.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
 class _Enough(Exception):

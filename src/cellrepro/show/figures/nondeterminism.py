@@ -220,7 +220,7 @@ def cost_bars(cost: Cost) -> Picture:
     caption = (
         f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "
         f"{cost.encoder} on {cost.device}, {amount(cost.threads, 'thread')}; black lines go from "
-        f"the lowest to the highest round. A busy machine makes them long. {' '.join(cost.notes)}"
+        f"the lowest to the highest round. A busy machine makes them long."
     )
     alt = f"Bar chart of ratios and seconds a step: {'; '.join(told)}."
     return figure.described(text, caption, alt)
