@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from cellrepro.determinism.known_operations import base_name
 from cellrepro.determinism.seeding import seeded
 from cellrepro.determinism.substitutes import (
     SUBSTITUTES,
-    Substitute,
     applied,
     coefficients,
     for_operation,
@@ -27,8 +27,10 @@ from cellrepro.determinism.substitutes import (
     toeplitz_gather,
 )
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.model.network import ModelSource, build, import_cellpose
+from cellrepro.model.network import import_cellpose
 from cellrepro.store.bits import same_bits
+from cellrepro.store.digests import tensors_digest
+from small_training import tiny
 
 ORIGINAL = image_encoder.get_rel_pos
 GATHER, INTERPOLATION = (item.name for item in SUBSTITUTES)
@@ -50,13 +52,6 @@ def original_afterwards():
     yield
     assert image_encoder.get_rel_pos is ORIGINAL
     assert in_force() == ()
-
-
-@pytest.fixture
-def threads_free():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def normal(*shape, seed=0, dtype=torch.float32):
@@ -85,15 +80,11 @@ class Operations(TorchDispatchMode):
 
 # -- forward -------------------------------------------------------------------------------
 
-values = st.one_of(st.floats(width=16), st.sampled_from([0.0, -0.0, float("nan"), float("inf")]))
 
-
-@given(data=st.data(), k=st.integers(1, 12), width=st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
-def test_gather_equals_the_original_bit_for_bit(data, k, width):
-    numbers = data.draw(st.lists(values, min_size=1, max_size=8))
-    rel = torch.tensor(np.resize(numbers, (2 * k - 1, width)), dtype=torch.float32)
-    rel[k - 1] = torch.arange(width)  # so that no shift goes unseen
+@pytest.mark.parametrize("k", [1, 2, 5, 12])
+def test_gather_equals_the_original_bit_for_bit(k):
+    rel = normal(2 * k - 1, 3)
+    rel[: k // 2, 0], rel[k // 2, 1] = -0.0, float("nan")
     assert same_bits(toeplitz_gather(rel, k).contiguous(), ORIGINAL(k, k, rel))
 
 
@@ -123,11 +114,10 @@ def test_autocast_changes_nothing_and_other_sizes_are_refused():
         toeplitz_gather(torch.zeros(8, 2), 4)
 
 
-@pytest.mark.parametrize("loose", LOOSE.values(), ids=LOOSE)
-def test_attention_that_is_not_square(loose):
+def test_attention_that_is_not_square():
     """The original's own gather serves it, with its indices."""
     rel = normal(27, 5)
-    with applied(without=loose):
+    with applied():
         actual = image_encoder.get_rel_pos(3, 7, rel)
     assert torch.allclose(actual, ORIGINAL(3, 7, rel), rtol=0, atol=1e-6)
 
@@ -136,7 +126,7 @@ def test_attention_that_is_not_square(loose):
 
 
 @pytest.mark.parametrize("loose", LOOSE.values(), ids=LOOSE)
-@pytest.mark.parametrize(("n_rows", "length"), [(27, 27), (127, 63), (27, 31)])
+@pytest.mark.parametrize(("n_rows", "length"), [(27, 27), (127, 63)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 def test_values_gradient_and_operations_against_the_original(
     loose, n_rows, length, dtype, tolerance
@@ -154,7 +144,7 @@ def test_values_gradient_and_operations_against_the_original(
     assert ran.names & {"index_put", "upsample_linear1d_backward"} <= set(loose)
 
 
-def test_every_repeat_and_number_of_threads_gives_the_same_bits(threads_free):
+def test_every_repeat_and_number_of_threads_gives_the_same_bits(one_thread):
     assert not torch.are_deterministic_algorithms_enabled()
     rel, found = normal(127, 192), []
     with applied():
@@ -174,28 +164,24 @@ def test_an_evaluation_first_does_not_prevent_training():
 
 def training_step():
     """Gradients of one step, by parameter, and the operations it ran."""
-    device = torch.device("cpu")
-    network = build(ModelSource("tiny", "tiny"), seed=0, device=device, dtype="float32")
+    network = tiny()
     network.train()
-    ran = Operations()
-    with seeded(3), ran:
+    with seeded(3), Operations() as ran:
         network(normal(2, 3, 256, 256))[0].square().mean().backward()
     return {n: p.grad for n, p in network.named_parameters() if p.grad is not None}, ran.names
 
 
-def test_training_repeats_bit_for_bit(threads_free):
+def test_training_repeats_bit_for_bit(one_thread):
     torch.set_num_threads(2)
     with applied():
         (first, ran), (second, _) = training_step(), training_step()
     original, ran_originally = training_step()
     assert sum("rel_pos" in name for name in first) == 4
-    assert first.keys() == second.keys() == original.keys()
+    assert first.keys() == original.keys()
+    assert tensors_digest(first) == tensors_digest(second)
     for name in first:
-        assert same_bits(first[name], second[name]), name
         assert torch.allclose(first[name], original[name], rtol=1e-3, atol=1e-6), name
-    replaced = {"index_put", "upsample_linear1d_backward"}
-    assert replaced <= ran_originally
-    assert not replaced & ran
+    assert ran_originally - ran >= {"index_put", "upsample_linear1d_backward"}
 
 
 # -- in place for a block ------------------------------------------------------------------
@@ -218,23 +204,19 @@ def test_of_nested_blocks_the_innermost_holds():
         assert image_encoder.get_rel_pos is outer
 
 
-@pytest.mark.parametrize("without", [["index_put", "bmm"], "index_put"])
-def test_refuses_an_operation_without_substitute(without):
+def test_refuses_an_operation_without_substitute():
     with pytest.raises(BadInput, match=r"expected a set of .*: index_put, upsample_linear1d_ba"):
-        applied(without=without).__enter__()
+        applied(without=["index_put", "bmm"]).__enter__()
 
 
-def test_refused_where_the_code_is_another(monkeypatch):
+@pytest.mark.parametrize("without", [(), {"upsample_linear1d_backward"}])
+def test_refused_where_the_code_is_another(monkeypatch, without):
     """As a whole, and also where that operation is left loose."""
-    changed = [
-        SUBSTITUTES[0],
-        Substitute(**{**vars(SUBSTITUTES[1]), "source_digest": "0" * 64}),
-    ]
-    monkeypatch.setattr(substitutes, "SUBSTITUTES", changed)
-    for without in ((), {"upsample_linear1d_backward"}):
-        with pytest.raises(NotPossibleHere, match=r"not the code it was tested against: expected"):
-            applied(without=without).__enter__()
-        assert image_encoder.get_rel_pos is ORIGINAL
+    changed = replace(SUBSTITUTES[1], source_digest="0" * 64)
+    monkeypatch.setattr(substitutes, "SUBSTITUTES", [SUBSTITUTES[0], changed])
+    with pytest.raises(NotPossibleHere, match=r"not the code it was tested against: expected"):
+        applied(without=without).__enter__()
+    assert image_encoder.get_rel_pos is ORIGINAL
 
 
 @pytest.mark.parametrize(
@@ -246,20 +228,21 @@ def test_refused_where_the_code_is_another(monkeypatch):
     ],
     ids=["another function", "a decorator", "gone"],
 )
-def test_refused_when_something_else_has_replaced_it(monkeypatch, patch):
+@pytest.mark.parametrize("block", [contextlib.nullcontext, applied])
+def test_refused_when_something_else_has_replaced_it(monkeypatch, block, patch):
     """Outside of a block, and over ours within one."""
-    for block in (contextlib.nullcontext, applied):
-        with block(), monkeypatch.context() as context:
-            patched = patch(image_encoder.get_rel_pos)
-            context.setattr(image_encoder, "get_rel_pos", patched)
-            with pytest.raises(NotPossibleHere, match="something else has replaced it already"):
-                applied().__enter__()
-            assert image_encoder.get_rel_pos is patched
+    with block(), monkeypatch.context() as context:
+        patched = patch(image_encoder.get_rel_pos)
+        context.setattr(image_encoder, "get_rel_pos", patched)
+        with pytest.raises(NotPossibleHere, match="not the code it was tested against"):
+            applied().__enter__()
+        assert image_encoder.get_rel_pos is patched
 
 
 # -- which one serves an operation ---------------------------------------------------------
 
-PLACE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
+FILE = "segment_anything/modeling/image_encoder.py"
+PLACE = f"{FILE}:322 in get_rel_pos"
 
 
 @pytest.mark.parametrize(
@@ -270,8 +253,8 @@ PLACE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
         ("aten.upsample_linear1d.default", PLACE, None),
         ("index_put", "C:\\lib\\" + PLACE.replace("/", "\\"), GATHER),
         ("index_put", "cellrepro/control/substitutes.py:7 in get_rel_pos", GATHER),
-        ("index_put", "segment_anything/modeling/image_encoder.py:9 in forward", None),
-        ("index_put", "my_segment_anything/modeling/image_encoder.py:9 in get_rel_pos", None),
+        ("index_put", f"{FILE}:9 in forward", None),
+        ("index_put", f"my_{PLACE}", None),
         ("index_put", None, None),
     ],
 )
@@ -282,7 +265,6 @@ def test_for_operation(op, source, expected):
 
 @pytest.mark.parametrize("room", ["determinism", "control"], ids=["today", "in older stores"])
 def test_which_lines_stand_for_one_function(room):
-    expected = "segment_anything/modeling/image_encoder.py in get_rel_pos"
-    assert stands_in(PLACE) == expected
-    assert stands_in(f"cellrepro/{room}/substitutes.py:73 in toeplitz_gather") == expected
+    ours = f"cellrepro/{room}/substitutes.py:73 in toeplitz_gather"
+    assert stands_in(PLACE) == stands_in(ours) == f"{FILE} in get_rel_pos"
     assert stands_in("my/model.py:73 in toeplitz_gather") is None

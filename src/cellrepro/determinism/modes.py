@@ -263,8 +263,8 @@ def _write(state: dict[str, Any]) -> None:
             torch.set_float32_matmul_precision(state["float32_matmul_precision"])
         if state["cudnn_allow_tf32"] != MIXED:
             torch.backends.cudnn.allow_tf32 = state["cudnn_allow_tf32"]
-    for name, place in _PRECISIONS.items():  # last, since the older ones change these
-        _precision("set")(*place, state[name])
+    for name, setting in _PRECISIONS.items():  # last, since the older ones change these
+        _precision("set")(*setting, state[name])
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import base64
 import math
 import random
 import sys
-from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -174,8 +173,6 @@ def restore(state: Mapping[str, Any], *, seed: int | None = None) -> None:
             f"the state holds the generators of {n_held} CUDA devices, and PyTorch finds {n_here}; "
             f"restore it where CUDA_VISIBLE_DEVICES shows {n_held}"
         )
-    if states["mps"] is not None and not torch.backends.mps.is_available():
-        raise NotPossibleHere("the state is of a machine with an MPS device; restore it on one")
     if states["cuda"] is not None:
         torch.cuda.init()
     before = _read()
@@ -202,15 +199,10 @@ def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
             "cellrepro's capture returns it"
         )
 
-    def octets(text: str) -> list[int]:
-        return list(base64.b64decode(text))
-
     def twister(held: dict[str, Any]) -> dict[str, Any]:
         words = np.frombuffer(base64.b64decode(held["state"]["key"]), "<u4").tolist()
-        return held | {
-            "state": {"key": words, "pos": held["state"]["pos"]},
-            "gauss": float.fromhex(held["gauss"]),
-        }
+        place = {"key": words, "pos": held["state"]["pos"]}
+        return held | {"state": place, "gauss": float.fromhex(held["gauss"])}
 
     python = twister(state["python"])
     words = [*python["state"]["key"], python["state"]["pos"]]
@@ -218,9 +210,9 @@ def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
         "seed": None,
         "python": [3, words, python["gauss"] if python["has_gauss"] else None],
         "numpy": twister(state["numpy"]),
-        "torch": octets(state["torch"]),
-        "cuda": state["cuda"] and list(map(octets, state["cuda"])),
-        "mps": state["mps"] and octets(state["mps"]),
+        "torch": list(base64.b64decode(state["torch"])),
+        "cuda": state["cuda"] and [list(base64.b64decode(text)) for text in state["cuda"]],
+        "mps": state["mps"] and list(base64.b64decode(state["mps"])),
     }
 
 
@@ -233,13 +225,6 @@ def _plain(value: Any) -> Any:
 
 
 # -- loading data --------------------------------------------------------------------------
-
-
-def torch_generator(seed: int, device: Any = "cpu") -> Any:
-    """A ``torch.Generator``, seeded, that nothing else draws from."""
-    import torch
-
-    return torch.Generator(device=device).manual_seed(check_seed(seed))
 
 
 def seed_worker(worker_id: int, *, rank: int = 0) -> None:
@@ -270,8 +255,10 @@ def loader_arguments(seed: int, *, rank: int = 0) -> dict[str, Any]:
     The order is the same for every number of workers; augmentation from global generators is not,
     while that from `item_generator` is. The seed is the same on all ranks that train together.
     """
+    import torch
+
     return {
-        "generator": torch_generator(seed),
+        "generator": torch.Generator().manual_seed(check_seed(seed)),
         "worker_init_fn": partial(seed_worker, rank=whole("rank", rank, 0)),
     }
 
@@ -301,34 +288,29 @@ def split(
     >>> split(10, [0.7, 0.3], seed=3)
     (array([0, 1, 4, 5, 6, 7, 9]), array([2, 3, 8]))
     """
-    n = whole("n", n, 1)
-    labels = range(n) if groups is None else list(groups)
+    labels = range(whole("n", n, 1)) if groups is None else list(groups)
     if len(labels) != n:
         raise BadInput(f"groups has {len(labels)} labels for {n} items; expected one for each item")
     # Exact numbers, so that 0.7 of 10 is 7 and three thirds are 1, float32 included.
-    try:
-        exact = [Fraction(float(fraction)).limit_denominator(10**6) for fraction in fractions]
-    except (TypeError, ValueError, OverflowError):
-        exact = []
+    exact = [Fraction(float(fraction)).limit_denominator(10**6) for fraction in fractions]
     if not exact or min(exact) <= 0 or sum(exact) != 1:
         raise BadInput(f"fractions is {fractions!r}; expected numbers above 0, together 1")
-    members: dict[Hashable, list[int]] = {}  # in the order in which the groups first appear
-    for index, label in enumerate(labels):
-        members.setdefault(label, []).append(index)
+    numbers = {label: index for index, label in enumerate(dict.fromkeys(labels))}
+    group_of = np.array([numbers[label] for label in labels])
+    keys = np.random.PCG64(np.random.SeedSequence(check_seed(seed))).random_raw(len(numbers))
+    order = np.argsort(keys, kind="stable")
+    sizes = np.bincount(group_of)[order]
     # Twice the item at which each part ends, as a group's middle may be half an item.
     edges = [math.ceil(2 * n * edge) for edge in accumulate(exact)]
-    keys = np.random.PCG64(np.random.SeedSequence(check_seed(seed))).random_raw(len(members))
-    items, placed = list(members.values()), 0
-    parts: list[list[int]] = [[] for _ in edges]
-    for group in np.argsort(keys, kind="stable"):
-        parts[bisect_right(edges, 2 * placed + len(items[group]))] += items[group]
-        placed += len(items[group])
-    if not all(parts):
+    part_of = np.empty(len(numbers), int)
+    part_of[order] = np.searchsorted(edges, 2 * np.cumsum(sizes) - sizes, side="right")
+    parts = tuple(np.flatnonzero(part_of[group_of] == part) for part in range(len(edges)))
+    if not all(map(len, parts)):
         raise BadInput(
-            f"part {parts.index([])} of {fractions!r} would be empty with {n} items in "
-            f"{len(items)} groups; give it a larger fraction, or more items"
+            f"one part of {fractions!r} would be empty with {n} items in {len(numbers)} groups; "
+            "give it a larger fraction, or more items"
         )
-    return tuple(np.array(sorted(part), dtype=np.int64) for part in parts)
+    return parts
 
 
 def rank_seed(base: int, rank: int, n_ranks: int) -> int:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -184,8 +183,8 @@ def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]
     and leave blocks from one thread.
     """
     known = sorted({op for item in SUBSTITUTES for op in item.replaces})
-    loose = set() if isinstance(without, str) else {base_name(op) for op in without}
-    if isinstance(without, str) or not loose <= set(known):
+    loose = {base_name(op) for op in without}
+    if not loose <= set(known):
         raise BadInput(
             f"without is {without!r}; expected a set of operations that have a substitute: "
             f"{', '.join(known)}"
@@ -204,9 +203,8 @@ def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]
                     ours = item.wrap(ours)
             home = sys.modules[module]
             stack.callback(setattr, home, attribute, getattr(home, attribute))
-            if ours is not original:
-                _originals[ours] = original
-                stack.callback(_originals.pop, ours)
+            _originals[ours] = original
+            stack.callback(_originals.pop, ours, None)
             setattr(home, attribute, ours)
         _in_force.append(chosen)
         stack.callback(_in_force.pop)
@@ -220,35 +218,19 @@ def in_force() -> tuple[str, ...]:
 
 def _original(item: Substitute) -> Callable[..., Any]:
     """The installed function, if it is the one that the substitute was tested against."""
-
-    def refused(why: str) -> NotPossibleHere:
-        return NotPossibleHere(
-            f"substitute {item.name!r} replaces {item.module}.{item.attribute} of {item.tested}, "
-            f"but {why}; install that version and undo what replaced it, or run in mode fast or "
-            "warn, and report it to cellrepro"
-        )
-
     try:
-        module = importlib.import_module(item.module)
-        function = getattr(module, item.attribute)
-    except (ImportError, AttributeError) as error:
-        raise refused(f"it is not there ({error})") from error
-    function = _originals.get(function, function)
-    if (
-        not isinstance(function, FunctionType)
-        or function.__globals__ is not vars(module)
-        or hasattr(function, "__wrapped__")
-    ):
-        raise refused(f"something else has replaced it already: {function!r}")
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except OSError:
-        source = ""
+        function = getattr(importlib.import_module(item.module), item.attribute)
+        function = _originals.get(function, function)
+        source = textwrap.dedent(inspect.getsource(function.__code__))  # a wrapper's own
+    except (ImportError, AttributeError, OSError) as error:
+        source = f"{error}"
     digest = hashlib.sha256(source.encode()).hexdigest()
     if digest != item.source_digest:
-        raise refused(
-            f"what is installed in {module.__file__} is not the code it was tested against: "
-            f"expected source digest {item.source_digest[:12]}, found {digest[:12]}"
+        raise NotPossibleHere(
+            f"substitute {item.name!r} replaces {item.module}.{item.attribute} of {item.tested}, "
+            "but what is there is not the code it was tested against: expected source digest "
+            f"{item.source_digest[:12]}, found {digest[:12]}; install that version and undo what "
+            "replaced it, or run in mode fast or warn, and report it to cellrepro"
         )
     return function
 
