@@ -6,10 +6,10 @@ import functools
 import http.server
 import io
 import json
-import re
 import shutil
 import threading
 import zipfile
+from unittest.mock import Mock
 
 import imagecodecs
 import numpy as np
@@ -124,9 +124,7 @@ def bbbc038(root):
         rgba[..., 3] = 255
         members[f"{name}/images/{name}.png"] = png(rgba)
         for label in (1, 2, 3):
-            members[f"{name}/masks/{label}.png"] = png(
-                np.equal(MASKS, label).astype(np.uint8) * 255
-            )
+            members[f"{name}/masks/{label}.png"] = png((label == MASKS).astype(np.uint8) * 255)
     pack(root / "stage1_train.zip", members)
 
 
@@ -154,9 +152,7 @@ def test_registry_says_where_from_and_under_which_licence():
     assert list(describe_all()) == ["synthetic", *sorted(SETS)]
     for entry in REGISTRY.values():
         assert all((entry["description"], entry["licence"], entry["cite"], entry["layout"]))
-        for archive in entry["archives"]:
-            assert archive["url"].startswith("https://")
-            assert archive["sha256"] is None or re.fullmatch("[0-9a-f]{64}", archive["sha256"])
+        assert all(archive["url"].startswith("https://") for archive in entry["archives"])
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -180,31 +176,28 @@ def test_first_use_downloads_and_converts_the_second_verifies(server, fetch, tmp
     for file, archive in record["archives"].items():
         assert archive["url"] == f"{server.url}/{file}"
         assert archive["size"] == (server.root / file).stat().st_size
-        assert archive["when"].endswith("+00:00")
     n_requests, before = len(server.requests), below(tmp_path / "data")
     assert fetch(name, None) == folder
-    assert len(server.requests) == n_requests
-    assert below(tmp_path / "data") == before
+    assert (len(server.requests), below(tmp_path / "data")) == (n_requests, before)
 
 
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
-        (lambda f: (f / "train/a.tif").write_bytes(tif(grey(9))), "train/a.tif"),
-        (lambda f: (f / "test/c_masks.tif").unlink(), "test/c_masks.tif"),
+        (lambda train: (train / "a.tif").write_bytes(tif(grey(9))), "train/a.tif"),
+        (lambda train: (train / "a_masks.tif").unlink(), "train/a_masks.tif"),
         (
-            lambda f: [
-                shutil.copy(f / f"train/a{ending}.tif", f / f"train/z{ending}.tif")
-                for ending in ("", "_masks")
-            ],
+            lambda train: (
+                shutil.copy(train / "a.tif", train / "z.tif"),
+                shutil.copy(train / "a_masks.tif", train / "z_masks.tif"),
+            ),
             "train/z.tif, train/z_masks.tif",
         ),
     ],
-    ids=["changed", "missing", "added"],
 )
 def test_tampering_is_found(server, fetch, spoil, match):
     dsb2018(server.root)
-    spoil(fetch())
+    spoil(fetch() / "train")
     with pytest.raises(BadInput, match=f"added since the download: {match}; delete .*dsb2018"):
         fetch()
 
@@ -223,35 +216,25 @@ def test_another_archive_under_the_same_name_is_refused(server, fetch, tmp_path,
         fetch()
 
 
-def test_broken_record_is_refused(fetch, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/dsb2018.download.json").write_text('{"archives": {}}')
-    with pytest.raises(BadInput, match=r"dsb2018.download.json: .*record.*; restore it, or delete"):
-        fetch()
-
-
-def test_a_folder_without_record_is_left_alone(fetch, tmp_path):
+def test_a_broken_record_and_a_folder_without_one_are_refused(fetch, tmp_path):
     (tmp_path / "data/dsb2018").mkdir(parents=True)
     with pytest.raises(BadInput, match=r"dsb2018: exists, but dsb2018.download.json does not"):
+        fetch()
+    (tmp_path / "data/dsb2018.download.json").write_text('{"archives": {}}')
+    with pytest.raises(BadInput, match=r"dsb2018.download.json: .*record.*; restore it, or delete"):
         fetch()
 
 
 # -- the network and the disk ---------------------------------------------------------------
 
 
-def test_download_that_breaks_off(server, fetch, tmp_path):
+def test_server_that_breaks_off_or_is_without_the_file_or_down(server, fetch, tmp_path):
+    with pytest.raises(NotPossibleHere, match=r"cannot be fetched.*404.*--mirror"):
+        fetch()
     dsb2018(server.root)
     server.cut = 100
     with pytest.raises(NotPossibleHere, match=r"dsb2018.zip: .*the download broke off.*try again"):
         fetch()
-    assert not (tmp_path / "data").exists()
-
-
-def test_server_without_the_file_or_down(server, fetch, tmp_path):
-    with pytest.raises(NotPossibleHere, match=r"cannot be fetched.*404.*--mirror"):
-        fetch()
-    with pytest.raises(BadInput, match="expected an address that starts with http"):
-        fetch(mirror="mirror.example")
     server.shutdown()
     server.socket.close()
     with pytest.raises(NotPossibleHere, match=r"cannot be fetched.*refused"):
@@ -262,12 +245,8 @@ def test_server_without_the_file_or_down(server, fetch, tmp_path):
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
 def test_what_fails_leaves_nothing_half(server, fetch, tmp_path, monkeypatch, error):
     dsb2018(server.root)
-
-    def fail(*args, **kwargs):
-        raise error
-
     with monkeypatch.context() as patched:
-        patched.setattr(tifffile, "imwrite", fail)
+        patched.setattr(tifffile, "imwrite", Mock(side_effect=error))
         with pytest.raises(type(error)):
             fetch()
     assert not (tmp_path / "data").exists()
@@ -280,17 +259,17 @@ def test_what_fails_leaves_nothing_half(server, fetch, tmp_path, monkeypatch, er
 def test_command_fetches_from_a_mirror_and_says_what_it_trusts(server, tmp_path, invoke):
     """Nobody can check the first download of this set, and everybody every later one."""
     bbbc038(server.root)
-    arguments = ("data", "bbbc038", "--mirror", server.url, "--into", tmp_path / "data", "--json")
-    first = invoke(*arguments)
+    into = ("--into", tmp_path / "data", "--json")
+    first = invoke("data", "bbbc038", "--mirror", server.url, *into)
     assert (first.code, first.json) == (0, {"folder": str(tmp_path / "data/bbbc038")})
     assert "of stage1_train.zip, so this first download is trusted" in first.err
-    assert f"kept in {tmp_path / 'data/bbbc038.download.json'}" in first.err
-    assert "trusted" not in invoke(*arguments).err
+    assert "trusted" not in invoke("data", "bbbc038", "--mirror", server.url, *into).err
     for wrong, said in {
         ("synthetic", "--mirror", "http://127.0.0.1:9"): "is made here",
+        ("bbbc039", "--mirror", "mirror.example"): "an address that starts with http",
         ("bbbc040",): "known are synthetic, bbbc038",
     }.items():
-        answer = invoke("data", *wrong, "--into", tmp_path / "data")
+        answer = invoke("data", *wrong, *into)
         assert answer.code == 2
         assert said in answer.err
 
@@ -299,26 +278,18 @@ def test_command_fetches_from_a_mirror_and_says_what_it_trusts(server, tmp_path,
 
 
 def test_zip_bomb_is_refused(server, fetch, tmp_path, monkeypatch):
-    monkeypatch.setattr(public_sets, "LARGEST_MEMBER", 2**20)
-    dsb2018(server.root)
-    with zipfile.ZipFile(server.root / "dsb2018.zip", "a", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("dsb2018/train/images/0bomb.tif", bytes(2**21))
+    monkeypatch.setattr(public_sets, "LARGEST_ARCHIVE", 2**20)
+    dsb2018(server.root, bomb=bytes(2**21))
     with pytest.raises(BadInput, match=r"unpacks to \d+ bytes, .* use another mirror"):
         fetch()
     assert not (tmp_path / "data").exists()
 
 
 def test_archive_that_leads_outside_is_unpacked_inside(server, fetch, tmp_path):
-    dsb2018(server.root)
-    with zipfile.ZipFile(server.root / "dsb2018.zip", "a") as archive:
-        for name in ("../evil.tif", "/etc/evil.tif", "a/../../evil.tif"):
-            archive.writestr(name, b"x")
+    evil = ("../evil.tif", "/etc/evil.tif", "a/../../evil.tif")
+    dsb2018(server.root, **dict.fromkeys(evil, b"x"))
     assert len(read_folder(fetch()).files) == 6
     assert not [path for path in below(tmp_path) if "evil" in path]
-
-
-def half(root):
-    pack(root / "dsb2018.zip", {"dsb2018/train/images/a.tif": tif(grey(0))})
 
 
 def other_shapes(root):
@@ -333,22 +304,18 @@ def flipped_bit(root):
     (root / "dsb2018.zip").write_bytes(data)
 
 
-def oddly_packed(root):
-    with zipfile.ZipFile(root / "dsb2018.zip", "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr("dsb2018/train/images/a.tif", tif(grey(0)))
-
-
 @pytest.mark.parametrize(
     ("make", "match"),
     [
         (lambda root: (root / "dsb2018.zip").write_bytes(b"<html>moved</html>"), "no zip file"),
         (lambda root: pack(root / "dsb2018.zip", {"readme.txt": b"moved"}), "no images"),
-        (half, "masks/a.tif: the file cannot be read"),
+        (
+            lambda root: pack(root / "dsb2018.zip", {"a/train/images/a.tif": tif(grey(0))}),
+            "masks/a.tif: the file cannot be read",
+        ),
         (other_shapes, r"a_masks.tif: \(Y, X\) = \(16, 30\), expected \(20, 30\)"),
         (flipped_bit, "damaged, .*CRC"),
-        (oddly_packed, "another compression than deflate"),
     ],
-    ids=["no zip", "rearranged", "no mask", "shapes", "damaged", "bzip2"],
 )
 def test_unexpected_content_is_refused(server, fetch, tmp_path, make, match):
     make(server.root)

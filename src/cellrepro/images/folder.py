@@ -24,6 +24,7 @@ from cellrepro.images.reading import (
     read_bytes,
     why_unreadable,
 )
+from cellrepro.store.digests import array_digest
 from cellrepro.text import some
 
 _MASKS = "_masks"
@@ -106,9 +107,9 @@ def read_folder(
             "is nothing to learn; check that the right masks were exported"
         )
     digest = found.digested()
-    known = {_pixel_digest(item.image): item for item in read["train"]}
+    known = {array_digest(item.image): item for item in read["train"]}
     for item in read["test"]:
-        twin = known.get(_pixel_digest(item.image))
+        twin = known.get(array_digest(item.image))
         if twin is not None:
             found.warnings.append(
                 f"leak: {found.relative(item.image_path)} holds the same image as "
@@ -138,8 +139,6 @@ def folder_digest(
 def is_litter(path: str | Path) -> bool:
     """Whether a file, by its path in the user's folder, is left by a desktop or an editor.
 
-    Examples
-    --------
     >>> [is_litter(name) for name in (".DS_Store", "train/._a.tif", "Thumbs.db", "train/a.tif")]
     [True, True, True, False]
     """
@@ -185,11 +184,8 @@ class _Found:
         if len(self.problems) == 1:
             raise BadInput(self.problems[0])
         if self.problems:
-            shown = [f"- {problem}" for problem in self.problems[:_MOST_PROBLEMS]]
-            if len(self.problems) > _MOST_PROBLEMS:
-                shown.append(f"- and {len(self.problems) - _MOST_PROBLEMS} more")
             head = f"{self.folder} has {len(self.problems)} problems:"
-            raise BadInput("\n".join([head, *shown]))
+            raise BadInput("\n- ".join([head, *self.problems[:_MOST_PROBLEMS]]))
         lines = sorted(f"{digest}  {name}\n" for name, digest in self.files.items())
         digest = hashlib.sha256("".join(lines).encode()).hexdigest()
         return FolderDigest(self.folder, self.files, digest)
@@ -213,12 +209,9 @@ def _list_folder(folder: Path, *, need_masks: bool, need_train: bool) -> _Found:
         )
     for directory in splits or [folder]:
         split = directory.name if splits else "train"
-        if _list_split(directory, split, need_masks, found):
-            continue
-        if splits and not (split == "train" and need_train):
-            found.warnings.append(f"{split}/ holds no images")
-        else:
-            found.problems.append(_no_images(directory))
+        if not _list_split(directory, split, need_masks, found):
+            wanted = split == "train" and need_train
+            (found.problems if wanted else found.warnings).append(_no_images(directory))
     if not found.pairs and not found.problems:
         raise BadInput(_no_images(folder))
     return found
@@ -227,11 +220,6 @@ def _list_folder(folder: Path, *, need_masks: bool, need_train: bool) -> _Found:
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
-    except NotADirectoryError:
-        raise BadInput(
-            f"{folder}: a file, but a folder of images was expected; give the folder it is in, or "
-            "rename it"
-        ) from None
     except OSError as error:
         raise BadInput(f"{folder}: {why_unreadable(error, 'folder')}") from error
 
@@ -239,8 +227,6 @@ def _entries(folder: Path) -> list[Path]:
 def _kind(path: Path) -> str | None:
     """Whether a file is, by its name, an ``image``, a ``mask`` or neither.
 
-    Examples
-    --------
     >>> [_kind(Path(n)) for n in ("a.TIF", "a_masks.png", "a_flows.tif", "a_seg.npy", ".a.tif")]
     ['image', 'mask', None, None, None]
     """
@@ -267,12 +253,10 @@ def _same_name(stem: str) -> str:
 
 def _list_split(directory: Path, split: str, need_masks: bool, found: _Found) -> bool:
     """Pair the images and masks of one folder; whether it holds any."""
-    images: dict[str, Path] = {}  # by stem
-    masks: dict[str, Path] = {}
+    by_stem: dict[str, dict[str, Path]] = {"image": {}, "mask": {}}
     seen: dict[tuple[str, str], Path] = {}
-    entries = _entries(directory)
     # Names that differ in leading zeros alone are equal to natsorted, which keeps their order.
-    for path in natsorted(entries, key=lambda entry: entry.name):
+    for path in natsorted(_entries(directory), key=lambda entry: entry.name):
         kind = _kind(path)
         if kind is None:
             continue
@@ -283,37 +267,26 @@ def _list_split(directory: Path, split: str, need_masks: bool, found: _Found) ->
             )
         other = seen.setdefault((kind, _same_name(path.stem)), path)
         if other is path:
-            (masks if kind == "mask" else images)[path.stem] = path
+            by_stem[kind][path.stem] = path
             continue
         found.problems.append(
             f"{path}: the same name as {other.name} up to case and extension, so one would hide "
             "the other; rename or remove one of them"
         )
-    for stem, path in images.items():
+    masks = by_stem["mask"]
+    for stem, path in by_stem["image"].items():
         partner = masks.pop(stem + _MASKS, None)
-        if partner is not None or not need_masks:
-            found.pairs.append(_Pair(split, path, partner))
-            continue
-        ends = {_same_name(stem + end) for end in ("_mask", "_masks", "_label", "_labels", "_seg")}
-        near = [one.name for one in entries if _same_name(one.stem) in ends]
-        seen_beside = (
-            f"{some(near)} is there: rename it, or where it ends in _seg.npy open it in the "
-            "Cellpose GUI and save the masks as PNG or TIFF"
-            if near
-            else "add it, or move the image out of the folder"
-        )
-        found.problems.append(
-            f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it; {seen_beside}"
-        )
+        found.pairs.append(_Pair(split, path, partner))
+        if partner is None and need_masks:
+            found.problems.append(
+                f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it, spelled like "
+                f"that; add it (open a {stem}_seg.npy in the Cellpose GUI and save its masks as "
+                "PNG or TIFF), or move the image out of the folder"
+            )
     for stem, path in masks.items():
-        wanted = stem.removesuffix(_MASKS)
-        near = [image.name for s, image in images.items() if _same_name(s) == _same_name(wanted)]
-        remedy = "add the image or remove the mask"
-        if near:
-            remedy = f"{near[0]} is written differently, give both the same name"
         found.problems.append(
-            f"{path}: a mask without its image, expected {wanted}.tif (or {OTHER_ENDINGS}) beside "
-            f"it; {remedy}"
+            f"{path}: a mask without its image, expected {stem.removesuffix(_MASKS)}.tif (or "
+            f"{OTHER_ENDINGS}) beside it, spelled like that; add the image or remove the mask"
         )
     return bool(seen)
 
@@ -333,25 +306,15 @@ def _read_pair(pair: _Pair, found: _Found) -> Sequence[LabelledImage]:
         found.warnings += [f"{found.relative(file)}: {remark}" for remark in remarks]
     if len(arrays) < len(pair.files):
         return []
-    image, masks = arrays[0], arrays[1] if pair.masks is not None else None
-    if pair.masks is not None and masks is not None:
-        expected, actual = image.shape[:2], masks.shape
-        if actual != expected:
-            remedy = (
-                "it is transposed, save it with Y and X swapped"
-                if actual == expected[::-1]
-                else "check that the two belong together and were not resized"
-            )
+    image, masks = arrays[0], arrays[1] if len(arrays) > 1 else None
+    if masks is not None:
+        if masks.shape != image.shape[:2]:
             found.problems.append(
-                f"{pair.masks}: (Y, X) = {actual}, expected {expected} as in {pair.image.name}; "
-                f"{remedy}"
+                f"{pair.files[1]}: (Y, X) = {masks.shape}, expected {image.shape[:2]} as in "
+                f"{pair.image.name}; check that the two belong together, that neither was resized "
+                "and Y and X are not swapped"
             )
             return []
         if pair.split == "train" and not masks.any():
-            found.warnings.append(f"{found.relative(pair.masks)}: no object, all background")
+            found.warnings.append(f"{found.relative(pair.files[1])}: no object, all background")
     return [LabelledImage(pair.image.stem, image, masks, pair.image, pair.masks)]
-
-
-def _pixel_digest(image: np.ndarray) -> str:
-    header = f"{image.dtype.str} {image.shape} ".encode()
-    return hashlib.sha256(header + image.tobytes()).hexdigest()

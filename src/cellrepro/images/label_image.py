@@ -11,10 +11,7 @@ LARGEST_LABEL = 2**32 - 1
 def label_image(
     name: str, masks: ArrayLike, *, largest: int = LARGEST_LABEL
 ) -> NDArray[np.integer]:
-    """The array that was given, not copied, once it is known to be a label image.
-
-    ``name`` is what messages call it.
-    """
+    """The array that was given, not copied, once it is known to be a label image."""
     try:
         image = np.asarray(masks)
     except ValueError as error:  # rows of other lengths

@@ -6,7 +6,6 @@ in 2026. Where there is none, the first download is trusted: SHA-256 of every ar
 converted file are recorded in ``DATA/NAME.download.json``, to which every later use is held.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -28,14 +27,14 @@ from cellrepro.images import synthetic
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.images.reading import pieces_by_label, read_bytes, read_image, read_masks
 from cellrepro.store.digests import file_digest
+from cellrepro.store.disk import remove_empty, write_whole
 from cellrepro.text import some
 
 SYNTHETIC = "synthetic"
 
 _TIMEOUT = (10.0, 60.0)  # seconds to connect and between two pieces of data
-# Bytes once unpacked; the largest image of the known sets takes 5 MB, the largest set 1 GB
-LARGEST_MEMBER = 2**28
 LARGEST_ARCHIVE = 2**33
+"""Bytes once unpacked; the largest set takes 1 GB."""
 
 _OTHER = "nothing was kept, try again or use another mirror (--mirror URL)"
 
@@ -82,7 +81,7 @@ def provide(
             f"no image set is called {name!r}; known are {', '.join(describe_all())}. "
             f"For images of your own give the path of their folder"
         )
-    if mirror is not None and not (name != SYNTHETIC and mirror.startswith("http")):
+    if mirror is not None and (name == SYNTHETIC or not mirror.startswith("http")):
         raise BadInput(
             f"--mirror is {mirror!r}; expected an address that starts with http:// or https://, "
             f"for another set than {SYNTHETIC}, which is made here"
@@ -94,7 +93,6 @@ def provide(
     if target.exists():
         _verify(target, record, record_path)
         return target
-    existed = data.exists()
     data.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=data, prefix=f".{name}-") as scratch:
@@ -102,16 +100,12 @@ def provide(
             files = _convert(name, Path(scratch))
             about = {key: registry()[name][key] for key in ("source", "licence", "cite")}
             found = _Record(name=name, archives=archives, files=files, **about)
-            written = Path(scratch, "record.json")
-            written.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
             # The record first: a crash in between leaves a record that the next download is held
             # to, never a folder that nothing vouches for
-            written.replace(record_path)
+            write_whole(record_path, found.model_dump_json(indent=2))
             Path(scratch, name).rename(target)  # same file system, so whole or absent
     finally:
-        if not existed:
-            with contextlib.suppress(OSError):
-                data.rmdir()  # only succeeds on an empty one
+        remove_empty(data)
     return target
 
 
@@ -152,11 +146,7 @@ def _verify(target: Path, record: _Record | None, record_path: Path) -> None:
 
 
 def _download(
-    name: str,
-    scratch: Path,
-    mirror: str | None,
-    record: _Record | None,
-    record_path: Path,
+    name: str, scratch: Path, mirror: str | None, record: _Record | None, record_path: Path
 ) -> dict[str, dict[str, Any]]:
     """Download and unpack the archives of a set; url, size (bytes), digest and time of each."""
     import pooch
@@ -176,11 +166,9 @@ def _download(
             if answer is not None:
                 answer.close()  # pooch 1.9.0 leaves the connection open
             raise NotPossibleHere(
-                f"{url}: cannot be fetched, or the download broke off ({error}); check the network "
-                "and the proxy settings, try again later, name another folder that holds the file "
-                "with --mirror URL, or download it where there is a network from "
-                f"{registry()[name]['source']}, turn it into train/ and test/ with NAME.tif and "
-                "NAME_masks.tif, and give that folder"
+                f"{url}: cannot be fetched, or the download broke off ({error}); check network and "
+                "proxy, try again, give another folder that holds the file with --mirror URL, or "
+                f"download it from {registry()[name]['source']} and make train/ and test/ of it"
             ) from error
         except ValueError as error:
             raise BadInput(
@@ -212,18 +200,12 @@ def _unpack(file: Path) -> None:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            infos = archive.infolist()
-            sizes = [info.file_size for info in infos]
-            if max(sizes, default=0) > LARGEST_MEMBER or sum(sizes) > LARGEST_ARCHIVE:
+            n_bytes = sum(info.file_size for info in archive.infolist())
+            if n_bytes > LARGEST_ARCHIVE:
                 raise BadInput(
-                    f"{file.name}: unpacks to {sum(sizes)} bytes, the largest file to "
-                    f"{max(sizes)}, expected at most {LARGEST_ARCHIVE} and {LARGEST_MEMBER}; "
+                    f"{file.name}: unpacks to {n_bytes} bytes, expected at most {LARGEST_ARCHIVE}; "
                     f"{_OTHER}"
                 )
-            # Python unpacks a whole piece of bzip2 or LZMA at once, however large that becomes.
-            usual = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-            if not all(info.compress_type in usual for info in infos):
-                raise RuntimeError("another compression than deflate")
             archive.extractall(_unpacked(file))
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise BadInput(
@@ -246,7 +228,9 @@ def _convert(name: str, scratch: Path) -> dict[str, str]:
     (scratch / name).mkdir()
     try:
         for split, stem, image, masks in _LAYOUTS[entry["layout"]](*unpacked):
-            _save_pair(scratch / name / split, stem, image, masks)
+            _save(scratch / name / split / f"{stem}.tif", image)
+            labels = masks.astype(np.uint16 if masks.max() < 2**16 else np.int32)
+            _save(scratch / name / split / f"{stem}_masks.tif", labels)
         return read_folder(scratch / name).files
     except BadInput as error:
         raise BadInput(
@@ -254,15 +238,10 @@ def _convert(name: str, scratch: Path) -> dict[str, str]:
         ) from error
 
 
-def _save_pair(folder: Path, name: str, image: np.ndarray, masks: np.ndarray) -> None:
-    """Write one image and its labels, losslessly."""
-    folder.mkdir(parents=True, exist_ok=True)
-    labels = masks.astype(np.uint16 if masks.max() < 2**16 else np.int32)
-    photometric = "rgb" if image.ndim == 3 else "minisblack"
-    tifffile.imwrite(folder / f"{name}.tif", image, photometric=photometric, compression="zlib")
-    tifffile.imwrite(
-        folder / f"{name}_masks.tif", labels, photometric="minisblack", compression="zlib"
-    )
+def _save(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    photometric = "rgb" if pixels.ndim == 3 else "minisblack"
+    tifffile.imwrite(path, pixels, photometric=photometric, compression="zlib")
 
 
 def _visible(folder: Path, pattern: str) -> list[Path]:
@@ -327,10 +306,8 @@ _LAYOUTS: dict[str, Any] = {
 
 
 def label_by_value(values: np.ndarray) -> np.ndarray:
-    """Number the connected regions of equal value (8-connectivity), 0 being background.
+    """Number the connected regions of equal value (8-connectivity), those of small values first.
 
-    Examples
-    --------
     >>> label_by_value(np.array([[3, 3, 7], [0, 0, 7], [3, 0, 0]]))
     array([[1, 1, 3],
            [0, 0, 3],

@@ -1,8 +1,7 @@
 """Synthetic fluorescence images of nuclei with exact masks: the same bytes on every machine.
 
 From the random draws to the camera counts everything is integer arithmetic, since the last bit of
-floating point is not portable (``exp`` comes from the C library, sums depend on vector widths, and
-compilers fuse operations). Three scales of fixed point are used: positions and distances count
+floating point is not portable. Three scales of fixed point are used: positions and distances count
 1/256 of a pixel (``SUBPIXEL``), light 1/256 of a camera count (``SUBCOUNT``), fractions 1/65536
 (``ONE``).
 """
@@ -82,11 +81,8 @@ def nuclei(
     """Nuclei as a fluorescence microscope shows them after a DNA stain, with their exact masks.
 
     ``seed`` is at least 0, ``shape`` is (Y, X) in pixels, each from 16 to 4096; see `RANGES` for
-    the others. Exactly ``n_nuclei`` are drawn, or by default as many as cover about a fifth of the
-    image.
+    the others. By default ``n_nuclei`` are as many as cover about a fifth of the image.
 
-    Examples
-    --------
     >>> made = nuclei(0, shape=(64, 64), n_nuclei=5, diameter=14)
     >>> made.image.shape, made.image.dtype.name, int(made.masks.max())
     ((64, 64), 'uint16', 5)
@@ -118,9 +114,8 @@ def nuclei(
     )
 
 
-# Each image of a set has a look of its own; a set of more images starts again from the first.
-# The last three are the test images of the default set and resemble the others without
-# repeating one, so that a network trained on the first eight has to generalise, and can.
+# Each image of a set has a look of its own; a set of more images starts again from the first. The
+# last three, the test images of the default set, resemble the others without repeating one.
 LOOKS: tuple[dict[str, Any], ...] = tuple(
     {"diameter": diameter, "n_nuclei": n_nuclei, "brightness": brightness, "blur": blur, **others}
     for diameter, n_nuclei, brightness, blur, others in (
@@ -147,13 +142,11 @@ def write_folder(
     n_test: int = 3,
     shape: tuple[int, int] = (256, 256),
 ) -> dict[str, str]:
-    """Write a set of synthetic images for training and testing, the same bytes everywhere.
+    """Write a set of synthetic images, the same bytes everywhere; their digests by path, sorted.
 
-    The layout is Cellpose's: ``train/synth_000.tif`` with ``train/synth_000_masks.tif``, and so
-    on; the test images in ``test/`` go on counting. ``SHA256SUMS`` lists every file's digest and
-    is written last, so a folder that holds it is whole. Image number i depends on `seed`, i and
-    `shape` alone; files that are there with the right content are left alone, a folder with others
-    is refused. What comes back are the digests by path, sorted.
+    The layout is Cellpose's; the test images go on counting. ``SHA256SUMS`` is written last, so a
+    folder that holds it is whole. Image number i depends on `seed`, i and `shape` alone; right
+    files are left alone, a folder with others is refused.
     """
     folder = Path(folder)
     _check_range("n_train", n_train, 0, 1000)
@@ -203,11 +196,7 @@ def _fixed(value: float, scale: int) -> int:
 
 
 class _Draws:
-    """Random integers that stay the same in every NumPy version.
-
-    NumPy promises to keep the raw stream of PCG64, but not what the methods of ``Generator``
-    make of it (NEP 19), so ranges and noise are made here, from the raw words.
-    """
+    """Random integers from the raw stream of PCG64, which NumPy promises to keep (NEP 19)."""
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.PCG64(seed)
@@ -307,8 +296,7 @@ class _Field:
 
     def __init__(self, draws: _Draws, shape: tuple[int, int], look: _Look) -> None:
         self.look, self.diameter = look, look.diameter
-        diameter = look.diameter
-        self.margin = diameter * 2 // SUBPIXEL
+        self.margin = look.diameter * 2 // SUBPIXEL
         height, width = map(operator.index, shape)
         self.image_shape, self.n_pixels = (height, width), height * width
         self.shape = (height + 2 * self.margin, width + 2 * self.margin)
@@ -319,9 +307,9 @@ class _Field:
         # Light in focus, blurred more, and from far above or below
         self.sharp, self.defocused, self.ghosts = np.zeros((3, *self.shape), np.int64)
 
-        pixels = diameter // SUBPIXEL
+        pixels = look.diameter // SUBPIXEL
         # Positions are pushed around by this much before a shape is drawn: irregular outlines.
-        push = diameter // 32
+        push = look.diameter // 32
         self.warp = tuple(
             _smooth_noise(draws, self.shape, max(3, pixels // 3)) * push // ONE for _ in "YX"
         )
@@ -407,8 +395,7 @@ def _draw_form(draws: _Draws, diameter: int, elongation: int, condensed: bool) -
 def _find_free_place(field: _Field, draws: _Draws, form: _Form) -> tuple[int, int] | None:
     """A position away from all other nuclei, now taken, or None where this draw was unlucky."""
     edge = field.margin * SUBPIXEL
-    y = draws.between(edge, edge + field.image_shape[0] * SUBPIXEL)
-    x = draws.between(edge, edge + field.image_shape[1] * SUBPIXEL)
+    y, x = (draws.between(edge, edge + size * SUBPIXEL) for size in field.image_shape)
     window, u, v = field.own_frame(form, y, x)
     radius = _squared_radius(form, u, v)
     if np.any(field.labels[window][radius < ONE * 8 // 5]):
@@ -421,8 +408,8 @@ def _find_place_beside(
 ) -> tuple[int, int] | None:
     """A position that touches a nucleus, now taken, or None where this draw was unlucky.
 
-    Starting from the other nucleus's centre the new one moves outwards until hardly any of it
-    lies on top of others: its light may overlap theirs, its label may not.
+    The new one moves outwards from the other's centre until hardly any of it lies on top of others:
+    its light may overlap theirs, its label may not.
     """
     from_y, from_x = placed[draws.between(0, len(placed) - 1)]
     p, q, r = draws.direction()
@@ -504,8 +491,7 @@ def _add_ghosts(field: _Field, draws: _Draws) -> None:
     pixels_each = 60 * field.diameter**2 // SUBPIXEL**2
     for _ in range(draws.between(0, 1 + height * width // pixels_each)):
         form = _draw_form(draws, field.diameter, ONE * 5 // 4, condensed=False)
-        y = draws.between(0, height * SUBPIXEL)
-        x = draws.between(0, width * SUBPIXEL)
+        y, x = (draws.between(0, size * SUBPIXEL) for size in field.shape)
         window, u, v = field.own_frame(form, y, x)
         relief = np.maximum(0, ONE - _squared_radius(form, u, v))
         level = draws.between(ONE // 12, ONE // 5)
@@ -535,9 +521,7 @@ def _background(draws: _Draws, field: _Field) -> Integers:
 def _illumination(draws: _Draws, shape: tuple[int, ...], unevenness: int) -> Integers:
     """How much light each pixel gets: ONE at the brightest, less around it, as a paraboloid."""
     rows, columns = np.ogrid[: shape[0], : shape[1]]
-    y = draws.between(shape[0] // 4, shape[0] * 3 // 4)
-    x = draws.between(shape[1] // 4, shape[1] * 3 // 4)
-    # On a 32-bit machine the indices of ogrid are narrower than the arithmetic here needs.
+    y, x = (draws.between(size // 4, size * 3 // 4) for size in shape)
     away = (rows.astype(np.int64) - y) ** 2 + (columns.astype(np.int64) - x) ** 2
     return ONE - away * unevenness // int(away.max())
 
@@ -570,13 +554,8 @@ def _draw_set(seed: int, n_train: int, n_test: int, shape: tuple[int, int]) -> d
 def _tiff(pixels: NDArray[np.uint16]) -> bytes:
     """A plain TIFF file: no compression, date, software name or description."""
     buffer = io.BytesIO()
-    grey: dict[str, Any] = {
-        "byteorder": "<",
-        "photometric": "minisblack",
-        "metadata": None,
-        "software": False,
-    }
-    tifffile.imwrite(buffer, pixels, **grey)
+    plain: dict[str, Any] = {"photometric": "minisblack", "metadata": None, "software": False}
+    tifffile.imwrite(buffer, pixels, byteorder="<", **plain)
     return buffer.getvalue()
 
 
@@ -584,9 +563,8 @@ def _check_only_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Refuse a folder with anything else in it than files of this set and what desktops leave."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_dir() or is_litter(name):
-            continue
-        if name not in contents or path.read_bytes() != contents[name]:
+        ours = name in contents and path.read_bytes() == contents[name]
+        if not (ours or path.is_dir() or is_litter(name)):
             raise BadInput(
                 f"{path} is no file of this synthetic set, or another one (another seed or shape, "
                 "or changed since); delete it or choose another folder"
