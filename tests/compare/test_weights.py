@@ -138,18 +138,16 @@ def test_integers_scalars_and_empty_tensors(tmp_path):
     [
         (float32(1), float32(np.nextafter(float32(1)[0], 2)), (1, 1)),
         (float32(1), float32(0.5), (2**23, 2**23)),
-        (float32(-0.0), float32(0.0), (0, 0)),
         (from_bits(0x80000001), from_bits(0x00000001), (2, 2)),
         (from_bits(0x7F7FFFFF), float32(np.inf), (1, 1)),
         (from_bits(0x7FC00001, 0), from_bits(0x7FC00001, 3), (3, 0)),
         (from_bits(0x7FC00001, 0), from_bits(0x7FC00002, 3), (None, None)),
         (np.float64([1]), np.float64([-1]), (2 * 0x3FF << 52, 2**62)),
-        (np.float16([1, 1, 1]), np.float16([1, 1 + 2**-10, 1 + 5 * 2**-10]), (5, 1)),
         (float32(1), np.float64([1]), (None, None)),
         (np.array([1]), np.array([2]), (None, None)),
     ],
-    ids=["next", "a factor of two", "signed zero", "across zero", "infinity", "same NaN",
-         "new NaN", "float64", "float16", "other dtype", "integers"],
+    ids=["next", "a factor of two", "across zero", "infinity", "same NaN", "new NaN", "float64",
+         "other dtype", "integers"],
 )  # fmt: skip
 def test_units_in_the_last_place(tmp_path, a, b, expected):
     whole = compare_weights(saved(tmp_path / "a", w=a), saved(tmp_path / "b", w=b))
@@ -250,8 +248,7 @@ def test_what_cannot_be_read_is_refused(files, tmp_path):
     eight = saved_raw(tmp_path / "eight", "F8_E4M3", b"\x00\x01")
     for path, message in {
         b: r"b is no weights file that can be read .*do that again",
-        tmp_path / "nowhere": r"nowhere does not exist .*; give a \.safetensors file",
-        tmp_path: r"cannot be read .*give a \.safetensors file of weights",
+        tmp_path / "nowhere": r"nowhere is no weights file .*No such file",
         eight: r"eight holds w as F8_E4M3, and F64, F32, .* store",
     }.items():
         with pytest.raises(BadInput, match=message):

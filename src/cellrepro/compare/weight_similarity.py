@@ -29,8 +29,7 @@ from cellrepro.compare.weights import (
 )
 from cellrepro.errors import BadInput
 
-_READ = 2**21  # parameters in memory at a time, of all files together
-_BLOCK = 2**18  # of these in float64 at a time: 2 MiB, which stays in the nearer caches
+_BLOCK = 2**18  # parameters of all files in memory at a time: 2 MiB, which stays in the caches
 _PIECE = 2**16  # parameters of each file in memory at a time, for histograms
 _LEAST = -1074  # exponent of the least float64; those below the greatest end at 1024
 
@@ -68,29 +67,25 @@ def similarity(paths: Sequence[str | Path]) -> Similarity:
     layouts = [_layout(file) for file in files]
     one_network = np.array([[a == b for b in layouts] for a in layouts])
     has_layer = np.array([[layer in layer_groups(file) for file in files] for layer in layers])
-    shape = (len(layers), *one_network.shape)
+    shape = (len(layers), len(files), len(files))
     equal, apart, largest = one_network.copy(), np.zeros(shape), np.zeros(shape)
     squares = np.zeros(shape[:2])
     for members in {tuple(np.flatnonzero(row).tolist()) for row in one_network}:
         if len(members) == 1:  # at distance 0 from itself, unread
             continue
         here = np.ix_(members, members)
-        step = max(1, _BLOCK // len(members))
         for name in files[members[0]]:
             layer = layers.index(layer_group(name))
             tensors = [files[i][name] for i in members]
-            for bits in pieces(tensors, max(step, _READ // len(members))):
-                for start in range(0, max(len(bits[0]), 1), step):
-                    block = [each[start : start + step] for each in bits]
-                    found = _pairwise(block, [tensor.dtype for tensor in tensors])
-                    squares[layer, members] += found[0]
-                    apart[layer][here] += found[1]
-                    largest[layer][here] = np.maximum(largest[layer][here], found[2])
-                    equal[here] &= found[3]
+            for bits in pieces(tensors, max(1, _BLOCK // len(members))):
+                found = _pairwise(bits, [tensor.dtype for tensor in tensors])
+                squares[layer, members] += found[0]
+                apart[layer][here] += found[1]
+                largest[layer][here] = np.maximum(largest[layer][here], found[2])
+                equal[here] &= found[3]
     whole = _distances(squares.sum(0), apart.sum(0), largest.max(0, initial=0))
     l2, relative, cosine, max_abs = (np.where(one_network, each, np.nan) for each in whole)
-    known = one_network & has_layer[:, :, None] if len(layers) else np.zeros(shape, bool)
-    in_layers = _distances(squares, apart, largest)[1]
+    known = one_network & has_layer.reshape(*shape[:2], 1)
     return Similarity(
         paths=tuple(map(Path, paths)),
         equal=equal,
@@ -99,7 +94,7 @@ def similarity(paths: Sequence[str | Path]) -> Similarity:
         cosine=cosine,
         max_abs=max_abs,
         layers=layers,
-        layer_relative_l2=np.where(known, in_layers, np.nan),
+        layer_relative_l2=np.where(known, _distances(squares, apart, largest)[1], np.nan),
     )
 
 

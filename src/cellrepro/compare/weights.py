@@ -1,8 +1,7 @@
 """Two networks side by side, parameter by parameter, from safetensors files or Cellpose's own.
 
-Equality is decided by the bits of every parameter: NaN payloads and the sign of zero count.
-Distances are computed in float64 from one piece of a tensor at a time, so that memory does not
-grow with the files.
+Equality is decided by bits: NaN payloads and the sign of zero count. Distances are computed in
+float64 from one piece of a tensor at a time, so that memory does not grow with the files.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,6 @@ _NUMPY_TYPES = {
     **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "u1"},
 }
 _FLOATS = {"F64": (64, 52), "F32": (32, 23), "F16": (16, 10), "BF16": (16, 7)}  # bits, mantissa
-_LENGTHS = 66  # of a distance in ulp in binary digits: of 0, 1, 2 to 3, 4 to 7 ... 2**64
 _PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"
 """How files begin that PyTorch saves, since version 1.6 and before; no length of a header."""
@@ -147,25 +145,20 @@ def differences(a: Values, b: Values, same_bits: Any) -> Values:
     return difference
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """What the distance of a piece of a tensor is made of."""
 
     name: str | None  # of its tensor, if it has a distance
     n_differing: int
     sums: tuple[float, ...]  # of (b - a)**2, a * b, a**2, b**2
     max_abs: float
-    max_ulp: int | None  # None without floats
-    ulp_lengths: NDArray[np.int64]  # parameters by the binary digits of their distance in ulp
-    ulps_known: bool
-
-
-_NO_ULPS = np.zeros(_LENGTHS, np.int64)
+    max_ulp: int | None = None  # -1 without floats, None if not known
+    n_by_ulp: NDArray[np.int64] | int = 0  # parameters by the binary digits of their distance
 
 
 def _undefined(n: int) -> _Part:
     """Of parameters that have no distance."""
-    return _Part(None, n, (math.nan,) * 4, math.nan, None, _NO_ULPS, ulps_known=False)
+    return _Part(None, n, (math.nan,) * 4, math.nan)
 
 
 def _parts(name: str, a: Tensor, b: Tensor) -> list[_Part]:
@@ -183,28 +176,30 @@ def _part(name: str, bits: Sequence[Bits], dtypes: tuple[str, str]) -> _Part:
     with np.errstate(over="ignore", invalid="ignore"):
         products = (difference * difference, a * b, a * a, b * b)
         sums = tuple(float(product.sum()) for product in products)
-    ulps: tuple[int | None, NDArray[np.int64], bool] = (None, _NO_ULPS, alike)
-    if alike and dtypes[0] in _FLOATS and len(a):
-        ulps = _ulps(bits[0], bits[1], *_FLOATS[dtypes[0]])
+    ulps = _ulps(bits[0], bits[1], dtypes[0]) if alike else (None, 0)
     n_differing = len(a) - int(np.count_nonzero(same_bits))
     return _Part(name, n_differing, sums, float(np.abs(difference).max(initial=0)), *ulps)
 
 
-def _ulps(a: Bits, b: Bits, n_bits: int, n_mantissa: int) -> tuple[int, NDArray[np.int64], bool]:
-    """The largest distance, how many are how long, and whether all parameters have one."""
+def _ulps(a: Bits, b: Bits, dtype: str) -> tuple[int | None, NDArray[np.int64] | int]:
+    """The last two fields of `_Part`."""
+    if dtype not in _FLOATS or not len(a):
+        return -1, 0
     # Floats of one dtype in order of size are consecutive integers once the sign is taken off
     # their bits. Infinity is one step beyond the largest number, and -0 and 0 are the same.
+    n_bits, n_mantissa = _FLOATS[dtype]
     where = np.flatnonzero(a != b)
     x, y = a[where].astype(np.uint64), b[where].astype(np.uint64)
     sign = np.uint64(1 << (n_bits - 1))
     infinity = np.uint64((1 << (n_bits - 1)) - (1 << n_mantissa))
     size_x, size_y = x & ~sign, y & ~sign
-    known = (size_x <= infinity) & (size_y <= infinity)
+    if max(size_x.max(initial=0), size_y.max(initial=0)) > infinity:
+        return None, 0
     within = np.maximum(size_x, size_y) - np.minimum(size_x, size_y)
-    apart = np.where((x ^ y) & sign, size_x + size_y, within)[known]
-    lengths = np.bincount(np.frexp(apart.astype(np.float64))[1], minlength=_LENGTHS)
-    lengths[0] += len(a) - len(where)
-    return int(apart.max(initial=0)), lengths, bool(known.all())
+    apart = np.where((x ^ y) & sign, size_x + size_y, within)
+    n_by_ulp = np.bincount(np.frexp(apart.astype(np.float64))[1], minlength=66)
+    n_by_ulp[0] += len(a) - len(where)
+    return int(apart.max(initial=0)), n_by_ulp
 
 
 def _distance(parts: Sequence[_Part]) -> dict[str, Any]:
@@ -213,28 +208,27 @@ def _distance(parts: Sequence[_Part]) -> dict[str, Any]:
     squares, product, squares_a, squares_b = sums.tolist()
     largest = [0.0, *(part.max_abs for part in parts)]
     at = int(np.argmax(largest))  # the first NaN, if there is one
-    max_abs = largest[at]
     # Squares of float64 numbers below 1e-162 are lost, and a distance of 0 means equal values.
-    l2 = float(np.maximum(math.sqrt(squares), max_abs))
+    l2 = float(np.maximum(math.sqrt(squares), largest[at]))
     lengths = math.sqrt(squares_a), math.sqrt(squares_b)
     relative_l2, cosine = 0.0, 1.0
     if l2 != 0:
         relative_l2 = l2 / lengths[0] if lengths[0] else math.inf
         # Rounding can exceed 1.
         cosine = float(np.clip(product / math.prod(lengths), -1, 1)) if all(lengths) else math.nan
-    ulps = [part.max_ulp for part in parts if part.max_ulp is not None]
-    max_ulp = max(ulps, default=None) if all(part.ulps_known for part in parts) else None
-    n_up_to = sum((part.ulp_lengths for part in parts), _NO_ULPS).cumsum()
+    ulps = [-1 if part.max_ulp is None else part.max_ulp for part in parts]
+    known = all(part.max_ulp is not None for part in parts) and max(ulps, default=-1) >= 0
+    n_up_to = np.cumsum(sum(part.n_by_ulp for part in parts))
     middle = int(np.searchsorted(n_up_to, (int(n_up_to[-1]) + 1) // 2))
     return {
         "n_differing": sum(part.n_differing for part in parts),
         "l2": l2,
         "relative_l2": relative_l2,
         "cosine": cosine,
-        "max_abs": max_abs,
+        "max_abs": largest[at],
         "max_abs_name": parts[at - 1].name if at else None,
-        "max_ulp": max_ulp,
-        "median_ulp": None if max_ulp is None else (1 << middle) >> 1,
+        "max_ulp": max(ulps) if known else None,
+        "median_ulp": (1 << middle) >> 1 if known else None,
     }
 
 
@@ -279,13 +273,6 @@ def open_weights(path: str | Path) -> dict[str, Tensor]:
     try:
         with path.open("rb") as stream:
             beginning = stream.read(len(_PICKLE))
-    except OSError as error:
-        problem = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read"
-        raise BadInput(
-            f"{path} {problem} ({error.strerror}); give a .safetensors file of weights, or one of "
-            "Cellpose's own"
-        ) from error
-    try:
         if beginning.startswith((_ZIP, _PICKLE)):
             tensors = _of_torch(path, mapped=beginning.startswith(_ZIP))
         else:
@@ -362,10 +349,9 @@ def _read(path: Path, dtype: str, n: int, offset: int, start: int, stop: int) ->
 def natural_order(names: Iterable[str]) -> tuple[str, ...]:
     """Sorted with numbers as numbers: blocks.2 before blocks.10."""
 
-    def key(name: str) -> tuple[list[tuple[int, str]], str]:
+    def key(name: str) -> tuple[str, str]:
         # [0-9], not \d, which takes digits that int() refuses; the name itself settles 1 and 01.
-        parts = re.split(r"([0-9]+)", name)
-        return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)], name
+        return re.sub("[0-9]+", lambda found: f"{int(found[0]):020}", name), name
 
     return tuple(sorted(names, key=key))
 
@@ -374,12 +360,8 @@ def layer_group(name: str) -> str:
     """The part of the network that a tensor belongs to: the first two components of its name,
     three where the second is ``blocks``, without the kind of parameter at the end.
 
-    Examples
-    --------
     >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("encoder.neck.2.bias")
     ('encoder.blocks.0', 'encoder.neck')
-    >>> layer_group("encoder.pos_embed"), layer_group("out.weight"), layer_group("W2")
-    ('encoder.pos_embed', 'out', 'W2')
     """
     parts = name.split(".")
     if len(parts) > 1 and parts[-1] in _PARAMETER_KINDS:
