@@ -128,7 +128,7 @@ def test_modules_in_another_order():
     right = [some(op, module="right", phase="backward") for op in ("bmm.default", "mul.Tensor")]
     found = align(numbered(*left, *right)[::-1], numbered(*right, *left))
     assert positions(found) == [(0, 2), (1, 3), (2, 0), (3, 1)]
-    assert found.sentence() == "all 4 operations correspond, some of them in another order"
+    assert found.sentence() == "all 4 operations correspond"
     with pytest.raises(BadInput, match="operations of several steps"):
         align([], [ROW, replace(ROW, step=5, index=1)])
 
@@ -221,34 +221,17 @@ def test_a_difference_from_outside():
     """Another batch: nothing in the step is the cause."""
     found = diverging(STEP, computed(STEP, start="f" * 32))
     assert (found.a.index, found.inputs) == (COMPUTING[0], "differ")
-    assert "the difference came in with what the step was given" in found.sentence
+    assert "outputs differ, but its inputs differ already" in found.sentence
 
 
 def test_a_difference_through_a_substitute():
-    """A gathers, B flips and unfolds: what follows them inherits, and they are the suspects."""
+    """A gathers, B flips and unfolds: what follows them inherits."""
     before, after = some(), some("bmm.default")
     a = computed([before, view(), some("index.Tensor"), after, some("sum.default")])
     b = computed([before, view(), some("flip.default"), view("unfold.default"),
                   some("flip.default"), after, some("sum.default")])  # fmt: skip
     found = diverging(a, b)
     assert (found.a.index, found.b.index, found.inputs) == (3, 5, "differ")
-    assert found.sentence == (
-        "aten.bmm.default in block (forward, net.py:10 in forward) is the first operation whose "
-        "outputs differ, but its inputs differ already; outputs agree in 1 operation before it "
-        "and differ in 1 after it; before it only A ran aten.index.Tensor in block and only B ran "
-        "aten.flip.default in block, …"
-    )
-
-
-def test_suspects_are_few_and_near():
-    extra = [some(f"{name}.Tensor", module=f"m{name}", outputs=f"000{name}") for name in "abcdef"]
-    last = some("bmm.default", inputs="aaaa", outputs="bbbb")
-    a = numbered(view(), extra[0], last, some("sub.Tensor", module="after"))
-    b = numbered(*extra[1:], replace(last, inputs="cccc", outputs="dddd"))
-    assert diverging(a, b).sentence.endswith(
-        "before it only A ran aten.a.Tensor in ma, … and only B ran aten.f.Tensor in mf, "
-        "aten.e.Tensor in me, aten.d.Tensor in md, …"
-    )
 
 
 def test_the_cause_comes_before_what_inherits():
@@ -324,8 +307,8 @@ def test_round_off_in_words():
     _, found = judge_round_off([judged(50.0, 100.0), failed, view()], [judged(3.0, module="head")])
     assert found == (
         "round-off: every judged operation of both sides stays within its limit (2 operations "
-        "judged, 1 not, 1 of these because the float64 replay failed of aten.mul.Tensor in block: "
-        "out of memory); aten.mul.Tensor in head erred most, 3 ulp where 4 may be"
+        "judged, 1 not, as the float64 replay failed of aten.mul.Tensor in block: out of memory); "
+        "aten.mul.Tensor in head erred most, 3 ulp where 4 may be"
     )
     _, found = judge_round_off([judged(9.0), judged(8.0)], [judged(1e6, op="aten.bmm.default")])
-    assert "2 of A (aten.mul.Tensor in block, …) and 1 of B (aten.bmm" in found
+    assert "fault: aten.mul.Tensor in block, aten.bmm.default in block, … erred more" in found

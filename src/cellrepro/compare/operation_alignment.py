@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cellrepro.determinism.known_operations import base_name
@@ -41,8 +40,6 @@ class Alignment:
         only = [("A", self.only_a), ("B", self.only_b)]
         extra = [f"only {side} ran {len(rows)} ({_listed(rows)})" for side, rows in only if rows]
         text = f"{'' if extra else 'all '}{amount(len(self.pairs), 'operation')} correspond"
-        if any(x.index > y.index for (_, x), (_, y) in pairwise(self.pairs)):
-            text += ", some of them in another order"
         if self.pairs and all(_compared(a.outputs, b.outputs) == "unknown" for a, b in self.pairs):
             text += ", none with digests that can be compared"
         return "; ".join([text, ", ".join(extra)] if extra else [text])
@@ -102,9 +99,7 @@ _FINER: tuple[tuple[_Key, ...], ...] = (
     (_at_line,),
 )
 _LOOSER: tuple[_Key, ...] = (
-    lambda row: (base_name(row.op), _function(row.source), row.shapes),
     lambda row: (base_name(row.op), row.shapes),
-    lambda row: (base_name(row.op), _function(row.source)),
     lambda row: base_name(row.op),
 )
 
@@ -216,8 +211,6 @@ def first_divergence(alignment: Alignment) -> DivergingOperation | None:
             f"; {found[:at].count('differ')} before it differ too, by what went into them as far "
             "as is known"
         )
-    if inputs != "agree":
-        text += f"; {_before(x, y, alignment)}"
     return DivergingOperation(x, y, inputs, text)
 
 
@@ -235,19 +228,6 @@ def _inputs(a: OperationRow, b: OperationRow) -> str:
     return "agree" if nothing else _compared(a.inputs, b.inputs)
 
 
-def _before(x: OperationRow, y: OperationRow, alignment: Alignment) -> str:
-    """The suspects: the nearest operations before a pair that only one side ran."""
-    sides = (("A", alignment.only_a, x.index), ("B", alignment.only_b, y.index))
-    near = {side: [r for r in reversed(rows) if r.index < at] for side, rows, at in sides}
-    ran = [f"only {side} ran {_listed(rows)}" for side, rows in near.items() if rows]
-    if ran:
-        return f"before it {' and '.join(ran)}"
-    return (
-        "both sides ran the same operations before it, so the difference came in with what the "
-        "step was given, or through an operation without comparable digests"
-    )
-
-
 # -- whether the difference is round-off -----------------------------------------------------
 
 
@@ -258,36 +238,30 @@ def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> tup
     something did; ``unknown``: nothing did, but on one side nothing was judged. Each operation is
     judged by its own error, so it needs no counterpart, nor digests that can be compared.
     """
-    sides = {
-        side: [row for row in rows if row.ulp is not None and row.limit is not None]
-        for side, rows in (("A", a), ("B", b))
-    }
-    judged = [*sides["A"], *sides["B"]]
-    faults = {side: [row for row in rows if _strain(row) > 1] for side, rows in sides.items()}
-    if any(faults.values()):
-        verdict = "fault"
-        found = [
-            f"{len(rows)} of {side} ({_listed(rows)})" for side, rows in faults.items() if rows
-        ]
-        text = f"{' and '.join(found)} erred more than round-off explains"
-    elif all(sides.values()):
+    every = [row for row in (*a, *b) if row.outputs]
+    judged = [row for row in (*a, *b) if _is_judged(row)]
+    faults = [row for row in judged if _strain(row) > 1]
+    if faults:
+        verdict, text = "fault", f"{_listed(faults)} erred more than round-off explains"
+    elif any(map(_is_judged, a)) and any(map(_is_judged, b)):
         verdict = "round-off"
         text = "every judged operation of both sides stays within its limit"
     else:
-        verdict = "unknown"
-        missing = " or ".join(side for side, rows in sides.items() if not rows)
-        text = f"no operation of {missing} was judged"
-    unjudged = [row for row in (*a, *b) if row.outputs and (row.ulp is None or row.limit is None)]
+        verdict, text = "unknown", "on one side no operation was judged"
+    unjudged = [row for row in every if not _is_judged(row)]
     text = f"{verdict}: {text} ({amount(len(judged), 'operation')} judged, {len(unjudged)} not"
     failed = [row for row in unjudged if row.problem is not None]
     if failed:
-        why = f"the float64 replay failed of {_listed(failed)}: {failed[0].problem}"
-        text += f", {len(failed)} of these because {why}"
+        text += f", as the float64 replay failed of {_listed(failed)}: {failed[0].problem}"
     text += ")"
     if judged:
         worst = max(judged, key=_strain)
         text += f"; {_named(worst)} erred most, {worst.ulp:.3g} ulp where {worst.limit:.3g} may be"
     return verdict, text
+
+
+def _is_judged(row: OperationRow) -> bool:
+    return row.ulp is not None and row.limit is not None
 
 
 def _strain(row: OperationRow) -> float:
