@@ -370,8 +370,8 @@ def test_the_sentence_says_what_is_missing(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, images(3)), (1.5, images(3, without=[1]))], truth=False)
     assert measure_spread(store.runs()).sentence() == (
-        "Repeating the same spec changed 3.2 % of the cells (1 pair, 3 images); no two seeds were "
-        "compared, so it is not known what seeds do."
+        "Repeating the same spec changed 3.2 % of the cells (1 pair, 3 images); what seeds do is "
+        "not known, as no two of them were compared or found cells."
     )
     add_run(store, [(1.0, images(3, without=[3, 4]))], seed=1, truth=False)
     assert (
@@ -387,5 +387,5 @@ def test_the_sentence_says_what_is_missing(tmp_path):
     add_run(nothing, [(1.0, {"img": NOTHING})], seed=1)
     assert measure_spread(nothing.runs()).sentence() == (
         "Repeating the same spec cannot be judged, as no cells were found; what seeds do is not "
-        "known, as no cells were found with two of them."
+        "known, as no two of them were compared or found cells."
     )

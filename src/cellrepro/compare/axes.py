@@ -1,12 +1,8 @@
 """Stored repeats that differ along one axis only, and what differs between their masks.
 
-Everything that makes results vary is an *axis*: repeats of one spec on one machine, seed, data
-seed, mode, what a profile sets (device; threads and instruction set; precision), machine, versions
-of libraries. Two repeats that are alike in all but one of them are a pair.
-
-Threads and instruction set are those of the processor: of two devices they count only where both
-profiles set them. Two profiles that differ in several of the three are no pair along any of these;
-they are one along an axis of its own, ``profile``, where no third profile lies between them.
+The axes are those of docs/spread.md. Threads and instruction set are those of the processor: of two
+devices they count only where both profiles set them. Two profiles that differ in several of device,
+threads and precision are a pair along ``profile`` only, where no third profile lies between them.
 """
 
 from __future__ import annotations
@@ -77,16 +73,18 @@ class Sample:
     def facts(self) -> dict[str, Any]:
         """Every axis but repeats, every other field of the spec, and the numeric class."""
         spec, machine = self.repeat.spec, self.repeat.manifest.machine
-        facts: dict[str, Any] = {name: getattr(spec, name) for name in PARAMETERS}
-        facts |= _set_by_profile(spec.profile_settings)
-        # One name may stand for two contents, and a content may have two names.
-        facts["profile"] = tuple(facts[name] for name in _OF_PROFILE)
-        facts["model"] = spec.model_digest or spec.model
-        facts["mode"] = spec.held
-        facts["machine"] = (machine.identity, machine.device)
-        facts["version"] = tuple(sorted(versions_of(machine).items()))
-        facts["class"] = machine.numeric_class
-        return facts
+        by_profile = _set_by_profile(spec.profile_settings)
+        return {
+            **{name: getattr(spec, name) for name in PARAMETERS},
+            **by_profile,
+            # One name may stand for two contents, and a content may have two names.
+            "profile": tuple(by_profile.values()),
+            "model": spec.model_digest or spec.model,
+            "mode": spec.held,
+            "machine": (machine.identity, machine.device),
+            "version": tuple(sorted(versions_of(machine).items())),
+            "class": machine.numeric_class,
+        }
 
     def beside(self, other: Sample) -> bool:
         """Whether two devices are in one computer, as far as the manifests show."""
@@ -109,22 +107,14 @@ class Sample:
 
 def _set_by_profile(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Device; threads and instruction set; precision, as a profile sets them."""
-    variables = settings.get("environment", {})
-    rounding = {name: variables[name] for name in _PRECISION if name in variables}
-    sharing = {name: value for name, value in variables.items() if name not in rounding}
+    variables = sorted(settings.get("environment", {}).items())
+    rounding = tuple(item for item in variables if item[0] in _PRECISION)
+    sharing = tuple(item for item in variables if item[0] not in _PRECISION)
+    processor = (settings.get(name) for name in ("threads", "cpu_capability"))
     return {
         "device": settings.get("device", "cpu"),
-        "threads": (
-            settings.get("threads"),
-            tuple(sorted(sharing.items())),
-            settings.get("cpu_capability"),
-            settings.get("onednn", True),
-        ),
-        "precision": (
-            settings.get("dtype", "float32"),
-            settings.get("tf32", False),
-            tuple(sorted(rounding.items())),
-        ),
+        "threads": (*processor, settings.get("onednn", True), sharing),
+        "precision": (settings.get("dtype", "float32"), settings.get("tf32", False), rounding),
     }
 
 
@@ -271,12 +261,16 @@ def _unit(axis: str, sample: Sample) -> str:
     return str([sample.facts[name] for name in facts])
 
 
+def _named(axis: str) -> str:
+    """The field under which the values of an axis are named."""
+    return "profile" if axis in _OF_PROFILE else axis
+
+
 def _order(axis: str, sample: Sample, names: Names) -> tuple:
     if axis == "repeats":
         return (sample.repeat.index,)
-    named = "profile" if axis in _OF_PROFILE else axis
-    value = names.facts[sample.place].get(named, "")
-    return sort_key(named, value), str(sample.facts[axis]), sample.repeat.name
+    value = names.facts[sample.place].get(_named(axis), "")
+    return sort_key(_named(axis), value), str(sample.facts[axis]), sample.repeat.name
 
 
 def _sides(axis: str, a: Sample, b: Sample, names: Names) -> list[str]:
@@ -286,10 +280,9 @@ def _sides(axis: str, a: Sample, b: Sample, names: Names) -> list[str]:
         return [f"repeat {side.repeat.index}" for side in both]
     if axis == "version":
         return changed_versions([side.repeat.manifest.machine for side in both])
-    named = "profile" if axis in _OF_PROFILE else axis
     facts = [names.facts[side.place] for side in both]
-    sides = [said(named, of_side[named]) for of_side in facts]
-    if named == "profile" and not a.beside(b):
+    sides = [said(_named(axis), of_side[_named(axis)]) for of_side in facts]
+    if _named(axis) == "profile" and not a.beside(b):
         sides = [f"{name} on {f['machine']}" for name, f in zip(sides, facts, strict=True)]
     if sides[0] == sides[1]:  # of one name, and yet of other bits
         digests = [value_digest([str(s.facts[axis]), s.facts["class"]])[:6] for s in both]
@@ -340,11 +333,10 @@ def _is_pair(axis: str, a: Sample, b: Sample) -> bool:
 
 def _between(members: Sequence[Sample], i: int, j: int) -> bool:
     """Whether a third differs from each of two in one of what a profile sets."""
-
-    def one_step(third: Sample, side: int) -> bool:
-        return len(third.differs(members[side]) & {*_OF_PROFILE}) == 1
-
-    return any(one_step(third, i) and one_step(third, j) for third in members)
+    return any(
+        all(len(third.differs(members[side]) & {*_OF_PROFILE}) == 1 for side in (i, j))
+        for third in members
+    )
 
 
 def _on_one_computer(members: Sequence[Sample], pairs: _Pairs) -> _Pairs:
@@ -352,10 +344,11 @@ def _on_one_computer(members: Sequence[Sample], pairs: _Pairs) -> _Pairs:
     by_profiles: dict[Any, _Pairs] = defaultdict(list)
     for i, j in pairs:
         by_profiles[members[i].facts["profile"], members[j].facts["profile"]].append((i, j))
-    chosen: _Pairs = []
-    for group in by_profiles.values():
-        chosen += [(i, j) for i, j in group if members[i].beside(members[j])] or group
-    return chosen
+    beside = (
+        [p for p in some if members[p[0]].beside(members[p[1]])] or some
+        for some in by_profiles.values()
+    )
+    return list(itertools.chain.from_iterable(beside))
 
 
 def parts_of(pairs: Sequence[Pair], measure: str, images: Sequence[str]) -> tuple[Values, Values]:

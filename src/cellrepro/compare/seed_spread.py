@@ -1,11 +1,9 @@
 """How far results lie apart, by what made them differ, and when that is less than seeds do.
 
 Intervals are percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) at 95 % of the
-mean over an axis's pairs. Images are drawn with replacement, the same ones for all pairs, and at
-the same time, from three on (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007), the runs
-where these are draws from many (seeds, data seeds, repeats): a pair counts as often as both its
-runs together. Devices, modes, machines and the rest are what they are, so of these the
-surroundings are drawn in which they were compared.
+mean over an axis's pairs. Images are drawn with replacement, the same ones for all pairs, and from
+three on also the runs where these are draws from many (seeds, data seeds, repeats), else the
+surroundings (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007).
 """
 
 from __future__ import annotations
@@ -127,8 +125,8 @@ class Axis:
             drawn = draws(len(names), 1)
             columns = [[names.index(name) for name in unit] for unit in units]
             weights = np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)
-            kind = {"seed": "seeds", "data_seed": "data seeds", "repeats": "repeats"}
-            over = f"images and {kind[self.name] if by_runs else 'surroundings'}"
+            kind = self.title if self.name in DRAWN else "repeats"
+            over = f"images and {kind if by_runs else 'surroundings'}"
         means = resampled_means(pairs, measure, images, weights)
         low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         return Interval(float(low), float(high), over)
@@ -228,9 +226,11 @@ class Spread:
         contrasts = _grouped(pairs, lambda pair: pair.contrast)
         differing = [c for c in contrasts if any(p.verdict == Verdict.DIFFERENT for p in c)]
         decided = [
-            replace(one, contrast=_contrast(group[0], contrasts) if differing else "")
+            replace(
+                self.beside_seeds(group, pairs),
+                contrast=_contrast(group[0], contrasts) if differing else "",
+            )
             for group in differing or [pairs]
-            for one in self._beside_seeds(group, pairs)
         ]
         found = max(decided, key=_objection)
         if not found.contrast:
@@ -239,24 +239,20 @@ class Spread:
         text = f"{found.contrast}: {found.sentence}"
         return replace(found, sentence=f"{found.sentence} ({found.contrast})" if reason else text)
 
-    def _beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> list[Decision]:
-        """Pairs that differ in draws only, beside each baseline: the seeds of either side; where
-        neither has enough, of all runs on the axis."""
-
-        def places(pairs: Sequence[Pair]) -> set[str]:
-            return {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
-
+    def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
+        """On pairs that differ in draws only, beside the least favourable baseline: the seeds of
+        either side; where neither has enough, of all runs on the axis."""
         groups = sorted(self._seed_groups, key=lambda group: -len(units_of(group)))
-        of_pairs, of_axis = (
-            [group for group in groups if places(group) & places(some)] for some in (pairs, axis)
+        near, far = (
+            [group for group in groups if _places(group) & _places(some)] for some in (pairs, axis)
         )
-        enough = [
+        enough = (
             [group for group in some if len(units_of(group)) >= FEWEST_SEEDS]
-            for some in (of_pairs, of_axis)
-        ]
-        chosen = itertools.chain.from_iterable(enough[0] or enough[1] or of_axis[:1])
-        baselines = _grouped(chosen, lambda pair: pair.settings)
-        return [decide(pairs, seeds) for seeds in baselines or [[]]]
+            for some in (near, far)
+        )
+        chosen = next(filter(None, enough), far[:1])
+        baselines = _grouped(itertools.chain.from_iterable(chosen), lambda pair: pair.settings)
+        return max((decide(pairs, seeds) for seeds in baselines or [[]]), key=_objection)
 
     def sentence(self) -> str:
         """What each axis does to the cells, beside what seeds do.
@@ -268,6 +264,10 @@ class Spread:
         clauses = [_clause(axis, self.decide(axis.name)) for axis in others]
         text = "; ".join([*clauses, _seed_clause(self)])
         return text[:1].upper() + text[1:] + "."
+
+
+def _places(pairs: Sequence[Pair]) -> set[str]:
+    return {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
 
 
 def _objection(found: Decision) -> tuple[bool, bool, float]:
@@ -298,17 +298,15 @@ def _clause(axis: Axis, decision: Decision) -> str:
 
 def _seed_clause(spread: Spread) -> str:
     seeds = spread.seeds
-    if seeds is None:
-        return "no two seeds were compared, so it is not known what seeds do"
-    if not seeds.evidence:
-        return "what seeds do is not known, as no cells were found with two of them"
+    if seeds is None or not seeds.evidence:
+        return "what seeds do is not known, as no two of them were compared or found cells"
     text = (
         f"{seeds.doing} changed {share_text(seeds.distribution().mean)} "
         f"({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
         f"{amount(seeds.n_images, 'image')})"
     )
     if spread.n_seeds < FEWEST_SEEDS:
-        return f"{text}; only {spread.n_seeds} seeds: not enough to say what is less than that"
+        text += f"; only {spread.n_seeds} seeds: not enough to say what is less than that"
     return text
 
 
@@ -329,45 +327,36 @@ def decide_between(
     of each. It never is if a and b differ in the seed. ``results`` are by image, where the files
     were compared already; otherwise masks of equal digests are taken as equal.
     """
-    runs, masks = list(runs), MaskPairs()
-    images = masks.differences(a, b, results)
-    found = Pair("", "", "a", "b", a, b, ("", ""), images=images)
-    baselines = [_seeds_beside(side, runs, masks) for side in (a, b)]
-    baselines.sort(key=lambda seeds: -len(units_of(seeds)))
-    if a.spec.seed != b.spec.seed:
-        return _among_seeds(found, baselines[0])
-    enough = [seeds for seeds in baselines if len(units_of(seeds)) >= FEWEST_SEEDS]
-    return max((decide([found], seeds) for seeds in enough or baselines[:1]), key=_objection)
-
-
-def _seeds_beside(side: Repeat, runs: Iterable[Run], masks: MaskPairs) -> list[Pair]:
-    """Pairs of runs equal to this one in all but the seed."""
-    own, same = Sample(side).but("seed"), {"seed": side.spec.seed}
+    masks = MaskPairs()
+    found = Pair("", "", "a", "b", a, b, ("", ""), images=masks.differences(a, b, results))
+    beside = {sample.but("seed") for sample in (Sample(a), Sample(b))}
+    specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
     family = [
         sample
         for run in runs
-        if run.spec.model_copy(update=same) == side.spec  # before any manifest is read
+        if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
         for sample in map(Sample, run.repeats)
-        if sample.but("seed") == own
+        if sample.but("seed") in beside
     ]
     names = Names(sample.repeat for sample in family)
     chosen, _ = choose(family, "seed", MOST_PAIRS, names)
-    return Axis("seed", _compared(masks, chosen)).evidence
+    seeds = Axis("seed", _compared(masks, chosen))
+    if a.spec.seed == b.spec.seed:
+        return Spread([seeds]).beside_seeds([found], [found])
+    return _among_seeds(found, seeds.evidence)
 
 
 def _among_seeds(found: Pair, seeds: Sequence[Pair]) -> Decision:
     """Of two runs with different seeds: how large their difference is among seeds."""
     if found.vacuous:
         return decide([found], seeds)
-    n_seeds = len(units_of(seeds))
-    head = f"the seeds differ: {share_text(found.changed)} of the cells changed"
+    n_seeds, shares = len(units_of(seeds)), sorted(pair.changed for pair in seeds)
+    text = f"the seeds differ: {share_text(found.changed)} of the cells changed; "
     if n_seeds < FEWEST_SEEDS:
-        return Decision(False, f"{head}; only {max(2, n_seeds)} seeds are known")
-    shares = sorted(pair.changed for pair in seeds)
+        return Decision(False, f"{text}only {max(2, n_seeds)} seeds are known")
     n_less = sum(share < found.changed for share in shares)
-    return Decision(
-        False,
-        f"{head}; {amount(len(shares), 'pair')} of {n_seeds} seeds changed "
-        f"{share_text(shares[0])} to {share_text(shares[-1])}, {n_less} of them less than this one",
-        changed=(found.changed, float(np.mean(shares))),
+    text += (
+        f"{amount(len(shares), 'pair')} of {n_seeds} seeds changed {share_text(shares[0])} to "
+        f"{share_text(shares[-1])}, {n_less} of them less than this one"
     )
+    return Decision(False, text, changed=(found.changed, float(np.mean(shares))))
