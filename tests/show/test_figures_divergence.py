@@ -1,5 +1,6 @@
 """Figures of two runs that diverge: what they show, and what they refuse."""
 
+import math
 from collections import Counter
 from types import SimpleNamespace
 
@@ -61,7 +62,7 @@ def divergence(**changes):
         "stages": dict.fromkeys(("backward", "forward", "update", "weights", "flows"), ("x",)),
         "judgement": "race",
         "verdict": Verdict.DIFFERENT,
-        "comparison": SimpleNamespace(weights=object(), masks={"img": object()}),
+        "comparison": SimpleNamespace(masks={}),
         "evidence": None,
         "n_compared": 13,
         "ledgers": ledgers((4, "backward"), (5, "update"), (None, "weights")),
@@ -85,16 +86,11 @@ def states(picture):
     ("changes", "expected", "said"),
     [
         ({}, "======≠=!≠≠≠=", "The two runs diverge at step 4: backward"),
-        (NOTHING, "=" * 13, "No difference in 13 entries"),
-        (
-            {**NOTHING, "n_compared": 0, "ledgers": ledgers(compared=())},
-            "?" * 13,
-            "Nothing was there to be compared",
-        ),
+        (NOTHING, "=" * 13, "No difference, 13 entries compared"),
         (
             {"first": SEED, "stages": dict.fromkeys(STAGES[1:], ("x",))},
             "=!≠≠≠≠≠≠≠≠≠≠≠",
-            "It first shows at step 4 in: backward",
+            "The two runs diverge before training: spec",
         ),
         (
             {
@@ -104,53 +100,53 @@ def states(picture):
             "====??????!?=",
             "The two runs diverge after training: weights",
         ),
-        ({**NOTHING, "ledgers": ledgers(other=("batch", "loss"))}, "=====?=?=====", "same bits"),
+        ({**NOTHING, "ledgers": ledgers(other=("batch", "loss"))}, "=====?=?=====", "="),
     ],
-    ids=["race", "equal", "nothing", "seed", "no ledger", "other digests"],
+    ids=["race", "equal", "seed", "no ledger", "other digests"],
 )
 def test_the_chain_shows_what_agrees_and_what_differs(changes, expected, said):
-    picture = chain(divergence(**changes))
+    found = divergence(**changes)
+    picture = chain(found)
     assert states(picture) == expected
     assert said in texts(picture)
+    assert found.sentence()[1:] in picture.caption
 
 
 # -- steps ---------------------------------------------------------------------------------
 
 
-def fields(picture, panel=1):
-    (mesh,) = [one for one in picture.axes[panel].collections if one.get_gid() == "fields"]
-    return np.asarray(mesh.get_array()).reshape(mesh.get_coordinates().shape[0] - 1, -1)
+def fields(picture):
+    """Stages by columns: before training, the steps, after it."""
+    (mesh,) = picture.axes[0].collections
+    return np.asarray(mesh.get_array()).reshape(len(STAGES), -1)
 
 
 def test_fields_stand_at_their_stage_and_step():
     picture = step_map(divergence())
     assert "first: step 4, backward" in texts(picture)
-    steps = fields(picture)
-    assert steps.shape == (7, 24)
-    assert steps[4, 4] == 2
-    assert steps[5, 5] == 1
-    assert np.count_nonzero(steps) == 2
-    assert fields(picture, 0).ravel().tolist() == [0] * 5
-    assert fields(picture, 2).ravel().tolist() == [1, 0, 0]
+    shown = fields(picture)
+    assert shown.shape == (13, 24 + 2)
+    assert shown[STAGES.index("backward"), 1 + 4] == 2
+    assert shown[STAGES.index("update"), 1 + 5] == 1
+    assert shown[STAGES.index("weights"), -1] == 1
+    assert np.nansum(shown) == 2 + 1 + 1
     assert "Differs: forward, backward, update, weights, flows." in picture.alt
 
 
 def test_a_field_stands_for_several_of_many_steps():
     found = ledgers((900, "backward"), (4999, "update"), (5003, "loss"), n_steps=(5000, 6000))
     picture = step_map(divergence(first=place(step=900), ledgers=found))
-    steps = fields(picture)
-    assert steps.shape == (7, 100)
-    assert (steps[4, 18], steps[5, 99], np.count_nonzero(steps)) == (2, 1, 2)
+    shown = fields(picture)
+    assert shown.shape == (13, 100 + 2)
+    assert np.argwhere(shown > 0).tolist() == [[8, 1 + 18], [9, 1 + 99]]
     assert "A field stands for 50 steps" in picture.caption
     assert "A made 5000 steps and B 6000" in picture.caption
 
 
 def test_what_differs_beside_the_steps_is_named():
-    picture = step_map(divergence(first=SEED, ledgers=ledgers((None, "spec"))))
-    assert fields(picture, 0).ravel().tolist() == [0, 2, 0, 0, 0]
+    picture = step_map(divergence(first=SEED, ledgers=ledgers((None, "spec"), n_steps=(0, 0))))
+    assert np.argwhere(fields(picture) > 0).tolist() == [[1, 0]]
     assert "first: spec; seed: 0 in A, 1 in B" in texts(picture)
-    alone = step_map(divergence(**NOTHING | {"ledgers": ledgers(n_steps=(0, 0))}))
-    assert "no training step that both made" in texts(alone)
     with pytest.raises(BadInput, match="holds no ledgers"):
         step_map(divergence(ledgers=None))
 
@@ -158,10 +154,10 @@ def test_what_differs_beside_the_steps_is_named():
 # -- operations ----------------------------------------------------------------------------
 
 
-def operation(index, out="a", *, op="aten.mm.default", norm=1.0, module="m", phase="forward"):
+def operation(index, out="a", *, op="aten.mm.default", norm=1.0, module="m"):
     return OperationRow(
-        **{"step": 4, "index": index, "op": op, "module": module, "source": LINE, "phase": phase},
-        **{"inputs": "i" * 32, "outputs": out and out * 32, "norm": norm},
+        **{"step": 4, "index": index, "op": op, "module": module, "source": LINE},
+        **{"inputs": "i" * 32, "outputs": out * 32, "norm": norm, "phase": "forward"},
         **{"shapes": "2 -> 2", "dtypes": "float32 -> float32"},
     )
 
@@ -172,15 +168,14 @@ def test_operations_stand_by_how_far_their_outputs_differ():
     b.append(operation(6, "c", op="aten.add.default", module="z"))
     at = place(op="aten.mm.default", module="m", phase="forward", source=LINE)
     picture = operations_map(divergence(operations=align(a, b), computed=at))
-    written = texts(picture)
-    assert "Other outputs in 2 of 6 operations of step 4, first in mm" in written
+    assert "Other outputs in 2 of 6 operations; they diverge at mm in m, forward" in texts(picture)
     above, foot = picture.axes
     shown = {line.get_gid(): line.get_xydata().tolist() for line in (*above.lines, *foot.lines)}
-    assert shown["different"] == [[3, pytest.approx(0.001 / 1.001)]]
-    assert shown["named"] == shown["different"]
+    assert shown["norms"] == [[3, pytest.approx(0.001 / 1.001)]]
+    assert [x for x, _ in shown["named"]] == [3, 3]
     assert [x for x, _ in shown["equal bits"]] == [0, 1, 2, 5]
-    assert [x for x, _ in shown["other bits, same norm"]] == [4]
-    assert [x for x, _ in shown["only in B"]] == [5.5]
+    assert [x for x, _ in shown["other bits"]] == [3, 4]
+    assert [x for x, _ in shown["only in B"]] == [5]
     with pytest.raises(BadInput, match="were not seen"):
         operations_map(divergence(operations=None))
 
@@ -188,34 +183,25 @@ def test_operations_stand_by_how_far_their_outputs_differ():
 # -- epochs --------------------------------------------------------------------------------
 
 
-def moment(epoch, distance, n=0, ppm=None, lost=None, gained=None, scores=None):
-    return Moment(epoch, 8 * epoch, n, 1000, distance, ppm, lost, gained, None, scores)
-
-
 def test_growth_has_a_panel_for_everything_that_was_measured():
     moments = [
-        moment(1, 0.0, 0, 0.0, 0, 0, (0.1, 0.1)),
-        moment(2, 1e-9, 40),
-        moment(3, 3e-5, 1000, 12000.0, 4, 3, (0.7, 0.6)),
+        Moment(1, 8, 0, 1000, 0.0, 0.0, 0, 0, ap50=(0.1, 0.1)),
+        Moment(2, 16, 40, 1000, math.inf),
+        Moment(3, 24, 1000, 1000, 3e-5, 12000.0, 4, 3, ap50=(0.7, 0.6)),
     ]
     picture = growth_curve(moments, at_operation=4.4e-11)
     written = texts(picture)
     assert "The weights drift apart: 0 to 3e-05; 12 000 ppm of the pixels" in written
+    assert "not\nfinite" in written
     assert "they differed by 4.4e-11" in picture.caption
     weights, pixels, cells, scores, shares = picture.axes
-    assert weights.lines[0].get_xydata().tolist() == [[1, 0], [2, 1e-9], [3, 3e-5]]
+    assert weights.lines[0].get_xydata().tolist() == [[1, 0], [2, math.inf], [3, 3e-5]]
     assert pixels.lines[0].get_ydata().tolist() == [0, 12000]
     assert [bar.get_height() for bar in shares.patches] == [0, 4, 100]
     bars = {found.get_label(): [bar.get_height() for bar in found] for found in cells.containers}
     assert bars == {"gained": [0, 3], "lost": [0, -4]}
     assert [line.get_ydata().tolist() for line in scores.lines] == [[0.1, 0.7], [0.1, 0.6]]
-
-
-def test_growth_without_masks_and_with_what_is_not_finite():
-    picture = growth_curve([moment(1, 0.0), moment(2, float("inf"), 10)])
-    assert "not\nfinite" in texts(picture)
-    assert "No masks were made" in picture.caption
-    assert "stay equal" in texts(growth_curve([moment(1, 0.0)]))
+    assert "stay equal" in texts(growth_curve(moments[:1]))
     with pytest.raises(BadInput, match="no moment was given"):
         growth_curve([])
 
