@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
@@ -70,8 +69,6 @@ _FIRST_FIELDS = frozenset(
 _ONEDNN_LIMITS = r"DEFAULT|SSE41|AVX|AVX2(_VNNI(_2)?)?|AVX512_CORE\w*|AVX10_\w+"
 """What oneDNN 3 understands, in either case."""
 
-_DEVICE = re.compile(r"(cpu|mps|cuda)|cuda:\d+|GPU-[0-9A-Fa-f-]{36}")
-
 
 def cpu_capability() -> str:
     """The instruction set PyTorch computes with; ``DEFAULT``, the lowest, is ``NO AVX`` in 2.6."""
@@ -99,7 +96,7 @@ class Profile(BaseModel):
 
     name: str
     description: str = ""
-    device: str = "cpu"  # cpu, mps, cuda (the first GPU), cuda:1, or a GPU's UUID, GPU-…
+    device: str = "cpu"  # cpu, mps, cuda (the first GPU) or cuda:1
     threads: int | None = Field(default=None, ge=1, le=1024)  # none: the machine's default
     dtype: Literal["float32", "bfloat16"] = "float32"  # to segment; training is always float32
     tf32: bool = False
@@ -110,8 +107,8 @@ class Profile(BaseModel):
     @field_validator("device")
     @classmethod
     def _device_known(cls, value: str) -> str:
-        if not _DEVICE.fullmatch(value):
-            raise ValueError("expected cpu, mps, cuda, cuda:N or a GPU's UUID, GPU-…")
+        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", value):
+            raise ValueError("expected cpu, mps, cuda or cuda:N")
         return value
 
     @field_validator("environment")
@@ -193,17 +190,13 @@ class Profile(BaseModel):
         """The ``torch.device``; `NotPossibleHere` if this machine lacks it."""
         import torch
 
+        index = int(self.device.partition(":")[2] or 0)
+        n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if self.kind == "cpu" or (self.kind == "mps" and torch.backends.mps.is_available()):
             return torch.device(self.kind)
-        uuids = gpu_uuids() if self.kind == "cuda" else []
-        wanted = self.device.partition(":")[2] or "0"
-        if self.device.startswith("GPU-"):
-            uuid = self.device.removeprefix("GPU-").lower()
-            wanted = str(uuids.index(uuid)) if uuid in uuids else ""
-        if wanted and int(wanted) < len(uuids):
-            return torch.device("cuda", int(wanted))
-        there = f"{len(uuids)} GPUs" if uuids else "none"
-        raise self._not_here(f"needs the device {self.device!r}, and PyTorch finds {there}")
+        if self.kind == "cuda" and index < n_gpus:
+            return torch.device("cuda", index)
+        raise self._not_here(f"needs the device {self.device!r}, and PyTorch finds {n_gpus} GPUs")
 
     def _not_here(self, why: str) -> NotPossibleHere:
         on_cpu = [name for name in names() if load(name).device == "cpu"]
@@ -211,16 +204,6 @@ class Profile(BaseModel):
             f"profile {self.name!r} {why} on this machine; choose a profile that runs here: "
             f"{', '.join(on_cpu)}"
         )
-
-
-def gpu_uuids() -> list[str]:
-    """The UUIDs of the GPUs that PyTorch sees, in its order; empty strings where it knows none."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return []
-    found = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
-    return [str(getattr(gpu, "uuid", "")).removeprefix("GPU-").lower() for gpu in found]
 
 
 # -- the files -----------------------------------------------------------------------------
@@ -277,43 +260,28 @@ def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str
     """The environment this process was started with, as far as it can be known.
 
     On Linux the kernel keeps it. Elsewhere, and where the process has overwritten that memory
-    with a title of its own (setproctitle does), it is ``os.environ`` as it is now. What
-    ``PYTHONHASHSEED`` really is follows from ``sys.flags``: ``python -I`` and ``-E`` ignore it.
+    with a title of its own (setproctitle does), it is ``os.environ`` as it is now.
     """
-    try:
-        entries = [entry for entry in kept.read_bytes().split(b"\0") if entry]
-    except OSError:
-        entries = []
+    entries = kept.read_bytes().rstrip(b"\0").split(b"\0") if kept.exists() else []
     if entries and all(b"=" in entry for entry in entries):
-        pairs = (os.fsdecode(entry).split("=", 1) for entry in reversed(entries))
-        variables = dict(pairs)  # of two the first counts in C
-    else:
-        variables = dict(os.environ)
-    if not sys.flags.hash_randomization:
-        variables["PYTHONHASHSEED"] = "0"
-    elif sys.flags.ignore_environment or variables.get("PYTHONHASHSEED") == "0":
-        variables.pop("PYTHONHASHSEED", None)
-    return variables
+        return dict(os.fsdecode(entry).split("=", 1) for entry in entries)
+    return dict(os.environ)
 
 
 def require_at_startup(variables: Mapping[str, str], *, what: str = "this") -> None:
     """Raise unless this process was started with these variables and still has them."""
     started = variables_at_start()
-    problems = []
-    for name, expected in variables.items():
-        then, now = (
-            "not set" if value is None else repr(value)
-            for value in (started.get(name), os.environ.get(name))
-        )
-        if then != repr(expected) or now != then:
-            since = "" if now == then else f" and is {now} now, too late"
-            problems.append(f"{name} was {then} at the start{since}, expected {expected!r}")
+    problems = [
+        f"{name} was {started.get(name, 'not set')} at the start and is "
+        f"{os.environ.get(name, 'not set')} now, expected {expected}"
+        for name, expected in variables.items()
+        if not started.get(name) == os.environ.get(name) == expected
+    ]
     if problems:
         command = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
         raise BadInput(
             f"{what} needs variables that must be set before the process starts, but here "
             f"{'; '.join(problems)}; start it again as `{command} python ...` (a notebook's "
-            "Jupyter likewise: in a cell it is too late), or through `cellrepro train`, "
-            "`cellrepro grid` or a notebook's call of cellrepro.train, which start a process of "
-            "their own with their profile's variables"
+            "Jupyter likewise: in a cell it is too late), or through `cellrepro train` or "
+            "cellrepro.train, which start a process of their own with their profile's variables"
         )
