@@ -49,32 +49,22 @@ def drawn_by_hand() -> dict[str, np.ndarray]:
 
 def categories_by_hand() -> np.ndarray:
     categories = np.zeros((SIZE, SIZE), dtype=np.uint8)
-    square(categories, 1, 8, 8, 16, 16)
-    square(categories, 2, 32, 8, 16, 8)
-    square(categories, 3, 40, 40, 16, 16)
+    for place in [(1, 8, 8, 16, 16), (2, 32, 8, 16, 8), (3, 40, 40, 16, 16)]:
+        square(categories, *place)
     square(categories, 1, 8, 36, 16, 10)
     square(categories, 4, 8, 46, 16, 6)
     return categories
 
 
-@pytest.fixture
-def arrays() -> dict[str, np.ndarray]:
-    return drawn_by_hand()
-
-
 def three_runs() -> Explorer:
     """The drawing as runs A and B; C is B without the cell that only B has.
 
-    On a second image, smaller than the first, C has no masks; nor on a third, a stack.
+    On a second image C has no masks; nor on a third, a stack.
     """
     drawn = drawn_by_hand()
     c = np.where(drawn["masks_b"] == 70_000, 0, drawn["masks_b"])
     first = View("large", [drawn["masks_a"], drawn["masks_b"], c], drawn["image"], drawn["truth"])
-    a = np.zeros((64, 96), int)
-    square(a, 1, 4, 4, 8, 8)
-    b = a.copy()
-    square(b, 2, 24, 40, 4, 4)
-    second = View("small one", [a, b, None], np.arange(64 * 96).reshape(64, 96))
+    second = View("small one", [squares(), squares(second=False), None])
     a, b = np.zeros((2, 3, 64, 64), int)
     square(a[0], 1, 8, 8, 16, 16)
     b[:2] = a[0]  # one plane deeper: half of it is shared
@@ -110,40 +100,29 @@ def plane(shown: Explorer, key: str) -> dict:
 # -- what it counts and sends --------------------------------------------------------------
 
 
-def test_counts(arrays):
-    """The counts are those of the drawing; 480 of 4096 pixels are 117187.5 in a million."""
+def test_counts_and_planes_are_those_of_the_drawing():
+    """480 of 4096 pixels are 117187.5 in a million."""
+    arrays = drawn_by_hand()
     shown = explore(**arrays, name_a="CPU", name_b="GPU")
-    assert shown.scene["counts"] == {
-        "background": 4096 - 416 - 480,
-        "agree": 416,
-        "only_a": 128,
-        "only_b": 256,
-        "other_object": 96,
-        "differ": 480,
-        "pixels": 4096,
-        "ppm": 117_187.5,
-    }
+    counts = {"only_a": 128, "only_b": 256, "other_object": 96, "agree": 416, "ppm": 117_187.5}
+    assert counts.items() <= shown.scene["counts"].items()
     assert "only CPU: 128, only GPU: 256" in shown.scene["line"]
+    for key, name in [("a", "masks_a"), ("b", "masks_b"), ("truth", "truth")]:
+        np.testing.assert_array_equal(unpacked(plane(shown, key)), arrays[name])
+    assert [plane(shown, key)["dtype"] for key in "ab"] == ["uint8", "uint32"]  # 70 000 in b
+    np.testing.assert_array_equal(unpacked(plane(shown, "categories")), categories_by_hand())
     one = np.zeros(2048**2, dtype=np.uint8)
     one[0] = 2  # never rounded away
     assert counts_line(count(one)).startswith("1 pixel differs = 0.24 ppm (only A: 1, ")
 
 
-def test_planes_hold_what_was_given(arrays):
-    shown = explore(**arrays)
-    for key, name in [("a", "masks_a"), ("b", "masks_b"), ("truth", "truth")]:
-        np.testing.assert_array_equal(unpacked(plane(shown, key)), arrays[name])
-    assert [plane(shown, key)["dtype"] for key in "ab"] == ["uint8", "uint32"]  # 70 000 in b
-    np.testing.assert_array_equal(unpacked(plane(shown, "categories")), categories_by_hand())
-
-
 @pytest.mark.parametrize("exact", [True, False])
-def test_images_arrive_exactly_or_closely(arrays, exact):
+def test_images_arrive_exactly_or_closely(exact):
     """Integers as they are: offset + what was stored; others within half of 1/65535 of the span."""
     image = np.arange(SIZE * SIZE).reshape(SIZE, SIZE, 1).astype(np.int16) - 7
     if not exact:
         image = np.random.default_rng(0).random((SIZE, SIZE, 3)) * 3e6 - 1e6
-    sent = plane(explore(**arrays | {"image": image}), "image")
+    sent = plane(explore(**drawn_by_hand() | {"image": image}), "image")
     assert sent["exact"] == exact
     error = np.abs(sent["offset"] + sent["step"] * unpacked(sent).astype(float) - image)
     assert error.max() <= (0 if exact else 0.51 * np.ptp(image) / 65_535)
@@ -164,34 +143,19 @@ def test_story_tells_every_cell():
     assert [votes[y, x] for y, x in ((8, 8), (32, 8), (40, 40), (8, 50))] == [3, 1, 1, 3]
 
 
-def test_a_run_without_masks_of_an_image_gives_way():
-    """C has none of the second image, so another run stands in, and cannot agree."""
-    shown = three_runs()
-    choose(shown, a=2, b=0)
-    assert shown.scene["names"] == {"image": "large", "a": "C", "b": "A"}
-    choose(shown, view=1)
-    assert {shown.scene["names"][key] for key in "ab"} == {"A", "B"}
-    assert shown.scene["having"] == [0, 1]
-    assert "cells" not in shown.scene["planes"]
-
-
 def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():
     read = []
 
     def reading(name, **changes):
         return lambda: read.append(name) or squares(**changes)
 
-    views = [
-        View(image, [reading(image), reading(image), reading(image, second=False)], digests="112")
-        for image in ("first", "second")
-    ]
+    masks = {n: [reading(n), reading(n), reading(n, second=False)] for n in ("first", "second")}
+    views = [View(name, of_runs, digests="112") for name, of_runs in masks.items()]
     shown = Explorer(views, ["A", "B", "C"])
     assert shown.scene["planes"]["a"] == shown.scene["planes"]["b"]
     choose(shown, b=2)
     assert shown.scene["planes"]["a"] != shown.scene["planes"]["b"]
     assert set(read) == {"first"}
-    choose(shown, view=1)
-    assert set(read) == {"first", "second"}
 
 
 # -- what is refused -----------------------------------------------------------------------
@@ -200,28 +164,22 @@ def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"masks_a": np.zeros((64, 63), int)},
-            r"masks of A has shape \(64, 63\); expected \(64, 64",
-        ),
         ({"truth": np.zeros((32, 32), int)}, r"truth has shape \(32, 32\); expected \(64, 64\)"),
         ({"masks_b": np.full((64, 64), -1)}, r"masks of B holds the negative label -1"),
         ({"image": np.zeros((2, 64, 64))}, r"image has shape \(2, 64, 64\).*moveaxis"),
         ({"image": np.full((64, 64), np.nan)}, r"expected finite real numbers.*np.nan_to_num"),
     ],
-    ids=["narrower", "small truth", "negative labels", "channels first", "nan"],
+    ids=["small truth", "negative labels", "channels first", "nan"],
 )
-def test_refused(arrays, changes, message):
-    """The message says what was given, what was expected and what to do."""
-    with pytest.raises(BadInput, match=re.compile(message, re.DOTALL)):
-        explore(**arrays | changes)
+def test_refused(changes, message):
+    with pytest.raises(BadInput, match=message):
+        explore(**drawn_by_hand() | changes)
 
 
 def test_views_that_cannot_be_compared():
     """Masks of another shape are found out when they are chosen; what was shown stays."""
-    for masks, names in (([squares()], "A"), ([squares()] * 2, "ABC"), ([squares(), None], "AB")):
-        with pytest.raises(BadInput, match=f"1 images of {len(names)} runs .* missing of one"):
-            Explorer([View("one", masks)], list(names))
+    with pytest.raises(BadInput, match="1 images of 2 runs were given, and masks are missing of a"):
+        Explorer([View("a", [squares(), None])], ["A", "B"])
     wrong = View("cut", [squares(), np.zeros((3, 3), int)])
     shown = Explorer([View("whole", [squares()] * 2), wrong], ["A", "B"])
     choose(shown, view=1)
@@ -232,34 +190,24 @@ def test_views_that_cannot_be_compared():
 # -- the still picture ---------------------------------------------------------------------
 
 
-def test_shows_itself_as_a_widget_and_as_a_picture_where_there_is_no_kernel(arrays):
-    shown = explore(**arrays, title="cost: $5 and $6")
+def test_shows_itself_as_a_widget_and_as_a_picture_where_there_is_no_kernel():
+    shown = explore(**drawn_by_hand(), title="cost: $5 and $6")
     bundle, *_ = shown._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert bundle["text/plain"] == shown.scene["line"]
     picture = decoded(base64.b64decode(bundle["image/png"]))
     assert np.ptp(picture.astype(int), axis=2).max() > 60  # outlines have colours
-    of_many = decoded(three_runs().to_png())  # and, below, where all runs disagree
-    assert len(of_many) > 1.3 * len(picture)
 
 
 # -- stored runs ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
-def missing(image: str) -> dict[str, np.ndarray]:
-    return three(**{image: squares(second=False)})
-
-
-def test_first_are_repeats_that_differ_on_an_image_where_they_do(store):
+def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
     """Repeats of one spec should not differ, so they come before seeds that may, and do more."""
+    store = Store(tmp_path)
     add_run(store, [(1.0, three())] * 2, seed=0)
     add_run(store, [(2.0, three()), (2.0, three(img_c=squares(grown=8)))], seed=1)
-    add_run(store, [(3.0, missing("img_b"))], seed=2)
+    add_run(store, [(3.0, three(img_b=squares(second=False)))], seed=2)
     shown = explore_runs(store)
     assert shown.scene["names"]["image"] == "img_c"
     assert all("seed 1" in shown.scene["names"][key] for key in "ab")
@@ -267,9 +215,10 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(store):
     assert len(set(shown.runs)) == 5
 
 
-def test_named_runs_come_in_their_order(store):
+def test_named_runs_come_in_their_order(tmp_path):
+    store = Store(tmp_path)
     one = add_run(store, [(1.0, three())], seed=0)
-    two = add_run(store, [(2.0, missing("img_b"))], seed=1)
+    two = add_run(store, [(2.0, three(img_b=squares(second=False)))], seed=1)
     shown = explore_runs(store, [two.key, f"{one.key}/0"], image="img_b")
     assert shown.scene["n_objects"] == {"a": 1, "b": 2}
     assert "truth" in shown.scene["planes"]
@@ -408,11 +357,9 @@ def test_pictures_are_painted_to_the_pixel_and_read_out(shown):
         to_pixel(shown, y, x)
         wait_for(shown, readout=f"{y}, {x} | {readout}")
 
-    shown.locator(CANVAS).press("0")
-    to_pixel(shown, 48, 48)
     shown.mouse.wheel(0, -100)
     wait_for(shown, zoom="1.2500")
-    assert state(shown, "readout").startswith("48, 48 | 2968 | ")  # it stays under the pointer
+    assert state(shown, "readout").startswith("55, 40 | 3240 | ")  # it stays under the pointer
 
 
 @pytest.mark.browser
@@ -431,13 +378,11 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     wait_for(shown, chosen="gained 70000")
     shown.locator(CANVAS).press("Escape")
 
-    for key, name in [("a", "large_A_masks.tif"), ("b", "large_B_masks.tif")]:
-        with shown.expect_download() as download:
-            shown.locator(f'[data-export="{key}"]').click()
-        assert download.value.suggested_filename == name
-        actual = tifffile.imread(download.value.path())
-        assert actual.dtype == {"a": np.uint16, "b": np.uint32}[key]
-        np.testing.assert_array_equal(actual, drawn_by_hand()[f"masks_{key}"])
+    with shown.expect_download() as download:
+        shown.locator('[data-export="b"]').click()
+    assert download.value.suggested_filename == "large_B_masks.tif"
+    actual = tifffile.imread(download.value.path())
+    np.testing.assert_array_equal(actual, drawn_by_hand()["masks_b"])
 
     shown.locator(CANVAS).press("0")
     shown.locator(".cre-select-b").select_option("C")
@@ -445,9 +390,6 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     look(shown, "categories")
     assert coloured(painted(shown), COLOURS["only_a"]).sum() == 128 * SCALE**2
     assert not coloured(painted(shown), COLOURS["only_b"]).any()
-    shown.locator(CANVAS).press("x")
-    wait_for(shown, a="C", b="A", loading="0")
-    assert coloured(painted(shown), COLOURS["only_b"]).sum() == 128 * SCALE**2
 
     # Keys that outrun the kernel all count: two images on. Of these C has no masks.
     shown.locator(CANVAS).evaluate(
@@ -483,14 +425,11 @@ def test_keys_never_reach_jupyterlab(browser, tmp_path):
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         page.locator(READY).wait_for(timeout=30_000)
-        page.locator(CANVAS).focus()
-        page.keyboard.press("x")
+        page.locator(CANVAS).press("x")
         wait_for(page, a="B", b="A", loading="0")
-        for key in ["h", "h", "1", "0", "0", "n", "p", "i", "i", "t", "t", "Enter", "Escape"]:
-            page.keyboard.press(key)
-        for selector in ("input.cre-zoom", ".cre-window"):
+        for selector in (CANVAS, "input.cre-zoom", ".cre-window"):
             page.locator(selector).focus()
-            for key in ["ArrowRight", "ArrowLeft", "ArrowDown", "x", "h", "0", "0"]:
+            for key in ["h", "h", "1", "0", "0", "n", "ArrowDown", "i", "i", "x", "x", "Escape"]:
                 page.keyboard.press(key)
         wait_for(page, a="B", b="A", loading="0")
         assert page.locator(".jp-Dialog").count() == 0
