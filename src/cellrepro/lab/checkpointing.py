@@ -36,19 +36,20 @@ class Keeper:
 
     def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int) -> None:
         self._keeping, self._staged, self._level, self._seed = keeping, staged, level, seed
-        rows = (keeping.unfinished or staged / ".unfinished") / "rows"
+        self._place = keeping.unfinished or staged / ".unfinished"
+        rows = self._place / "rows"
         self.ledger = Ledger()  # entries not yet written
         self._pieces = {LEDGER: Pieces(rows / "steps", Entry)}
-        self._operations: Any = None
         if level == "ops":
             from cellrepro.trace.operation_ledger import OperationRow
             from cellrepro.trace.random_draws import Draw
 
             self._pieces[OPERATIONS] = Pieces(rows / "operations", OperationRow)
             self._pieces[DRAWS] = Pieces(rows / "draws", Draw)
+        self._operations: Any = None
+        self._origin: Origin | None = None  # of a training, once it has begun
         self.resumed: list[int] = []  # epochs that were done when a process took over
         self.notes: list[str] = []  # for the user, of the checkpoint that was taken
-        self._origin: Origin | None = None  # of a training, once it has begun
 
     def watch(self, network: Any) -> Any:
         """Who listens to the training, or none."""
@@ -56,13 +57,12 @@ class Keeper:
             return None
         from cellrepro.trace.training_steps import StepWatch, Watches
 
-        listeners: list[Any] = [StepWatch(self.ledger)]
-        if self._level == "ops":
-            from cellrepro.trace.operation_ledger import OperationWatch
+        if self._level == "steps":
+            return Watches([StepWatch(self.ledger)])
+        from cellrepro.trace.operation_ledger import OperationWatch
 
-            self._operations = OperationWatch(network, steps=self._keeping.operation_steps)
-            listeners.append(self._operations)
-        return Watches(listeners)
+        self._operations = OperationWatch(network, steps=self._keeping.operation_steps)
+        return Watches([StepWatch(self.ledger), self._operations])
 
     def watching_image(self, network: Any, index: int) -> AbstractContextManager[Any]:
         """Write down the operations of segmenting one image, where nothing was trained."""
@@ -75,36 +75,24 @@ class Keeper:
     def begin(self, origin: Origin, network: Any, loop: Loop) -> None:
         """Take up an unfinished training, if it is asked for and there is one; refuse another's."""
         self._origin = origin
-        unfinished = self._keeping.unfinished
-        if self._keeping.resume and unfinished is not None:
-            found, passed_over = checkpoints.nearest(unfinished)
+        if self._keeping.resume:
+            found, passed_over = checkpoints.nearest(self._place)
             if found is not None:
-                self._go_on(found, network, loop)
-                self.notes += [
-                    f"{problem}; the training goes on from an older checkpoint, after epoch "
-                    f"{found.epoch}"
-                    for problem in passed_over
-                ]
-                return
+                self.notes += [f"{what}; an older checkpoint is taken" for what in passed_over]
+                return self._go_on(found, origin, network, loop)
             if passed_over:
                 raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
         for pieces in self._pieces.values():
             pieces.go_back(0)
-        for folder in self._checkpoints():
+        for folder in checkpoints.folders(self._place):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _checkpoints(self) -> list[Path]:
-        unfinished = self._keeping.unfinished
-        return [] if unfinished is None else checkpoints.folders(unfinished)
-
-    def _go_on(self, found: Checkpoint, network: Any, loop: Loop) -> None:
-        assert self._origin is not None
-        checkpoints.refuse_other(found, self._origin)
-        problems = checkpoints.seed_check(found, seed=self._seed)
+    def _go_on(self, found: Checkpoint, origin: Origin, network: Any, loop: Loop) -> None:
+        checkpoints.refuse_other(found, origin)
+        problems = "; ".join(checkpoints.seed_check(found, seed=self._seed))
         if problems:
             raise BadInput(
-                f"the checkpoint {found.folder} does not follow from seed {self._seed}: "
-                f"{'; '.join(problems)}; train without --resume to start anew"
+                f"{found.folder} is not of seed {self._seed}: {problems}; train without --resume"
             )
         weights, optimizer = found.tensors()
         network.load_state_dict(weights)
@@ -118,25 +106,24 @@ class Keeper:
 
     def epoch_ended(self, network: Any, loop: Loop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
-        keeping = self._keeping
-        if keeping.unfinished is None or not keeping.checkpoint_every:
-            self._flush()
-            return
-        if len(loop.training.epochs) % keeping.checkpoint_every:
+        every = self._keeping.checkpoint_every
+        if every and len(loop.training.epochs) % every:
             return
         self._flush()
+        if not every:
+            return
         state = loop.state()
         state["loop"]["resumed"] = self.resumed
         assert self._origin is not None
         checkpoints.save(
-            keeping.unfinished,
+            self._place,
             origin=self._origin,
             network=network,
             loop_state=state,
             n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},
         )
-        if not keeping.keep_checkpoints:
-            checkpoints.keep_last(keeping.unfinished)
+        if not self._keeping.keep_checkpoints:
+            checkpoints.keep_last(self._place)
 
     def finish(self) -> None:
         """Hand ledgers and checkpoints over to the repeat."""
@@ -144,10 +131,10 @@ class Keeper:
         if self._level != "off":
             for name, pieces in self._pieces.items():
                 pieces.finish(self._staged / name)
-        shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
         if self._keeping.keep_checkpoints:
-            for folder in self._checkpoints():
+            for folder in checkpoints.folders(self._place):
                 shutil.copytree(folder, self._staged / CHECKPOINTS / folder.name)
+        shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
 
     def _flush(self) -> None:
         fresh: dict[str, list[Any]] = {LEDGER: self.ledger.entries}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
@@ -17,22 +20,27 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import is_litter
 from cellrepro.images.reading import read_labels
 from cellrepro.lab import defaults
+from cellrepro.lab.worker import flattened
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.platform import differing_probes
 from cellrepro.store.store import Repeat, Store
+from cellrepro.text import some
 
 _MASKS = (".tif", ".tiff", ".png", ".npy")
-_WEIGHTS = (".safetensors", ".pth", ".pt")
-"""Usual endings; which files hold weights is told by what is in them, as Cellpose's have none."""
+_WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
+_ENVIRONMENT = "device threads cpu_capability versions variables switches host numeric_libraries"
+_MACHINE = {"label", "identity", "device", "driver", "cuda", "cudnn"}
+"""What of a manifest, and of the machine in it, a repeat depends on beside its spec."""
+
+
+Reader = Callable[[], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """What two things have in common and in what they differ."""
 
-    verdict: Verdict
-    """Over masks and weights, whichever both sides have; ``within-spread`` where the store's other
-    runs show that the cells differ by less than seeds make them differ."""
+    verdict: Verdict  # over masks and weights, whichever both sides have
     differs: tuple[str, ...]  # environment, spec, data, weights-init, weights, masks, truth
     masks: Mapping[str, MaskComparison] = field(default_factory=dict)  # by image
     weights: WeightsComparison | None = None
@@ -77,29 +85,31 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
     the store, or the path of a mask file, of a folder of masks (files of equal names are compared;
     where some are called ``NAME_masks``, only those), or of a weights file.
     """
-    paths = Path(a), Path(b)
-    on_disk = [path.exists() for path in paths]
-    named = [path.suffix.lower() in _MASKS for path in paths]
-    if not any(on_disk) and not any(path.suffix.lower() in _MASKS + _WEIGHTS for path in paths):
+    first, second = Path(a), Path(b)
+    kinds = {_kind(first), _kind(second)}
+    if kinds == {"run"}:
         place = Store(store)
         return compare_repeats(*place.find_two(a, b), store=place)
-    if not all(on_disk):
-        raise BadInput(
-            f"there is no file {paths[on_disk.index(False)]}; expected two paths that exist, or "
-            "two KEY/REPEAT of the store"
-        )
-    if all(path.is_dir() for path in paths):
-        return _compare_folders(*paths)
-    if all(named):
-        return _compare_files({paths[0].name: paths})
-    if not any(named) and all(path.is_file() for path in paths):
-        weights = compare_weights(*paths)
+    if kinds == {"folder"}:
+        return _compare_files(_mask_files(first), _mask_files(second))
+    if kinds == {"masks"}:
+        return _compare_files({first.name: first}, {first.name: second})
+    if kinds == {"weights"}:
+        weights = compare_weights(first, second)
         return Comparison(weights.verdict, () if weights.equal else ("weights",), weights=weights)
     raise BadInput(
-        f"{a} and {b} are not of one kind; expected two mask files ({', '.join(_MASKS)}), two "
-        f"folders of masks, or two weights files ({', '.join(_WEIGHTS)}, or without an ending, as "
-        "Cellpose's)"
+        f"{a} and {b} are not of one kind, or one does not exist; expected two KEY/REPEAT of the "
+        f"store, two mask files ({', '.join(_MASKS)}), two folders of masks, or two weights files "
+        f"({', '.join(_WEIGHTS)}, or without an ending, as Cellpose's)"
     )
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        return "folder"
+    if path.suffix.lower() in _MASKS:
+        return "masks"
+    return "weights" if path.exists() or path.suffix.lower() in _WEIGHTS else "run"
 
 
 # -- runs ----------------------------------------------------------------------------------
@@ -108,27 +118,25 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
 def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comparison:
     """Compare two stored repeats: settings, environment, weights and masks.
 
-    Parameters
-    ----------
-    a, b : Repeat
-    store : Store, optional
-        Whose other runs show what seeds do; without it nothing is ``within-spread``.
+    The other runs of ``store`` show what seeds do; without it nothing is ``within-spread``.
     """
     first, second = a.manifest, b.manifest
-    masks, alone = _masks_of(a, b)
+    masks, alone, changed = _masks_of(a, b)
     environment, notes = _environments(first, second)
     spec = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
     same_data = first.data.digest == second.data.digest
-    verdicts, weights = [_over_images(masks)], None
+    verdicts, weights, spread = [_over_images(masks)], None, None
     if a.weights is not None and b.weights is not None:
         weights = compare_weights(a.weights, b.weights)
         untrained = any(m.weights is not None and not m.weights.n_changed for m in (first, second))
         verdicts.append(Verdict.VACUOUS if weights.equal and untrained else weights.verdict)
-    verdict, spread = combine(verdicts), None
+    verdict = combine(verdicts)
     if verdict == Verdict.DIFFERENT and store is not None and same_data and not alone:
         spread = decide_between(a, b, store.runs(), results=masks)
         verdict = Verdict.WITHIN_SPREAD if spread.within else verdict
         notes.append(f"beside seeds: {spread.sentence}")
+    notes += [*first.switches_that_moved, *second.switches_that_moved]
+    notes += [f"vacuous: {reason}" for reason in dict.fromkeys(first.vacuous + second.vacuous)]
     differing = {
         "environment": bool(environment),
         "spec": bool(spec),
@@ -138,25 +146,23 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         "masks": _differ(_over_images(masks)),
         "truth": first.ap50 != second.ap50,
     }
-    vacuous = dict.fromkeys([*first.vacuous, *second.vacuous])
-    notes += [*first.switches_that_moved, *second.switches_that_moved]
     return Comparison(
-        verdict=verdict,
-        differs=tuple(word for word, differs in differing.items() if differs),
-        masks=masks,
-        weights=weights,
-        environment=environment,
-        spec=spec,
+        verdict,
+        tuple(word for word, differs in differing.items() if differs),
+        masks,
+        weights,
+        environment,
+        spec,
         ap50=(first.ap50, second.ap50),
-        notes=(*alone, *notes, *(f"vacuous: {reason}" for reason in vacuous)),
+        notes=(*alone, *changed, *notes),
         spread=spread,
     )
 
 
 def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
     """Compare the masks of two repeats alone, over the images that both segmented."""
-    masks, notes = _masks_of(a, b)
-    return Comparison(_over_images(masks), (), masks, notes=tuple(notes))
+    masks, alone, changed = _masks_of(a, b)
+    return Comparison(_over_images(masks), (), masks, notes=(*alone, *changed))
 
 
 def _over_images(masks: Mapping[str, MaskComparison]) -> Verdict:
@@ -177,18 +183,14 @@ def _environments(a: Manifest, b: Manifest) -> tuple[dict[str, tuple[Any, Any]],
     probes, n_probes = differing_probes(*sides), len(sides[0].keys() | sides[1].keys())
     return found, [
         f"the machines compute other bits: {len(probes)} of {n_probes} probe operations differ "
-        f"({', '.join(probes[:6])}{', …' if len(probes) > 6 else ''})"
+        f"({some(probes)})"
     ]
 
 
 def _environment(of: Manifest) -> dict[str, Any]:
     """What a repeat depends on beside its spec, by ``FIELD`` or ``FIELD.NAME``."""
-    found = {name: getattr(of, name) for name in ("device", "threads", "cpu_capability")}
-    groups = {name: getattr(of, name) for name in ("versions", "variables", "switches", "host")}
-    groups["machine"] = of.machine.model_dump(exclude={"versions", "numeric_class"})
-    for group, values in groups.items():
-        found |= {f"{group}.{name}": value for name, value in values.items()}
-    return found | {"numeric_libraries": of.numeric_libraries}
+    machine = of.machine.model_dump(include=_MACHINE)
+    return dict(flattened({**of.model_dump(include={*_ENVIRONMENT.split()}), "machine": machine}))
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -196,74 +198,59 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[An
     return {name: (a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)}
 
 
-def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str]]:
-    names_b = b.manifest.masks.keys()
-    shared = [name for name in a.manifest.masks if name in names_b]
-    if not shared:
-        raise BadInput(
-            f"{a.name} and {b.name} segmented no image of the same name; compare runs over the "
-            "same images"
-        )
-    alone = sorted(a.manifest.masks.keys() ^ names_b)
-    notes = [f"only one side has masks of {', '.join(alone)}"] if alone else []
+def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str], list[str]]:
+    """By image; what only one side has, and whose file was changed."""
+    changed = []
+
+    def read(repeat: Repeat, name: str) -> np.ndarray:
+        labels, digest = repeat.masks_on_disk(name)
+        if digest != repeat.manifest.masks[name].digest:
+            changed.append(
+                f"the masks of {name} in {repeat.name} are others than its manifest says: the file "
+                "was changed or damaged after the run"
+            )
+        return labels
+
+    sides = ({name: partial(read, one, name) for name in one.manifest.masks} for one in (a, b))
+    return *_compared(*sides, who=f"{a.name} and {b.name}"), changed
+
+
+def _compared(
+    a: Mapping[str, Reader], b: Mapping[str, Reader], *, who: str
+) -> tuple[dict[str, MaskComparison], list[str]]:
+    """The masks of equal names, one image at a time; and what only one side has, in a sentence."""
     masks = {}
-    for name in shared:
-        sides = [repeat.masks_on_disk(name) for repeat in (a, b)]
-        masks[name] = compare_masks(*(labels for labels, _ in sides))
-        notes += [
-            f"the masks of {name} in {repeat.name} are others than its manifest says: the file was "
-            "changed or damaged after the run"
-            for repeat, (_, digest) in zip((a, b), sides, strict=True)
-            if digest != repeat.manifest.masks[name].digest
-        ]
-    return masks, notes
+    for name in [name for name in a if name in b]:
+        try:
+            masks[name] = compare_masks(a[name](), b[name]())
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from error
+    if not masks:
+        raise BadInput(
+            f"{who}: {len(a)} and {len(b)} masks, and no image of the same name; expected masks of "
+            "the same images"
+        )
+    alone = sorted(a.keys() ^ b.keys())
+    return masks, [f"only one side has masks of {', '.join(alone)}"] if alone else []
 
 
 # -- files ---------------------------------------------------------------------------------
 
 
-def _compare_folders(a: Path, b: Path) -> Comparison:
-    files_a, files_b = _mask_files(a), _mask_files(b)
-    shared = [name for name in files_a if name in files_b]
-    if not shared:
-        raise BadInput(
-            f"{a} ({len(files_a)} mask files) and {b} ({len(files_b)}) share no file name; "
-            f"expected folders with masks ({', '.join(_MASKS)}) of equal names"
-        )
-    alone = sorted(files_a.keys() ^ files_b.keys())
-    notes = [f"only one side has {', '.join(alone)}"] if alone else []
-    pairs = {name: (files_a[name], files_b[name]) for name in shared}
-    return _compare_files(pairs, notes, complete=not alone)
-
-
 def _mask_files(folder: Path) -> dict[str, Path]:
     """The masks of a folder by name: of those called NAME_masks, where there are any."""
-    files = [
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix.lower() in _MASKS and not is_litter(path.name)
-    ]
+    visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
+    files = [path for path in visible if path.suffix.lower() in _MASKS]
     chosen: dict[str, Path] = {}
     for path in [path for path in files if path.stem.endswith("_masks")] or files:
         other = chosen.setdefault(path.stem, path)
         if other != path:
-            raise BadInput(
-                f"{other} and {path.name} have one name; expected one mask file of each, remove "
-                "the one that does not count"
-            )
+            raise BadInput(f"{other} and {path.name} have one name; remove one of them")
     return chosen
 
 
-def _compare_files(
-    pairs: Mapping[str, tuple[Path, Path]], notes: Sequence[str] = (), *, complete: bool = True
-) -> Comparison:
-    masks, notes = {}, list(notes)
-    for name, paths in pairs.items():
-        labels = [read_labels(path) for path in paths]  # of one image at a time
-        try:
-            masks[name] = compare_masks(*labels)
-        except BadInput as error:
-            raise BadInput(f"{name}: {error}") from error
-    verdict = _over_images(masks) if complete else Verdict.DIFFERENT
-    differs = ("masks",) if _differ(verdict) else ()
-    return Comparison(verdict, differs, masks, notes=tuple(notes))
+def _compare_files(a: Mapping[str, Path], b: Mapping[str, Path]) -> Comparison:
+    sides = ({name: partial(read_labels, path) for name, path in side.items()} for side in (a, b))
+    masks, alone = _compared(*sides, who="two folders")
+    verdict = Verdict.DIFFERENT if alone else _over_images(masks)
+    return Comparison(verdict, ("masks",) if _differ(verdict) else (), masks, notes=tuple(alone))

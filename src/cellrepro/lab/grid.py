@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,16 +21,13 @@ from cellrepro.lab import defaults
 from cellrepro.lab.machine import HOLD_VARIABLE
 from cellrepro.lab.notebook_process import brought, find_notebook, notebook_parameters
 from cellrepro.lab.process import call
-from cellrepro.lab.run import Plan, plan_keeping, plan_segmentation, plan_training
+from cellrepro.lab.run import Plan, plan_segmentation, plan_training
 from cellrepro.progress import LINES_VARIABLE, Progress, progress
 from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import NOTEBOOK, Repeat, Store
 
 Scalar = str | int | float | bool | None
 Status = Literal["done", "present", "failed", "planned", "not-here"]
-
-_NO_MACHINE = "not-here"
-"""Takes the machine's place in the store where this one cannot carry a point out."""
 
 
 class GridFile(BaseModel):
@@ -81,9 +77,7 @@ class GridRun:
 
     key: str
     machine: str  # of the repeats; empty where this machine cannot carry it out
-    status: Status
-    """``present``: stored before, not run again; of a dry run ``planned``, or ``not-here``, what
-    this machine cannot carry out."""
+    status: Status  # ``present``: stored before; ``not-here``: this machine cannot carry it out
     folder: Path  # in the store: of the run, or of what was kept of the failure
     varied: dict[str, Scalar]
     reason: str = ""  # why it failed, or why it is vacuous
@@ -122,7 +116,7 @@ def read_grid(
         raise BadInput(f"{path}: {'; '.join(problems)}")
     points: dict[str, Point] = {}
     for varied in _combinations(file):
-        point = _point(known, {**file.fixed, **varied}, varied, store)
+        point = _point({**known, **file.fixed, **varied}, varied, store)
         twin = points.setdefault(point.key, point)
         if twin is not point:
             raise BadInput(
@@ -136,17 +130,15 @@ def read_grid(
 
 def _read_file(path: Path) -> GridFile:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return GridFile.model_validate(content)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the grid file {path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise BadInput(f"the grid file {path} is not YAML: {error}") from error
+        return GridFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        raise BadInput(
-            f"{path} is not a grid file: {wrong_fields(error)}; expected `notebook`, `fixed`, "
-            "`vary`, `exclude` and `repeats`, where `vary` holds lists"
-        ) from error
+        why = wrong_fields(error)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = str(error)
+    raise BadInput(
+        f"{path} is not a grid file: {why}; expected YAML with `notebook`, `fixed`, `vary`, "
+        "`exclude` and `repeats`, where `vary` holds lists"
+    )
 
 
 def _override(file: GridFile, overrides: Mapping[str, Any]) -> None:
@@ -163,16 +155,13 @@ def _override(file: GridFile, overrides: Mapping[str, Any]) -> None:
 def _problems(file: GridFile, notebook: Path, known: Mapping[str, Any]) -> list[str]:
     """What of the names in a grid file is wrong, in sentences."""
     given = {*file.fixed, *file.vary}
-    excluded = {name for entry in file.exclude for name in entry}
-    empty = {name for name, values in file.vary.items() if not values}
-    by_grid = given & {"repeats", "store"}
     found = {
-        f"{notebook.name} takes {', '.join(sorted(known))}, not " + "{}": given - known.keys(),
+        f"{notebook.name} takes {', '.join(sorted(known))}, not {{}}": given - known.keys(),
         "{} is both fixed and varied": file.fixed.keys() & file.vary.keys(),
         "{} is set by the grid itself: write `repeats: N` at the top of the file, and give "
-        "--store on the command line": by_grid,
-        "`exclude` names {}, which does not vary": excluded - file.vary.keys(),
-        "`vary` has no value for {}": empty,
+        "--store on the command line": given & {"repeats", "store"},
+        "`exclude` names {}, which does not vary": set().union(*file.exclude) - file.vary.keys(),
+        "`vary` has no value for {}": {name for name, values in file.vary.items() if not values},
         "`{}` is missing: the folder of images": {"data"} - given,
     }
     return [text.replace("{}", ", ".join(sorted(of))) for text, of in found.items() if of]
@@ -185,26 +174,18 @@ def _combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
             yield varied
 
 
-def _point(
-    known: Mapping[str, Any],
-    parameters: dict[str, Any],
-    varied: dict[str, Scalar],
-    store: str | Path,
-) -> Point:
-    """A point with every value of its spec spelt out, so that the notebook's defaults count."""
-    complete = {**known, **parameters}
-    chosen = {name: complete[name] for name in PARAMETERS if name in complete}
-    data = str(Path(str(complete["data"])).resolve())
-    make = plan_training if "epochs" in known else plan_segmentation
+def _point(parameters: dict[str, Any], varied: dict[str, Scalar], store: str | Path) -> Point:
+    """A point; the notebook runs in a folder of its own, so its paths become absolute."""
+    data = str(Path(str(parameters["data"])).resolve())
+    passed_on = (*PARAMETERS, "checkpoint_every", "keep_checkpoints")
+    chosen = {name: parameters[name] for name in passed_on if name in parameters}
+    make = plan_training if "epochs" in parameters else plan_segmentation
     plan = make(data, store=store, **chosen)
-    if "checkpoint_every" in complete:
-        kept = {n: complete[n] for n in ("checkpoint_every", "keep_checkpoints") if n in complete}
-        plan_keeping(plan, **kept)
-    # The notebook runs in a folder of its own.
-    if plan.request.model.path is not None and Path(str(complete["model"])).is_file():
-        chosen["model"] = str(Path(str(complete["model"])).resolve())
-    if str(chosen.get("profile", "")).endswith((".yaml", ".yml")):
-        chosen["profile"] = str(Path(str(chosen["profile"])).resolve())
+    model, profile = str(parameters.get("model")), str(parameters.get("profile"))
+    if plan.request.model.path is not None and Path(model).is_file():
+        chosen["model"] = str(Path(model).resolve())
+    if profile.endswith((".yaml", ".yml")):
+        chosen["profile"] = str(Path(profile).resolve())
     places = {"data": data, "store": str(Path(store).resolve())}
     return Point({**parameters, **chosen, **places}, varied, plan)
 
@@ -247,21 +228,19 @@ def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> 
     list of GridRun
         In the order of the grid's points.
     """
-    if workers is not None:
-        whole("workers", workers, least=1)
-    children: list[subprocess.Popen[str]] = []
     devices = {point.plan.profile.device for point in grid.points}
-    room = threading.Semaphore(workers or len(devices))
+    if workers is None:
+        pools = {device: ThreadPoolExecutor(1) for device in devices}
+    else:
+        pools = dict.fromkeys(devices, ThreadPoolExecutor(whole("workers", workers, least=1)))
+    children: list[subprocess.Popen[str]] = []
     with progress(len(grid.points) * grid.repeats, "grid", quiet=quiet) as bar:
         for text in dict.fromkeys(text for point in grid.points for text in point.plan.replaced()):
             bar.say(f"note: {text}")
-
-        def work(point: Point) -> GridRun:
-            with room:
-                return _run_point(grid, point, bar, children)
-
-        pools = {device: ThreadPoolExecutor(workers or 1) for device in devices}
-        futures = [pools[point.plan.profile.device].submit(work, point) for point in grid.points]
+        futures = [
+            pools[point.plan.profile.device].submit(_run_point, grid, point, bar, children)
+            for point in grid.points
+        ]
         try:
             wait_for(futures)
         finally:
@@ -277,36 +256,27 @@ def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> 
 def _run_point(
     grid: Grid, point: Point, bar: Progress, children: list[subprocess.Popen[str]]
 ) -> GridRun:
-    store, key, machine, index = grid.store, point.key, "", 0
     status: Status = "present"
-    reasons: list[str] = []
+    key, machine, index, reason = point.key, "", 0, ""
+    folder = grid.store.root / "runs" / key
     try:
         machine = point.plan.machine
         for index in range(grid.repeats):
-            started, present = time.monotonic(), store.repeat(key, machine, index)
-            repeat = present or _run_repeat(grid, point, index, children)
-            reasons = repeat.manifest.vacuous
-            how = "was there" if present else "vacuous" if reasons else "done"
-            bar.advance(f"{key}/{index} {point.label}: {how}")
-            if not present:
-                status = "done"
-                why = f"  {'; '.join(reasons)}" if reasons else ""
+            started, repeat = time.monotonic(), grid.store.repeat(key, machine, index)
+            if repeat is None:
+                status, repeat = "done", _run_repeat(grid, point, index, children)
                 seconds = time.monotonic() - started
-                bar.say(f"{how:8} {repeat.name}  {point.label}  {seconds:.0f} s{why}")
+                bar.say(f"done     {repeat.name}  {point.label}  {seconds:.0f} s")
+            reason = "; ".join(repeat.manifest.vacuous)
+            bar.advance(f"{key}/{index} {point.label}")
     except CellreproError as error:
+        status, reason = "failed", str(error)
         bar.say(f"failed   {key}/{index}  {point.label}: {error}")
-        for left in range(index, grid.repeats):
-            how = "failed" if left == index else "not run, as an earlier repeat failed"
-            bar.advance(f"{key}/{left} {point.label}: {how}")
-        if not machine:  # of a failed notebook more is kept, where it failed
-            with store.staging() as area:
-                store.keep_failure(
-                    area, point.plan.spec, machine=_NO_MACHINE, repeat=index, reason=str(error)
-                )
-        kept = store.root / "failed" / key / (machine or _NO_MACHINE) / str(index)
-        return GridRun(key, machine, "failed", kept, point.varied, str(error))
-    folder = store.root / "runs" / key
-    return GridRun(key, machine, status, folder, point.varied, "; ".join(reasons))
+        for _ in range(index, grid.repeats):
+            bar.advance(f"{key} {point.label}: failed")
+        if machine:
+            folder = grid.store.root / "failed" / key / machine / str(index)
+    return GridRun(key, machine, status, folder, point.varied, reason)
 
 
 def _run_repeat(grid: Grid, point: Point, index: int, children: list[Any]) -> Repeat:
@@ -325,25 +295,17 @@ def _run_repeat(grid: Grid, point: Point, index: int, children: list[Any]) -> Re
                 output=executed,
                 parameters={**point.parameters, "repeats": index + 1},
             )
-            _refuse_another(held, spec.key, index)
+            made = Repeat(held).manifest if held.is_dir() else None
+            if made is None or (made.key, made.repeat) != (spec.key, index):
+                instead = f"made {made.key}/{made.repeat}" if made else "ended without a run"
+                raise CellreproError(
+                    f"the notebook {instead} instead of {spec.key}/{index}: it must call "
+                    "cellrepro.train or .segment with its parameters as they are"
+                )
         except CellreproError as error:
             store.keep_failure(area, spec, machine=machine, repeat=index, reason=str(error))
             raise
         shutil.move(executed, held / NOTEBOOK)
         repeat = store.commit(held, spec)
-    for place in (machine, _NO_MACHINE):
-        store.forget_failure(spec.key, place, index)
+    store.forget_failure(spec.key, machine, index)
     return repeat
-
-
-def _refuse_another(held: Path, key: str, index: int) -> None:
-    if not held.is_dir():
-        raise CellreproError(
-            "the notebook ended without a run: it never called cellrepro.train or .segment"
-        )
-    manifest = Repeat(held).manifest
-    if (manifest.key, manifest.repeat) != (key, index):
-        raise CellreproError(
-            f"the notebook carried out {manifest.key}/{manifest.repeat} instead of {key}/{index}: "
-            "it must pass its parameters on as they are"
-        )

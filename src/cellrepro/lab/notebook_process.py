@@ -1,12 +1,13 @@
 """Notebooks: where those of the package are, what they take, and executing one without a person.
 
-The kernel runs in a child with the profile's environment, because papermill ignores ``env=``. How
-it ended is returned; the notebook itself says "completed" after a killed kernel (papermill 2.7.0).
+The state of a run is the child's exit and the store: the notebook itself says "completed" after a
+killed kernel (papermill 2.7.0).
 """
 
 from __future__ import annotations
 
 import ast
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,29 +28,18 @@ def brought(folder: str) -> Path:
 
 
 def copy_brought(target: Path) -> list[Path]:
-    """Copy the package's notebooks and grids into a folder; returns the copies.
-
-    Those that are there already are left alone; if there is anything else, nothing is written.
-    """
+    """Copy the package's notebooks and grids into a new folder; returns the copies."""
     copies = {
-        Path(target, name, file.name): file.read_bytes()
+        target / name / file.name: file
         for name in ("notebooks", "grids")
         for file in sorted(brought(name).iterdir())
         if file.is_file() and not is_litter(file.name)
     }
-    if target.exists() and not target.is_dir():
-        raise BadInput(f"{target} is a file; give a folder for the notebooks")
-    for path in sorted(target.rglob("*")):
-        if path.is_dir() or is_litter(path.relative_to(target)):
-            continue
-        if path not in copies or path.read_bytes() != copies[path]:
-            raise BadInput(
-                f"{target} holds {path.relative_to(target)}, which is yours or has been changed; "
-                "nothing was written; give a new folder"
-            )
-    for path, content in copies.items():
+    if target.is_file() or any(map(Path.exists, copies)):
+        raise BadInput(f"{target} is a file or holds notebooks already; give a new folder")
+    for path, file in copies.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        shutil.copyfile(file, path)
     return list(copies)
 
 
@@ -61,9 +51,7 @@ def find_notebook(name: str, *, near: Path = Path()) -> Path:
         if candidate.is_file():
             return candidate.resolve()
     present = sorted({path.stem for folder in folders for path in folder.glob("*.ipynb")})
-    raise BadInput(
-        f"no notebook {name!r}; expected a path, or one of {', '.join(present) or 'notebooks/*'}"
-    )
+    raise BadInput(f"no notebook {name!r}; expected a path, or one of {', '.join(present)}")
 
 
 def notebook_parameters(notebook: Path) -> dict[str, Any]:
@@ -76,26 +64,19 @@ def notebook_parameters(notebook: Path) -> dict[str, Any]:
     try:
         nbformat.read(notebook, as_version=4)
         known = papermill.inspect_notebook(str(notebook))
-    except wrong as error:
+        parameters = {name: ast.literal_eval(entry["default"]) for name, entry in known.items()}
+    except (*wrong, SyntaxError) as error:
         raise BadInput(
-            f"{notebook} cannot be read as a notebook: {error}; open it in JupyterLab and save it"
+            f"{notebook} cannot be read as a notebook whose parameters have plain literals as "
+            f"defaults, each on a line of its own: {error}"
         ) from error
-    if not known:
+    if not parameters:
         raise BadInput(f"{notebook} takes no parameters; tag one of its cells `parameters`")
-    try:
-        return {name: ast.literal_eval(entry["default"]) for name, entry in known.items()}
-    except (ValueError, SyntaxError) as error:
-        raise BadInput(
-            f"{notebook}: a default of its parameters is no plain literal on a line of its own "
-            f"({error}), which a grid needs to name the spec"
-        ) from error
+    return parameters
 
 
 def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
-    """Execute a notebook with papermill; raises `CellreproError` that says why it failed.
-
-    What it wrote so far is kept if it fails. Its kernel is killed once the last cell has run.
-    """
+    """Execute a notebook with papermill; what it wrote so far is kept if it fails."""
     with without_slow_imports():
         import papermill
         from nbclient.exceptions import DeadKernelError
@@ -112,8 +93,7 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str,
             stdout_file=sys.stderr,
             stderr_file=sys.stderr,
             store_widget_state=False,  # an explorer would put its images into the file again
-            # nbclient's own way waits 2.5 s for PyTorch to be taken apart, and ends the kernel then
-            shutdown_kernel="immediate",
+            shutdown_kernel="immediate",  # else nbclient waits 2.5 s for PyTorch to be taken apart
         )
     except PapermillExecutionError as error:
         raise CellreproError(f"{error.ename}: {error.evalue}") from None
@@ -123,10 +103,7 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str,
 
 @contextmanager
 def without_slow_imports() -> Iterator[None]:
-    """Import papermill without what takes seconds and no notebook needs here.
-
-    A grammar of addresses for jsonschema (rfc3987-syntax 1.1), and Hadoop for papermill (2.7.0).
-    """
+    """Import papermill without what takes seconds: a grammar of addresses, and Hadoop."""
     skipped = {"rfc3987_syntax", "pyarrow"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(skipped, None))  # type: ignore[arg-type]
     try:

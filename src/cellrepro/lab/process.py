@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _TAIL_LINES = 12
 _GIVEN, _ANSWER = "given.pickle", "answer.pickle"
 
-Event = dict[str, Any]
+Event = dict[str, str]
 
 
 class RunFailed(CellreproError):
@@ -67,20 +67,17 @@ class Setup:
 class Child:
     """What work in a child is given first: its setup, and a line to the caller."""
 
-    setup: Setup  # as it was given to `call`; work that is called without one does not look
-
-    def __init__(self, setup: Setup | None, send: Callable[[Event], None]) -> None:
+    def __init__(self, setup: Any, send: Callable[[Event], None]) -> None:
+        self.setup: Setup = setup  # as given to `call`; work that is called without one asks none
         self._send = send
-        if setup is not None:
-            self.setup = setup
 
-    def tell(self, event: str, **fields: Any) -> None:
-        """Send one event at once, of plain values."""
-        self._send({"event": event, **fields})
+    def tell(self, event: str, name: str = "") -> None:
+        """Send one event at once."""
+        self._send({"event": event, "name": name})
 
     def phase(self, name: str) -> None:
         """Say what begins now."""
-        self.tell("phase", name=name)
+        self.tell("phase", name)
 
     def enter(self) -> torch.device:
         """Import Cellpose and be what the profile says; no mode is in force yet."""
@@ -104,11 +101,9 @@ class Child:
 
     def loosened(self) -> Any:
         """A block in which the loose operation, if any, is left as PyTorch has it."""
-        if self.setup.loose is None:
-            return nullcontext()
         from cellrepro.determinism.modes import left_loose
 
-        return left_loose(self.setup.loose)
+        return left_loose(self.setup.loose) if self.setup.loose else nullcontext()
 
 
 # -- the caller's end ----------------------------------------------------------------------
@@ -129,8 +124,8 @@ def call(
 
     ``work`` is ``MODULE:FUNCTION``; it takes a `Child` and what is ``given``, whatever can be
     pickled. ``setup`` decides the variables of the process (none: the caller's), ``label`` names it
-    in messages, ``on_event`` is told its events, ``started`` is given it, for who may have to kill
-    it. ``here`` calls the function in this process, which was started for this work alone.
+    in messages. ``started`` is given the process, for who may have to kill it. ``here`` calls the
+    function in this process, which was started for this work alone.
     """
     if here:
         log = io.StringIO()  # whatever libraries print is no result of a notebook's
@@ -141,9 +136,7 @@ def call(
             raise
         except Exception as error:
             raise explained(repr(error), 1, log.getvalue(), label) from error
-    environment: Mapping[str, str] = os.environ
-    if setup is not None:
-        environment = setup.profile.child_environment(setup.variables())
+    environment = setup.profile.child_environment(setup.variables()) if setup else dict(os.environ)
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as file:
         Path(scratch, _GIVEN).write_bytes(pickle.dumps((setup, given)))
         process = subprocess.Popen(
@@ -185,8 +178,7 @@ def _followed(process: subprocess.Popen[str], on_event: Callable[[Event], None])
 
 _SIGNS = {
     "memory is short; take a smaller --batch-size or smaller images, or another profile": (
-        "OutOfMemoryError",
-        "MemoryError",
+        "MemoryError",  # OutOfMemoryError among them
         "not enough memory",
         "Cannot allocate memory",
         "bad_alloc",
@@ -197,8 +189,7 @@ _SIGNS = {
         "Disk quota exceeded",
     ),
     "mode strict needs a deterministic implementation of every operation, and neither PyTorch nor "
-    "this lab has one for one of them on this device; run with --mode warn to see which, or on the "
-    "CPU": PHRASES,
+    "this lab has one for one of them on this device; run with --mode warn to see which": PHRASES,
 }
 """What the message of an error means that is this machine's and not the user's."""
 
@@ -213,7 +204,7 @@ def explained(why: str, code: int, log: str, label: str) -> CellreproError:
             f"{label}: the system killed the process (signal 9), usually because memory ran out; "
             "take a smaller --batch-size or smaller images"
         )
-    tail = "".join(log.splitlines(keepends=True)[-_TAIL_LINES:])
+    tail = "\n".join(log.splitlines()[-_TAIL_LINES:])
     return RunFailed(f"{label} failed: {why}; its last words:\n{tail}")
 
 
@@ -235,19 +226,20 @@ def serve() -> None:
         events.write(json.dumps(event) + "\n")
         events.flush()
 
-    (work, scratch), code = sys.argv[1:], 0
+    work, scratch = sys.argv[1:]
+    answer: Any
     try:
         setup, given = pickle.loads(Path(scratch, _GIVEN).read_bytes())
-        answer = pickle.dumps(_function(work)(Child(setup, send), **given))
+        answer = _function(work)(Child(setup, send), **given)
     except CellreproError as error:
-        answer, code = pickle.dumps(error), error.exit_code
+        answer = error
     except Exception as error:
         traceback.print_exc()
-        answer, code = pickle.dumps(RunFailed(repr(error))), 1
-    Path(scratch, _ANSWER).write_bytes(answer)
+        answer = RunFailed(repr(error))
+    Path(scratch, _ANSWER).write_bytes(pickle.dumps(answer))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # all is written; to take PyTorch apart first takes one to two seconds
+    os._exit(0)  # all is written; to take PyTorch apart first takes one to two seconds
 
 
 def end_with_caller() -> None:

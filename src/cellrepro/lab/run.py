@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cellrepro.compare.verdicts import Judgement, judge
 from cellrepro.determinism import profiles
-from cellrepro.determinism.known_operations import base_name, entries, may_race
+from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
-from cellrepro.images.folder import ImageFolder, read_folder
+from cellrepro.images.folder import read_folder
 from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.machine import HOLD_VARIABLE, machine_here
-from cellrepro.lab.process import Event, call
+from cellrepro.lab.process import call
 from cellrepro.lab.worker import Request, segmented_part
 from cellrepro.model.network import LEARNING_RATES, TINY, TINY_DRAWS_PER_EPOCH, find_model
 from cellrepro.model.training import trains_nothing
-from cellrepro.progress import Progress, progress
+from cellrepro.progress import progress
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.spec import Spec, make_spec
 from cellrepro.store.store import Repeat, Store
@@ -33,7 +33,8 @@ class Plan:
     """A spec, checked, and what is needed to carry it out on this machine."""
 
     request: Request
-    folder: ImageFolder  # read and found good
+    keeping: Keeping
+    n_images: int  # to segment
     store: Store
     notices: tuple[str, ...]  # what the user should know before it starts
 
@@ -84,14 +85,46 @@ class Outcome:
 # -- planned -------------------------------------------------------------------------------
 
 
-def plan_training(data: str | Path, *, epochs: int = defaults.EPOCHS, **parameters: Any) -> Plan:
+def plan_training(
+    data: str | Path,
+    *,
+    epochs: int = defaults.EPOCHS,
+    loose: str | None = None,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    keep_checkpoints: bool = False,
+    operation_steps: Sequence[int] | None = None,
+    **parameters: Any,
+) -> Plan:
     """Check all that a training needs and name its spec; the parameters are those of `train`."""
-    return _plan("train", data, epochs=epochs, **parameters)
+    whole("epochs", epochs, least=1)
+    held = None if loose is None else _held_operation(loose)
+    plan = _plan("train", data, epochs=epochs, loose=held, **parameters)
+    if checkpoint_every is None:
+        checkpoint_every = defaults.CHECKPOINT_EVERY[plan.request.model.architecture]
+    every, steps = whole("checkpoint_every", checkpoint_every, least=0), None
+    if keep_checkpoints and not every:
+        raise BadInput("keep_checkpoints is True with 0 epochs between checkpoints; expected 1")
+    if operation_steps is not None:
+        steps = tuple(whole("a step of operation_steps", step, 0) for step in operation_steps)
+        if not steps or plan.spec.ledger != "ops":
+            raise BadInput(
+                f"operation_steps is {list(steps)}, and ledger is {plan.spec.ledger!r}; expected "
+                "steps counted from 0, such as 0,17 or 0-9, with ledger 'ops'"
+            )
+    why = trains_nothing(epochs, plan.spec.learning_rate)
+    notices = (*plan.notices, f"this run will be vacuous: {why}") if why else plan.notices
+    keeping = Keeping(None, resume, every, keep_checkpoints, steps)
+    return replace(plan, keeping=keeping, notices=notices)
 
 
 def plan_segmentation(data: str | Path, **parameters: Any) -> Plan:
     """Check all that a segmentation needs and name its spec."""
-    return _plan("segment", data, **parameters)
+    plan = _plan("segment", data, **parameters)
+    if plan.spec.model != TINY:
+        return plan
+    untrained = "tiny has learnt nothing yet and finds no cells; name a trained model (KEY/REPEAT)"
+    return replace(plan, notices=(*plan.notices, untrained))
 
 
 def _plan(
@@ -104,17 +137,14 @@ def _plan(
     ledger: str = defaults.LEDGER,
     **fields: Any,
 ) -> Plan:
-    training = task == "train"
+    training, place = task == "train", Path(data).resolve()
     folder = read_folder(data, need_masks=training, need_train=training)
     source, settings = find_model(model, Store(store)), profiles.load(profile)
-    tiny, place = source.architecture == TINY, Path(data).resolve()
     if training:
-        if fields.get("images_per_epoch") is None and tiny:
+        if fields.get("images_per_epoch") is None and source.architecture == TINY:
             fields["images_per_epoch"] = max(TINY_DRAWS_PER_EPOCH, len(folder.train))
         if fields.get("learning_rate") is None:
             fields["learning_rate"] = LEARNING_RATES[source.architecture]
-        if fields.get("loose") is not None:
-            fields["loose"] = _held_operation(fields["loose"])
     spec = make_spec(
         task=task,
         data=place.name,
@@ -126,19 +156,8 @@ def _plan(
         ledger=ledger,
         **fields,
     )
-    notices = list(folder.warnings)
-    if training and spec.epochs < 1:
-        raise BadInput(f"epochs is {spec.epochs}; expected 1 or more (2 or more train something)")
-    why = trains_nothing(spec.epochs, spec.learning_rate)
-    if training and why:
-        notices.append(f"this run will be vacuous: {why}")
-    elif not training and source.label == TINY:
-        notices.append(
-            "tiny with its initial weights has learnt nothing and finds no cells; name a trained "
-            "model (KEY/REPEAT of a run, a file, a Cellpose name)"
-        )
-    request = Request(spec, place, source, settings.device)
-    return Plan(request, folder, Store(store), tuple(notices))
+    request, n_images = Request(spec, place, source, settings.device), len(segmented_part(folder))
+    return Plan(request, Keeping(), n_images, Store(store), tuple(folder.warnings))
 
 
 def _held_operation(name: str) -> str:
@@ -147,40 +166,12 @@ def _held_operation(name: str) -> str:
 
     held = {base_name(op) for entry in entries() for op in entry.ops}
     held |= {op for item in SUBSTITUTES for op in item.replaces}
-    if base_name(name) not in held:
-        raise BadInput(
-            f"loose is {name!r}, an operation that mode strict does not hold; expected one that "
-            f"the audit names, or one of {', '.join(sorted(held))}"
-        )
-    return base_name(name)
-
-
-def plan_keeping(
-    plan: Plan,
-    resume: bool = False,
-    checkpoint_every: int | None = None,
-    keep_checkpoints: bool = False,
-    operation_steps: Sequence[int] | None = None,
-) -> Keeping:
-    """What a training keeps beside its result, checked; the parameters are those of `train`."""
-    if checkpoint_every is None:
-        checkpoint_every = defaults.CHECKPOINT_EVERY[plan.request.model.architecture]
-    every = whole("checkpoint_every", checkpoint_every, least=0)
-    if not isinstance(keep_checkpoints, bool) or (keep_checkpoints and not every):
-        raise BadInput(
-            f"keep_checkpoints is {keep_checkpoints!r} with {every} epochs between checkpoints; "
-            "expected false, or true with checkpoint_every of 1 or more"
-        )
-    steps = None
-    if operation_steps is not None:
-        if not operation_steps or plan.spec.ledger != "ops":
-            raise BadInput(
-                f"operation_steps is {list(operation_steps)}, and ledger is {plan.spec.ledger!r}; "
-                "expected steps counted from 0, such as 0,17 or 0-9, the lower one first, with "
-                "ledger 'ops'"
-            )
-        steps = tuple(whole("a step of operation_steps", step, 0) for step in operation_steps)
-    return Keeping(None, resume, every, keep_checkpoints, steps)
+    if base_name(name) in held:
+        return base_name(name)
+    raise BadInput(
+        f"loose is {name!r}, an operation that mode strict does not hold; expected one of "
+        f"{', '.join(sorted(held))}"
+    )
 
 
 # -- carried out ---------------------------------------------------------------------------
@@ -191,10 +182,6 @@ def train(
     *,
     repeats: int = defaults.TRAININGS,
     quiet: bool = False,
-    resume: bool = False,
-    checkpoint_every: int | None = None,
-    keep_checkpoints: bool = False,
-    operation_steps: Sequence[int] | None = None,
     **parameters: Any,
 ) -> Outcome:
     """Train one spec ``repeats`` times, each in a process of its own, and compare the repeats.
@@ -214,10 +201,9 @@ def train(
         Go on with a training of this spec that was killed, from its last checkpoint; the result
         is that of the uninterrupted one.
     checkpoint_every : int, optional
-        Epochs between checkpoints, 0 for none; by default 1 for `tiny`, 10 otherwise. Only the
-        last is kept, until the repeat is finished.
+        Epochs between checkpoints, 0 for none; by default 1 for `tiny`, 10 otherwise.
     keep_checkpoints : bool
-        Store every checkpoint with the finished repeat.
+        Store every checkpoint with the finished repeat; else the last is kept until then.
     operation_steps : sequence of int, optional
         The steps whose operations ``ledger="ops"`` writes down; all by default.
     model : str
@@ -236,16 +222,13 @@ def train(
     mode : str
         ``fast``, ``warn`` or ``strict``.
     ledger : str
-        ``steps`` digests everything that goes into each step and comes out of it, ``ops`` every
-        operation too, ``off`` nothing.
+        Digests of every step: ``steps``; of every operation, too: ``ops``; or ``off``.
     loose : str, optional
         One operation, ``index_put`` for example, that mode ``strict`` leaves as it is.
     store : str or Path
         Where runs are kept.
     """
-    plan = plan_training(data, **parameters)
-    keeping = plan_keeping(plan, resume, checkpoint_every, keep_checkpoints, operation_steps)
-    return carry_out(plan, repeats=repeats, quiet=quiet, keeping=keeping)
+    return carry_out(plan_training(data, **parameters), repeats=repeats, quiet=quiet)
 
 
 def segment(
@@ -262,31 +245,20 @@ def segment(
     return carry_out(plan_segmentation(data, **parameters), repeats=repeats, quiet=quiet)
 
 
-def carry_out(
-    plan: Plan,
-    *,
-    repeats: int,
-    quiet: bool = False,
-    keeping: Keeping = Keeping(),  # noqa: B008, it cannot be changed
-) -> Outcome:
+def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     """Run the repeats of a plan that the store lacks of this machine, and judge all of them."""
     whole("repeats", repeats, least=1)
     if not quiet:
         for notice in (*plan.notices, *plan.replaced()):
             _note(notice)
-    if HOLD_VARIABLE in os.environ:  # a grid that is started again goes on where it was
-        keeping = replace(keeping, resume=True)
-    elif keeping.resume:
+    if plan.keeping.resume:
         _refuse_nothing_to_resume(plan)
     here = computes_here(plan)  # before anything looks at the machine
     done = []
     for index in range(repeats):
-        repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
-        if repeat is None:
-            label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
-            with _unfinished(plan, index, keeping, quiet=quiet) as kept:
-                repeat = _run(plan, index, kept, label=label, quiet=quiet, here=here)
-        done.append(repeat)
+        label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
+        present = plan.store.repeat(plan.spec.key, plan.machine, index)
+        done.append(present or _run(plan, index, label=label, quiet=quiet, here=here))
     return Outcome(plan, tuple(done), judge([repeat.manifest for repeat in done]))
 
 
@@ -308,21 +280,21 @@ def computes_here(plan: Plan) -> bool:
     return True
 
 
-def _run(
-    plan: Plan, index: int, keeping: Keeping, *, label: str, quiet: bool, here: bool
-) -> Repeat:
+def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repeat:
     """Have a worker make one repeat, and store it; the grid stores what is left where it says."""
     held = os.environ.get(HOLD_VARIABLE)
-    n_steps = plan.spec.epochs + len(segmented_part(plan.folder))
-    with nullcontext(Path()) if held else plan.store.staging() as area:
-        folder = Path(held) if held else area / "repeat"
+    with ExitStack() as stack:
+        keeping = stack.enter_context(_unfinished(plan, index, quiet=quiet))
+        folder = Path(held) if held else stack.enter_context(plan.store.staging()) / "repeat"
         folder.mkdir()
+        n_steps = plan.spec.epochs + plan.n_images
         with progress(n_steps, label, quiet=quiet) as bar:
+            show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
             call(
                 "cellrepro.lab.worker:carry_out",
                 plan.request.setup,
                 label=label,
-                on_event=lambda event: _show(event, bar, plan.spec.epochs),
+                on_event=lambda event: show[event["event"]](event["name"]),
                 here=here,
                 request=plan.request,
                 repeat=index,
@@ -332,46 +304,25 @@ def _run(
         return Repeat(folder) if held else plan.store.commit(folder, plan.spec)
 
 
-def _show(event: Event, bar: Progress, n_epochs: int) -> None:
-    match event["event"]:
-        case "phase":
-            bar.note(event["name"])
-        case "epoch":
-            bar.advance(
-                f"epoch {event['index'] + 1}/{n_epochs}, loss {event['train_loss']:.3f}, "
-                f"learning rate {event['learning_rate']:.1e}"
-            )
-        case "image":
-            bar.advance(f"{event['name']}: {event['n_objects']} objects")
-        case "note":
-            bar.say(f"note: {event['text']}")
-
-
 # -- unfinished trainings ------------------------------------------------------------------
 
 
 @contextmanager
-def _unfinished(plan: Plan, index: int, keeping: Keeping, *, quiet: bool) -> Iterator[Keeping]:
-    """Where this repeat leaves its checkpoints, if it makes any."""
-    spec = plan.spec
-    if spec.task != "train" or not (keeping.checkpoint_every or keeping.resume):
+def _unfinished(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
+    """What to keep of this repeat, and where it leaves its checkpoints, if it makes any."""
+    # A grid that is started again goes on where it was.
+    keeping = replace(plan.keeping, resume=plan.keeping.resume or HOLD_VARIABLE in os.environ)
+    if plan.spec.task != "train" or not (keeping.checkpoint_every or keeping.resume):
         yield keeping
         return
-    with plan.store.unfinished(spec, plan.machine, index) as folder:
+    with plan.store.unfinished(plan.spec, plan.machine, index) as folder:
         if folder is None:
-            _note(f"another process is at repeat {index} of {spec.key}; no checkpoints here")
+            _note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
             yield Keeping(operation_steps=keeping.operation_steps)
             return
-        last = folders(folder)[-1:]
-        if last and not quiet:
-            threads = spec.profile_settings.get("threads")
-            device = spec.profile_settings["device"]
-            race = may_race(spec.mode, device=device, threads=threads, loose=spec.loose)
-            how = "it starts anew (--resume would have gone on)"
-            if keeping.resume:
-                how = "it goes on" + (f", but not surely to the same bits: {race}" if race else "")
-            done = int(last[0].name.rpartition("-")[2])
-            _note(f"{done} of {spec.epochs} epochs were done when this training was killed; {how}")
+        for last in folders(folder)[-1:] if not quiet else ():
+            how = "goes on" if keeping.resume else "starts anew (--resume would have gone on)"
+            _note(f"this training was killed after {last.name} of {plan.spec.epochs}; it {how}")
         yield replace(keeping, unfinished=folder.resolve())
 
 
@@ -384,8 +335,7 @@ def _refuse_nothing_to_resume(plan: Plan) -> None:
     asked = plan.spec.model_dump(mode="json")
     differing = {name: differences(held, asked) for name, held in unfinished.items()}
     nearest = min(differing, key=lambda name: len(differing[name]))
-    why = "; ".join(differing[nearest]) or "it is of another machine, which computes other bits"
     raise BadInput(
-        f"nothing of {here} is there to be resumed; the unfinished training {nearest} differs: "
-        f"{why}; ask for that, or train without --resume"
+        f"nothing of {here} is there to be resumed, only {nearest}: "
+        f"{'; '.join(differing[nearest]) or 'of another machine'}; train without --resume"
     )

@@ -88,13 +88,9 @@ def carry_out(
             _write_beginning(keeper.ledger, spec, environment, folder, network)
         training = weights = None
         if spec.task == "train":
-            origin = Origin(
-                spec=spec.model_dump(mode="json"),
-                repeat=repeat,
-                numeric_class=environment["numeric_class"],
-                initial_weights=model.initial_weights,
-            )
             initial = {name: p.detach().clone() for name, p in network.named_parameters()}
+            plain, numbers = spec.model_dump(mode="json"), environment["numeric_class"]
+            origin = Origin(plain, repeat, numbers, model.initial_weights)
             with phase("train"), log.observing(network) if spec.mode == "warn" else loose:
                 training = _train(child, spec, network, folder, keeper, origin)
             weights = _save(network, staged / WEIGHTS, initial, model.architecture)
@@ -131,7 +127,7 @@ def carry_out(
         warnings=log.records(),
     )
     for what in manifest.switches_that_moved:
-        child.tell("note", text=what)
+        child.tell("note", f"note: {what}")
     (staged / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
 
 
@@ -158,14 +154,14 @@ def _environment(device: Any) -> dict[str, Any]:
 
 # -- data and network ----------------------------------------------------------------------
 
+_CHANGED = "the {} changed while the run was starting; run it again"
+
 
 def _read(request: Request) -> ImageFolder:
     training = request.spec.task == "train"
     folder = read_folder(request.data, need_masks=training, need_train=training)
     if folder.digest != request.spec.data_digest:
-        raise BadInput(
-            f"the images in {request.data} changed while the run was starting; run it again"
-        )
+        raise BadInput(_CHANGED.format(f"images in {request.data}"))
     return folder
 
 
@@ -179,9 +175,7 @@ def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecor
 
     source, dtype = request.model, request.setup.profile.dtype
     if source.path is not None and file_digest(source.path) != source.digest:
-        raise BadInput(
-            f"the weights {source.path} changed while the run was starting; run it again"
-        )
+        raise BadInput(_CHANGED.format(f"weights {source.path}"))
     network = build(source, seed=request.spec.seed, device=device, dtype=dtype)
     scratch = staged / "initial.safetensors"
     digest = save_weights(network, scratch, architecture=source.architecture)
@@ -216,9 +210,13 @@ def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any)
 def _train(
     child: Child, spec: Spec, network: Any, folder: ImageFolder, keeper: Keeper, origin: Origin
 ) -> TrainingRecord:
+    def tell(epoch: Epoch) -> None:
+        of = f"epoch {epoch.index + 1}/{spec.epochs}, loss {epoch.train_loss:.3f}"
+        child.tell("done", f"{of}, learning rate {epoch.learning_rate:.1e}")
+
     def ended(epoch: Epoch) -> None:
         keeper.epoch_ended(network, loop)
-        child.tell("epoch", **asdict(epoch))
+        tell(epoch)
 
     loop = training_loop(spec, network, folder, on_epoch=ended, watch=keeper.watch(network))
     if spec.ledger != "off":
@@ -226,9 +224,9 @@ def _train(
             keeper.ledger.add("data", name, tensor_digest(array))
     keeper.begin(origin, network, loop)
     for note in keeper.notes:
-        child.tell("note", text=note)
+        child.tell("note", f"note: {note}")
     for epoch in loop.training.epochs:  # those of a training that goes on
-        child.tell("epoch", **asdict(epoch))
+        tell(epoch)
     while not loop.finished:
         loop.step()
     epochs = loop.training.epochs
@@ -251,9 +249,8 @@ def _save(network: Any, path: Path, initial: Mapping[str, Any], architecture: st
         for name, parameter in network.named_parameters()
         if name != "diam_labels"  # set from the data's diameters
     )
-    return WeightsRecord(
-        digest=save_weights(network, path, architecture=architecture), n_changed=n_changed
-    )
+    digest = save_weights(network, path, architecture=architecture)
+    return WeightsRecord(digest=digest, n_changed=n_changed)
 
 
 def _vacuous(
@@ -282,8 +279,9 @@ def _segment(
     for name in ("masks", STAGED_DATA):
         (staged / name).mkdir()
     records: dict[str, MaskRecord] = {}
-    results = segment(network, segmented_part(folder))
-    for index, image in enumerate(segmented_part(folder)):
+    images = segmented_part(folder)
+    results = segment(network, images)
+    for index, image in enumerate(images):
         with keeper.watching_image(network, index):
             result = next(results)
         record = records[image.name] = _keep_masks(image, result.masks, result.seconds, staged)
@@ -293,7 +291,7 @@ def _segment(
             # Outlines first: other numbers for the same objects are the smaller difference.
             for what, digest in (("outlines", record.canonical_digest), ("labels", record.digest)):
                 keeper.ledger.add("masks", f"{image.name} {what}", digest, value=record.n_objects)
-        child.tell("image", name=image.name, n_objects=record.n_objects)
+        child.tell("done", f"{image.name}: {record.n_objects} objects")
     return records
 
 
@@ -321,16 +319,11 @@ def _keep_masks(image: LabelledImage, masks: Any, seconds: float, staged: Path) 
 def _write_tiff(path: Path, array: Any) -> None:
     import tifffile
 
-    colours = array.ndim == 3
-    tifffile.imwrite(
-        path,
-        array,
-        compression="zlib",
-        metadata=None,
-        software=False,
-        photometric="rgb" if colours and array.shape[-1] == 3 else "minisblack",
-        planarconfig="contig" if colours else None,
-    )
+    options: dict[str, Any] = {"photometric": "minisblack"}
+    if array.ndim == 3:
+        photometric = "rgb" if array.shape[-1] == 3 else "minisblack"
+        options = {"photometric": photometric, "planarconfig": "contig"}
+    tifffile.imwrite(path, array, compression="zlib", metadata=None, software=False, **options)
 
 
 # -- the ledger before the first step ------------------------------------------------------
