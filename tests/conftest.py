@@ -108,6 +108,21 @@ def generators_free():
         yield
 
 
+@pytest.fixture
+def no_child(monkeypatch):
+    """Fail if a process is started, but for a look at the machine, once."""
+    from cellrepro.determinism.profiles import load
+    from cellrepro.lab import process
+    from cellrepro.lab.machine import machine_here
+
+    machine_here(load("cpu"))
+
+    def refuse(*_, **__):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(process.subprocess, "Popen", refuse)
+
+
 # -- listings ------------------------------------------------------------------------------
 
 

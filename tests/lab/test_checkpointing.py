@@ -49,10 +49,9 @@ def test_a_restored_network_is_in_training():
     """A layer would otherwise never be dropped again: the network is only told at an epoch."""
     network, loop = begun()
     walked(network, loop, to=1)
-    state = loop.state()
     other, again = begun()
     other.eval()
-    again.restore(state)
+    again.restore(loop.state())
     assert all(module.training for module in other.modules())
 
 
@@ -63,20 +62,20 @@ class Killed(Exception):
     pass
 
 
-def kept_training(place, *, name, die=None, level="ops", origin=ORIGIN, seed=3, **keeping):
+def kept_training(place, *, name="staged", die=None, level="steps", origin=ORIGIN, **keeping):
     """A training as the worker does it; it dies after as many steps as ``die`` says."""
     staged = place / name
     staged.mkdir()
     options = {"unfinished": place / "unfinished", "checkpoint_every": 1, **keeping}
-    keeper = Keeper(Keeping(**options), staged, level=level, seed=seed)
+    keeper = Keeper(Keeping(**options), staged, level=level, seed=3)
 
     def ended(epoch):
         keeper.epoch_ended(network, loop)
 
-    network, loop = begun(seed=seed, on_epoch=ended, watch=keeper.watch)
+    network, loop = begun(seed=3, on_epoch=ended, watch=keeper.watch)
     if level != "off":
-        keeper.ledger.add("spec", "seed", "aa", detail=seed)
-    keeper.begin(origin, network, loop)
+        keeper.ledger.add("spec", "seed", "aa", detail=3)
+    notes = keeper.begin(origin, network, loop)
     while not loop.finished:
         if loop.training.n_steps == die:
             raise Killed
@@ -85,7 +84,12 @@ def kept_training(place, *, name, die=None, level="ops", origin=ORIGIN, seed=3, 
         keeper.ledger.step = loop.training.n_steps
         keeper.ledger.add("masks", "a labels", "bb")
     keeper.finish()
-    return outcome(network, loop), keeper.resumed, keeper.notes
+    return outcome(network, loop), keeper.resumed, notes
+
+
+def killed_training(place, *, die=3, name="first", **options):
+    with pytest.raises(Killed):
+        kept_training(place, name=name, die=die, **options)
 
 
 def rows(staged):
@@ -108,9 +112,8 @@ def whole_run(tmp_path_factory):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with generators_kept():
-        found, resumed, _ = kept_training(place, name="staged")
+        found, _, _ = kept_training(place, level="ops")
     torch.set_num_threads(threads)
-    assert resumed == []
     return found, rows(place / "staged"), files(place / "staged")
 
 
@@ -131,90 +134,71 @@ def of_level(whole_run, level):
 def test_a_killed_training_leaves_what_an_unkilled_one_does(
     tmp_path, whole_run, deaths, every, level, resumed
 ):
+    options = {"level": level, "checkpoint_every": every}
     for n, die in enumerate(deaths):
-        options = {"level": level, "resume": n > 0, "checkpoint_every": every}
         if die == 6:  # all is done, but not yet in the store
-            kept_training(tmp_path, name=f"staged {n}", **options)
+            kept_training(tmp_path, name=f"staged {n}", resume=n > 0, **options)
         else:
-            with pytest.raises(Killed):
-                kept_training(tmp_path, name=f"staged {n}", die=die, **options)
-    found, told, _ = kept_training(tmp_path, name="staged", **{**options, "resume": True})
-    assert found == whole_run[0]
-    assert told == resumed
+            killed_training(tmp_path, name=f"staged {n}", die=die, resume=n > 0, **options)
+    found, told, _ = kept_training(tmp_path, resume=True, **options)
+    assert (found, told) == (whole_run[0], resumed)
     assert files(tmp_path / "staged") == of_level(whole_run, level)
 
 
 def test_without_resume_it_starts_anew(tmp_path, whole_run):
-    with pytest.raises(Killed):
-        kept_training(tmp_path, name="first", die=3, level="steps")
+    killed_training(tmp_path)
     assert checkpoints.folders(tmp_path / "unfinished")
-    with pytest.raises(Killed):
-        kept_training(tmp_path, name="second", die=1, level="steps")
+    killed_training(tmp_path, name="second", die=1)
     assert checkpoints.folders(tmp_path / "unfinished") == []
-    options = {"name": "third", "resume": True, "level": "steps"}
-    assert kept_training(tmp_path, **options) == (whole_run[0], [], [])
-    assert files(tmp_path / "third") == of_level(whole_run, "steps")
+    assert kept_training(tmp_path, resume=True) == (whole_run[0], [], [])
+    assert files(tmp_path / "staged") == of_level(whole_run, "steps")
 
 
 def test_only_the_last_checkpoint_is_kept_or_all_of_them(tmp_path):
     kept_training(tmp_path, name="one", level="off")
-    assert [folder.name for folder in checkpoints.folders(tmp_path / "unfinished")] == [
-        "epoch-00003"
-    ]
-    assert list((tmp_path / "one").iterdir()) == []
+    (last,) = checkpoints.folders(tmp_path / "unfinished")
+    assert (last.name, list((tmp_path / "one").iterdir())) == ("epoch-00003", [])
     kept_training(tmp_path, name="all", level="off", keep_checkpoints=True)
     found = checkpoints.folders(tmp_path / "all" / CHECKPOINTS)
     assert [checkpoints.read_plain(folder).epoch for folder in found] == [1, 2, 3]
 
 
 def test_operations_of_chosen_steps(tmp_path, whole_run):
-    kept_training(tmp_path, name="staged", operation_steps=(0, 3))
+    kept_training(tmp_path, level="ops", operation_steps=(0, 3))
     whole, found = whole_run[1], rows(tmp_path / "staged")
     assert found[0] == whole[0]
     for chosen, every in zip(found[1:], whole[1:], strict=True):
         assert chosen == [row for row in every if row.step in (0, 3)]
 
 
-def test_nothing_of_another_training_is_taken_up(tmp_path):
-    with pytest.raises(Killed):
-        kept_training(tmp_path, name="first", die=3, level="steps")
-    with pytest.raises(BadInput, match=r"epochs is 3 there and 4 here"):
-        kept_training(
-            tmp_path,
-            name="second",
-            level="steps",
-            resume=True,
-            origin=replace(ORIGIN, spec={**ORIGIN.spec, "epochs": 4}),
-        )
-    assert checkpoints.nearest(tmp_path / "unfinished")[0].epoch == 1  # still there
-
-
 def test_an_older_checkpoint_is_taken_and_told(tmp_path, whole_run):
     """The result is the same; that the nearer one was passed over is no secret."""
-    with pytest.raises(Killed):
-        kept_training(tmp_path, name="first", die=5, keep_checkpoints=True)
+    killed_training(tmp_path, die=5, level="ops", keep_checkpoints=True)
     change_byte(tmp_path / "unfinished" / "epoch-00002")
-    found, resumed, notes = kept_training(tmp_path, name="second", resume=True)
+    found, resumed, notes = kept_training(tmp_path, level="ops", resume=True)
     assert (found, resumed) == (whole_run[0], [1])
-    assert re.search("epoch-00002/state.safetensors changed since .*from an older", notes[0])
+    assert re.search("epoch-00002/state.safetensors changed since .*; an older", notes[0])
 
 
-def test_generators_that_do_not_follow_from_the_seed_are_refused(tmp_path):
-    with pytest.raises(Killed):
-        kept_training(tmp_path, name="first", die=3, level="steps")
-    folder = tmp_path / "unfinished" / "epoch-00001"
+def other_generators(unfinished):
     with generators_kept():
         seed_everything(4)
-        change_plain(generators=seeding.capture())(folder)
-    with pytest.raises(
-        BadInput, match=r"does not follow from seed 3: torch's generator has seed 4"
-    ):
-        kept_training(tmp_path, name="second", level="steps", resume=True)
+        change_plain(generators=seeding.capture())(unfinished / "epoch-00001")
 
 
-def test_lost_rows_of_the_ledger_are_missed(tmp_path):
-    with pytest.raises(Killed):
-        kept_training(tmp_path, name="first", die=3, level="steps")
-    shutil.rmtree(tmp_path / "unfinished" / "rows")
-    with pytest.raises(BadInput, match=r"holds 0 rows of the ledger, the checkpoint says \d+"):
-        kept_training(tmp_path, name="second", level="steps", resume=True)
+@pytest.mark.parametrize(
+    ("spoil", "epochs", "message"),
+    [
+        (lambda unfinished: None, 4, "epochs is 3 there and 4 here"),
+        (other_generators, 3, "is not of seed 3: torch's generator has seed 4"),
+        (lambda u: shutil.rmtree(u / "rows"), 3, r"holds 0 rows of the ledger, the checkpoint"),
+    ],
+    ids=["another training", "another seed", "lost rows"],
+)
+def test_what_cannot_be_gone_on_with_is_refused(tmp_path, spoil, epochs, message):
+    killed_training(tmp_path)
+    spoil(tmp_path / "unfinished")
+    origin = replace(ORIGIN, spec={**ORIGIN.spec, "epochs": epochs})
+    with pytest.raises(BadInput, match=message):
+        kept_training(tmp_path, resume=True, origin=origin)
+    assert checkpoints.folders(tmp_path / "unfinished")  # still there

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 import cellrepro
-from cellrepro.compare.verdicts import Verdict
 from cellrepro.determinism.profiles import load
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import read_folder
@@ -23,18 +22,6 @@ from cellrepro.store.ledger import LEDGER, STAGES, Ledger
 from cellrepro.store.store import Store
 from conftest import SMALL, options, run_command
 
-
-@pytest.fixture
-def no_worker(monkeypatch):
-    """Fail if a process is started, but for a look at the machine, once."""
-    machine_here(load("cpu"))
-
-    def refuse(*_, **__):
-        raise AssertionError("a worker was started")
-
-    monkeypatch.setattr(process.subprocess, "Popen", refuse)
-
-
 # -- planned -------------------------------------------------------------------------------
 
 
@@ -42,7 +29,6 @@ def test_defaults_follow_the_network(small_data, small_store):
     spec = plan_training(small_data).spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-3, 48)
     assert (spec.mode, spec.profile, spec.data_seed) == ("strict", "cpu", "cellpose")
-    assert spec.profile_settings["threads"] == 2
     spec = plan_training(small_data, model="cpsam").spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-5, None)
     spec = plan_training(small_data, model=small_store.key, store=small_store.root).spec
@@ -69,54 +55,21 @@ def test_segmenting_needs_no_masks(small_data, tmp_path):
     ("asked", "message"),
     [
         ({"repeats": 0}, "repeats must be a whole number of at least 1, got 0"),
-        ({"repeats": True}, "repeats must be"),
         ({"checkpoint_every": -1}, "checkpoint_every must be"),
         ({"keep_checkpoints": True, "checkpoint_every": 0}, "keep_checkpoints is True with 0"),
         ({"operation_steps": [1]}, r"operation_steps is \[1\], and ledger is 'steps'"),
-        ({"operation_steps": [], "ledger": "ops"}, r"operation_steps is \[\], and"),
         ({"operation_steps": [-1], "ledger": "ops"}, "operation_steps must be"),
         ({"loose": "relu"}, "mode strict does not hold"),
     ],
     ids=str,
 )
-def test_refuses_before_anything_is_started(small_data, tmp_path, no_worker, asked, message):
+def test_refuses_before_anything_is_started(small_data, tmp_path, no_child, asked, message):
     with pytest.raises(BadInput, match=message):
         cellrepro.train(small_data, store=tmp_path / "outputs", **asked)
     assert list(tmp_path.iterdir()) == []
 
 
 # -- carried out ---------------------------------------------------------------------------
-
-
-def test_stored_repeats_are_not_run_again(small_store, no_worker, listing, capsys):
-    before = listing(small_store.root)
-    given = {"store": small_store.root, "quiet": True, **SMALL}
-    outcome = cellrepro.train(small_store.data, repeats=2, **given)
-    assert listing(small_store.root) == before
-    assert outcome.key == small_store.key
-    assert outcome.folder == small_store.root / "runs" / small_store.key
-    assert outcome.judgement.overall is Verdict.IDENTICAL
-    assert [repeat.index for repeat in outcome.repeats] == [0, 1]
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.slow
-def test_another_machine_runs_its_own_repeats(small_store, tmp_path, monkeypatch):
-    """A copied store holds the first machine's repeats; the second adds and judges its own."""
-    shutil.copytree(small_store.root, tmp_path / "copy")
-    monkeypatch.setenv("CELLREPRO_MACHINE", "other-lab")
-    answer = run_command(
-        *("train", small_store.data, "--json"),
-        *options(**SMALL, repeats=1, store=tmp_path / "copy"),
-    )
-    (repeat,) = answer.json["repeats"]
-    assert re.fullmatch("other-lab-[0-9a-f]{8}", repeat["machine"])
-    assert answer.json["verdict"] is None  # of its own repeats there is one
-    run = Store(tmp_path / "copy").run(small_store.key)
-    assert {name: list(repeats) for name, repeats in run.machines.items()} == {
-        small_store.machine: [0, 1],
-        repeat["machine"]: [0],
-    }
 
 
 @pytest.mark.slow
@@ -126,11 +79,9 @@ def test_the_callers_environment_does_not_matter(small_store, tmp_path):
     (tmp_path / "cellpose.py").write_text("raise ImportError('nor this one')")
     variables = {
         "OMP_NUM_THREADS": "1",
-        "OMP_THREAD_LIMIT": "1",
         "ATEN_CPU_CAPABILITY": "default",
         "ONEDNN_MAX_CPU_ISA": "SSE41",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:2",
-        "PYTHONHASHSEED": "5",
     }
     answer = run_command(
         *("train", os.path.relpath(small_store.data, tmp_path), "--json"),
@@ -138,8 +89,7 @@ def test_the_callers_environment_does_not_matter(small_store, tmp_path):
         cwd=tmp_path,
         env={**os.environ, **variables},
     )
-    assert answer.code == 0, answer.err
-    assert answer.json["key"] == small_store.key
+    assert (answer.code, answer.json["key"]) == (0, small_store.key)
     (actual,), expected = answer.json["repeats"], small_store.answer.json["repeats"][0]
     assert (actual["weights"], actual["masks"]) == (expected["weights"], expected["masks"])
     assert Path(tmp_path, "here", "runs", small_store.key, small_store.machine, "0").is_dir()
@@ -149,21 +99,17 @@ def test_the_callers_environment_does_not_matter(small_store, tmp_path):
 def test_what_a_run_records(small_store):
     repeat = Store(small_store.root).find(f"{small_store.key}/1")
     manifest = repeat.manifest
-    assert (manifest.repeat, manifest.vacuous) == (1, [])
+    assert (manifest.repeat, manifest.vacuous, manifest.moved) == (1, [], {})
     assert (manifest.device, manifest.threads) == ("cpu", 2)
     assert manifest.machine.name == small_store.machine == machine_here(load("cpu")).name
-    assert manifest.machine.numeric_class == manifest.numeric_class["name"]
     assert manifest.variables["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert manifest.switches["deterministic_algorithms"]
-    assert manifest.moved == {}
     assert (manifest.data.n_train, manifest.data.n_test, manifest.data.segmented) == (3, 1, "test")
-    assert len(manifest.data.files) == 8
     assert manifest.training.n_steps == 4 * 16
     assert manifest.training.learning_rates == pytest.approx([0, 0.01 / 9, 0.02 / 9, 0.03 / 9])
     assert 0 < manifest.weights.n_changed < manifest.model.n_parameters
     (record,) = manifest.masks.values()
     assert record.n_objects == repeat.masks("synth_003").max() > 5
-    assert 0 < record.ap50 < 1
     assert set(manifest.seconds) == {"import", "data", "model", "train", "segment"}
 
 
@@ -246,19 +192,14 @@ def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, cap
 def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_path):
     data, weights = tmp_path / "nuclei", tmp_path / "w.safetensors"
     shutil.copytree(small_data, data)
-    shutil.copy(small_store.weights, weights)
+    weights.write_bytes(small_store.weights.read_bytes())
     short = {"epochs": 1, "images_per_epoch": 1, "store": tmp_path / "outputs"}
-    of_data = plan_training(data, **short)
-    of_weights = plan_training(small_data, model=str(weights), **short)
-    next((data / "test").glob("*_masks.tif")).unlink()
-    next((data / "test").glob("*.tif")).unlink()
-    weights.chmod(0o644)
+    plans = plan_training(data, **short), plan_training(small_data, model=str(weights), **short)
+    for path in (data / "test").iterdir():
+        path.unlink()
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
-    for plan, message in (
-        (of_data, r"the images in .* changed while the run was starting"),
-        (of_weights, r"w.safetensors changed while the run was starting"),
-    ):
-        with pytest.raises(BadInput, match=message):
+    for plan, what in zip(plans, ("the images in .*nuclei", "the weights .*w.saf"), strict=True):
+        with pytest.raises(BadInput, match=f"{what}.* changed while the run was starting"):
             run.carry_out(plan, repeats=1, quiet=True)
     assert not (tmp_path / "outputs" / "runs").exists()
 
@@ -274,9 +215,8 @@ def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_pat
         (1, "RuntimeError: put_ does not have a deterministic implementation", "mode strict", 3),
         (-9, "exit code -9 and no answer", "the system killed the process", 3),
         (1, "ZeroDivisionError: division by zero", "failed: ZeroDivisionError.*last words", 1),
-        (-11, "exit code -11 and no answer", "no answer; its last words:\nthe end", 1),
     ],
-    ids=["memory", "disk", "strict", "killed", "a fault", "a crash"],
+    ids=["memory", "disk", "strict", "killed", "a fault"],
 )
 def test_how_an_end_is_told(code, why, expected, exit_code):
     told = process.explained(why, code, "the end", "train repeat 1/2")
@@ -288,6 +228,7 @@ def test_a_child_takes_and_answers_what_it_is_given(tmp_path, monkeypatch):
     """Of whatever kind, with its events in between; an end without an answer is none."""
     (tmp_path / "away.py").write_text(
         "import os\n"
+        "from cellrepro.errors import NotPossibleHere\n"
         "def double(child, *, given):\n"
         "    child.phase('one')\n"
         "    print('what libraries print')\n"
@@ -295,14 +236,11 @@ def test_a_child_takes_and_answers_what_it_is_given(tmp_path, monkeypatch):
         "def gone(child):\n"
         "    os._exit(0)\n"
         "def refusing(child):\n"
-        "    from cellrepro.errors import NotPossibleHere\n"
         "    raise NotPossibleHere('no GPU')\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    events = []
-    answer = process.call(
-        "away:double", None, label="it", on_event=events.append, given={Path("a"): 2}
-    )
+    events, given = [], {Path("a"): 2}
+    answer = process.call("away:double", None, label="it", on_event=events.append, given=given)
     assert answer == {Path("a"): (2, 2)}
     assert events == [{"event": "phase", "name": "one"}]
     with pytest.raises(process.RunFailed, match="it failed: exit code 0 and no answer"):
@@ -320,10 +258,8 @@ def test_a_child_ends_with_its_caller():
         "print('on', flush=True)\n"
         "time.sleep(60)"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    with child:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as child:
         assert child.stdout.readline() == b"on\n"
         child.stdin.close()
         assert child.wait(timeout=10) == 1

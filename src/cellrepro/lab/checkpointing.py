@@ -49,7 +49,6 @@ class Keeper:
         self._operations: Any = None
         self._origin: Origin | None = None  # of a training, once it has begun
         self.resumed: list[int] = []  # epochs that were done when a process took over
-        self.notes: list[str] = []  # for the user, of the checkpoint that was taken
 
     def watch(self, network: Any) -> Any:
         """Who listens to the training, or none."""
@@ -72,20 +71,25 @@ class Keeper:
             self.watch(network)
         return self._operations.step(index, 0)
 
-    def begin(self, origin: Origin, network: Any, loop: Loop) -> None:
-        """Take up an unfinished training, if it is asked for and there is one; refuse another's."""
+    def begin(self, origin: Origin, network: Any, loop: Loop) -> list[str]:
+        """Take up an unfinished training, if it is asked for and there is one; refuse another's.
+
+        Returns what the user should know of the checkpoint that was taken.
+        """
         self._origin = origin
+        passed_over: tuple[str, ...] = ()
         if self._keeping.resume:
             found, passed_over = checkpoints.nearest(self._place)
             if found is not None:
-                self.notes += [f"{what}; an older checkpoint is taken" for what in passed_over]
-                return self._go_on(found, origin, network, loop)
-            if passed_over:
-                raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
+                self._go_on(found, origin, network, loop)
+                return [f"{what}; an older checkpoint is taken" for what in passed_over]
+        if passed_over:
+            raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
         for pieces in self._pieces.values():
             pieces.go_back(0)
         for folder in checkpoints.folders(self._place):
             shutil.rmtree(folder, ignore_errors=True)
+        return []
 
     def _go_on(self, found: Checkpoint, origin: Origin, network: Any, loop: Loop) -> None:
         checkpoints.refuse_other(found, origin)

@@ -91,9 +91,9 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
         place = Store(store)
         return compare_repeats(*place.find_two(a, b), store=place)
     if kinds == {"folder"}:
-        return _compare_files(_mask_files(first), _mask_files(second))
+        return _compare_files(_mask_files(first), _mask_files(second), who=f"{a} and {b}")
     if kinds == {"masks"}:
-        return _compare_files({first.name: first}, {first.name: second})
+        return _compare_files({first.name: first}, {first.name: second}, who=f"{a} and {b}")
     if kinds == {"weights"}:
         weights = compare_weights(first, second)
         return Comparison(weights.verdict, () if weights.equal else ("weights",), weights=weights)
@@ -249,8 +249,8 @@ def _mask_files(folder: Path) -> dict[str, Path]:
     return chosen
 
 
-def _compare_files(a: Mapping[str, Path], b: Mapping[str, Path]) -> Comparison:
+def _compare_files(a: Mapping[str, Path], b: Mapping[str, Path], *, who: str) -> Comparison:
     sides = ({name: partial(read_labels, path) for name, path in side.items()} for side in (a, b))
-    masks, alone = _compared(*sides, who="two folders")
+    masks, alone = _compared(*sides, who=who)
     verdict = Verdict.DIFFERENT if alone else _over_images(masks)
     return Comparison(verdict, ("masks",) if _differ(verdict) else (), masks, notes=tuple(alone))

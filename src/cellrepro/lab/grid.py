@@ -51,11 +51,6 @@ class Point:
     plan: Plan
 
     @property
-    def key(self) -> str:
-        """The spec's."""
-        return self.plan.spec.key
-
-    @property
     def label(self) -> str:
         """The varied parameters, for people."""
         return ", ".join(f"{name} {value}" for name, value in self.varied.items()) or "the one spec"
@@ -117,7 +112,7 @@ def read_grid(
     points: dict[str, Point] = {}
     for varied in _combinations(file):
         point = _point({**known, **file.fixed, **varied}, varied, store)
-        twin = points.setdefault(point.key, point)
+        twin = points.setdefault(point.plan.spec.key, point)
         if twin is not point:
             raise BadInput(
                 f"{path}: {twin.label} and {point.label} are the same spec; vary only what is part "
@@ -198,15 +193,15 @@ def planned(grid: Grid) -> list[GridRun]:
     runs = []
     for point in grid.points:
         status: Status = "planned"
-        machine, reason = "", "; ".join(point.plan.notices)
+        key, machine, reason = point.plan.spec.key, "", "; ".join(point.plan.notices)
         try:
             machine = point.plan.machine
-            if all(grid.store.repeat(point.key, machine, index) for index in range(grid.repeats)):
+            if all(grid.store.repeat(key, machine, index) for index in range(grid.repeats)):
                 status = "present"
         except NotPossibleHere as error:
             status, reason = "not-here", str(error)
-        folder = grid.store.root / "runs" / point.key
-        runs.append(GridRun(point.key, machine, status, folder, point.varied, reason))
+        folder = grid.store.root / "runs" / key
+        runs.append(GridRun(key, machine, status, folder, point.varied, reason))
     return runs
 
 
@@ -257,7 +252,7 @@ def _run_point(
     grid: Grid, point: Point, bar: Progress, children: list[subprocess.Popen[str]]
 ) -> GridRun:
     status: Status = "present"
-    key, machine, index, reason = point.key, "", 0, ""
+    key, machine, index, reason = point.plan.spec.key, "", 0, ""
     folder = grid.store.root / "runs" / key
     try:
         machine = point.plan.machine

@@ -28,15 +28,19 @@ def brought(folder: str) -> Path:
 
 
 def copy_brought(target: Path) -> list[Path]:
-    """Copy the package's notebooks and grids into a new folder; returns the copies."""
+    """Copy the package's notebooks and grids into a folder, where none is another's."""
     copies = {
         target / name / file.name: file
         for name in ("notebooks", "grids")
         for file in sorted(brought(name).iterdir())
         if file.is_file() and not is_litter(file.name)
     }
-    if target.is_file() or any(map(Path.exists, copies)):
-        raise BadInput(f"{target} is a file or holds notebooks already; give a new folder")
+    for path, file in copies.items():
+        if path.exists() and path.read_bytes() != file.read_bytes():
+            raise BadInput(
+                f"{target} holds {path.relative_to(target)}, which is yours or has been changed; "
+                "nothing was written; give a new folder"
+            )
     for path, file in copies.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, path)

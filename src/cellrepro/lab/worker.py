@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -222,8 +222,7 @@ def _train(
     if spec.ledger != "off":
         for name, array in loop.prepared.items():
             keeper.ledger.add("data", name, tensor_digest(array))
-    keeper.begin(origin, network, loop)
-    for note in keeper.notes:
+    for note in keeper.begin(origin, network, loop):
         child.tell("note", f"note: {note}")
     for epoch in loop.training.epochs:  # those of a training that goes on
         tell(epoch)
