@@ -60,15 +60,13 @@ SQUARE = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 2, 2], [0, 0, 2, 2]]
     [
         (SQUARE, "identical", (8, 0, 0, 0), 2),
         ([[9, 9, 0, 0], [9, 9, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]], "same-objects", (8, 0, 0, 0), 2),
-        ([[1, 1, 0, 0], [3, 1, 0, 0], [0, 0, 2, 2], [0, 0, 2, 2]], "different", (7, 0, 0, 1), 2),
         ([[1, 1, 0, 0], [3, 3, 0, 0], [0, 0, 2, 2], [0, 0, 2, 2]], "different", (6, 0, 0, 2), 2),
         ([[7, 7, 0, 0], [7, 7, 0, 0], [0, 0, 7, 7], [0, 0, 7, 7]], "different", (4, 0, 0, 4), 1),
         ([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], "different", (4, 4, 0, 0), 1),
-        ([[1, 1, 0, 5], [1, 1, 0, 0], [0, 0, 2, 2], [0, 0, 2, 2]], "different", (8, 0, 1, 0), 2),
         (np.zeros((4, 4), int), "different", (0, 8, 0, 0), 0),
     ],
-    ids=["identical", "renumbered", "a corner split off", "exact halves match once",
-         "merged in equal parts", "lost", "gained", "nothing found"],
+    ids=["identical", "renumbered", "exact halves match once", "merged in equal parts", "lost",
+         "nothing found"],
 )  # fmt: skip
 def test_verdict_and_pixels(b, verdict, pixels, n_matched):
     found = compare_masks(SQUARE, b)
@@ -181,8 +179,8 @@ def test_labels_of_any_type_up_to_the_largest(dtype):
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (0, 4), (2, 3, 3)], ids=["2-D", "no pixels", "3-D"])
-def test_nothing_on_both_sides_is_vacuous(shape):
-    """A score over nothing would be a claim: it is NaN."""
+def test_a_score_over_nothing(shape):
+    """On both sides it would be a claim: it is NaN. On one side it is 0."""
     nothing = np.zeros(shape, int)
     found = compare_masks(nothing, nothing).figures()
     assert found["verdict"] == "vacuous"
@@ -191,15 +189,9 @@ def test_nothing_on_both_sides_is_vacuous(shape):
     for name in scores.split():
         assert math.isnan(found[name]), name
     assert np.isnan(average_precision(nothing, nothing)).all()
-
-
-def test_nothing_on_one_side_is_a_score():
-    some, nothing = [[0, 5, 5, 0]], [[0, 0, 0, 0]]
-    for found in (compare_masks(some, nothing), compare_masks(nothing, some)):
-        assert (found.ap50, found.dice, found.aji, found.pq, found.boundary_f1) == (0, 0, 0, 0, 0)
-        assert found.changed == 1
-    assert math.isnan(compare_masks(some, nothing).precision50)
-    assert math.isnan(compare_masks(nothing, some).recall50)
+    found = compare_masks([[0, 5, 5, 0]], [[0, 0, 0, 0]])
+    assert (found.ap50, found.dice, found.aji, found.pq, found.changed) == (0, 0, 0, 0, 1)
+    assert math.isnan(found.precision50)
 
 
 @pytest.mark.parametrize("shape", [(11, 12), (7, 3, 8)], ids=["2-D", "3-D"])
@@ -223,15 +215,13 @@ def test_images_read_in_several_blocks(monkeypatch, shape):
     ("masks", "message"),
     [
         (np.ones((2, 2)), r"a has dtype float64, .* cast with .astype\('int32'\)"),
-        (np.ones((2, 2), bool), "a has dtype bool, .* label a foreground map first"),
         (np.array([[0, -3]]), "a holds the negative label -3"),
         (np.array([[0, 2**32]]), "a holds the label 4294967296"),
-        (np.array([0, 1]), r"a has shape \(2,\)"),
         (np.zeros((1, 2, 2, 2), int), r"a has shape \(1, 2, 2, 2\), .* series one by one"),
         ([[1], [1, 2]], "a is no array"),
         (np.ones((2, 3), int), r"a has \(2, 3\), b has \(3, 2\); check that both belong"),
     ],
-    ids=["float", "bool", "negative", "too large", "1-D", "4-D", "ragged", "other shape"],
+    ids=["float", "negative", "too large", "4-D", "ragged", "other shape"],
 )
 @pytest.mark.parametrize("function", [compare_masks, categories])
 def test_what_cannot_be_compared(function, masks, message):
@@ -245,53 +235,41 @@ def test_what_cannot_be_compared(function, masks, message):
 
 @PROPERTY
 @given(image_pairs())
-def test_swapping_the_sides_swaps_the_result(pair):
+def test_sides_and_numbers(pair):
+    """Exchanging the sides exchanges the result, and other numbers change nothing."""
     a, b = pair
+    other = renumbered(a)
     there, back = compare_masks(a, b).figures(), compare_masks(b, a).figures()
     swapped = {"n_only_a": "n_only_b", "precision50": "recall50", "vi_split": "vi_merge"}
     swapped |= {"n_lost": "n_gained", "n_split": "n_merged", "n_objects_a": "n_objects_b"}
     assert there["verdict"] == back["verdict"]
     same = ("n_agree", "n_other_object", "ap", "dice", "pq", "boundary_f1", "n_kept")
-    for one, other in [*swapped.items(), *((name, name) for name in same)]:
-        np.testing.assert_allclose(there[one], back[other], 1e-12, 1e-12, err_msg=one)
-
-
-@PROPERTY
-@given(image_pairs())
-def test_numbers_change_nothing(pair):
-    a, b = pair
-    other = renumbered(a)
-    expected, found = compare_masks(a, b).figures(), compare_masks(other, b).figures()
-    for name in expected.keys() - {"verdict", "n_renumbered"}:
-        np.testing.assert_equal(found[name], expected[name], err_msg=name)
+    for one, opposite in [*swapped.items(), *((name, name) for name in same)]:
+        np.testing.assert_allclose(there[one], back[opposite], 1e-12, 1e-12, err_msg=one)
+    found = compare_masks(other, b).figures()
+    for name in there.keys() - {"verdict", "n_renumbered"}:
+        np.testing.assert_equal(found[name], there[name], err_msg=name)
     np.testing.assert_array_equal(categories(other, b), categories(a, b))
     assert compare_masks(a, other).verdict in ("identical", "same-objects", "vacuous")
     np.testing.assert_array_equal(canonical(other), canonical(a))
 
 
 @PROPERTY
-@given(image_pairs())
-def test_the_verdict_the_counts_and_the_map_agree(pair):
+@given(image_pairs(), st.sampled_from([0.25, 0.5, 0.6]))
+def test_pixels_and_matches_are_those_of_a_dense_assignment(pair, threshold):
     a, b = pair
     found = compare_masks(a, b)
     counts = np.bincount(categories(a, b).ravel(), minlength=5)
     assert tuple(counts[1:]) == tuple(getattr(found, name) for name in PIXELS)
-    assert counts.sum() == found.n_pixels == a.size
-    assert counts[Category.BACKGROUND] == found.figures()["n_background"]
+    assert counts[Category.BACKGROUND] == found.n_background
     assert (found.n_differing == 0) == np.array_equal(canonical(a), canonical(b))
-
-
-@PROPERTY
-@given(image_pairs(), st.sampled_from([0.25, 0.5, 0.6]))
-def test_sparse_pairing_is_as_good_as_a_dense_assignment(pair, threshold):
-    a, b = pair
     labels_a, labels_b = (np.unique(x[x > 0]) for x in (a, b))
     shared = np.array([[np.sum((a == i) & (b == j)) for j in labels_b] for i in labels_a], float)
     shared = shared.reshape(len(labels_a), len(labels_b))
     areas_a = np.array([np.sum(a == i) for i in labels_a]).reshape(-1, 1)
     areas_b = np.array([np.sum(b == j) for j in labels_b]).reshape(1, -1)
     iou = shared / (areas_a + areas_b - shared)
-    assert compare_masks(a, b).n_agree == shared[linear_sum_assignment(shared, True)].sum()
+    assert found.n_agree == shared[linear_sum_assignment(shared, True)].sum()
     n_matched = (iou >= threshold)[linear_sum_assignment(iou >= threshold, True)].sum()
     n_either = sum(iou.shape) - n_matched
     expected = n_matched / n_either if n_either else math.nan

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import given
-from test_metrics import HUGE, LABELS, PROPERTY, image_pairs, renumbered
+from test_metrics import LABELS, PROPERTY, image_pairs, renumbered
 
 from cellrepro.compare.metrics import compare_masks
 
@@ -82,10 +82,9 @@ def test_one_image_with_every_kind():
         (canvas((1, 0, 0, 3, 3)), canvas((1, 0, 1, 3, 3)), ["moved"]),
         (canvas((1, 0, 0, 7, 10)), canvas((1, 0, 0, 1, 7)), ["moved"]),
         (canvas((1, 0, 0, 7, 10)), canvas((1, 0, 0, 1, 6)), ["lost", "gained"]),
-        (canvas((1, 0, 0, 3, 3)), canvas((1, 0, 3, 3, 3)), ["lost", "gained"]),
     ],
     ids=["IoU 1/2, far", "IoU 1/2, half a pixel", "IoU 17/36, near", "IoU 1/2, one pixel",
-         "IoU 1/10", "IoU 6/70", "touching"],
+         "IoU 1/10", "IoU 6/70"],
 )  # fmt: skip
 def test_counterparts_at_the_limits(a, b, expected):
     assert sorted(c.kind for c in compare_masks(a, b).objects) == sorted(expected)
@@ -106,12 +105,11 @@ def test_one_pixel_is_one_pixel_wherever_the_object_lies():
         ([(1, 0, 0, 4, 7), (2, 4, 0, 1, 7)], "split"),
         ([(1, 0, 0, 4, 7), (2, 4, 0, 1, 6)], "moved"),
         ([(1, 0, 0, 1, 10), (2, 1, 0, 1, 10), (3, 2, 0, 1, 10)], "moved"),
-        ([(1, 0, 0, 1, 10), (2, 1, 0, 1, 10), (3, 2, 0, 1, 10), (4, 3, 0, 1, 7)], "split"),
         # 7 x 3 and 7 x 8, of which 4 columns lie inside: exactly half of it
         ([(1, 0, 0, 7, 3), (2, 0, 6, 7, 8)], "split"),
         ([(1, 0, 0, 7, 3), (2, 0, 6, 7, 9)], "moved"),
     ],
-    ids=["one tenth", "less than one tenth", "less than half in all", "four", "half outside",
+    ids=["one tenth", "less than one tenth", "less than half in all", "half outside",
          "more than half outside"],
 )  # fmt: skip
 def test_what_makes_a_split(parts, expected):
@@ -158,12 +156,6 @@ def test_three_dimensions():
     assert (split.kind, split.labels_b, split.position) == ("split", (1, 3), (1.5, 1.5, 1.5))
     assert (moved.kind, moved.iou, moved.displacement) == ("moved", pytest.approx(1 / 3), 1)
     assert (moved.position, moved.position_b) == ((1.5, 6.5, 6.5), (2.5, 6.5, 6.5))
-
-
-def test_an_object_over_the_whole_image():
-    a = np.full((3, 3), HUGE)
-    assert kinds(a, np.ones_like(a)) == [("kept", (HUGE,), (1,))]
-    assert kinds(a, [[1, 1, 1], [1, 1, 1], [2, 2, 2]]) == [("split", (HUGE,), (1, 2))]
 
 
 @PROPERTY

@@ -77,11 +77,8 @@ def some_step(n, seed):
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ([], [], []),
-        ([some()], [some("add.Tensor")], []),
         ([some("add.Tensor")], [some("add_.Scalar")], [(0, 0)]),
         ([some(module="x")], [some(module="y")], []),
-        ([some()], [some(phase="backward")], []),
         ([some()], [some(source=None, shapes="9 -> 9")], [(0, 0)]),
         ([some(source=f"net.py:1 in {name}") for name in "fgg"],
          [some(source=f"net.py:1 in {name}") for name in "ggf"], [(1, 0), (2, 1)]),
@@ -91,9 +88,9 @@ def some_step(n, seed):
          [(0, 1)]),
         ([some("add.Tensor"), some()], [some(), some("add.Scalar")], [(1, 0)]),
     ],
-    ids=["nothing", "other operation", "other overload, in place", "other module", "other phase",
-         "other function and shapes", "functions in another order", "exact name first",
-         "equal shapes first", "base name: shapes before function", "in order between anchors"],
+    ids=["other overload, in place", "other module", "other function and shapes",
+         "functions in another order", "exact name first", "equal shapes first",
+         "base name: equal shapes first", "in order between anchors"],
 )  # fmt: skip
 def test_which_operations_correspond(a, b, expected):
     found = align(numbered(*a), numbered(*b))
@@ -136,17 +133,15 @@ def test_modules_in_another_order():
 def test_other_kernels():
     """Fused attention on one side, its parts on the other, with a clone and a copy between."""
     linear, norm = some("addmm.default"), some("native_layer_norm.default")
-    a = numbered(norm, linear, view(), some("_flash_attention.default"), view("transpose.int"),
-                 linear)  # fmt: skip
-    b = numbered(norm, some("_to_copy.default"), linear, view(), view("expand.default"),
-                 some("bmm.default"), some("_softmax.default"), some("clone.default"),
-                 some("bmm.default"), view("transpose.int"), linear)  # fmt: skip
+    parts = [some(f"{name}.default") for name in ("bmm", "_softmax", "clone", "bmm")]
+    a = numbered(norm, linear, some("_flash_attention.default"), view("transpose.int"), linear)
+    b = numbered(norm, some("_to_copy.default"), linear, *parts, view("transpose.int"), linear)
     found = align(a, b)
-    assert positions(found) == [(0, 0), (1, 2), (2, 3), (4, 9), (5, 10)]
-    assert (indices(found.only_a), indices(found.only_b)) == ([3], [1, 4, 5, 6, 7, 8])
+    assert positions(found) == [(0, 0), (1, 2), (3, 7), (4, 8)]
+    assert (indices(found.only_a), indices(found.only_b)) == ([2], [1, 3, 4, 5, 6])
     assert found.sentence() == (
-        "5 operations correspond; only A ran 1 (aten._flash_attention.default in block), only B "
-        "ran 6 (aten._to_copy.default in block, aten.bmm.default in block, aten._softmax.default "
+        "4 operations correspond; only A ran 1 (aten._flash_attention.default in block), only B "
+        "ran 5 (aten._to_copy.default in block, aten.bmm.default in block, aten._softmax.default "
         "in block, …)"
     )
 
@@ -175,19 +170,6 @@ def test_nothing_is_lost_or_taken_twice(a, b):
         assert x.op.replace("_.", ".") == y.op.replace("_.", ".")
         assert latest.get((x.phase, x.module), -1) < y.index
         latest[x.phase, x.module] = y.index
-
-
-@PROPERTY
-@given(lists, st.data())
-def test_what_was_left_out_is_named(rows, data):
-    """With digests exactly that; without them nobody who is left loses their counterpart."""
-    a = [replace(row, outputs=f"{row.index:04}") for row in rows]
-    kept = data.draw(st.lists(st.booleans(), min_size=len(a), max_size=len(a)))
-    b = numbered(*(row for row, keep in zip(a, kept, strict=True) if keep))
-    found = align(a, b)
-    assert indices(found.only_a) == [i for i, keep in enumerate(kept) if not keep]
-    alike = align([replace(row, outputs="") for row in a], b)
-    assert (len(alike.pairs), alike.only_b) == (len(b), ())
 
 
 # -- where two runs diverge ------------------------------------------------------------------
@@ -251,13 +233,11 @@ def test_the_cause_comes_before_what_inherits():
     ("a", "b", "expected"),
     [
         ({"inputs": ""}, {}, "unknown"),
-        ({"inputs": "11111111"}, {}, "unknown"),
         ({"inputs": "3333"}, {}, "differ"),
         ({"inputs": "", "dtypes": " -> f"}, {"inputs": "", "dtypes": " -> f"}, "agree"),
-        ({"inputs": "", "dtypes": ""}, {"inputs": "", "dtypes": ""}, "unknown"),
         ({"inputs": "", "dtypes": " -> f"}, {"inputs": "", "dtypes": "f -> f"}, "unknown"),
     ],
-    ids=["missing", "two algorithms", "other", "no tensor", "no dtypes known", "one takes one"],
+    ids=["missing", "other", "no tensor", "one takes one"],
 )
 def test_whether_inputs_agree(a, b, expected):
     found = diverging([replace(ROW, **a)], [replace(ROW, **{"outputs": "5555", **b})])
@@ -281,19 +261,16 @@ def judged(ulp, limit=4.0, **fields):
 @pytest.mark.parametrize(
     ("a", "b", "verdict"),
     [
-        ([], [], "unknown"),
         ([judged(1.0)], [ROW], "unknown"),
         ([judged(1.0)], [judged(4.0)], "round-off"),
         ([judged(1.0)], [judged(math.nextafter(4.0, 5))], "fault"),
-        ([judged(5.0)], [], "fault"),
         ([judged(0.0, 0.0)], [judged(0.0, 0.0)], "round-off"),
         ([judged(0.0, 0.0)], [judged(1e-9, 0.0)], "fault"),
         ([judged(math.nan)], [judged(1.0)], "fault"),
         ([judged(math.inf, math.inf)], [judged(9.0, math.inf)], "round-off"),
-        ([judged(9.0, None)], [judged(None, 9.0)], "unknown"),
     ],
-    ids=["nothing", "one side judged", "at the limit", "just above", "without another side",
-         "exact", "not exact", "not a number", "no limit", "half of what is needed"],
+    ids=["one side judged", "at the limit", "just above", "exact", "not exact", "not a number",
+         "no limit"],
 )  # fmt: skip
 def test_round_off(a, b, verdict):
     found, sentence = judge_round_off(a, b)

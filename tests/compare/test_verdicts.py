@@ -41,16 +41,13 @@ NOTHING = {"cell": ("b", "c", 0)}
         ([{}, {}, {"weights": "f"}], ("different", "identical", "different")),
         ([{}, {"masks": RENUMBERED}], ("identical", "same-objects", "same-objects")),
         ([{}, {"masks": OTHER}], ("identical", "different", "different")),
-        ([{}, {"masks": {"cell": ("d", "e", 0)}}], ("identical", "different", "different")),
         ([{"n_changed": 0}, {"n_changed": 0}], ("vacuous", "identical", "vacuous")),
         ([{"masks": NOTHING}, {"masks": NOTHING}], ("identical", "vacuous", "vacuous")),
-        ([{"n_changed": 0}, {"weights": "f"}], ("different", "identical", "different")),
         ([{"weights": None}, {"weights": None, "masks": OTHER}], (None, "different", "different")),
         ([{}], (None, None, None)),
-        ([], (None, None, None)),
     ],
-    ids=["equal", "the third has other weights", "renumbered", "other masks", "one found nothing",
-         "untrained", "nothing found", "one untrained", "segmented only", "alone", "no repeat"],
+    ids=["equal", "the third has other weights", "renumbered", "other masks", "untrained",
+         "nothing found", "segmented only", "alone"],
 )  # fmt: skip
 def test_repeats_are_judged_by_their_digests(made_up, repeats, expected):
     found = judge([made_up.manifest(repeat=index, **each) for index, each in enumerate(repeats)])
@@ -59,9 +56,8 @@ def test_repeats_are_judged_by_their_digests(made_up, repeats, expected):
 
 
 def test_images_are_told_apart_by_name(made_up):
-    a = made_up.manifest(masks={"x": ("1", "2", 1), "y": ("3", "4", 1), "empty": ("5", "6", 0)})
-    turned = made_up.manifest(masks=dict(reversed({"x": ("1", "2", 1), "y": ("3", "4", 1),
-                                                   "empty": ("5", "6", 0)}.items())))  # fmt: skip
+    masks = {"x": ("1", "2", 1), "y": ("3", "4", 1), "empty": ("5", "6", 0)}
+    a, turned = (made_up.manifest(masks=each) for each in (masks, dict(reversed(masks.items()))))
     swapped = made_up.manifest(masks={"x": ("3", "4", 1), "y": ("1", "2", 1)})
     assert judge([a, turned]).masks is Verdict.IDENTICAL
     assert judge([a, swapped]).masks is Verdict.DIFFERENT

@@ -69,13 +69,10 @@ def test_the_interval_is_the_percentile_bootstrap():
     assert found.interval.over == "images"
 
 
-@pytest.mark.parametrize(
-    ("objects", "known"), [([9, 9], False), ([9, 9, 0], False), ([9, 9, 9], True)]
-)
-def test_no_interval_from_less_than_three_images_with_cells(objects, known):
-    n = len(objects)
-    axis = Axis("mode", [fake_pair([0] * n, objects, [0] * n, [9] * n)])
-    assert (axis.distribution().interval is not None) is known
+def test_no_interval_from_less_than_three_images_with_cells():
+    for objects in ([9, 9, 0], [9, 9, 9]):
+        axis = Axis("mode", [fake_pair([0] * 3, objects, [0] * 3, [9] * 3)])
+        assert (axis.distribution().interval is not None) is all(objects)
 
 
 def test_seeds_are_drawn_too():
@@ -104,8 +101,8 @@ def test_images_with_more_cells_weigh_more():
 
 @pytest.mark.parametrize(
     ("share", "within"),
-    [(0.004, True), (0.0, True), (0.05, False), (0.06, False), (0.4, False)],
-    ids=["clearly within", "no cell changed", "borderline", "as much", "clearly beyond"],
+    [(0.004, True), (0.0, True), (0.05, False), (0.4, False)],
+    ids=["clearly within", "no cell changed", "borderline", "clearly beyond"],
 )
 def test_the_rule(share, within):
     found = decide([axis_pair(share)], seed_pairs([0.055, 0.06, 0.065]))
@@ -128,7 +125,6 @@ def test_both_cells_and_pixels_must_be_within():
     found = decide([axis_pair(0.004, ppm_share=0.06)], seeds)
     assert found.changed_ratio < 1 < found.ppm_ratio
     assert not found.within
-    assert decide([axis_pair(0.06, ppm_share=0.004)], seeds).within is False
 
 
 def test_pairs_that_scatter_are_no_sure_mean():
@@ -146,34 +142,24 @@ def test_nothing_changed_on_few_cells_is_weak_evidence():
     assert decide([axis_pair(0.0, n=1000)], seed_pairs([0.1] * 3, n=1000)).within
 
 
+FEW = {"n_images": 2}
+NONE_FOUND = [fake_pair([9] * 5, [9] * 5, [9] * 5, [9] * 5, units=u, found=False)
+              for u in ("01", "02", "12")]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("pairs", "seeds", "why"),
     [
         ([axis_pair(0.001)], [], "no other seed: not enough to say"),
         ([axis_pair(0.001)], seed_pairs([0.3]), "only 2 seeds: not enough to say"),
         ([axis_pair(0.001)], seed_pairs([0, 0, 0]), "3 seeds gave the same masks: no spread"),
-        (
-            [axis_pair(0.001, n_images=2)],
-            seed_pairs([0.3] * 3, n_images=2),
-            "only 2 images with cells: not enough",
-        ),
+        ([axis_pair(0.001, **FEW)], seed_pairs([0.3] * 3, **FEW), "only 2 images with cells: not"),
         ([fake_pair([0], [0], [0], [9])], seed_pairs([0.3] * 3), "no cells were found"),
-        ([], seed_pairs([0.3] * 3), "no cells were found"),
-        (
-            [axis_pair(0.001)],
-            [fake_pair([0] * 5, [0] * 5, [0] * 5, [9] * 5, units=u) for u in ("01", "02", "12")],
-            "no other seed",
-        ),
-        (
-            [axis_pair(0.001)],
-            [fake_pair([9] * 5, [9] * 5, [9] * 5, [9] * 5, units=u, found=False)
-             for u in ("01", "02", "12")],
-            "no other seed",
-        ),
+        ([axis_pair(0.001)], NONE_FOUND, "no other seed"),
         ([axis_pair(0.001)], seed_pairs([0.3] * 3)[:2], "every pair of seeds holds the same seed"),
     ],
-    ids=["no seeds", "two seeds", "equal seeds", "two images", "nothing found", "no pair",
-         "vacuous seeds", "seeds that found nothing", "one pair not compared"],
+    ids=["no seeds", "two seeds", "equal seeds", "two images", "nothing found",
+         "seeds that found nothing", "one pair not compared"],
 )  # fmt: skip
 def test_where_the_rule_cannot_say(pairs, seeds, why):
     found = decide(pairs, seeds)

@@ -97,7 +97,8 @@ class MaskComparison:
 
     def figures(self) -> dict[str, Any]:
         """Every count and score by name, for JSON; what became of each object is in ``objects``."""
-        shown = {name: value for name, value in vars(self).items() if name != "objects"}
+        hidden = ("objects", "kinds")
+        shown = {name: value for name, value in vars(self).items() if name not in hidden}
         shown |= {f"n_{kind}": self.kinds[kind] for kind in ObjectKind}
         return {**shown, "thresholds": THRESHOLDS}
 
