@@ -83,12 +83,10 @@ def test_a_worked_example(files, tmp_path):
     [
         (from_bits(0x7FC00001, 0), from_bits(0x7FC00001, 0), 0),
         (from_bits(0x7FC00001, 0), from_bits(0x7FC00002, 0), 1),
-        (from_bits(0x7FA00000, 0), from_bits(0x7FE00000, 0), 1),
         (float32(0.0, 1), float32(-0.0, 1), 1),
-        (float32(np.inf, 1), float32(np.inf, 1), 0),
         (float32(1, 2, -3, 4), float32(4, -3, 2, 1), 4),  # torch.hash_tensor takes it for equal
     ],
-    ids=["same NaN", "NaN payload", "signalling NaN", "signed zero", "infinity", "reversed"],
+    ids=["same NaN", "NaN payload", "signed zero", "reversed"],
 )
 def test_every_bit_counts(tmp_path, a, b, n_differing):
     found = compare_weights(saved(tmp_path / "a", w=a), saved(tmp_path / "b", w=b))
@@ -110,12 +108,10 @@ def test_other_names_shapes_and_types_are_findings(tmp_path):
     assert (u.n_differing, u.l2) == (0, 0)
     assert (v.shape, v.shape_b, v.n_differing) == ((3,), (2,), 3)
     assert math.isnan(v.l2)
-    kinds = enumerate([((2, 3), "f4"), ((3, 2), "f4"), ((2, 3), "i4")])
-    zeros = [saved(tmp_path / str(i), w=np.zeros(shape, dtype)) for i, (shape, dtype) in kinds]
-    transposed, other_type = (compare_weights(zeros[0], path) for path in zeros[1:])
-    assert (transposed.equal, transposed.n_differing) == (False, 6)
-    assert (other_type.equal, other_type.n_differing, other_type.l2) == (False, 6, 0)
-    assert similarity(zeros).equal.tolist() == np.eye(3, dtype=bool).tolist()
+    zeros = [saved(tmp_path / dtype, w=np.zeros((2, 3), dtype)) for dtype in ("f4", "i4")]
+    found = compare_weights(*zeros)
+    assert (found.equal, found.n_differing, found.l2) == (False, 6, 0)
+    assert not similarity(zeros).equal[0, 1]
 
 
 def test_integers_scalars_and_empty_tensors(tmp_path):
@@ -128,9 +124,6 @@ def test_integers_scalars_and_empty_tensors(tmp_path):
     assert (rows["scalar"].shape, rows["scalar"].n) == ((), 1)
     assert (rows["empty"].n, rows["empty"].cosine) == (0, 1)
     assert similarity([a, b]).l2[0, 1] == 3
-    c = saved(tmp_path / "c", **tensors | {"empty": np.zeros((0, 3))}, scalar=np.array(2))
-    assert not compare_weights(a, c).equal
-    assert not similarity([a, c]).equal[0, 1]
 
 
 @pytest.mark.parametrize(
@@ -232,12 +225,13 @@ def test_code_in_a_file_of_weights_is_not_run(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [b"", b"name,cells\n" * 50, b"PK\x03\x04" * 50, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",
-     pickle.dumps({"w": 1.0}, protocol=2)],
-    ids=["empty", "table", "zip", "cut off", "pickle"],
+     pickle.dumps({"w": 1.0}, protocol=2), None],
+    ids=["empty", "table", "zip", "cut off", "pickle", "missing"],
 )  # fmt: skip
 def test_other_content_is_refused(tmp_path, content):
     path = tmp_path / "model.pth"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(BadInput, match=r"model\.pth is no weights file .* expected \.safetensors"):
         distributions({"a": path})
 
@@ -246,15 +240,13 @@ def test_what_cannot_be_read_is_refused(files, tmp_path):
     a, b = files
     b.write_bytes(b.read_bytes()[:-1])
     eight = saved_raw(tmp_path / "eight", "F8_E4M3", b"\x00\x01")
-    for path, message in {
-        b: r"b is no weights file that can be read .*do that again",
-        tmp_path / "nowhere": r"nowhere is no weights file .*No such file",
-        eight: r"eight holds w as F8_E4M3, and F64, F32, .* store",
-    }.items():
+    for paths, message in (
+        ([a, b], r"b is no weights file that can be read .*do that again"),
+        ([a, eight], r"eight holds w as F8_E4M3, and F64, F32, .* store"),
+        ([], "no weights file was given"),
+    ):
         with pytest.raises(BadInput, match=message):
-            similarity([a, path])
-    with pytest.raises(BadInput, match="no weights file was given"):
-        similarity([])
+            similarity(paths)
 
 
 # -- many networks ---------------------------------------------------------------------------
@@ -294,11 +286,7 @@ def test_what_is_no_number_and_what_is_another_network(files, tmp_path):
     assert np.isfinite(table.l2)[:2].tolist() == known
     assert table.l2[3, 4] == table.max_abs[3, 4] == 1  # equal bits are no difference
     new_nan = compare_weights(a, infinite)
-    assert (math.isnan(new_nan.l2), new_nan.max_abs_name, new_nan.max_ulp) == (
-        True,
-        "out.bias",
-        None,
-    )
+    assert (np.isnan(new_nan.l2), new_nan.max_abs_name) == (True, "out.bias")
     assert table.relative_l2[0, 2] != table.relative_l2[2, 0]
     assert similarity([a]).l2.tolist() == [[0]]
 
