@@ -66,7 +66,7 @@ def cost():
         CostRow("others", "every switch", 0.3, 1.5, 1.4, 1.6),
         CostRow("strict", "the lab", 0.21, 1.05, 0.98, 1.11),
     )
-    return Cost("tiny", "cpu", 2, 3, 2, rows, ("others: only warns here",))
+    return Cost("tiny", "cpu", 2, 3, 2, rows)
 
 
 # -- the table of operations ---------------------------------------------------------------
@@ -124,13 +124,11 @@ def test_flips_by_place():
     written = texts(picture)
     assert "Equal inputs, other bits: index_put" in written
     assert "index_put, backward: block.9" in written
-    assert "4 more places" in written
     assert "20 of 24, PyTorch is silent" in written
+    assert "in 10 of 14 places" in picture.caption
     widths = [bar.get_width() for bar in picture.axes[0].patches]
-    assert len(widths) == 12
-    assert widths[0] == pytest.approx(100 * 20 / 24)
-    assert widths[-1] == 0
-    assert "No operation gave other bits" in texts(nondeterminism.flips_by_place(audit_of()))
+    assert (len(widths), widths[0], widths[-1]) == (11, pytest.approx(100 * 20 / 24), 0)
+    assert "in no operation" in texts(nondeterminism.flips_by_place(audit_of()))
 
 
 # -- what it does --------------------------------------------------------------------------
@@ -150,8 +148,8 @@ def test_equal_letters_are_equal_bits(trained):
     picture = nondeterminism.results(*trained)
     letters = ["".join(text.get_text() for text in panel.texts) for panel in picture.axes]
     assert letters == ["AAABBC", "AAAAAB"]
-    assert "only index_put loose, 2 sets of weights and 2 of masks" in picture.alt
-    assert "Fixed: 1 set of weights and 1 of masks" in texts(picture)
+    said = "Fixed: 1 set of weights and 1 of masks. Loose: 2 sets of weights and 2 of masks"
+    assert said in texts(picture)
 
 
 def test_the_two_repeats_that_differ_most_are_shown(trained):
@@ -178,9 +176,8 @@ def test_masks_without_a_cell_say_nothing(tmp_path):
 def test_cost():
     picture = nondeterminism.cost_bars(cost())
     written = texts(picture)
-    assert "In mode strict a step takes 1.05 times as long (0.98 to 1.11)" in written
+    assert "mode strict: 1.05 (0.98 to 1.11)" in written
     assert [bar.get_width() for bar in picture.axes[0].patches] == [1.0, 1.5, 1.05]
-    assert "others: only warns here" in picture.caption
 
 
 def test_seeds_row_by_row():
@@ -206,7 +203,7 @@ def test_seeds_row_by_row():
 
 def test_the_rate_starts_at_nothing():
     picture = nondeterminism.learning_rate_start(4)
-    assert "the first epoch trains with 0" in texts(picture)
+    assert "epoch 1 trains nothing" in texts(picture)
     assert picture.alt.endswith("by epoch: 0, 11, 22, 33.")
     with pytest.raises(BadInput, match="n_epochs must be a whole number of at least 2"):
         nondeterminism.learning_rate_start(1)

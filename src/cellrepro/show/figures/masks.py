@@ -196,7 +196,7 @@ def _ring(panel: Axes, differs: np.ndarray) -> None:
     from scipy import ndimage
 
     places, n = ndimage.label(ndimage.binary_dilation(differs, iterations=6))
-    if 0 < n <= _MANY_PLACES and np.count_nonzero(differs) < 0.01 * differs.size:
+    if 0 < n <= _MANY_PLACES and np.count_nonzero(differs) < 0.003 * differs.size:
         y, x = np.transpose(ndimage.center_of_mass(places, places, range(1, n + 1)))
         panel.scatter(x, y, s=250, facecolors="none", edgecolors="white")
 

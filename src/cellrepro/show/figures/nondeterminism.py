@@ -39,39 +39,34 @@ _MOST_STEPS = 8  # of a trial
 
 
 def flips_by_place(audit: TrainingAudit) -> Picture:
-    """A bar for each place of an audit whose bits flipped, and one for everything that did not."""
-    shown, left_out = audit.ops[:_MOST_PLACES], audit.ops[_MOST_PLACES:]
-    bars = [
-        (
-            f"{base_name(row.op)}, {row.phase}: {row.module or 'no module'}",
-            100 * row.flips / max(1, row.replays),
-            f"{grouped(row.flips)} of {grouped(row.replays)}, "
-            + ("read though nobody wrote it" if row.read_by else "PyTorch ")
-            + ("" if row.read_by else "warns" if row.warned else "is silent"),
-        )
+    """A bar for each place of an audit whose bits flipped; below, what became of the rest."""
+    shown = audit.ops[:_MOST_PLACES]
+    names = [f"{base_name(row.op)}, {row.phase}: {row.module or 'no module'}" for row in shown]
+    shares = [100 * row.flips / max(1, row.replays) for row in shown]
+    texts = [
+        f"{grouped(row.flips)} of {grouped(row.replays)}, "
+        + ("read though nobody wrote it" if row.read_by else "PyTorch ")
+        + ("" if row.read_by else "warns" if row.warned else "is silent")
         for row in shown
     ]
-    if left_out:
-        largest = 100 * left_out[0].flips / max(1, left_out[0].replays)
-        bars.append((amount(len(left_out), "more place"), largest, "the largest of them"))
     n_kinds = len(audit.kinds.keys() - {row.op for row in audit.ops})
+    names.append(f"everything else, {amount(n_kinds, 'kind')} of operation")
     n_rest = audit.n_replays - sum(row.replays for row in audit.ops if row.read_by is None)
-    rest = f"{'everything else, ' if bars else 'all '}{amount(n_kinds, 'kind')} of operation"
-    bars.append((rest, 0.0, f"0 of {grouped(n_rest)}"))
-    figure = Picture(height=0.95 + 0.45 * len(bars))
+    figure = Picture(height=0.95 + 0.45 * len(names))
     axes = figure.subplots()
-    axes.barh(range(len(bars)), [bar[1] for bar in bars], color=SERIES[1], hatch="//", **_BAR)
-    for i, (_, share, text) in enumerate(bars):
-        style.beside(axes, share, i, text, fontsize=9)
-    style.rows(axes, [bar[0] for bar in bars], size=9)
-    axes.set_xlim(0, max(3.0, max(bar[1] for bar in bars)) * 1.6)
+    look = {"color": SERIES[1], "hatch": "//", **_BAR}
+    bars = axes.barh(range(len(names)), [*shares, 0], **look)
+    axes.bar_label(bars, [*texts, f"0 of {grouped(n_rest)}"], padding=4, fontsize=9)
+    style.rows(axes, names, size=9)
+    axes.set_xlim(0, max(3.0, *shares, 0) * 1.6)
     style.label_axes(axes, x="replays on equal inputs that gave other bits (%)")
-    names = ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
-    text = f"Equal inputs, other bits: {names}" if names else "No operation gave other bits"
+    ops = ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
+    text = f"Equal inputs, other bits: {ops or 'in no operation'}"
     caption = (
         f"Every operation of {amount(audit.n_steps, 'training step')} in mode {audit.spec.mode} "
         f"was run again on equal inputs, {grouped(audit.n_replays)} times in all, at "
-        f"{amount(audit.threads, 'thread')}. Bars: how often the answer had other bits."
+        f"{amount(audit.threads, 'thread')}. Bars: how often the answer had other bits, in "
+        f"{len(shown)} of {amount(len(audit.ops), 'place')}."
     )
     return figure.described(text, caption, f"Bar chart. {audit.sentence}.")
 
@@ -100,15 +95,12 @@ def results(store: Store, effect: Effect) -> Picture:
         f"{amount(len(set(weights)), 'set')} of weights and {len(set(found))} of masks"
         for weights, found in zip(*digests.values(), strict=True)
     )
-    n = amount(effect.repeats, "repeat")
+    text = f"{amount(effect.repeats, 'repeat')} each. Fixed: {fixed}. Loose: {loose}"
     caption = (
         "Equal letters are equal bits. Above, mode strict fixes everything; below, one operation "
         "is left as PyTorch has it, and nothing else changes."
     )
-    alt = f"With everything fixed, {n} gave {fixed}; with {names[1]}, {loose}."
-    return figure.described(
-        f"{n} each. Fixed: {fixed}. Loose: {loose}", caption, f"Fields with letters. {alt}"
-    )
+    return figure.described(text, caption, f"Fields with letters, {names[1]} below. {text}.")
 
 
 def _letters(axes: Axes, of: Sequence[Sequence[str]]) -> None:
@@ -136,14 +128,10 @@ def weights_changed(store: Store, effect: Effect, *, n: int = 8) -> Picture:
     figure = weights.parameter_differences(compare_weights(a.weights, b.weights), n=n)
     caption = (
         f"Two trainings that differ only in the order in which {base_name(effect.op)} added its "
-        "numbers. Small differences grow with every step; longer bars changed more."
+        "numbers. Small differences grow with every step; longer bars changed more. All repeats "
+        f"together hold {amount(effect.n_weights, 'set')} of weights."
     )
-    alt = (
-        f"Bar chart of the parameters that differ most: {effect.n_weights} different sets of "
-        f"weights over {amount(effect.repeats, 'repeat')}, relative distance "
-        f"{effect.relative_l2:.1e}."
-    )
-    return figure.described(figure.get_suptitle(), caption, alt)
+    return figure.described(figure.get_suptitle(), caption, f"Bar chart. {caption}")
 
 
 def masks_changed(store: Store, effect: Effect) -> Picture:
@@ -151,23 +139,17 @@ def masks_changed(store: Store, effect: Effect) -> Picture:
     a, b = _furthest(store, effect)
     compared = {name: compare_masks(a.masks(name), b.masks(name)) for name in a.manifest.masks}
     name = max(compared, key=lambda one: (compared[one].n_differing, compared[one].n_objects_a))
-    figure = masks.difference(
-        store.image(a.manifest.data.digest, name),
-        a.masks(name),
-        b.masks(name),
-        name_a=f"repeat {a.index}",
-        name_b=f"repeat {b.index}",
+    image, found = store.image(a.manifest.data.digest, name), compared[name]
+    names = f"repeat {a.index}", f"repeat {b.index}"
+    figure = masks.difference(image, a.masks(name), b.masks(name), name_a=names[0], name_b=names[1])
+    text = (
+        f"{ppm_text(found.ppm)} of its pixels differ, the most of {amount(len(compared), 'image')}"
     )
-    over = amount(len(compared), "image")
-    text = "no object was found, so this says nothing about cells; train longer"
-    if compared[name].n_differing:
-        text = f"{ppm_text(compared[name].ppm)} of its pixels differ, the most of {over}"
-    elif compared[name].n_objects_a:
-        text = f"not one pixel of {over} differs"
+    if not (found.n_objects_a or found.n_objects_b):
+        text = "no object was found, so this says nothing about cells; train longer"
     loose = f"segmented after two trainings with only {base_name(effect.op)} loose"
     caption = f"{name}, {loose}: {text}."
-    alt = f"Outlines of two repeats beside each other. {caption}"
-    return figure.described(figure.get_suptitle(), caption, alt)
+    return figure.described(figure.get_suptitle(), caption, f"Outlines of two repeats. {caption}")
 
 
 def _repeats(store: Store, key: str, n: int) -> list[Repeat]:
@@ -199,31 +181,30 @@ def cost_bars(cost: Cost) -> Picture:
     """The time of a step in each mode, beside plain Cellpose; from `cellrepro.measure_cost`."""
     figure = Picture(height=1.1 + 0.62 * len(cost.rows))
     axes = figure.subplots()
-    text, told = "Time of a training step", []
-    for i, row in enumerate(cost.rows):
-        plain = row.name == "plain"
-        colour, hatch = ("#BBBBBB", "") if plain else (SERIES[0], "..")
-        axes.barh(i, row.ratio, color=colour, hatch=hatch, **_BAR)
-        axes.plot([row.lowest, row.highest], [i, i], color="black", linewidth=1.6)
-        spread = "" if plain else f" ({row.lowest:.2f} to {row.highest:.2f})"
-        said = f"{row.ratio:.2f}{spread}, {row.seconds:.2g} s"
-        style.beside(axes, max(row.ratio, row.highest), i, said, away=6, fontsize=9)
-        told.append(f"{row.name} {said}")
-        if row.name == "strict":
-            text = f"In mode strict a step takes {row.ratio:.2f} times as long{spread}"
+    ratios = [row.ratio for row in cost.rows]
+    reach = np.array([(row.ratio - row.lowest, row.highest - row.ratio) for row in cost.rows]).T
+    places = range(len(ratios))
+    bars = axes.barh(places, ratios, xerr=reach, color=SERIES[3], hatch="..", **_BAR)
+    texts = [
+        f"{row.ratio:.2f} ({row.lowest:.2f} to {row.highest:.2f}), {row.seconds:.2g} s"
+        for row in cost.rows
+    ]
+    axes.bar_label(bars, texts, padding=6, fontsize=9)
     axes.axvline(1, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
     names = [f"{row.name}\n{textwrap.fill(row.what, 44)}" for row in cost.rows]
-    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.set_yticks(places, names, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlim(0, max(row.highest for row in cost.rows) * 1.45)
     style.label_axes(axes, x="time of a training step; plain Cellpose is 1")
+    told = {row.name: text for row, text in zip(cost.rows, texts, strict=True)}
     caption = (
         f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "
         f"{cost.encoder} on {cost.device}, {amount(cost.threads, 'thread')}; black lines go from "
         f"the lowest to the highest round. A busy machine makes them long."
     )
-    alt = f"Bar chart of ratios and seconds a step: {'; '.join(told)}."
-    return figure.described(text, caption, alt)
+    alt = "; ".join(f"{name} {text}" for name, text in told.items())
+    text = f"Time of a training step, plain Cellpose is 1; mode strict: {told.get('strict')}"
+    return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {alt}.")
 
 
 # -- seeds and epochs ----------------------------------------------------------------------
@@ -274,20 +255,16 @@ def learning_rate_start(n_epochs: int = 12) -> Picture:
     epochs = range(1, len(shares) + 1)
     bars = axes.bar(epochs, shares, color=SERIES[0], edgecolor="#555555", width=0.75)
     axes.bar_label(bars, fmt="%.0f", padding=3, fontsize=9)
-    axes.annotate(
-        "the first epoch trains with 0:\nnothing can change", (1, 6), (0.62, 55), fontsize=10,
-        va="center", arrowprops={"arrowstyle": "->", "color": GREY, "relpos": (0.1, 0)},
-    )  # fmt: skip
     axes.set_xticks(epochs)
     axes.set_ylim(0, 115)
     style.label_axes(axes, x="epoch", y="learning rate (% of its peak)")
     caption = (
-        "A training of one epoch leaves every weight as it was, so two of them are equal whatever "
-        "happened. The second epoch gets a ninth of the rate, the tenth all of it."
+        "The first epoch trains with 0: a training of one epoch leaves every weight as it was, so "
+        "two of them are equal whatever happened. The second epoch gets a ninth of the rate, the "
+        "tenth all of it."
     )
     told = ", ".join(f"{share:.0f}" for share in shares)
+    alt = f"Bar chart of the learning rate in percent by epoch: {told}."
     return figure.described(
-        "Cellpose's learning rate rises from 0",
-        caption,
-        f"Bar chart of the learning rate in percent by epoch: {told}.",
+        "Cellpose's learning rate rises from 0: epoch 1 trains nothing", caption, alt
     )

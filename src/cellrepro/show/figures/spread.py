@@ -12,14 +12,14 @@ from cellrepro.compare.seed_spread import Axis, Distribution, Spread
 from cellrepro.compare.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture
+from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.text import amount, share_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ROW = 0.62  # inches
-_HIGH, _WIDE = 4, 5  # dots of one place, above and beside each other
+_HIGH = 4  # dots of one place above each other
 
 
 def spread_axis(spread: Spread) -> Picture:
@@ -35,7 +35,10 @@ def spread_axis(spread: Spread) -> Picture:
     spread : Spread
         From `cellrepro.measure_spread`.
     """
-    shown = [(axis, axis.distribution()) for axis in _ordered(spread)]
+    # Seeds last: they are what the others are held against.
+    evident = [axis for axis in spread.axes if axis.evidence]
+    evident.sort(key=lambda axis: axis.name == "seed")
+    shown = [(axis, axis.distribution()) for axis in evident]
     if not shown:
         raise BadInput(
             "no two runs that found cells differ along one axis only, so there is no spread to "
@@ -51,26 +54,33 @@ def spread_axis(spread: Spread) -> Picture:
     low = min((value for value in values if value > 0), default=0.01)
     axes.set_xlim(-0.3 * 10 ** math.floor(math.log10(low)), max(1.5 * max(values), 3 * low))
     _seed_band(axes, spread)
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 8.5}
     for y, (axis, found) in enumerate(shown):
         _row(axes, y, found)
-        _beside(axes, y, spread, axis, found)
+        lines = _mean_text(found), _counts(axis, found), answer(spread, axis)
+        style.beside(axes, 1.01, y, "\n".join(lines), **place)
+        axes.axhline(y + 0.48, color="#CCCCCC", lw=0.7, zorder=1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
     style.rows(axes, [axis.title for axis, _ in shown], size=10)
     style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    for y in range(len(shown) - 1):
-        axes.axhline(y + 0.48, color="#CCCCCC", lw=0.7, zorder=1)
     told = "; ".join(
         f"{axis.title} {_mean_text(found)} ({amount(len(axis.evidence), 'pair')})"
         for axis, found in shown
     )
-    alt = f"Share of the cells that change, on one scale: {told}."
-    return figure.described(
-        "How many of the cells change when one thing is changed",
-        _caption(spread, [axis for axis, _ in shown]),
-        alt,
+    runs = {one.name for axis in evident for pair in axis.evidence for one in (pair.a, pair.b)}
+    caption = (
+        "Each dot is a pair of runs that differ in one thing only: the share of their cells "
+        "without a counterpart in the other run (IoU below 0.5). Diamond and bar: mean and its "
+        "95 % interval. The scale is logarithmic, with zero in a place of its own. The band "
+        "reaches from the least to the most that any two seeds changed; with fewer than "
+        f"{FEWEST_SEEDS} seeds there is only its outline. Over {amount(len(runs), 'run')} and "
+        f"{amount(max(axis.n_images for axis in evident), 'image')}; pairs not compared because "
+        f"there are too many: {sum(axis.n_left_out for axis in evident)}."
     )
+    alt = f"Share of the cells that change, on one scale: {told}."
+    return figure.described("How many of the cells change when one thing is changed", caption, alt)
 
 
 def spread_rows(spread: Spread) -> list[dict[str, Any]]:
@@ -85,25 +95,29 @@ def spread_rows(spread: Spread) -> list[dict[str, Any]]:
             "run b": pair.b.name,
             "images": pair.n_images,
             "evidence": pair in axis.evidence,
-            "cells changed": _plain(pair.changed),
+            "cells changed": pair.changed,
             "ppm": pair.ppm,
-            "1 - AP": _plain(pair.mean("ap")),
-            "1 - AP@0.5": _plain(pair.mean("ap50")),
+            "1 - AP": pair.mean("ap"),
+            "1 - AP@0.5": pair.mean("ap50"),
         }
         for axis in spread.axes
         for pair in axis.pairs
     ]
 
 
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _ordered(spread: Spread) -> list[Axis]:
-    """Those with evidence, seeds last: they are what the others are held against."""
-    return sorted(
-        (axis for axis in spread.axes if axis.evidence), key=lambda axis: axis.name == "seed"
-    )
+def answer(spread: Spread, axis: Axis) -> str:
+    """Whether what was changed along an axis with evidence matters less than the seed, in short."""
+    if axis.name == "seed":
+        return "" if spread.n_seeds >= FEWEST_SEEDS else "too few to be a baseline"
+    found = spread.decide(axis.name)
+    if found.within:
+        return "≈ less than seeds do"
+    if axis.equal:
+        return "= the same outlines"
+    if math.isnan(found.changed_ratio):
+        return "? " + found.sentence.partition(":")[0]
+    more = found.changed[0] > found.changed[1]
+    return "≠ more than seeds do" if more else "≠ not shown to be less than seeds do"
 
 
 def _seed_band(axes: Axes, spread: Spread) -> None:
@@ -112,16 +126,13 @@ def _seed_band(axes: Axes, spread: Spread) -> None:
     values = spread.seeds.distribution().values
     low, high = float(values.min()), float(values.max())
     enough = spread.n_seeds >= FEWEST_SEEDS
-    axes.axvspan(
-        0.96 * low,
-        1.04 * high,
-        facecolor=style.VERDICT_COLOURS["within-spread"] if enough else "none",
-        edgecolor="#8A6D1B" if enough else "#777777",
-        linestyle="-" if enough else (0, (4, 3)),
-        linewidth=1,
-        zorder=0,
-        gid="seeds",
-    )
+    look: dict[str, Any] = {
+        "facecolor": style.VERDICT_COLOURS["within-spread"],
+        "edgecolor": "#8A6D1B",
+    }
+    if not enough:
+        look = {"facecolor": "none", "edgecolor": "#777777", "linestyle": "--"}
+    axes.axvspan(0.96 * low, 1.04 * high, zorder=0, gid="seeds", **look)
     axes.annotate(
         "baseline: what seeds do" if enough else f"{amount(spread.n_seeds, 'seed')}: no baseline",
         (math.sqrt(low * high), 1.0), (0, 3), xycoords=("data", "axes fraction"), fontsize=9,
@@ -136,31 +147,13 @@ def _row(axes: Axes, y: int, found: Distribution) -> None:
             found.mean, y + 0.24, xerr=np.maximum(middle, 0), color="black", capsize=3, lw=2
         )
     axes.plot(found.mean, y + 0.24, "D", ms=7, mfc="white", mec="black", mew=1.6, zorder=4)
-    counts: Counter[float | None] = Counter()
+    heights, counts = [], Counter[float | None]()
     for value in found.values:
         # Dots of one place lie in a heap; beyond it they cover each other, and the counts say so.
         near = round(math.log10(value), 1) if value > 0 else None
-        column, level = divmod(counts[near], _HIGH)
+        heights.append(y - 0.12 * (counts[near] % _HIGH))
         counts[near] += 1
-        column %= _WIDE
-        aside = 5 * (column + 1) // 2 * (1 if column % 2 else -1) if column else 0
-        axes.annotate(
-            "●" if value > 0 else "■", (value, y - 0.12 * level), (aside, 0), color=SERIES[0],
-            textcoords="offset points", ha="center", va="center", fontsize=7, gid="pair",
-        )  # fmt: skip
-
-
-def _beside(axes: Axes, y: int, spread: Spread, axis: Axis, found: Distribution) -> None:
-    lines: list[tuple[str, float, dict[str, Any]]] = [
-        (_mean_text(found), -0.24, {"fontsize": 10, "fontweight": "bold"}),
-        (_counts(axis, found), 0.04, {"fontsize": 8, "color": GREY}),
-        (_answer(spread, axis), 0.3, {"fontsize": 8.5}),
-    ]
-    for text, lift, look in lines:
-        axes.annotate(
-            text, (1.015, y + lift), xycoords=("axes fraction", "data"), va="center",
-            annotation_clip=False, **look,
-        )  # fmt: skip
+    axes.plot(found.values, heights, "o", color=SERIES[0], ms=5, gid="pairs")
 
 
 def _mean_text(found: Distribution) -> str:
@@ -171,47 +164,7 @@ def _mean_text(found: Distribution) -> str:
 
 
 def _counts(axis: Axis, found: Distribution) -> str:
-    n = len(axis.evidence)
     of = f" of {axis.n_values} {axis.title}" if axis.name in ("seed", "data_seed") else ""
-    n_zero, n_without = int(np.count_nonzero(found.values == 0)), len(axis.pairs) - n
-    parts = [
-        amount(n, "pair") + of,
-        amount(axis.n_images, "image"),
-        f"{n_zero} at 0" if n_zero else "",
-        f"{n_without} without cells" if n_without else "",
-    ]
-    return ", ".join(filter(None, parts))
-
-
-def _answer(spread: Spread, axis: Axis) -> str:
-    if axis.name == "seed":
-        return "" if spread.n_seeds >= FEWEST_SEEDS else "too few to be a baseline"
-    found = spread.decide(axis.name)
-    if found.within:
-        return "≈ less than seeds do"
-    if axis.equal:
-        return "= the same outlines"
-    if math.isnan(found.changed_ratio):
-        return "? " + found.sentence.partition(":")[0]
-    if found.changed[0] > found.changed[1]:
-        return "≠ more than seeds do" + (" in one case" if found.contrast else " on average")
-    return "≠ not shown to be less than seeds do"
-
-
-def _caption(spread: Spread, shown: list[Axis]) -> str:
-    """What the figure shows, and over how many images and runs."""
-    band = "The band reaches from the least to the most that any two seeds changed."
-    if spread.seeds is None or not spread.seeds.evidence:
-        band = "No two seeds were compared, so there is no band."
-    elif spread.n_seeds < FEWEST_SEEDS:
-        band = f"With only {amount(spread.n_seeds, 'seed')} there is no band, only its outline."
-    runs = {repeat.name for axis in shown for pair in axis.evidence for repeat in (pair.a, pair.b)}
-    n_images = max(axis.n_images for axis in shown)
-    n_left_out = sum(axis.n_left_out for axis in shown)
-    left_out = f" {amount(n_left_out, 'more pair')} not compared." if n_left_out else ""
-    return (
-        "Each dot is a pair of runs that differ in one thing only: the share of their cells "
-        "without a counterpart in the other run (IoU below 0.5). Diamond and bar: mean and its "
-        f"95 % interval. The scale is logarithmic, with zero in a place of its own. {band} Over "
-        f"{amount(len(runs), 'run')} and {amount(n_images, 'image')}.{left_out}"
-    )
+    n_zero, n_without = np.count_nonzero(found.values == 0), len(axis.pairs) - len(axis.evidence)
+    text = f"{amount(len(axis.evidence), 'pair')}{of}, {amount(axis.n_images, 'image')}"
+    return f"{text}, {n_zero} at 0" + (f", {n_without} without cells" if n_without else "")
