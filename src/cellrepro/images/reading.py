@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +67,7 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
 
 def decode_image(file: Path, data: bytes, remarks: list[str]) -> np.ndarray:
     """Decode the bytes of an image as `read_image`; what deserves a look goes to `remarks`."""
-    decoded = _decode(file, data)
-    remarks += decoded.remarks
-    image = _channels_last(file, decoded, remarks)
+    image = _channels_last(file, _decode(file, data), remarks)
     if image.dtype.kind not in "uif":
         raise BadInput(
             f"{file}: pixels of type {image.dtype}, expected integers or real numbers; "
@@ -88,11 +86,8 @@ def decode_image(file: Path, data: bytes, remarks: list[str]) -> np.ndarray:
 
 def decode_masks(file: Path, data: bytes, remarks: list[str]) -> np.ndarray:
     """Decode the bytes of a label image as `read_masks`; what deserves a look goes to `remarks`."""
-    decoded = _decode_labels(file, data)
-    if decoded.pixels.dtype.kind == "f":
-        stored = decoded.pixels.dtype
-        remarks.append(f"labels stored as {stored}; they are whole numbers and used as such")
-    masks = np.ascontiguousarray(_labels(file, decoded, stacks=False), dtype=np.int32)
+    labels = _labels(file, _decode_labels(file, data), stacks=False)
+    masks = np.ascontiguousarray(labels, dtype=np.int32)
     several = [str(label) for label, _, _, n_pieces in pieces_by_label(masks) if n_pieces > 1]
     if several:
         remarks.append(
@@ -143,7 +138,6 @@ class _Decoded:
     axes: str  # a letter for each dimension, as in tifffile: S and C are channels, Q and I unknown
     alpha: bool = False  # the last channel is transparency
     palette: bool = False
-    remarks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         while self.pixels.ndim > 2 and 1 in self.pixels.shape:
@@ -226,7 +220,6 @@ def _tifffile_errors() -> Iterator[list[str]]:
 
 
 def _decode_tiff(file: Path, data: bytes) -> _Decoded:
-    remarks = []
     with _tifffile_errors() as errors, tifffile.TiffFile(io.BytesIO(data)) as tiff:
         if not tiff.series:
             raise _damaged(file, "it holds no image")
@@ -243,8 +236,6 @@ def _decode_tiff(file: Path, data: bytes) -> _Decoded:
         _refuse_missing_strips(file, data, tiff, series)
         if page.photometric == tifffile.PHOTOMETRIC.SEPARATED:
             raise _no_cmyk(file)
-        if page.photometric == tifffile.PHOTOMETRIC.MINISWHITE:
-            remarks.append("stored as 'white is zero'; the numbers are used as stored")
         pixels = series.asarray(maxworkers=1)
         kinds = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
         alpha = "S" in series.axes and any(extra in kinds for extra in page.extrasamples)
@@ -254,8 +245,7 @@ def _decode_tiff(file: Path, data: bytes) -> _Decoded:
     for message in errors:
         if _DAMAGE_IN_LOG.search(message):
             raise _damaged(file, f"tifffile reports: {message[:120]}")
-    remarks += [f"tifffile reports: {message[:120]}" for message in errors[:1]]
-    return _Decoded(pixels, axes, alpha=alpha, remarks=remarks)
+    return _Decoded(pixels, axes, alpha=alpha)
 
 
 def _refuse_missing_strips(

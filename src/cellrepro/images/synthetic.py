@@ -8,11 +8,11 @@ floating point is not portable. Three scales of fixed point are used: positions 
 
 import hashlib
 import io
-import numbers
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,22 +37,21 @@ NOISE_SPREAD = 209  # standard deviation of the sum of eight random bytes: sqrt(
 
 DIGESTS_FILE = "SHA256SUMS"
 
-RANGES: dict[str, tuple[float, float]] = {
-    "n_nuclei": (0, 65535),
-    "diameter": (8.0, 128.0),  # of a typical nucleus, pixels; single ones differ by about a fifth
-    "elongation": (1.0, 3.0),  # long axis divided by short axis
-    "touching": (0.0, 1.0),  # share of the nuclei that are placed against another one
+LOOK: dict[str, tuple[float, int]] = {
+    "diameter": (22, SUBPIXEL),  # of a typical nucleus, pixels; single ones differ by about a fifth
+    "elongation": (1.35, ONE),  # long axis divided by short axis
+    "touching": (0.25, ONE),  # share of the nuclei that are placed against another one
     # Counts above the background. About one nucleus in twelve is dim (a third of this), one in
     # twenty is small and nearly twice as bright.
-    "brightness": (50.0, 2500.0),
-    "texture": (0.0, 0.5),  # relative strength of the chromatin's
-    "chromocentres": (0, 12),  # up to how many bright spots a nucleus shows; mouse nuclei do
+    "brightness": (900, SUBCOUNT),
+    "texture": (0.2, ONE),  # relative strength of the chromatin's
+    "chromocentres": (0, 1),  # up to how many bright spots a nucleus shows; mouse nuclei do
     # Standard deviation of the optics, pixels. About one nucleus in five is blurred more.
-    "blur": (0.0, 5.0),
-    "haze": (0.0, 1.0),  # share of the light that returns as a veil around the nuclei
-    "unevenness": (0.0, 0.8),  # share of the light missing in the darkest corner
+    "blur": (1.0, SUBPIXEL),
+    "haze": (0.2, ONE),  # share of the light that returns as a veil around the nuclei
+    "unevenness": (0.25, ONE),  # share of the light missing in the darkest corner
 }
-"""What the arguments of `nuclei` mean and may be; those without a fraction are whole numbers."""
+"""What nuclei of an image have in common: the usual value, and the scale it is computed in."""
 
 
 @dataclass(frozen=True)
@@ -64,50 +63,30 @@ class SyntheticImage:
 
 
 def nuclei(
-    seed: int,
-    *,
-    shape: tuple[int, int] = (256, 256),
-    n_nuclei: int | None = None,
-    diameter: float = 22,
-    elongation: float = 1.35,
-    touching: float = 0.25,
-    brightness: float = 900,
-    texture: float = 0.2,
-    chromocentres: int = 0,
-    blur: float = 1.0,
-    haze: float = 0.2,
-    unevenness: float = 0.25,
+    seed: int, *, shape: tuple[int, int] = (256, 256), n_nuclei: int | None = None, **look: float
 ) -> SyntheticImage:
     """Nuclei as a fluorescence microscope shows them after a DNA stain, with their exact masks.
 
-    ``seed`` is at least 0, ``shape`` is (Y, X) in pixels, each from 16 to 4096; see `RANGES` for
-    the others. By default ``n_nuclei`` are as many as cover about a fifth of the image.
+    ``shape`` is (Y, X) in pixels, each from 16 to 4096; ``look`` is what differs from `LOOK`. By
+    default ``n_nuclei`` are as many as cover about a fifth of the image.
 
     >>> made = nuclei(0, shape=(64, 64), n_nuclei=5, diameter=14)
     >>> made.image.shape, made.image.dtype.name, int(made.masks.max())
     ((64, 64), 'uint16', 5)
     """
-    given = dict(locals())
-    _check_shape(shape)
-    for name, limits in RANGES.items():
-        if given[name] is not None:
-            _check_range(name, given[name], *limits)
-
-    look = _Look(
-        diameter=_fixed(diameter, SUBPIXEL),
-        elongation=_fixed(elongation, ONE),
-        touching=_fixed(touching, ONE),
-        brightness=_fixed(brightness, SUBCOUNT),
-        texture=_fixed(texture, ONE),
-        chromocentres=operator.index(chromocentres),
-    )
+    if not all(16 <= size <= 4096 for size in shape):
+        raise BadInput(f"shape must be (Y, X), each from 16 to 4096 pixels, got {shape!r}")
+    # One rounding of one double, which IEEE 754 defines exactly.
+    fixed = {name: round(look.pop(name, usual) * scale) for name, (usual, scale) in LOOK.items()}
+    if look:
+        raise BadInput(f"nuclei have no {', '.join(look)}; expected some of {', '.join(LOOK)}")
     draws = _Draws(whole("seed", seed, 0))
-    field = _Field(draws, shape, look)
+    field = _Field(draws, shape, SimpleNamespace(**fixed))
     _place(field, draws, n_nuclei)
     _add_ghosts(field, draws)
-    light = _through_the_optics(field, blur=_fixed(blur, SUBPIXEL), haze=_fixed(haze, ONE))
+    light = _through_the_optics(field)
     light += _background(draws, field)
-    light = light * _illumination(draws, light.shape, _fixed(unevenness, ONE)) // ONE
+    light = light * _illumination(draws, light.shape, field.look.unevenness) // ONE
     return SyntheticImage(
         image=_camera(draws, field.cropped(light)),
         masks=field.cropped(field.labels).astype(np.uint16),
@@ -149,11 +128,8 @@ def write_folder(
     files are left alone, a folder with others is refused.
     """
     folder = Path(folder)
-    _check_range("n_train", n_train, 0, 1000)
-    _check_range("n_test", n_test, 0, 1000 - n_train)
-    _check_shape(shape)
-
-    contents = _draw_set(whole("seed", seed, 0), n_train, n_test, shape)
+    n_images = whole("n_train", n_train, 0), whole("n_test", n_test, 0)
+    contents = _draw_set(whole("seed", seed, 0), *n_images, shape)
     digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}
     listing = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     contents[DIGESTS_FILE] = listing.encode("ascii")
@@ -167,29 +143,6 @@ def write_folder(
             staged.write_bytes(content)
             staged.replace(target)  # whole or not at all
     return digests
-
-
-# --- checks ---------------------------------------------------------------------------------
-
-
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    """Refuse a number outside [low, high], NaN, and fractions where the range is of whole ones."""
-    kind = numbers.Integral if isinstance(low, int) else numbers.Real
-    if not isinstance(value, kind) or not low <= value <= high:
-        what = "a whole number " if isinstance(low, int) else ""
-        raise BadInput(f"{name} must be {what}from {low:g} to {high:g}, got {value!r}")
-
-
-def _check_shape(shape: tuple[int, int]) -> None:
-    if not isinstance(shape, tuple | list) or len(shape) != 2:
-        raise BadInput(f"shape must be two whole numbers (Y, X), got {shape!r}")
-    _check_range("shape's Y", shape[0], 16, 4096)
-    _check_range("shape's X", shape[1], 16, 4096)
-
-
-def _fixed(value: float, scale: int) -> int:
-    """A number in fixed point; one rounding of one double, which IEEE 754 defines exactly."""
-    return round(float(value) * scale)
 
 
 # --- integer building blocks ----------------------------------------------------------------
@@ -279,22 +232,10 @@ class _Form:
     taper: int
 
 
-@dataclass(frozen=True)
-class _Look:
-    """What the nuclei of an image have in common, in fixed point; see `RANGES`."""
-
-    diameter: int
-    elongation: int
-    touching: int
-    brightness: int
-    texture: int
-    chromocentres: int
-
-
 class _Field:
     """The canvas: the image and a margin around it, so that nuclei are cut by the image's edge."""
 
-    def __init__(self, draws: _Draws, shape: tuple[int, int], look: _Look) -> None:
+    def __init__(self, draws: _Draws, shape: tuple[int, int], look: SimpleNamespace) -> None:
         self.look, self.diameter = look, look.diameter
         self.margin = look.diameter * 2 // SUBPIXEL
         height, width = map(operator.index, shape)
@@ -498,16 +439,16 @@ def _add_ghosts(field: _Field, draws: _Draws) -> None:
         field.ghosts[window] += relief * level // ONE * field.look.brightness // ONE
 
 
-def _through_the_optics(field: _Field, *, blur: int, haze: int) -> Integers:
+def _through_the_optics(field: _Field) -> Integers:
     """The light that reaches the camera, in SUBCOUNT, on the whole canvas."""
-    n_passes = (2 * blur * blur + SUBPIXEL**2 // 2) // SUBPIXEL**2
+    n_passes = (2 * field.look.blur**2 + SUBPIXEL**2 // 2) // SUBPIXEL**2
     n_extra = max(2, (field.diameter // SUBPIXEL) ** 2 // 80)
     focused = _fine_blur(field.sharp, n_passes) + _fine_blur(field.defocused, n_passes + n_extra)
     pixels = field.diameter // SUBPIXEL
     ghosts = _box_blur(field.ghosts, pixels // 3 | 1)
     near = _box_blur(focused, pixels // 2 | 1)
     far = _box_blur(focused, pixels * 2 | 1)
-    return focused + ghosts + (near + far) // 2 * haze // ONE
+    return focused + ghosts + (near + far) // 2 * field.look.haze // ONE
 
 
 def _background(draws: _Draws, field: _Field) -> Integers:

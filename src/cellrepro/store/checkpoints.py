@@ -111,16 +111,14 @@ def save(
         "epoch": epoch,
         "step": loop["n_steps"],
         "loop": loop,
-        # NumPy's numbers become Python's, which have the same bits.
-        "groups": [
-            {key: value.item() if hasattr(value, "item") else value for key, value in group.items()}
-            for group in optimizer["param_groups"]
-        ],
+        "groups": optimizer["param_groups"],
         "generators": seeding.capture(),
         "n_rows": dict(n_rows),
         "state": file_digest(scratch / STATE),
     }
-    (scratch / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
+    # NumPy's numbers become Python's, which have the same bits.
+    text = json.dumps(plain, default=lambda number: number.item())
+    (scratch / PLAIN).write_text(text, encoding="utf-8")
     for name in (STATE, PLAIN):
         to_disk(scratch / name)
     shutil.rmtree(folder, ignore_errors=True)

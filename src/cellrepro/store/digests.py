@@ -19,8 +19,7 @@ import hashlib
 import json
 import random
 import struct
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -81,8 +80,9 @@ def comparable(a: str, b: str) -> bool:
 
 
 def _combined(tokens: list[Any]) -> str:
-    if all(isinstance(token, bytes | np.ndarray) or token.is_cpu for token in tokens):
-        return xxhash.xxh3_128_hexdigest(_xxh3_row(tokens))
+    if all(isinstance(token, bytes) or token.is_cpu for token in tokens):
+        row = b"".join(token if type(token) is bytes else _xxh3(token) for token in tokens)
+        return xxhash.xxh3_128_hexdigest(row)
     return lanes_digest(tokens)
 
 
@@ -91,7 +91,7 @@ def _tokens(value: Any) -> Iterator[Any]:
     if _is_strided(value):
         yield value
     elif isinstance(value, np.ndarray | np.generic):
-        yield _plain_array(value)
+        yield _array_as_tensor(value)
     elif isinstance(value, Mapping):
         heads = {key: b"".join(_tokens(key)) for key in value}
         yield b"{"
@@ -129,10 +129,10 @@ def _plain_token(value: Any) -> bytes | None:
 
 def _is_strided(value: Any) -> bool:
     """Whether a value is a plain view of memory."""
-    torch = sys.modules.get("torch")
+    import torch
+
     return (
-        torch is not None
-        and (type(value) is torch.Tensor or type(value) is torch.nn.Parameter)
+        (type(value) is torch.Tensor or type(value) is torch.nn.Parameter)
         and value.layout is torch.strided
         and not (value.is_nested or value.is_meta)
     )
@@ -140,8 +140,9 @@ def _is_strided(value: Any) -> bool:
 
 def _tensor_tokens(value: Any) -> Iterator[Any]:
     """The tokens of any other tensor, in parts where it has some."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
+    import torch
+
+    if not isinstance(value, torch.Tensor):
         raise BadInput(
             f"a value of type {type(value).__qualname__} cannot be digested; expected a tensor, an "
             "array, a number, text, None, or dicts, lists and tuples of them"
@@ -162,15 +163,16 @@ def _tensor_tokens(value: Any) -> Iterator[Any]:
         yield b"]"
 
 
-def _plain_array(value: Any) -> np.ndarray:
-    """An array whose values are its bytes in native order, and nothing but them."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "biufc" or array.dtype.char in "gG":  # long doubles have idle bytes
-        raise BadInput(
-            f"the bytes of an array of dtype {array.dtype} are not just its values; expected "
-            "integers, booleans, real or complex numbers"
-        )
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+def _array_as_tensor(value: Any) -> Any:
+    """A copy of an array, in C order and native bytes."""
+    import torch
+
+    array = np.array(value, order="C")
+    try:
+        with torch._C._DisableTorchDispatch():
+            return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+    except TypeError as error:  # objects are addresses, long doubles have idle bytes
+        raise BadInput(f"an array cannot be digested; expected numbers ({error})") from error
 
 
 @lru_cache(maxsize=4096)
@@ -179,7 +181,7 @@ def _header(dtype: Any, shape: tuple[int, ...]) -> bytes:
 
 
 def _name(dtype: Any) -> str:
-    return dtype.name if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
+    return str(dtype).removeprefix("torch.")
 
 
 # -- xxh3, in the processor's memory -------------------------------------------------------
@@ -190,27 +192,14 @@ _memory.restype = ctypes.py_object
 _READ_ONLY = 0x100  # PyBUF_READ
 
 
-def _xxh3_row(tokens: Iterable[Any]) -> bytes:
-    return b"".join(token if type(token) is bytes else _xxh3(token) for token in tokens)
-
-
-def _xxh3(value: Any) -> bytes:
-    """Header and digest of a strided tensor or an array."""
-    header = _header(value.dtype, value.shape)
-    if isinstance(value, np.ndarray):
-        return header + xxhash.xxh3_128_digest(_array_bytes(value).data)
-    address = _address(value)
-    if not value.is_contiguous() or value.is_neg() or value.is_conj():
-        in_order = _integers_in_order(value)
+def _xxh3(tensor: Any) -> bytes:
+    """Header and digest of a strided tensor."""
+    address = _address(tensor)
+    if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+        in_order = _integers_in_order(tensor)
         address = in_order.data_ptr()
-    content = _memory(address, value.nbytes, _READ_ONLY) if value.nbytes else b""
-    return header + xxhash.xxh3_128_digest(content)
-
-
-def _array_bytes(array: np.ndarray) -> np.ndarray:
-    if not array.nbytes:
-        return np.empty(0, np.uint8)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    content = _memory(address, tensor.nbytes, _READ_ONLY) if tensor.nbytes else b""
+    return _header(tensor.dtype, tensor.shape) + xxhash.xxh3_128_digest(content)
 
 
 def _address(tensor: Any) -> int:
@@ -264,9 +253,7 @@ def lanes_digest(tokens: list[Any]) -> str:
 
 
 def _lanes(torch: Any, value: Any) -> Any:
-    """The three sums over a strided tensor or an array: int64, shape (3,), on its device."""
-    if isinstance(value, np.ndarray):
-        value = torch.from_numpy(_array_bytes(value).copy())
+    """The three sums over a strided tensor: int64, shape (3,), on its device."""
     _address(value)  # refuses one without memory
     integers = _integers_in_order(value)  # contiguous, yet a single one may have any stride
     content = integers.as_strided((integers.numel(),), (1,)).view(torch.uint8)
@@ -306,9 +293,12 @@ def generator_digests() -> dict[str, str]:
     import torch
 
     version, words, gauss = random.getstate()
+    legacy: Any = np.random.get_state(legacy=False)
+    state = legacy["state"]
+    spare = struct.pack("@id", legacy["has_gauss"], legacy["gauss"])
     states = {
         "python": b"%d;" % version + _TWISTER.pack(*words) + b"".join(_tokens(gauss)),
-        "numpy": _numpy_state(),
+        "numpy": b"MT19937;" + _TWISTER.pack(*state["key"].tolist(), state["pos"]) + spare,
         "torch": _xxh3(torch.default_generator.get_state()),
     }
     if torch.cuda.is_initialized():  # asking earlier would start it
@@ -317,9 +307,3 @@ def generator_digests() -> dict[str, str]:
     if torch.backends.mps.is_available():
         states["mps"] = _xxh3(torch.mps.get_rng_state())
     return {name: xxhash.xxh3_128_hexdigest(state) for name, state in states.items()}
-
-
-def _numpy_state() -> bytes:
-    held: Any = np.random.get_state(legacy=False)
-    words = _TWISTER.pack(*held["state"]["key"].tolist(), held["state"]["pos"])
-    return b"MT19937;" + words + struct.pack("@id", held["has_gauss"], held["gauss"])
