@@ -73,15 +73,15 @@ def test_reads_pairs_with_the_digest_of_sorted_sha256sum_lines(folder):
         assert digest == hashlib.sha256((folder / name).read_bytes()).hexdigest()
     lines = sorted(f"{digest}  {name}\n" for name, digest in actual.files.items())
     expected = hashlib.sha256("".join(lines).encode()).hexdigest()
-    assert actual.digest == folder_digest(folder).digest == expected
+    assert actual.digest == folder_digest(folder) == expected
 
 
 @pytest.mark.parametrize("new", ["train/z", "test/a"])
 def test_digest_notices_names(folder, new):
-    before = folder_digest(folder).digest
+    before = folder_digest(folder)
     for ending in ("", "_masks"):
         (folder / f"train/a{ending}.tif").rename(folder / f"{new}{ending}.tif")
-    assert folder_digest(folder).digest != before
+    assert folder_digest(folder) != before
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ def test_what_is_not_used_is_named(folder):
 
 def test_masks_are_optional_where_asked(tmp_path):
     write(tmp_path / "test/a.tif", grey())
-    actual = read_folder(tmp_path, need_masks=False, need_train=False)
+    actual = read_folder(tmp_path, to_train=False)
     assert (actual.train, actual.test[0].masks, list(actual.files)) == ((), None, ["test/a.tif"])
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.uint64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.float32])
 def test_mask_types(tmp_path, dtype):
     write(tmp_path / "a_masks.tif", labels(dtype=dtype))
     expected = labels(dtype=np.int32)
@@ -217,18 +217,16 @@ WARNINGS = {
     "binary": ("train/a_masks.tif", one_label * np.uint8(255), "pieces .*: 255; .*binary mask"),
     "bool": ("train/a_masks.tif", one_label, "pieces .*: 1; .*binary mask"),
     "pieces": ("train/a_masks.tif", pieces, r"pieces \(8-connectivity\): 7;"),
-    "float labels": ("train/a_masks.tif", labels(dtype=np.float32), "labels stored as float32"),
     "empty mask": ("train/a_masks.tif", labels() * 0, "no object, all background"),
     "constant image": ("train/a.tif", grey() * 0 + 9, "constant image, every pixel is 9"),
     "fourth channel": ("train/a.tif", grey(shape=(4, 24, 32)), "last channel .* is not constant"),
-    "white is zero": ("train/a.tif", grey(), "white is zero"),
 }
 
 
 @pytest.mark.parametrize("case", WARNINGS)
 def test_warns(folder, case):
     name, array, match = WARNINGS[case]
-    write(folder / name, array, photometric="miniswhite" if "white" in case else "minisblack")
+    write(folder / name, array)
     (warning,) = read_folder(folder).warnings
     assert warning.startswith(f"{name}: ")
     assert re.search(match, warning)

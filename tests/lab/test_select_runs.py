@@ -22,7 +22,7 @@ def images(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def digest(images):
-    return {"data_digest": folder_digest(images).digest}
+    return {"data_digest": folder_digest(images)}
 
 
 @pytest.fixture

@@ -46,41 +46,31 @@ class LabelledImage:
     masks_path: Path | None
 
 
-@dataclass(frozen=True)
-class FolderDigest:
-    """The digests of a folder without its pixels."""
-
-    path: Path
-    files: dict[str, str] = field(repr=False)  # SHA-256 by path relative to the folder
-    digest: str  # equal ones mean the same files under the same names
-
-
 @dataclass(frozen=True, eq=False)
-class ImageFolder(FolderDigest):
+class ImageFolder:
     """A folder that can be trained on or segmented.
 
     Images stand in natural order of their file names, ``img_2`` before ``img_10``, as Cellpose
     sorts them; warnings name what can be used but deserves a look.
     """
 
+    path: Path
+    files: dict[str, str] = field(repr=False)  # SHA-256 by path relative to the folder
+    digest: str  # equal ones mean the same files under the same names
     train: tuple[LabelledImage, ...]
     test: tuple[LabelledImage, ...]
     warnings: tuple[str, ...]
 
 
-def read_folder(
-    path: str | os.PathLike[str], *, need_masks: bool = True, need_train: bool = True
-) -> ImageFolder:
+def read_folder(path: str | os.PathLike[str], *, to_train: bool = True) -> ImageFolder:
     """Read and check every image and mask of a folder.
 
     Parameters
     ----------
     path : path-like
         A folder with ``train/`` and, optionally, ``test/``; one without the two is all training.
-    need_masks : bool
-        Whether an image without a mask is an error. A mask without an image always is.
-    need_train : bool
-        Whether training images must be there; False suits segmentation.
+    to_train : bool
+        Whether there must be training images, and a mask for each image; False suits segmentation.
 
     Returns
     -------
@@ -91,22 +81,19 @@ def read_folder(
     Raises
     ------
     BadInput
-        The folder cannot be used. The message lists up to ten problems, each with the file, what
-        was found, what was expected and what to do.
-    NotPossibleHere
-        An image does not fit into memory.
+        The folder cannot be used; the message lists up to ten problems.
     """
-    found = _list_folder(Path(path), need_masks=need_masks, need_train=need_train)
+    found = _list_folder(Path(path), to_train)
     read: dict[str, list[LabelledImage]] = {"train": [], "test": []}
     for pair in found.pairs:
         read[pair.split] += _read_pair(pair, found)
     learnable = any(item.masks is not None and item.masks.any() for item in read["train"])
-    if not found.problems and need_masks and need_train and not learnable:
+    if not found.problems and to_train and not learnable:
         found.problems.append(
             f"{path}: none of the {len(read['train'])} training masks holds an object, so there "
             "is nothing to learn; check that the right masks were exported"
         )
-    digest = found.digested()
+    digest = found.digest()
     known = {array_digest(item.image): item for item in read["train"]}
     for item in read["test"]:
         twin = known.get(array_digest(item.image))
@@ -115,25 +102,23 @@ def read_folder(
                 f"leak: {found.relative(item.image_path)} holds the same image as "
                 f"{found.relative(twin.image_path)}, so its score is no held-out score"
             )
-    train, test = (tuple(part) for part in read.values())
-    return ImageFolder(**vars(digest), train=train, test=test, warnings=tuple(found.warnings))
+    train, test = map(tuple, read.values())
+    return ImageFolder(found.folder, found.files, digest, train, test, tuple(found.warnings))
 
 
-def folder_digest(
-    path: str | os.PathLike[str], *, need_masks: bool = True, need_train: bool = True
-) -> FolderDigest:
+def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str:
     """Digest the files that `read_folder` would use, without decoding them.
 
-    ``digest`` is the SHA-256 of the sorted lines ``sha256  relative/path``, each ended by a line
-    feed: what ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
+    It is the SHA-256 of the sorted lines ``sha256  relative/path``, each ended by a line feed: what
+    ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
     """
-    found = _list_folder(Path(path), need_masks=need_masks, need_train=need_train)
+    found = _list_folder(Path(path), to_train)
     for file in (file for pair in found.pairs for file in pair.files):
         try:
             found.read(file)
         except BadInput as error:
             found.problems.append(str(error))
-    return found.digested()
+    return found.digest()
 
 
 def is_litter(path: str | Path) -> bool:
@@ -179,24 +164,23 @@ class _Found:
         self.files[self.relative(file)] = hashlib.sha256(data).hexdigest()
         return data
 
-    def digested(self) -> FolderDigest:
-        """The digests of what was read; one `BadInput` for all problems, if there are any."""
+    def digest(self) -> str:
+        """The digest of what was read; one `BadInput` for all problems, if there are any."""
         if len(self.problems) == 1:
             raise BadInput(self.problems[0])
         if self.problems:
             head = f"{self.folder} has {len(self.problems)} problems:"
             raise BadInput("\n- ".join([head, *self.problems[:_MOST_PROBLEMS]]))
         lines = sorted(f"{digest}  {name}\n" for name, digest in self.files.items())
-        digest = hashlib.sha256("".join(lines).encode()).hexdigest()
-        return FolderDigest(self.folder, self.files, digest)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _list_folder(folder: Path, *, need_masks: bool, need_train: bool) -> _Found:
+def _list_folder(folder: Path, to_train: bool) -> _Found:
     """Find the pairs of a folder by name alone; a folder without any use raises at once."""
     found = _Found(folder)
     entries = _entries(folder)
     splits = [path for name in ("train", "test") for path in entries if path.name == name]
-    if need_train and [path.name for path in splits] == ["test"]:
+    if to_train and [path.name for path in splits] == ["test"]:
         raise BadInput(
             f"{folder}: holds test/ but no train/, so there is nothing to train on; "
             f"add {folder / 'train'} with NAME.tif and NAME_masks.tif"
@@ -209,8 +193,8 @@ def _list_folder(folder: Path, *, need_masks: bool, need_train: bool) -> _Found:
         )
     for directory in splits or [folder]:
         split = directory.name if splits else "train"
-        if not _list_split(directory, split, need_masks, found):
-            wanted = split == "train" and need_train
+        if not _list_split(directory, split, to_train, found):
+            wanted = split == "train" and to_train
             (found.problems if wanted else found.warnings).append(_no_images(directory))
     if not found.pairs and not found.problems:
         raise BadInput(_no_images(folder))
@@ -251,7 +235,7 @@ def _same_name(stem: str) -> str:
     return unicodedata.normalize("NFC", stem).casefold()
 
 
-def _list_split(directory: Path, split: str, need_masks: bool, found: _Found) -> bool:
+def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> bool:
     """Pair the images and masks of one folder; whether it holds any."""
     by_stem: dict[str, dict[str, Path]] = {"image": {}, "mask": {}}
     seen: dict[tuple[str, str], Path] = {}
@@ -277,7 +261,7 @@ def _list_split(directory: Path, split: str, need_masks: bool, found: _Found) ->
     for stem, path in by_stem["image"].items():
         partner = masks.pop(stem + _MASKS, None)
         found.pairs.append(_Pair(split, path, partner))
-        if partner is None and need_masks:
+        if partner is None and to_train:
             found.problems.append(
                 f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it, spelled like "
                 f"that; add it (open a {stem}_seg.npy in the Cellpose GUI and save its masks as "

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 from cellrepro.images import synthetic
-from cellrepro.images.folder import folder_digest, read_folder
+from cellrepro.images.folder import is_litter, read_folder
 from cellrepro.images.reading import pieces_by_label, read_bytes, read_image, read_masks
 from cellrepro.store.digests import file_digest
 from cellrepro.store.disk import remove_empty, write_whole
@@ -129,12 +129,17 @@ def _verify(target: Path, record: _Record | None, record_path: Path) -> None:
             f"{target}: exists, but {record_path.name} does not, so nothing says what should be in "
             f"it; move the folder away to download the set, or give its path to use it as it is"
         )
-    changed = [
+    present = {
+        file.relative_to(target).as_posix()
+        for file in target.rglob("*.tif")
+        if not is_litter(file.relative_to(target))
+    }
+    changed = sorted(present ^ record.files.keys())
+    changed += [
         name
         for name, expected in record.files.items()
-        if not (target / name).is_file() or file_digest(target / name) != expected
+        if name in present and file_digest(target / name) != expected
     ]
-    changed = changed or sorted(folder_digest(target).files.keys() - record.files.keys())
     if changed:
         raise BadInput(
             f"{target}: changed, lost or added since the download: {some(changed)}; delete "

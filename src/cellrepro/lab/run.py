@@ -138,7 +138,7 @@ def _plan(
     **fields: Any,
 ) -> Plan:
     training, place = task == "train", Path(data).resolve()
-    folder = read_folder(data, need_masks=training, need_train=training)
+    folder = read_folder(data, to_train=training)
     source, settings = find_model(model, Store(store)), profiles.load(profile)
     if training:
         if fields.get("images_per_epoch") is None and source.architecture == TINY:

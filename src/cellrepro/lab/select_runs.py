@@ -32,7 +32,7 @@ _CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 
 def _trained_on(store: Store, data: str | Path) -> list[Run]:
     """The stored trainings over a folder of images, known by their content."""
-    wanted = "train", folder_digest(data).digest
+    wanted = "train", folder_digest(data)
     return [run for run in store.runs() if (run.spec.task, run.spec.data_digest) == wanted]
 
 
@@ -148,7 +148,7 @@ def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
     Preferred are two with the same settings: repeats of one spec, then specs that differ in
     fewest fields. Where all masks are equal, two equal ones of different specs before repeats.
     """
-    digest = folder_digest(data, need_masks=False, need_train=False).digest
+    digest = folder_digest(data, to_train=False)
     found = [repeat for repeat in _with_objects(store) if repeat.spec.data_digest == digest]
     if len(found) < 2:
         raise BadInput(

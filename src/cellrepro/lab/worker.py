@@ -159,7 +159,7 @@ _CHANGED = "the {} changed while the run was starting; run it again"
 
 def _read(request: Request) -> ImageFolder:
     training = request.spec.task == "train"
-    folder = read_folder(request.data, need_masks=training, need_train=training)
+    folder = read_folder(request.data, to_train=training)
     if folder.digest != request.spec.data_digest:
         raise BadInput(_CHANGED.format(f"images in {request.data}"))
     return folder

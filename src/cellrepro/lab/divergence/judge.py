@@ -249,7 +249,7 @@ class Look:
     def _request(self, repeat: Repeat) -> Request:
         folder = Path(repeat.manifest.data.path if self.data is None else self.data)
         expected = repeat.spec.data_digest
-        if not folder.is_dir() or folder_digest(folder).digest != expected:
+        if not folder.is_dir() or folder_digest(folder) != expected:
             raise CannotLook(
                 f"{folder} does not hold the images of {repeat.name} (digest {expected[:12]}…); "
                 "name their folder with --data"

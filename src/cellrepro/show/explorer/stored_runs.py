@@ -47,7 +47,7 @@ def stored_repeats(
     if data is None:
         found = max(groups.values(), key=len, default=[])
     else:
-        found = groups[folder_digest(data, need_masks=False, need_train=False).digest]
+        found = groups[folder_digest(data, to_train=False)]
     names = Names(found)
     results = [repeat for repeat in found if not names.is_start(place_of(repeat))]
     return sorted(results, key=lambda repeat: (names.order(place_of(repeat)), repeat.index))
