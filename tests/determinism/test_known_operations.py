@@ -1,7 +1,6 @@
 """The list of nondeterministic operations: complete for each release, and found again."""
 
 import re
-import warnings
 
 import pytest
 import torch
@@ -30,7 +29,6 @@ INSTALLED = releases().get(torch.__version__.partition("+")[0])
 def test_all_that_a_release_alerts_on_or_documents_has_an_entry(version):
     release = releases()[version]
     assert len(release["alerts"]) > 40
-    assert all(release[name] for name in ("read", "source"))
     assert set(release["alerts"]) <= {entry.alert for entry in entries()}
     on_page = {*release["error"], *release["switched"]}
     assert on_page <= {name for entry in entries() for name in entry.documented}
@@ -38,18 +36,17 @@ def test_all_that_a_release_alerts_on_or_documents_has_an_entry(version):
 
 @pytest.mark.skipif(INSTALLED is None, reason="not a PyTorch that was read")
 def test_the_list_of_the_installed_release_is_that_of_its_page():
-    """Every line of the page that the installed PyTorch brings is in the list."""
     page = torch.use_deterministic_algorithms.__doc__.split("In addition")[0]
-    _, switched, errors = re.split(r"normally-nondeterministic operations will", page)
-    for text, names in ((switched, INSTALLED["switched"]), (errors, INSTALLED["error"])):
+    _, *parts = re.split(r"normally-nondeterministic operations will", page)
+    held = {(name, entry.kind) for entry in entries() for name in entry.documented}
+    for kind, text in zip(("switched", "error"), parts, strict=True):
         lines = re.findall(r"^ +\* +:\w+:`([^`]+)`", text, re.MULTILINE)
         assert len(lines) > 15
-        assert set(lines) <= set(names)
-    held = {(name, kind) for kind in ("error", "switched") for name in INSTALLED[kind]}
-    assert held <= {(name, entry.kind) for entry in entries() for name in entry.documented}
+        assert set(lines) <= set(INSTALLED[kind])
+        assert {(name, kind) for name in INSTALLED[kind]} <= held
 
 
-def test_entries_are_whole():
+def test_entries_are_whole_and_found_by_name_and_by_message():
     named = [entry.alert for entry in entries() if entry.alert]
     assert len(named) == len(set(named)) > 60
     for entry in entries():
@@ -57,31 +54,19 @@ def test_entries_are_whole():
         assert entry.phase in ("forward", "backward", "both")
         assert all((entry.devices, entry.reason, entry.remedy, entry.source))
         assert (entry.kind == "unlisted") >= (not entry.ops)
+        if entry.alert:
+            assert lookup(entry.alert) is lookup(ERROR.format(entry.alert)) is entry
 
 
 # -- alerts --------------------------------------------------------------------------------
 
 
-def test_finds_real_warnings_and_errors():
-    def call():
-        pixels = torch.ones(1, 1, 2, 2, 2)
-        index = torch.arange(8).reshape(pixels.shape)
-        return torch.nn.functional.max_unpool3d(pixels, index, 2)
-
-    with mode_in_force("warn"), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        call()
-    (warning,) = caught
-    assert lookup(str(warning.message)).alert == "max_unpooling3d_forward_out"
+def test_finds_a_real_error():
+    pixels = torch.ones(1, 1, 2, 2, 2)
+    index = torch.arange(8).reshape(pixels.shape)
     with mode_in_force("strict"), pytest.raises(RuntimeError) as error:
-        call()
-    assert lookup(str(error.value)) is lookup(str(warning.message))
-
-
-def test_finds_every_alert_by_name_and_by_message():
-    for entry in entries():
-        if entry.alert:
-            assert lookup(entry.alert) is lookup(ERROR.format(entry.alert)) is entry
+        torch.nn.functional.max_unpool3d(pixels, index, 2)
+    assert lookup(str(error.value)).alert == "max_unpooling3d_forward_out"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +77,6 @@ def test_finds_every_alert_by_name_and_by_message():
         (ERROR.format("a.py:3: UserWarning: my_put_"), "my_put_"),
         ("put_ went wrong", None),
         (" does not have a deterministic implementation", None),
-        ("", None),
     ],
 )
 def test_the_alert_in_a_message(message, alert):
@@ -102,15 +86,11 @@ def test_the_alert_in_a_message(message, alert):
     assert (entry and entry.alert) == (None if alert == "my_put_" else alert)
 
 
-@pytest.mark.parametrize(
-    "before",
-    ["/home/me/lab/my model.py:12: UserWarning: ", "Traceback:\n  File 'a.py'\nRuntimeError: "],
-)
 @pytest.mark.parametrize("width", [1000, 37])
-def test_a_warning_is_recognised_as_it_is_pasted(before, width):
-    """Time, file and category before it, the rest of the message behind, wrapped by a terminal."""
+def test_a_warning_is_recognised_as_it_is_pasted(width):
+    """File and category before it, the rest of the message behind, wrapped by a terminal."""
     alert = "median CUDA with indices output"
-    text = before + ERROR.format(alert) + " (Triggered internally at ../aten/Context.cpp:91.)\n  x"
+    text = f"/home/me/my model.py:12: UserWarning: {ERROR.format(alert)} (Triggered internally)\n x"
     text = "\n".join(text[i : i + width] for i in range(0, len(text), width))
     assert lookup(text).alert == alert_in(text) == alert
 
@@ -135,10 +115,9 @@ def test_an_operation_of_another_namespace_is_another():
     assert for_operation("lab.index_put.default", "cpu") is None
 
 
-@pytest.mark.parametrize("op", ["", "_", "aten."], ids=repr)
-def test_refuses_what_names_no_operation(op):
+def test_refuses_what_names_no_operation():
     with pytest.raises(BadInput, match=r"not the name of an operation; expected one such as"):
-        base_name(op)
+        base_name("aten.")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from segment_anything.modeling import image_encoder
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -34,11 +32,6 @@ from small_training import tiny
 
 ORIGINAL = image_encoder.get_rel_pos
 GATHER, INTERPOLATION = (item.name for item in SUBSTITUTES)
-LOOSE = {
-    "both": (),
-    "gather only": ("upsample_linear1d_backward",),
-    "interpolation only": ("index_put",),
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,20 +81,19 @@ def test_gather_equals_the_original_bit_for_bit(k):
     assert same_bits(toeplitz_gather(rel, k).contiguous(), ORIGINAL(k, k, rel))
 
 
-@given(n_rows=st.integers(1, 140), length=st.integers(1, 260), seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
-def test_interpolation_is_pytorchs_within_rounding(n_rows, length, seed):
+@pytest.mark.parametrize(("n_rows", "length"), [(27, 63), (127, 31), (1, 5), (9, 9), (140, 1)])
+def test_interpolation_is_pytorchs_within_rounding(n_rows, length):
     """Its coefficients are PyTorch's own; PyTorch rounds thrice (0.5 + 0.25 + 0.5 ulp), it once."""
-    each = torch.eye(n_rows)[None]
-    expected = functional.interpolate(each, size=length, mode="linear")[0].T
-    assert torch.equal(torch.from_numpy(coefficients(n_rows, length)), expected)
 
-    x = normal(n_rows, 3, seed=seed)
-    expected = functional.interpolate(x.T[None], size=length, mode="linear")[0].T
-    used = coefficients(n_rows, length) != 0
-    largest = torch.stack([x[torch.from_numpy(row)].abs().amax(0) for row in used]).double()
+    def by_pytorch(rows):
+        return functional.interpolate(rows.T[None], size=length, mode="linear")[0].T
+
+    used = torch.from_numpy(coefficients(n_rows, length))
+    assert torch.equal(used, by_pytorch(torch.eye(n_rows)))
+    x = normal(n_rows, 50)
+    largest = torch.stack([x[row].abs().amax(0) for row in used != 0]).double()
     spacing = torch.finfo(x.dtype).eps * 2 ** torch.floor(torch.log2(largest))
-    apart = (interpolate_linear(x, length).double() - expected.double()).abs() / spacing
+    apart = (interpolate_linear(x, length).double() - by_pytorch(x).double()).abs() / spacing
     assert apart.max() <= 1.75
 
 
@@ -125,7 +117,7 @@ def test_attention_that_is_not_square():
 # -- backward ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loose", LOOSE.values(), ids=LOOSE)
+@pytest.mark.parametrize("loose", [(), ("upsample_linear1d_backward",), ("index_put",)])
 @pytest.mark.parametrize(("n_rows", "length"), [(27, 27), (127, 63)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 def test_values_gradient_and_operations_against_the_original(
@@ -216,7 +208,6 @@ def test_refused_where_the_code_is_another(monkeypatch, without):
     monkeypatch.setattr(substitutes, "SUBSTITUTES", [SUBSTITUTES[0], changed])
     with pytest.raises(NotPossibleHere, match=r"not the code it was tested against: expected"):
         applied(without=without).__enter__()
-    assert image_encoder.get_rel_pos is ORIGINAL
 
 
 @pytest.mark.parametrize(
@@ -232,11 +223,9 @@ def test_refused_where_the_code_is_another(monkeypatch, without):
 def test_refused_when_something_else_has_replaced_it(monkeypatch, block, patch):
     """Outside of a block, and over ours within one."""
     with block(), monkeypatch.context() as context:
-        patched = patch(image_encoder.get_rel_pos)
-        context.setattr(image_encoder, "get_rel_pos", patched)
+        context.setattr(image_encoder, "get_rel_pos", patch(image_encoder.get_rel_pos))
         with pytest.raises(NotPossibleHere, match="not the code it was tested against"):
             applied().__enter__()
-        assert image_encoder.get_rel_pos is patched
 
 
 # -- which one serves an operation ---------------------------------------------------------
