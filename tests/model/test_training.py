@@ -2,17 +2,32 @@
 
 import copy
 import random
+from contextlib import contextmanager
 from dataclasses import replace
 
+import cellpose.train
 import numpy as np
 import pytest
+import torch
+from cellpose import models, transforms
+from cellpose.dynamics import labels_to_flows
+from cellpose.utils import diameters
+from cellpose.vit import BaseModel
 
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import seed_everything
 from cellrepro.errors import BadInput
-from cellrepro.images.folder import LabelledImage, read_folder
-from cellrepro.model.network import ModelSource, build
-from cellrepro.model.training import learning_rates, train, trainable, trains_nothing
+from cellrepro.images.folder import read_folder
+from cellrepro.model.training import (
+    learning_rates,
+    train,
+    trainable,
+    trains_nothing,
+    upcoming_crops,
+)
+from cellrepro.store.digests import generator_digests, tensor_digest
+from cellrepro.trace.training_steps import Watch, Watches
+from small_training import IMAGES, begun, tiny
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "generators_free"),
@@ -21,17 +36,9 @@ pytestmark = [
 ]
 
 
-def tiny(seed=0):
-    import torch
-
-    return build(
-        ModelSource("tiny", "tiny"), seed=seed, device=torch.device("cpu"), dtype="float32"
-    )
-
-
 def weights(network):
-    """The bytes of every parameter and buffer, by name."""
-    return {name: tensor.numpy().tobytes() for name, tensor in network.state_dict().items()}
+    """Digests of every parameter and buffer, by name."""
+    return {name: tensor_digest(tensor) for name, tensor in network.state_dict().items()}
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +47,12 @@ def images(small_data):
     return folder.train, folder.test
 
 
-def in_colour(images):
-    """The same images in three channels that differ, channels last."""
-    return [
-        replace(one, image=np.stack([one.image, one.image[::-1], one.image // 2], axis=-1))
-        for one in images
-    ]
-
-
 # -- the same bits as Cellpose -------------------------------------------------------------
 
 
 def by_cellpose(network, images, folder, **options):
     """Cellpose's own training; it saves its network into a folder."""
-    from cellpose.train import train_seg
-
-    return train_seg(
+    return cellpose.train.train_seg(
         network,
         [image.image for image in images],
         [image.masks.copy() for image in images],
@@ -75,11 +72,18 @@ def by_cellpose(network, images, folder, **options):
     ids=["every image once", "drawn, in batches", "RGB, drawn"],
 )
 def test_the_same_bits_as_train_seg(images, tmp_path, colour, options):
-    train_images, test_images = map(in_colour, images) if colour else images
+    train_images, test_images = images
+    if colour:  # three channels that differ, channels last
+        train_images, test_images = (
+            [
+                replace(one, image=np.stack([one.image, one.image[::-1], one.image // 2], axis=-1))
+                for one in part
+            ]
+            for part in images
+        )
     test_images = [*test_images, *train_images]  # enough that a layer would be dropped by mistake
     expected, actual = tiny(1), tiny(1)
     start = weights(expected)
-    assert weights(actual) == start
     assert expected.rdrop == 0.4
     seed_everything(4)
     _, train_losses, test_losses = by_cellpose(
@@ -107,40 +111,25 @@ def test_the_same_bits_as_train_seg(images, tmp_path, colour, options):
     assert {"out.weight", "encoder.blocks.1.attn.qkv.weight", "diam_labels"} <= moved
 
 
-def test_the_same_bits_on_two_threads_in_mode_strict(images, tmp_path):
-    import torch
-
+def test_the_same_bits_of_a_bfloat16_network_on_two_threads_in_mode_strict(images, tmp_path):
+    """Trained in float32 and left in it: Cellpose saves before it goes back to bfloat16."""
     expected, actual = tiny(1), tiny(1)
+    expected.dtype = actual.dtype = torch.bfloat16
     torch.set_num_threads(2)
     with mode_in_force("strict"):
         seed_everything(3)
-        by_cellpose(expected, images[0], tmp_path, n_epochs=2, nimg_per_epoch=2)
+        saved, *_ = by_cellpose(expected, images[0], tmp_path, n_epochs=2, nimg_per_epoch=2)
         seed_everything(3)
         train(actual, images[0], (), n_epochs=2, learning_rate=0.01, images_per_epoch=2)
-    assert weights(actual) == weights(expected)
-
-
-def test_a_bfloat16_network_is_trained_in_float32(images, tmp_path):
-    """And left in it: Cellpose saves before it goes back to bfloat16, and so does the worker."""
-    import torch
-
-    expected, actual = tiny(1), tiny(1)
-    expected.dtype = actual.dtype = torch.bfloat16
-    seed_everything(3)
-    saved, *_ = by_cellpose(expected, images[0], tmp_path, n_epochs=2)
     expected.dtype = torch.float32
     expected.load_state_dict(torch.load(saved, weights_only=True))
-    seed_everything(3)
-    train(actual, images[0], (), n_epochs=2, learning_rate=0.01)
     assert actual.dtype == torch.float32
     assert weights(actual) == weights(expected)
 
 
 @pytest.fixture
-def toy():
-    """A network of one layer that Cellpose trains in no time."""
-    import torch
-    from cellpose.vit import BaseModel
+def toy(monkeypatch):
+    """A network of one layer that Cellpose and the loop train in no time, on small crops."""
 
     class Toy(BaseModel):
         backbone = "toy"
@@ -152,7 +141,7 @@ def toy():
         def forward(self, x):
             return self.layer(x), None
 
-    torch.manual_seed(0)
+    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
     return Toy()
 
 
@@ -160,22 +149,18 @@ def toy():
 def test_the_learning_rates_are_those_that_train_seg_sets(
     toy, images, tmp_path, monkeypatch, n_epochs
 ):
-    import torch
-
     used = []
     step = torch.optim.AdamW.step
 
     def spy(optimizer, *arguments):
         (group,) = optimizer.param_groups
         used.append(group["lr"])
-        assert group["weight_decay"] == 0.1
         return step(optimizer, *arguments)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
-    small = replace(images[0][0], image=images[0][0].image[:64, :64])
-    small = replace(small, masks=images[0][0].masks[:64, :64])
-    options = {"n_epochs": n_epochs, "min_train_masks": 1, "bsize": 16}
-    by_cellpose(toy, [small], tmp_path, **options)
+    image, masks = images[0][0].image[:64, :64], images[0][0].masks[:64, :64]
+    small = replace(images[0][0], image=image, masks=masks)
+    by_cellpose(toy, [small], tmp_path, n_epochs=n_epochs, min_train_masks=1, bsize=16)
     assert learning_rates(n_epochs, 0.01).tolist() == used
 
 
@@ -208,48 +193,30 @@ def test_the_seed_drops_layers_and_the_data_seed_orders_the_data(images):
 # -- watching changes nothing --------------------------------------------------------------
 
 
-def meddle(_):
-    """An observer that draws from every generator."""
-    import torch
-
-    random.random()
-    np.random.rand(5)
-    np.random.seed(1)
-    torch.rand(5)
-
-
 def test_a_watched_training_is_the_same(images):
-    """Also where Cellpose evaluates, which draws too."""
+    """Also where Cellpose evaluates, which draws too, and where one who looks draws."""
+    told = []
+
+    def meddle(epoch):
+        told.append((epoch.index, epoch.learning_rate))
+        random.random()
+        np.random.seed(1)
+        torch.rand(5)
+
     assert trained(images, on_epoch=meddle) == trained((images[0], ()))
+    assert told == [(0, 0), (1, pytest.approx(0.01 / 9))]
 
 
-def test_epochs_are_told_as_they_end(images):
-    network, told = tiny(), []
-
-    def listen(epoch):
-        told.append((epoch.index, epoch.learning_rate, weights(network)))
-
-    train(network, *images, n_epochs=3, learning_rate=0.9, images_per_epoch=1, on_epoch=listen)
-    indices, rates, after = zip(*told, strict=True)
-    assert (indices, rates) == ((0, 1, 2), pytest.approx((0, 0.1, 0.2)))
-    assert after[0] != after[1] != after[2]
-
-
-def test_the_schedule_of_test_losses(toy, images, monkeypatch):
+def test_the_schedule_of_test_losses(toy, images):
     """Cellpose evaluates after epochs 0, 5, 10, 20, …"""
-    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
     training = train(toy, *images, n_epochs=22, learning_rate=0.01, images_per_epoch=1)
     evaluated = [epoch.index for epoch in training.epochs if epoch.test_loss is not None]
     assert evaluated == [0, 5, 10, 20]
 
 
-def test_the_images_and_masks_given_are_left_as_they_are(toy, images, monkeypatch):
+def test_the_images_and_masks_given_are_left_as_they_are(toy, images):
     """Cellpose renumbers masks in place (4.2.1.1): the store would keep another ground truth."""
-    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
-    from cellpose import models
-
     gaps = [replace(one, masks=one.masks * 3) for part in images for one in part]
-
     before, defaults = copy.deepcopy(gaps), copy.deepcopy(models.normalize_default)
     train(toy, gaps[:3], gaps[3:], n_epochs=1, learning_rate=0.01)
     assert models.normalize_default == defaults
@@ -267,58 +234,127 @@ def test_the_images_and_masks_given_are_left_as_they_are(toy, images, monkeypatc
         (1, 0.01, "1 epoch trains nothing: Cellpose's learning rate rises from 0"),
         (0, 0.01, "0 epochs train nothing"),
         (12, 0.0, "a learning rate of 0 trains nothing"),
-        (2, 0.01, None),
     ],
 )
-def test_trains_nothing(n_epochs, rate, expected):
-    reason = trains_nothing(n_epochs, rate)
-    assert reason == expected or reason.startswith(expected)
-
-
-def test_what_is_said_to_train_nothing_does(images):
-    network = tiny(1)
-    start = weights(network)
-    train(network, *images, n_epochs=1, learning_rate=0.01, images_per_epoch=2)
-    after = weights(network)
+def test_trains_nothing(toy, images, n_epochs, rate, expected):
+    start = weights(toy)
+    assert trains_nothing(n_epochs, rate).startswith(expected)
+    train(toy, *images, n_epochs=n_epochs, learning_rate=rate, images_per_epoch=2)
+    after = weights(toy)
     assert {name for name in start if start[name] != after[name]} == {"diam_labels"}
+    assert trains_nothing(2, 0.01) is None
 
 
 def with_masks(image, n):
     return replace(image, masks=np.where(image.masks <= n, image.masks, 0))
 
 
-def test_images_with_too_few_masks_are_left_out_and_counted(toy, images, monkeypatch):
-    monkeypatch.setattr("cellrepro.model.training._CROP", 16)
+def test_images_with_too_few_masks_are_left_out_and_counted(toy, images):
     few = [with_masks(images[0][0], 4), with_masks(images[0][1], 5), images[0][2]]
     training = train(toy, few, (), n_epochs=1, learning_rate=0.01)
     assert (training.n_removed, training.n_steps) == (1, 2)
-
-
-def without_background(n):
-    """``n`` labels and no background: Cellpose leaves the lowest out of its count."""
-    masks = np.repeat(np.arange(1, n + 1, dtype=np.int32), 12)[:, None] * np.ones(40, np.int32)
-    return LabelledImage("full", masks.astype(np.uint8), masks, None, None)
+    with pytest.raises(BadInput, match=r"none of the 1 training images has 5 masks or more"):
+        train(toy, few[:1], (), n_epochs=1, learning_rate=0.01)
 
 
 @pytest.mark.parametrize("n", [4, 5, 6])
 @pytest.mark.parametrize("background", [True, False], ids=["background", "no background"])
-def test_masks_are_counted_as_cellpose_counts_them(n, background):
-    from cellpose.dynamics import labels_to_flows
-    from cellpose.utils import diameters
-
-    image = without_background(n)
+def test_masks_are_counted_as_cellpose_counts_them(images, n, background):
+    """Where there is no background, it leaves the lowest label out."""
+    masks = np.repeat(np.arange(1, n + 1, dtype=np.int32), 12)[:, None] * np.ones(40, np.int32)
     if background:
-        image.masks[:, 0] = 0
-    expected = len(diameters(image.masks)[1]) >= 5
+        masks[:, 0] = 0
+    image = replace(images[0][0], masks=masks)
+    expected = len(diameters(masks)[1]) >= 5
     assert trainable(image) is expected is (n >= (5 if background else 6))
-    (planes,) = labels_to_flows([image.masks.copy()])
+    (planes,) = labels_to_flows([masks.copy()])
     assert trainable(replace(image, masks=planes)) is expected
 
 
-def test_no_image_with_enough_masks(images):
-    few = [*(with_masks(image, 4) for image in images[0]), without_background(5)]
-    network = tiny()
-    start = weights(network)
-    with pytest.raises(BadInput, match=r"none of the 4 training images has 5 masks or more"):
-        train(network, few, (), n_epochs=1, learning_rate=0.01)
-    assert weights(network) == start
+# -- what the loop tells of a step ----------------------------------------------------------
+
+
+class Told(Watch):
+    """Writes down what it is told, in order."""
+
+    def __init__(self):
+        self.told = []
+
+    @contextmanager
+    def step(self, step, epoch):
+        self.told.append((step, epoch))
+        yield
+        self.told.append("end")
+
+    def batch(self, names, crops, images, targets):
+        self.told.append(("batch", names, len(crops), tuple(images.shape), tuple(targets.shape)))
+
+    def forward(self, output):
+        self.told.append(("forward", tuple(output.shape)))
+
+    def loss(self, loss):
+        self.told.append(("loss", loss.item()))
+
+    def backward(self, network):
+        assert sum(p.grad is not None for p in network.parameters()) > 20
+        self.told.append("backward")
+
+    def updated(self, network, optimizer):
+        self.told.append("updated")
+
+
+def test_a_loop_tells_what_it_does_in_order(monkeypatch):
+    told, drawn = Told(), []
+    get_batch = cellpose.train._get_batch
+
+    def spy(indices, **rest):
+        drawn.append([IMAGES[index].name for index in indices])
+        return get_batch(indices, **rest)
+
+    monkeypatch.setattr(cellpose.train, "_get_batch", spy)
+    watch = Watches([told, Watch()])
+    _, loop = begun(n_epochs=2, batch_size=2, watch=lambda network: watch)
+    losses = [loop.step() for _ in range(2)]
+    assert told.told == [
+        one
+        for index in range(2)
+        for one in (
+            (index, index),
+            ("batch", drawn[index], 2, (2, 3, 256, 256), (2, 3, 256, 256)),
+            *(("forward", (2, 3, 256, 256)), ("loss", losses[index])),
+            *("backward", "updated", "end"),
+        )
+    ]
+
+
+def test_the_crops_are_those_that_cellpose_takes(monkeypatch):
+    taken, flips = [], []
+    matrix = transforms.F._get_inverse_affine_matrix
+    flip = transforms.F_t.hflip
+
+    def spy(center, angle, translate, scale, shear):
+        taken.append((float(angle), list(map(float, translate)), float(scale)))
+        flips.append(False)
+        return matrix(center, angle, translate, scale, shear)
+
+    def spy_flip(image):
+        flips[-1] = True
+        return flip(image)
+
+    monkeypatch.setattr(transforms.F, "_get_inverse_affine_matrix", spy)
+    monkeypatch.setattr(transforms.F_t, "hflip", spy_flip)
+    batch = [np.zeros((3, *shape), np.float32) for shape in ((512, 260), (64, 700), (64, 64))]
+    flows = [image.copy() for image in batch]
+    np.random.seed(0)
+    before = generator_digests()
+    crops = upcoming_crops(batch)
+    assert generator_digests() == before
+    transforms.random_rotate_and_resize(
+        batch, lbls=flows, rescale=np.ones(len(batch), "float32"), bsize=256, scale_range=0.5
+    )
+    assert len(crops) == len(taken)
+    for crop, (angle, (y, x), scale), flipped in zip(crops, taken, flips, strict=True):
+        assert crop["degrees"] == pytest.approx(angle, rel=1e-6)
+        assert crop["scale"] == pytest.approx(scale, rel=1e-6)
+        assert (crop["y"], crop["x"]) == pytest.approx((y, x), rel=1e-5, abs=1e-5)
+        assert crop["flipped"] is flipped
