@@ -109,11 +109,9 @@ def change_gradient(net):
         (change_weight, "weights head.bias"),
         (change_zero, "weights passing"),
         (change_gradient, "gradient head.bias"),
-        (lambda net: torch.rand(1), "generators"),
-        (lambda net: random.random(), "generators"),
         (lambda net: np.random.rand(), "generators"),
     ],
-    ids=["weight", "sign of zero", "gradient", "torch", "random", "numpy"],
+    ids=["weight", "sign of zero", "gradient", "generators"],
 )
 def test_what_changes_is_named(plant, name):
     training = Training()
@@ -128,32 +126,16 @@ def test_what_changes_is_named(plant, name):
     assert training.everything() == before
 
 
-def test_the_loss_may_be_a_tensor_a_number_or_several():
-    training, values = Training(), iter([0.0, 1.0])
-
-    def planted():
-        loss, value = training.step().item(), next(values)
-        return {"total": loss, "parts": [torch.tensor(value), -0.0 if value else 0.0]}
-
-    found = check_repeatable(planted, training.net, training.optimizer, n=2)
-    assert [(changed.name, changed.max_abs) for changed in found.changed] == [
-        *(("loss parts.0", 1.0), ("loss parts.1", 0.0)),
-    ]
-
-
 def test_the_optimizers_state_is_compared_and_put_back_in_its_own_precision():
     """PyTorch's way to load an optimizer's state rounds it to the weights' precision."""
-    n_run = 0
+    runs = iter(range(1, 7))
 
     class Own(torch.optim.Optimizer):
         def step(self):
-            nonlocal n_run
-            n_run += 1
-            for parameter in self.param_groups[0]["params"]:
-                state = self.state[parameter]
-                state["sum"] = state.get("sum", 0) + parameter.grad.float() / 3
-                state["count"] = state.get("count", 0) + 1 + (n_run == 6)
-                parameter.data.sub_(parameter.grad)
+            state = self.state[net.weight]
+            state["sum"] = state.get("sum", 0) + net.weight.grad.float() / 3
+            state["count"] = state.get("count", 0) + 1 + (next(runs) == 6)
+            net.weight.data.sub_(net.weight.grad)
 
     net = nn.Linear(2, 1, bias=False).bfloat16()
     optimizer = Own(net.parameters(), {"lr": 0.1})
@@ -162,9 +144,9 @@ def test_the_optimizers_state_is_compared_and_put_back_in_its_own_precision():
         optimizer.zero_grad()
         net(torch.ones(1, 2).bfloat16()).sum().backward()
         optimizer.step()
+        return {"parts": [0.5, torch.zeros(1)]}
 
-    step()
-    step()
+    step(), step()
     kept = optimizer.state[net.weight]["sum"].clone()
     assert check_repeatable(step, net, optimizer, n=2).identical
     assert same_bits(optimizer.state[net.weight]["sum"], kept)
@@ -198,12 +180,10 @@ def test_a_step_that_changes_nothing_is_vacuous():
         ({"step": 3}, "step is 3; expected a function without arguments: one step"),
         ({"model": "net"}, r"model is str; expected a torch\.nn\.Module"),
         ({"n": 1}, "n must be a whole number of at least 2"),
-        ({"optimizer": 3}, "int has no state_dict and load_state_dict; expected an optimizer"),
+        ({"optimizer": 3}, "int has no load_state_dict; expected an optimizer"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_runs(changes, message):
-    ran = []
-    given = {"step": lambda: ran.append(1), "model": nn.Linear(1, 1), **changes}
+    given = {"step": lambda: pytest.fail("it ran"), "model": nn.Linear(1, 1), **changes}
     with pytest.raises(BadInput, match=message):
         check_repeatable(**given)
-    assert ran == []

@@ -1,6 +1,7 @@
 """Who drew from which generator at which line; the first draw that differs is named."""
 
 import random
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -123,32 +124,19 @@ def functions():
 
 
 def test_functions_are_put_back_also_after_an_error_and_only_one_log_is_open():
-    before, within = functions(), []
-
-    def step():
-        within.append(functions())
+    before = functions()
+    with suppress(KeyError), DrawLog():
+        assert functions() != before
         raise KeyError
-
-    with pytest.raises(KeyError), DrawLog():
-        step()
-    assert within[0] != before == functions()
+    assert functions() == before
     with DrawLog() as log:
         with pytest.raises(BadInput, match="a DrawLog is open already"), DrawLog():
             pass
         np.random.rand()
+        kept = np.random.rand
+    kept()  # a copy that somebody kept goes on working, and is written down no more
     assert functions() == before
     assert len(log.draws) == 1
-
-
-def test_what_somebody_else_replaced_stays(monkeypatch):
-    monkeypatch.setattr(random, "random", random.random)  # so that all is as before in the end
-    with DrawLog() as log:
-        random.random = lambda: 0.5
-        kept = np.random.rand
-    assert random.random() == 0.5
-    n = len(log.draws)
-    kept()  # a kept copy goes on working, and is written down no more
-    assert len(log.draws) == n
 
 
 def test_gpus_whose_generators_start_within(monkeypatch):
@@ -212,13 +200,11 @@ def draw(line, n=2, what="np.random.rand", generator="numpy", function="step"):
 def test_a_difference_in_words():
     seeded = DrawDifference("b", draw(12, None, "np.random.seed"))
     assert seeded.sentence() == (
-        "b set numpy's generator once more: np.random.seed at train.py:12 in step"
+        "only b set numpy's generator (np.random.seed at train.py:12 in step)"
     )
-    more = DrawDifference("both", draw(12, 10), draw(12, 12)).sentence()
-    assert more.startswith("a and b drew other amounts from numpy's generator: np.random.rand at ")
     other = DrawDifference("both", draw(12), draw(13, None, "random.seed", "python")).sentence()
     assert other == (
-        "a and b drew otherwise: a drew from numpy's generator (np.random.rand at "
+        "a and b drew otherwise: a drew from numpy's generator, moving it by 2 (np.random.rand at "
         "train.py:12 in step); b set python's generator (random.seed at train.py:13 in step)"
     )
 
@@ -226,7 +212,6 @@ def test_a_difference_in_words():
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ([], [], None),
         ([draw(1), draw(2)], [draw(5), draw(9)], None),
         ([draw(1), draw(3)], [draw(1), draw(2), draw(3)], ("b", draw(2), None)),
         ([draw(1)], [draw(1, n=4)], ("both", draw(1), draw(1, n=4))),
@@ -234,10 +219,6 @@ def test_a_difference_in_words():
         ([draw(1, function="f")], [draw(1)], ("both", draw(1, function="f"), draw(1))),
         ([draw(1, None)], [draw(1)], ("both", draw(1, None), draw(1))),
         ([draw(1)] * 600, [draw(1)] * 599, ("a", draw(1), None)),
-    ],
-    ids=[
-        *("none", "shifted", "a line between", "another amount"),
-        *("whole blocks of an earlier version", "another function", "a seed for a draw", "long"),
     ],
 )
 def test_the_first_difference(a, b, expected):

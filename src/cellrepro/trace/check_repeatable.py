@@ -98,13 +98,13 @@ def check_repeatable(
     whole("n", n, least=2)
     held = [*([] if optimizer is None else [optimizer]), *others]
     for item in held:
-        if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
+        if not hasattr(item, "load_state_dict"):
             raise BadInput(
-                f"{type(item).__name__} has no state_dict and load_state_dict; expected an "
-                "optimizer, schedulers and scalers"
+                f"{type(item).__name__} has no load_state_dict; expected an optimizer, schedulers "
+                "and scalers"
             )
     start = _State(model, held)
-    worst: dict[str, ChangedResult] = {}
+    worst: dict[str, tuple[int, float]] = {}
     try:
         first = {name: copy.deepcopy(value) for name, value in _results(model, held, step())}
         vacuous = not start.left_by(model)
@@ -114,13 +114,13 @@ def check_repeatable(
             for name in dict.fromkeys((*results, *first)):
                 a, b = first.get(name), results.get(name)
                 if not same_bits(a, b):
+                    n_before, before = worst.get(name, (0, 0.0))
                     n_elements, largest = difference(a, b)
-                    before = worst.get(name, ChangedResult(name, 0, 0.0))
-                    n_elements = max(before.n_elements, n_elements)
-                    worst[name] = ChangedResult(name, n_elements, max(before.max_abs, largest))
+                    worst[name] = max(n_before, n_elements), max(before, largest)
     finally:
         start.put_back()
-    return Repeatability(n, len(first), tuple(worst.values()), vacuous)
+    changed = tuple(ChangedResult(name, *sizes) for name, sizes in worst.items())
+    return Repeatability(n, len(first), changed, vacuous)
 
 
 class _State:
@@ -135,7 +135,7 @@ class _State:
             for name, tensor in registered.items()
             if tensor is not None
         ]
-        self._gradients = [(parameter, _copy(parameter.grad)) for parameter in model.parameters()]
+        self._gradients = [(p, copy.deepcopy(p.grad)) for p in model.parameters()]
         self._training = [(module, module.training) for module in model.modules()]
         self._ways_back = [_way_back(item) for item in held]
         self._generators = capture()
@@ -146,7 +146,7 @@ class _State:
                 registered[name] = tensor
                 tensor.copy_(kept)
         for parameter, gradient in self._gradients:
-            parameter.grad = _copy(gradient)
+            parameter.grad = copy.deepcopy(gradient)
         for module, training in self._training:
             module.training = training
         for go_back in self._ways_back:
@@ -160,26 +160,17 @@ class _State:
         return not all(same_bits(now, kept) for now, kept in (*tensors, *gradients))
 
 
-def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    return None if gradient is None else gradient.detach().clone()
-
-
 def _way_back(item: Any) -> Callable[[], None]:
     """What gives an optimizer, a scheduler or a scaler the state that it has now."""
     if not isinstance(item, torch.optim.Optimizer):
         state = copy.deepcopy(item.state_dict())
         return lambda: item.load_state_dict(copy.deepcopy(state))
     # Its own way to load a state rounds it to the parameters' precision (torch 2.15).
-    parameters = list(item.state)
-    settings = [{k: v for k, v in group.items() if k != "params"} for group in item.param_groups]
-    kept = copy.deepcopy((list(item.state.values()), settings))
+    parameters = {id(p): p for group in item.param_groups for p in group["params"]}
+    kept = copy.deepcopy((item.state, item.param_groups), dict(parameters))
 
     def go_back() -> None:
-        states, groups = copy.deepcopy(kept)
-        item.state.clear()
-        item.state.update(zip(parameters, states, strict=True))
-        for group, of_group in zip(item.param_groups, groups, strict=True):
-            group.update(of_group)
+        item.state, item.param_groups = copy.deepcopy(kept, dict(parameters))
 
     return go_back
 
@@ -203,9 +194,10 @@ def _results(model: torch.nn.Module, held: list[Any], loss: Any) -> Iterator[tup
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Tensors and numbers of a nested state, by their path."""
-    if isinstance(value, dict | list | tuple):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, item in items:
+    if isinstance(value, list | tuple):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        for key, item in value.items():
             yield from _flat(item, f"{name}.{key}")
     elif isinstance(value, torch.Tensor):
         yield name.lstrip("."), value.detach()

@@ -73,10 +73,6 @@ class Reference:
         self._args = tuple(_in_float64(value, copies) for value in call.args)
         self._kwargs = {name: _in_float64(value, copies) for name, value in call.kwargs.items()}
         self._kinds = {a.name: str(a.type) for a in call.func._schema.arguments}
-        if "dtype" in self._kinds and not floating:
-            self._kwargs["dtype"] = torch.float64  # or it would be the default dtype
-        if "half_to_float" in self._kinds:
-            self._args = *self._args[:2], False  # there is nothing wider than float64
         self.problem: str | None = None  # why it could not be had in float64, where it could not
 
     @classmethod
@@ -86,13 +82,10 @@ class Reference:
         None where nothing more exact can be had: views, uninitialised memory, random draws,
         operations nobody vouches for, results that jump, and inputs that are no plain numbers.
         """
-        if not plan.replayable or plan.guarded or _base(call.place.op).startswith(_JUMPS):
+        jumps = _base(call.place.op).startswith(_JUMPS) or call.kwargs.get("rounding_mode")
+        if not plan.replayable or plan.guarded or plan.draws or jumps:
             return None
-        if plan.draws and not _draws_nothing(call):
-            return None
-        if call.kwargs.get("rounding_mode") is not None or not all(map(_plain, inputs_of(call))):
-            return None
-        return cls(call, plan)
+        return cls(call, plan) if all(map(_plain, inputs_of(call))) else None
 
     def error(self, outputs: list[Any]) -> tuple[float, float] | None:
         """How far the operation is from the exact result of its inputs, and how far it may be.
@@ -105,7 +98,7 @@ class Reference:
             return None
         kind = _CLASS_OF.get(self._base, "function")
         by_magnitudes = kind in ("elementwise", "reduction") or self._base in _CANCEL_INSIDE
-        beside: list[Any] | None = None
+        beside: list[Any] = []
         try:
             with torch.no_grad():
                 if by_magnitudes:
@@ -117,10 +110,8 @@ class Reference:
             self.problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return None
         n_terms = _n_terms(self._call, outputs)
-        if len(exact) != len(outputs):
-            return math.inf, limit(self._base, n_terms)
         largest = None
-        for actual, precise, other in zip(outputs, exact, beside or exact, strict=True):
+        for actual, precise, other in zip(outputs, exact, beside or exact, strict=False):
             if not _judged(actual) or precise.dtype != torch.float64:
                 continue
             scale = reach = precise.abs()
@@ -191,13 +182,6 @@ def _base(op: str) -> str:
     return base_name(op).removeprefix("foreach_")
 
 
-def _draws_nothing(call: Call) -> bool:
-    """Whether it draws only in dropout, and drops nothing here."""
-    names = [argument.name for argument in call.func._schema.arguments]
-    given = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
-    return "dropout_p" in names and given.get("dropout_p", 0.0) == 0.0
-
-
 def _plain(leaf: Any) -> bool:
     """Whether a leaf of the arguments is no tensor, or one of plain real numbers."""
     return not isinstance(leaf, torch.Tensor) or (is_plain(leaf) and not leaf.is_complex())
@@ -207,33 +191,30 @@ def _judged(output: Any) -> bool:
     return isinstance(output, torch.Tensor) and output.dtype in _NARROW and _plain(output)
 
 
-_MATRICES = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "vdot": 0, "linear": 0}
-_MATRICES |= {"addmm": 1, "baddbmm": 1, "addmv": 1, "addbmm": 1}
-
-
 def _n_terms(call: Call, outputs: list[Any]) -> int:
-    """About how many terms are added for one element, from the shapes."""
+    """About how many terms are added for one element, from the sizes.
+
+    Of the product of an m x k and a k x n matrix it is the root of mk * kn / mn, which is k.
+    """
     base = _base(call.place.op)
-    if _CLASS_OF.get(base) in ("exact", "elementwise"):
+    kind = _CLASS_OF.get(base, "function")
+    if kind in ("exact", "elementwise"):
         return 1
-    if base in _MATRICES:
-        n = call.args[_MATRICES[base]].shape[-1]
-        return n * len(call.args[1]) if base == "addbmm" else n
     inputs = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
+    *_, second, largest = [0, 0, *sorted(t.numel() for t in inputs if t.is_floating_point())]
     results = [output for output in outputs if _judged(output)]
-    most = max((tensor.numel() for tensor in inputs if tensor.is_floating_point()), default=1)
-    n = most // max(1, min(result.numel() for result in results))
+    fewest = max(1, min(result.numel() for result in results))
+    n = largest // fewest
+    if kind == "reduction" and second:
+        n = math.isqrt(largest * second // fewest)
+    if "convolution" in base:
+        backward = base.endswith("backward")
+        weight = inputs[2 if backward else 1]
+        n = weight.numel() // max(1, min(weight.shape[:2]))
+        if backward:  # the gradient of the weights adds over images and places
+            n = max(n, inputs[0].numel() // max(1, inputs[0].shape[1]))
     if base.startswith("upsample"):  # places are worked out in float32: off by the longest side
-        return max(n, max(max(tensor.shape[2:]) for tensor in [*inputs, *results]) ** 2)
-    if base.endswith("convolution"):
-        transposed = base == "convolution" and call.args[6]
-        return inputs[1].numel() // max(1, inputs[1].shape[1 if transposed else 0])
-    if base == "convolution_backward":  # the gradient of the weights adds over images and places
-        n = inputs[0].numel() // max(1, inputs[0].shape[1])
-        if _judged(outputs[0]):
-            n = max(n, inputs[2].numel() // max(1, min(inputs[2].shape[:2])))
-    elif "attention" in base:
-        n = max(n, max(math.prod(tensor.shape[-2:]) for tensor in inputs))
+        n = max(n, max(max(tensor.shape[2:]) for tensor in [*inputs, *results]) ** 2)
     return max(1, n)
 
 
@@ -247,15 +228,13 @@ def _in_float64(value: Any, copies: dict[int, torch.Tensor]) -> Any:
     if isinstance(value, torch.dtype):
         return torch.float64 if value.is_floating_point else value
     if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type == "mps" else value
+        return torch.device("cpu") if value.type == "mps" else value  # which has no float64
     if not isinstance(value, torch.Tensor):
         return value
     if id(value) not in copies:
-        source = value.detach()
-        if source.device.type == "mps":  # has no float64
-            source = source.cpu()
-        dtype = torch.float64 if source.is_floating_point() else source.dtype
-        copies[id(value)] = source.to(dtype, copy=True)
+        dtype = torch.float64 if value.is_floating_point() else value.dtype
+        device = _in_float64(value.device, copies)
+        copies[id(value)] = value.detach().to(device, copy=True).to(dtype)
     return copies[id(value)]
 
 

@@ -9,7 +9,6 @@ both share, is not seen.
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +20,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.store.bits import in_one_stretch
 from cellrepro.store.digests import tensor_digest
-from cellrepro.store.manifest import Place
 from cellrepro.trace.float64 import Reference
 from cellrepro.trace.observer import Call
 from cellrepro.trace.random_draws import Draw, DrawLog
-from cellrepro.trace.reexecution import inputs_of, leaves_of, plan_of
+from cellrepro.trace.reexecution import inputs_of, is_plain, leaves_of, plan_of
 from cellrepro.trace.training_steps import Watch
 
 
@@ -50,17 +48,12 @@ class OperationRow:
     problem: str | None = None  # why its replay in float64 failed, where it did
 
 
-Named = tuple[str, str | None, str | None, str, int]
-"""An operation by its place and how many of that place ran before it in its step: what its order
-in the step is may change from one time to the next, as where a table is made once and kept."""
-
-
 class OperationLedger(DrawLog):
     """Writes down every operation of a ``with`` block, and every draw of random numbers.
 
     Every row is given ``step``. ``norms`` are a quarter of the cost; ``reference`` replays every
-    operation in float64 on its own inputs, which is slow; of the ``wanted`` operations `kept` holds
-    copies of the tensors, as ``inputs`` and ``outputs``.
+    operation in float64 on its own inputs, which is slow; `kept` holds copies of the outputs of the
+    operations ``wanted``, by their index.
     """
 
     def __init__(
@@ -70,12 +63,11 @@ class OperationLedger(DrawLog):
         step: int = 0,
         norms: bool = True,
         reference: bool = False,
-        wanted: Collection[Named] = (),
+        wanted: Collection[int] = (),
     ) -> None:
         super().__init__(model, step=step)
-        self.kept: dict[Named, dict[str, list[torch.Tensor]]] = {}
+        self.kept: dict[int, list[torch.Tensor]] = {}
         self._norms, self._reference, self._wanted = norms, reference, wanted
-        self._ran: Counter[Place] = Counter()
         self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
         self._known = _Known()
 
@@ -87,12 +79,8 @@ class OperationLedger(DrawLog):
     def observe(self, call: Call) -> Any:
         """Run one operation and write it down."""
         plan, known, place, index = plan_of(call.func), self._known, call.place, len(self._seen)
-        given = inputs_of(call)
-        inputs, shapes, dtypes = known.digest(given)
+        inputs, shapes, dtypes = known.digest(inputs_of(call))
         reference = Reference.of(call, plan) if self._reference else None
-        kept = self._kept(place) if self._wanted else None
-        if kept is not None:
-            kept["inputs"] = _copies(given)
         returned = super().observe(call) if plan.draws else call.run()
         outputs, norm, error = "", None, None
         if plan.written or plan.replayable:
@@ -104,11 +92,11 @@ class OperationLedger(DrawLog):
             norm = _norm(values) if self._norms else None
             error = None if reference is None else reference.error(values)
         else:  # what is only viewed was digested before
-            values = leaves_of([returned]) if kept is not None or plan.allocates else []
+            values = leaves_of([returned])
             if plan.allocates:
                 known.handed_out(values)
-        if kept is not None:
-            kept["outputs"] = _copies(values)
+        if index in self._wanted:
+            self.kept[index] = [v.detach().clone() for v in values if isinstance(v, torch.Tensor)]
         self._seen.append(
             (
                 *(self._step, index, place.op, place.module, place.source, place.phase),
@@ -118,23 +106,6 @@ class OperationLedger(DrawLog):
             )
         )
         return returned
-
-    def _kept(self, place: Place) -> dict[str, list[torch.Tensor]] | None:
-        """Where to keep the tensors of an operation about to run, if it is wanted."""
-        name = place.op, place.module, place.source, place.phase, self._ran[place]
-        self._ran[place] += 1
-        return self.kept.setdefault(name, {}) if name in self._wanted else None
-
-
-def names_of(rows: Iterable[OperationRow]) -> list[Named]:
-    """The name of each operation of a step, in order."""
-    ran: Counter[tuple[str, str | None, str | None, str]] = Counter()
-    names: list[Named] = []
-    for row in rows:
-        place = row.op, row.module, row.source, row.phase
-        names.append((*place, ran[place]))
-        ran[place] += 1
-    return names
 
 
 class OperationWatch(Watch):
@@ -161,7 +132,6 @@ class OperationWatch(Watch):
 
 _SMALL = 1 << 14  # bytes, up to which a digest is cheaper than remembering it
 MOST_REMEMBERED = 4096  # storages, before those that are gone are forgotten
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _SAID_WHOLE = (  # types whose text is their value; of other things it may hold an address
     *(int, float, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format),
 )
@@ -181,21 +151,17 @@ class _Known:
 
     def written(self, values: Iterable[Any]) -> None:
         """What an operation wrote into is not what it was."""
-        for value in values:
-            storage = _storage(value)
-            if storage is None:
-                continue
+        for value in filter(is_plain, values):
+            storage = value.untyped_storage()
             self._held.pop(storage._cdata, None)
-            if self._unwritten and storage._cdata in self._unwritten:
-                alive, n_bytes = self._unwritten.pop(storage._cdata)
-                if n_bytes > value.nbytes:
-                    self._unwritten[storage._cdata] = alive, n_bytes - value.nbytes
+            alive, n_bytes = self._unwritten.pop(storage._cdata, (None, 0))
+            if alive is not None and n_bytes > value.nbytes:
+                self._unwritten[storage._cdata] = alive, n_bytes - value.nbytes
 
     def handed_out(self, values: Iterable[Any]) -> None:
         """Memory that nobody has written into; what happens to stand in it is not digested."""
-        for value in values:
-            storage = _storage(value)
-            if storage is not None and storage.nbytes():
+        for storage in [value.untyped_storage() for value in filter(is_plain, values)]:
+            if storage.nbytes():
                 self._unwritten[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
 
     def digest(self, values: list[Any], *, computed: bool = False) -> tuple[str, str, str]:
@@ -226,66 +192,34 @@ class _Known:
             if self._unwritten and not computed and self._is_unwritten(value):
                 parts.append(b"unwritten")
             elif not value.is_meta:
-                parts.append(self._memory(value) if dense else self._with_gaps(value))
+                parts.append(self._memory(value, dense))
         return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
 
     def _is_unwritten(self, tensor: torch.Tensor) -> bool:
-        storage = _storage(tensor)
-        return storage is not None and storage._cdata in self._unwritten
+        return is_plain(tensor) and tensor.untyped_storage()._cdata in self._unwritten
 
-    def _memory(self, tensor: torch.Tensor) -> bytes:
-        """Digest of the memory of a tensor without gaps."""
-        address, n_bytes = tensor.data_ptr(), tensor.nbytes
-        if n_bytes <= _SMALL:
-            return _bytes_digest(address, n_bytes)
+    def _memory(self, tensor: torch.Tensor, dense: bool) -> bytes:
+        """Digest of the memory of a tensor, or of its values where there are gaps in it."""
+        if not (dense or is_plain(tensor)) or tensor.nbytes <= _SMALL:
+            return _digest(tensor, dense)
         storage = tensor.untyped_storage()
-        held = self._of_storage(storage)
-        stretch = (address - storage.data_ptr(), n_bytes)
-        if stretch not in held:
-            held[stretch] = _bytes_digest(address, n_bytes)
-        return held[stretch]
-
-    def _with_gaps(self, tensor: torch.Tensor) -> bytes:
-        """Digest of the values of any other tensor: what stands in its gaps is not its own."""
-        plain = type(tensor) in _PLAIN and not (tensor.is_nested or tensor.is_quantized)
-        storage = _storage(tensor) if plain else None
-        if storage is None or tensor.nbytes <= _SMALL:
-            return tensor_digest(tensor).encode()
-        held = self._of_storage(storage)
-        view = (
-            *(tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype),
-            *(tensor.is_neg(), tensor.is_conj()),
-        )
-        if view not in held:
-            held[view] = tensor_digest(tensor).encode()
-        return held[view]
-
-    def _of_storage(self, storage: Any) -> dict[tuple[Any, ...], bytes]:
-        """What is known of one storage."""
         held = self._held.get(storage._cdata)
         if held is None:
             if len(self._held) >= MOST_REMEMBERED:
                 self._held = {k: one for k, one in self._held.items() if not one[0].expired()}
             held = self._held[storage._cdata] = (StorageWeakRef(storage), {})
-        return held[1]
+        view: tuple[Any, ...] = tensor.data_ptr() - storage.data_ptr(), tensor.nbytes
+        if not dense:
+            view += tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg(), tensor.is_conj()
+        if view not in held[1]:
+            held[1][view] = _digest(tensor, dense)
+        return held[1][view]
 
 
-def _storage(value: Any) -> Any:
-    """The memory of a tensor; none of what has no memory of its own."""
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return None
-    try:
-        return value.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # a wrapper
-        return None
-
-
-def _bytes_digest(address: int, n_bytes: int) -> bytes:
-    return xxhash.xxh3_128_digest((ctypes.c_char * n_bytes).from_address(address))
-
-
-def _copies(values: Iterable[Any]) -> list[torch.Tensor]:
-    return [value.detach().clone() for value in values if isinstance(value, torch.Tensor)]
+def _digest(tensor: torch.Tensor, dense: bool) -> bytes:
+    if not dense:
+        return tensor_digest(tensor).encode()
+    return xxhash.xxh3_128_digest((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
 
 
 def _norm(outputs: list[Any]) -> float | None:

@@ -105,14 +105,13 @@ class DrawLog(Observer):
         """Carry out a call; what moved before it is not its doing."""
         place = caller.source or caller.op
         self._look(place)
+        has_set = None
         try:
             result = run()
-        except BaseException:
-            reseeded = None  # it refused its seed; whatever it drew before is seen all the same
-            raise
+            has_set = reseeded  # else it refused its seed
+            return result
         finally:
-            self._look(place, caller, reseeded)
-        return result
+            self._look(place, caller, has_set)
 
     def _look(self, place: str, caller: Place | None = None, reseeded: str | None = None) -> None:
         """Write down every generator that moved since the last look."""
@@ -225,24 +224,17 @@ class DrawDifference:
 
     def sentence(self) -> str:
         """In plain English."""
-        draw, other = self.draw, self.other
-        owner = f"{draw.generator}'s generator"
-        if other is None:
-            did = "set" if draw.n is None else "drew from"
-            return f"{self.side} {did} {owner} once more: {_at(draw)}"
-        if _family(draw) == _family(other):
-            return f"a and b drew other amounts from {owner}: {_at(draw)}"
-        return f"a and b drew otherwise: a {_drew(draw)}; b {_drew(other)}"
-
-
-def _at(draw: Draw) -> str:
-    if draw.source is None:
-        return f"{draw.what} {f'in {draw.module}' if draw.module else 'at no known line'}"
-    return f"{draw.what} {'' if draw.what == _UNSEEN else 'at '}{draw.source}"
+        if self.other is None:
+            return f"only {self.side} {_drew(self.draw)}"
+        return f"a and b drew otherwise: a {_drew(self.draw)}; b {_drew(self.other)}"
 
 
 def _drew(draw: Draw) -> str:
-    return f"{'set' if draw.n is None else 'drew from'} {draw.generator}'s generator ({_at(draw)})"
+    moved = f"set {draw.generator}'s generator"
+    if draw.n is not None:
+        moved = f"drew from {draw.generator}'s generator, moving it by {draw.n}"
+    where = draw.source or draw.module or "no known line"
+    return f"{moved} ({draw.what}{'' if draw.what == _UNSEEN else ' at'} {where})"
 
 
 def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifference | None:
@@ -252,8 +244,7 @@ def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifferenc
     in both runs, the file was edited, and lines say nothing. To which values a seed set a generator
     is not part of a draw.
     """
-    edited = _edited(a, b)
-    sites_a, sites_b = ([_site(draw, edited) for draw in side] for side in (a, b))
+    sites_a, sites_b = _sites(a, b)
     at = 0
     while at < min(len(a), len(b)) and sites_a[at] == sites_b[at]:
         if _amount(a[at]) != _amount(b[at]):
@@ -273,22 +264,24 @@ def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifferenc
     return DrawDifference("b", b[at]) if more_in_b else None
 
 
-def _family(draw: Draw) -> tuple[str, str, str]:
-    """Generator, operation, and the place without its line; of an unseen one an interval."""
-    source = re.sub(r":\d+(?= in |$)", "", draw.source or "", count=1)
-    return draw.generator, draw.what, "" if draw.what == _UNSEEN else source
+def _sites(a: Sequence[Draw], b: Sequence[Draw]) -> list[list[tuple[Any, ...]]]:
+    """Of each draw its generator and call, and its line where that says anything."""
 
+    def family(draw: Draw) -> tuple[Any, ...]:
+        """Without the line; what was not seen has none."""
+        function = re.sub(r":\d+(?= in |$)", "", draw.source or "", count=1)
+        return draw.generator, draw.what, "" if draw.what == _UNSEEN else function
 
-def _edited(a: Sequence[Draw], b: Sequence[Draw]) -> set[tuple[str, str, str]]:
-    """The families whose lines are others in both runs."""
-    lines_a, lines_b = ({(_family(draw), draw.source) for draw in side} for side in (a, b))
-    only_a, only_b = lines_a - lines_b, lines_b - lines_a
-    return {family for family, _ in only_a} & {family for family, _ in only_b}
-
-
-def _site(draw: Draw, edited: set[tuple[str, str, str]]) -> tuple[Any, ...]:
-    family = _family(draw)
-    return family if family in edited or draw.what == _UNSEEN else (*family, draw.source)
+    lines = [{(family(draw), draw.source) for draw in side} for side in (a, b)]
+    only_a, only_b = ({place for place, _ in one - other} for one, other in (lines, lines[::-1]))
+    edited = only_a & only_b
+    return [
+        [
+            place if place in edited or draw.what == _UNSEEN else (*place, draw.source)
+            for draw, place in zip(side, map(family, side), strict=True)
+        ]
+        for side in (a, b)
+    ]
 
 
 def _amount(draw: Draw) -> int | None:

@@ -213,7 +213,7 @@ def replayed(
 ) -> Replay:
     """Go to the step, then through it, again and again as asked; see `replays`."""
     from cellrepro.trace.flips import Auditor
-    from cellrepro.trace.operation_ledger import OperationLedger, names_of
+    from cellrepro.trace.operation_ledger import OperationLedger
 
     stored = Ledger.read(folder / LEDGER).entries
     with child.prepared() as device, child.loosened():
@@ -222,19 +222,20 @@ def replayed(
         arrival = stepper.go_to(step, stored, folder / CHECKPOINTS, child)
         child.phase(f"operations of step {step}")
         before = stepper.snapshot()
+        stepper.loop.step()  # tables that are made once and kept are there from now on
+        stepper.ledger.entries.clear()
+        stepper.go_back(before)
         with OperationLedger(stepper.network, step=step, reference=meeting is not None) as first:
             stepper.loop.step()
         rows = first.rows
         seen = Replay(arrival, list(stepper.ledger.entries), rows, first.draws)
         chosen = [] if meeting is None else _chosen(child, rows, meeting)
         if chosen:
-            names = names_of(rows)
-            wanted = {names[index]: index for index in chosen}
             stepper.go_back(before)
-            with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
+            with OperationLedger(stepper.network, step=step, wanted=frozenset(chosen)) as again:
                 stepper.loop.step()
-            for name, tensors in again.kept.items():
-                seen.kept[wanted[name]] = [t.cpu().contiguous() for t in tensors["outputs"]]
+            for index, tensors in again.kept.items():
+                seen.kept[index] = [tensor.cpu().contiguous() for tensor in tensors]
         expected = [row.outputs for row in rows]
         while seen.again is None and seen.n_repetitions < repetitions:
             stepper.go_back(before)
