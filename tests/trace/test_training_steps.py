@@ -14,7 +14,6 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.store.digests import generator_digests, tensor_digest, tensors_digest
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace.flips import Auditor
-from cellrepro.trace.observer import Observer
 from cellrepro.trace.operation_ledger import OperationLedger, OperationWatch
 from cellrepro.trace.torch_warnings import WarningLog
 from cellrepro.trace.training_steps import StepWatch, Watch, Watches
@@ -184,13 +183,8 @@ def test_what_changes_is_the_first_difference(change, expected):
 
 
 def test_digesting_is_not_among_the_operations():
-    """Inside an observer, the digests are those of outside."""
     network = Training().network
     alone, both = (OperationWatch(network) for _ in range(2))
     for watch in (alone, Watches([StepWatch(Ledger()), both])):
         Training().step(0, watch)
     assert [row.outputs for row in both.rows] == [row.outputs for row in alone.rows]
-    tensor, watch = torch.rand(5000).requires_grad_(), StepWatch(Ledger())
-    with Observer():
-        watch.forward(tensor)
-    assert watch.ledger.entries[0].digest == tensor_digest(tensor)

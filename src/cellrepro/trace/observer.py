@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import os
 import random
 import sys
@@ -27,6 +26,7 @@ from torch.autograd import graph as torch_graph
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from cellrepro.errors import BadInput
 from cellrepro.store.manifest import Place
@@ -93,8 +93,6 @@ class Observer(TorchDispatchMode):
     # Operations that take functions, such as flex attention, come here too (torch 2.7).
     supports_higher_order_operators = True
 
-    _n_watching = 0
-
     def __init__(self, model: torch.nn.Module | None = None) -> None:
         super().__init__()
         if model is not None and not isinstance(model, torch.nn.Module):
@@ -126,7 +124,6 @@ class Observer(TorchDispatchMode):
             torch_optimizer.register_optimizer_step_post_hook(self._leave_update),
         ]
         super().__enter__()
-        Observer._n_watching += 1
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -134,7 +131,6 @@ class Observer(TorchDispatchMode):
         try:
             super().__exit__(*exception)
         finally:
-            Observer._n_watching -= 1
             while self._hooks:
                 self._hooks.pop().remove()
             self._forget()
@@ -144,7 +140,7 @@ class Observer(TorchDispatchMode):
         self._here = _Here()
         self._nodes: dict[int, dict[int, Where]] = {}  # by thread, then by number
         self._names: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._owners: dict[int, tuple[weakref.ref, str]] = {}
+        self._owners = WeakTensorKeyDictionary()  # modules of parameters
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -206,7 +202,7 @@ class Observer(TorchDispatchMode):
         if number is None:
             return None, None
         if number == _ACCUMULATE:
-            return self._owner(getattr(node, "variable", None)), None
+            return self._owners.get(node.variable), None
         if node.name().endswith("CopySlices"):
             number -= 1  # a write into a view; its node is made after the write's own
         # Numbers count from 0 in each thread. A node that a backward pass made, by recomputing or
@@ -253,15 +249,8 @@ class Observer(TorchDispatchMode):
         for path, module in root.named_modules():
             names[module] = path or type(root).__name__
         for path, parameter in root.named_parameters():
-            if self._owner(parameter) is None:
-                owner = path.rpartition(".")[0] or type(root).__name__
-                self._owners[id(parameter)] = (weakref.ref(parameter), owner)
+            self._owners.setdefault(parameter, path.rpartition(".")[0] or type(root).__name__)
         return names
-
-    def _owner(self, parameter: Any) -> str | None:
-        """The module of a parameter."""
-        reference, owner = self._owners.get(id(parameter), (None, None))
-        return owner if reference is not None and reference() is parameter else None
 
     # -- the update ------------------------------------------------------------------------
 
@@ -293,8 +282,6 @@ class Observer(TorchDispatchMode):
 # -- source lines --------------------------------------------------------------------------
 
 _ENGINE = torch_graph._engine_run_backward.__code__  # of a backward pass asked for in Python
-_DISPATCH = inspect.unwrap(Observer.__torch_dispatch__).__code__
-
 _LIBRARIES = tuple(
     str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__)
 )
@@ -308,32 +295,24 @@ _PLUMBING = {
 
 
 @functools.cache
-def is_plumbing(file: str) -> bool:
-    """Whether a file is a library's or the lab's own, not one that a user looks into."""
+def _is_plumbing(file: str) -> bool:
     return file.startswith((*_LIBRARIES, "<frozen")) or file in _PLUMBING
 
 
 def source_line() -> str | None:
-    """``FILE:LINE in FUNCTION`` of the innermost line that is no `is_plumbing`.
+    """``FILE:LINE in FUNCTION`` of the innermost line that is neither a library's nor the lab's.
 
     None where only autograd's engine lies below it, as of a backward pass without Python.
     """
     frame: FrameType | None = sys._getframe(1)
-    source = None
     while frame is not None:
         code = frame.f_code
         if code is _ENGINE:
             return None
-        if not is_plumbing(code.co_filename):
-            source = _line(code.co_filename, frame.f_lineno, code.co_name)
-            outer = frame if Observer._n_watching > 1 else None
-            while outer is not None and outer.f_code is not _DISPATCH:
-                outer = outer.f_back
-            if outer is None:
-                break
-            frame = outer  # what it passed was another observer at work
+        if not _is_plumbing(code.co_filename):
+            return _line(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
-    return source
+    return None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -83,12 +83,10 @@ def about_determinism(records: list[WarningRecord]) -> tuple[NondeterministicOpe
         alert = alert_in(record.message)
         if alert is None:
             continue
-        known, place = known_operations.lookup(record.message), record.place
+        known = known_operations.lookup(record.message)
         where: dict[str, Any] = {"op": alert, "module": None, "source": None, "phase": None}
-        substitute = None
-        if place is not None:
-            where = vars(place)
-            substitute = substitutes.for_operation(place.op, place.source)
+        where |= vars(record.place) if record.place else {}
+        substitute = substitutes.for_operation(where["op"], where["source"])
         found.append(
             NondeterministicOperation(
                 **where,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -51,14 +51,18 @@ class Watch:
 
 def _told(name: str) -> Any:
     def tell(self: Watches, *what: Any) -> None:
-        for watch in self.watches:
-            getattr(watch, name)(*what)
+        with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext():
+            for watch in self.watches:
+                getattr(watch, name)(*what)
 
     return tell
 
 
 class Watches(Watch):
-    """Several who listen, told in order; ``watches`` may be changed between steps."""
+    """Several who listen, told in order; ``watches`` may be changed between steps.
+
+    Those who watch operations see nothing of what the others do.
+    """
 
     def __init__(self, watches: Iterable[Watch]) -> None:
         self.watches = tuple(watches)
@@ -74,17 +78,6 @@ class Watches(Watch):
     backward, updated = _told("backward"), _told("updated")
 
 
-def _unseen(method: Callable[..., None]) -> Callable[..., None]:
-    """Have those who watch operations see nothing of a method's own."""
-
-    @functools.wraps(method)
-    def unseen(*arguments: Any) -> None:
-        with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext():
-            method(*arguments)
-
-    return unseen
-
-
 class StepWatch(Watch):
     """Digests everything that goes into a step and comes out of it, into a ledger."""
 
@@ -98,27 +91,22 @@ class StepWatch(Watch):
         yield
         self.generators("after")
 
-    @_unseen
     def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:  # noqa: D102
         for name, values in (("images drawn", list(names)), ("crops", list(crops))):
             self.ledger.add("batch", name, value_digest(values), detail=values)
         self.ledger.add("batch", "images", tensor_digest(images))
         self.ledger.add("batch", "targets", tensor_digest(targets))
 
-    @_unseen
     def forward(self, output: torch.Tensor) -> None:  # noqa: D102
         self.ledger.add("forward", "output", tensor_digest(output))
 
-    @_unseen
     def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
         self.ledger.add("loss", "loss", tensor_digest(loss), value=float(loss.detach()))
 
-    @_unseen
     def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
         gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
         self._groups("backward", gradients)
 
-    @_unseen
     def updated(self, network: torch.nn.Module, optimizer: Any) -> None:  # noqa: D102
         # In the network's order: the optimizer's own is another after a state was loaded.
         moments = {
