@@ -216,7 +216,7 @@ def test_the_evidence_answers_every_question():
     assert shown["judgement"] == JUDGEMENTS["race"]
     assert shown["operation"] == OP
     assert shown["largest difference"] == "4.4e-11"
-    assert shown["replays of it that gave other bits"] == "3 of 10"
+    assert shown["of these, with other bits"] == "3"
     empty = operation_tables.evidence_table(divergence(**NOTHING))["what was found"]
     assert empty.index.tolist() == shown.index.tolist()
     assert empty["operation"] == "-"

@@ -10,7 +10,6 @@ from cellrepro.compare.metrics import compare_masks
 from cellrepro.compare.seed_spread import measure_spread
 from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism import profiles
-from cellrepro.errors import BadInput
 from cellrepro.show import mask_tables, tables
 from cellrepro.show.operation_tables import warning_table
 from cellrepro.show.report.protocol import protocol
@@ -76,7 +75,8 @@ def test_decisions_and_steps_say_what_is_missing(runs):
     decided = tables.decision_table(spread)
     assert "seeds" not in decided.index
     # No seeds were compared, and what is equal needs none.
-    assert set(decided["within spread"]) == {"no answer", "same outlines"}
+    answers = {"= the same outlines", "? no other seed"}
+    assert set(decided["within spread"]) == answers
     listed = tables.protocol_table(protocol(spread))
     assert listed.index.tolist() == [1, 2, 3, 4, 5]
     assert listed.loc[2, "what is missing"] == "–"
@@ -162,7 +162,7 @@ def test_distances_of_many_networks_are_shaded():
     assert html.count(">–<") == 2
     assert "#3 &lt;i&gt;" in html
     assert tables.distance_matrix(np.zeros((1, 1)), ["a"]).to_html()
-    with pytest.raises(BadInput, match=r"shape \(2, 2\), and there are 3 names"):
+    with pytest.raises(ValueError, match=r"\(2, 2\), indices imply \(3, 3\)"):
         tables.distance_matrix(np.zeros((2, 2)), ["a", "b", "c"])
 
 

@@ -6,53 +6,30 @@ The names below are what the notebooks show; each is loaded on first use.
 from importlib import import_module
 from typing import Any
 
-_HOMES = {
-    "agreement_map": "figures.agreement",
-    "chain": "figures.divergence",
-    "change_table": "mask_tables",
-    "comparison_sentence": "mask_tables",
-    "cost_bars": "figures.nondeterminism",
-    "data_at_a_glance": "figures.masks",
-    "decision_table": "tables",
-    "difference_distributions": "figures.weights",
-    "difference_table": "tables",
-    "distance_matrix": "tables",
-    "evidence_table": "operation_tables",
-    "explore_runs": "explorer.widget",
-    "flips_by_place": "figures.nondeterminism",
-    "growth_curve": "figures.growth",
-    "host_table": "tables",
-    "inference_times": "figures.training",
-    "kind_table": "mask_tables",
-    "layer_distances": "figures.weights",
-    "learning_rate_start": "figures.nondeterminism",
-    "least_stable": "figures.agreement",
-    "markdown": "tables",
-    "masks_beside_truth": "figures.masks",
-    "masks_changed": "figures.nondeterminism",
-    "operation_table": "operation_tables",
-    "operations_map": "figures.operations",
-    "profile_table": "tables",
-    "protocol": "report.protocol",
-    "protocol_table": "tables",
-    "readable": "tables",
-    "repeat_table": "tables",
-    "result_table": "tables",
-    "results": "figures.nondeterminism",
-    "score_table": "mask_tables",
-    "scores_of_runs": "figures.training",
-    "seed_strips": "figures.nondeterminism",
-    "spread_axis": "figures.spread",
-    "stability_table": "mask_tables",
-    "step_map": "figures.divergence",
-    "stored_repeats": "explorer.stored_runs",
-    "switch_table": "tables",
-    "training_curves": "figures.training",
-    "warning_table": "operation_tables",
-    "weight_distributions": "figures.weights",
-    "weights_changed": "figures.nondeterminism",
-    "weights_table": "tables",
+_NAMES = {
+    "explorer.stored_runs": "stored_repeats",
+    "explorer.widget": "explore_runs",
+    "figures.agreement": "agreement_map least_stable",
+    "figures.divergence": "chain step_map",
+    "figures.growth": "growth_curve",
+    "figures.masks": "data_at_a_glance masks_beside_truth",
+    "figures.nondeterminism": (
+        "cost_bars flips_by_place learning_rate_start masks_changed results seed_strips "
+        "weights_changed"
+    ),
+    "figures.operations": "operations_map",
+    "figures.spread": "spread_axis",
+    "figures.training": "inference_times scores_of_runs training_curves",
+    "figures.weights": "difference_distributions layer_distances weight_distributions",
+    "mask_tables": "change_table comparison_sentence kind_table score_table stability_table",
+    "operation_tables": "evidence_table operation_table warning_table",
+    "report.protocol": "protocol",
+    "tables": (
+        "decision_table difference_table distance_matrix host_table markdown profile_table "
+        "protocol_table readable repeat_table result_table switch_table weights_table"
+    ),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_HOMES)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from cellrepro.compare.object_changes import ObjectChange, ObjectKind
@@ -73,16 +74,17 @@ def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
             "cells B": result.n_objects_b,
             **{str(kind): result.kinds[kind] for kind in ObjectKind},
             "renumbered": result.n_renumbered,
+            "ppm": result.n_differing,
+            "pixels": result.n_pixels,
         }
         for name, result in masks.items()
     ]
-    parts = [(result.n_differing, result.n_pixels) for result in masks.values()]
     table = frame(rows, "image")
     if len(rows) > 1:
         table.loc["all"] = table.sum()
-        parts.append((sum(n for n, _ in parts), sum(n for _, n in parts)))
+    ppm = 1e6 * table["ppm"] / table.pop("pixels")
     # Without its unit, which is in the head of the column.
-    table["ppm"] = [ppm_text(1e6 * n / max(1, of)).removesuffix(" ppm") for n, of in parts]
+    table["ppm"] = [ppm_text(value).removesuffix(" ppm") for value in ppm]
     return table
 
 
@@ -149,17 +151,16 @@ def score_table(
 
 
 def _score(field: str, results: Sequence[MaskComparison]) -> float:
-    if field == "count":
-        counts = [result.n_objects_b - result.n_objects_a for result in results]
-        return sum(counts) if counts else math.nan
-    if field == "area":
-        found = [result.mean_matched_area_difference for result in results]
-    elif field == "ap":
-        found = [float(result.ap.mean()) for result in results]
-    else:
-        found = [getattr(result, field) for result in results]
-    defined = [value for value in found if not math.isnan(value)]
-    return sum(defined) / len(defined) if defined else math.nan
+    read: dict[str, Callable[[MaskComparison], float]] = {
+        "count": lambda one: one.n_objects_b - one.n_objects_a,
+        "area": lambda one: one.mean_matched_area_difference,
+        "ap": lambda one: float(one.ap.mean()),
+    }
+    values = [read.get(field, attrgetter(field))(result) for result in results]
+    defined = [value for value in values if not math.isnan(value)]
+    if not defined:
+        return math.nan
+    return sum(defined) if field == "count" else sum(defined) / len(defined)
 
 
 def stability_table(agreement: Agreement, *, n: int = 10) -> pd.DataFrame:

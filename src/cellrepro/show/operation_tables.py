@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.known_operations import alert_in, base_name
@@ -22,24 +21,22 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
-_LOOKED = {
-    "stored operations": "the operations that both runs wrote down",
-    "stored draws": "the random numbers that both runs wrote down",
-    "repetition": "the step was repeated in one process until it gave other bits",
-    "audit": "operations known to race were repeated on equal inputs",
-    "two replays": "the step was replayed, once in the environment of each run",
+_SEEN = {
+    "how": "how it was looked at",
+    "n_repetitions": "repetitions of the step",
+    "n_replays": "operations repeated",
+    "n_asked": "replays of this operation",
+    "flips": "of these, with other bits",
+    "arrival": "state before the step",
+    "ends_as": "the repeated step ended in the bits of",
+    "alignment": "operations that correspond",
+    "substituted": "substitutes",
+    "parting": "where operations diverge",
+    "round_off": "round-off",
+    "draws": "random numbers",
+    "elimination": "why it may be no fault",
 }
-_ENDED = {
-    "a": "in the bits of A",
-    "b": "in the bits of B",
-    "both": "in bits that both runs have",
-    "neither": "in bits that neither run has",
-}
-_INPUTS = {
-    "agree": "equal inputs, other outputs",
-    "differ": "its inputs differ already",
-    "unknown": "its inputs cannot be compared",
-}
+"""The fields of `cellrepro.lab.divergence.result.Evidence`, as questions."""
 
 
 def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
@@ -84,22 +81,18 @@ def operation_table(audit: TrainingAudit, *, cost: Cost | None = None) -> Styler
     cost : Cost, optional
         From `cellrepro.measure_cost`: adds the price of mode ``strict`` as a whole.
     """
-    groups: dict[tuple[str, str | None, str | None], list[NondeterministicOperation]] = defaultdict(
-        list
-    )
+    groups: dict[tuple, list[NondeterministicOperation]] = defaultdict(list)
     for one in (*audit.ops, *audit.warnings, *audit.suspects):
         groups[one.op, one.source, one.phase].append(one)
     rows = [_operation_row(members, audit) for members in groups.values()]
     rows.sort(key=lambda row: float(row["other bits, %"]), reverse=True)
-    strict = [] if cost is None else [row for row in cost.rows if row.name == "strict"]
-    for row, price in product(rows, strict):
-        if row.pop("substitute"):
-            spread = f"({price.lowest:.2f} to {price.highest:.2f})"
-            row["what holds it"] += f"; strict takes {price.ratio:.2f} times {spread} as long"
     bars = ["other bits, %", "weights differ, %"]
     columns = ["operation", "where", bars[0], "replays", "PyTorch warns", bars[1], "pixels"]
     columns += ["cells unmatched", "what holds it", "so it is"]
     table = readable(frame(rows, "operation", columns=columns), decimals=1)
+    for price in (row for row in cost.rows if row.name == "strict") if cost else ():
+        spread = f"{price.lowest:.2f} to {price.highest:.2f}"
+        table.set_caption(f"Mode strict takes {price.ratio:.2f} times ({spread}) as long.")
     return table.bar(subset=bars, color="#F6D896", vmin=0, vmax=100, width=90, height=60)
 
 
@@ -126,7 +119,6 @@ def _operation_row(
         "weights differ, %": math.nan,
         "pixels": "-",
         "cells unmatched": "-",
-        "substitute": one.substitute,
         "what holds it": one.substitute or one.remedy or "nothing known",
         "so it is": _verdict(warned, flips, effect, why),
     }
@@ -162,54 +154,36 @@ def evidence_table(divergence: Divergence) -> pd.DataFrame:
 
     Always the same questions; ``-`` where there is no answer.
     """
-    from cellrepro.lab.divergence.result import JUDGEMENTS, Evidence
+    from cellrepro.lab.divergence.result import JUDGEMENTS
     from cellrepro.show.figures.divergence import differs
 
+    def place_text(place: Place | None) -> str:
+        if place is None:
+            return ""
+        return ("" if place.step is None else f"step {grouped(place.step)}, ") + differs(place)
+
     first, computed = divergence.first, divergence.computed
-    seen = divergence.evidence or Evidence(how="")
     named = next((place for place in (computed, first) if place is not None and place.op), None)
-    judged = JUDGEMENTS.get(divergence.judgement or "", divergence.judgement)
-    if judged and seen.elimination:
-        judged += f"; a fault cannot be excluded, {seen.elimination}"
-    flips = None
-    if seen.flips is not None and (seen.n_asked or seen.n_replays):
-        other = f"{grouped(seen.flips)}, it was not among those repeated"
-        flips = f"{grouped(seen.flips)} of {grouped(seen.n_asked)}" if seen.n_asked else other
-    answers = {
+    answers: dict[str, Any] = {
         "runs": f"A: {divergence.a}, B: {divergence.b}",
-        "entries compared": grouped(divergence.n_compared),
-        "they diverge at": first and _at_step(first) + differs(first),
-        "judgement": judged,
-        "it first shows in": None
-        if computed in (None, first)
-        else _at_step(computed) + differs(computed),
+        "entries compared": divergence.n_compared,
+        "they diverge at": place_text(first),
+        "judgement": JUDGEMENTS.get(divergence.judgement or ""),
+        "it first shows in": place_text(computed),
         "operation": named and named.op,
         "line": named and named.source,
         "module": named and named.module,
         "pass": named and named.phase,
-        "its inputs": named and _INPUTS.get(named.inputs or ""),
-        "largest difference": named and _largest(named),
-        "numbers that differ": named and named.n_elements and grouped(named.n_elements),
-        "how it was looked at": _LOOKED.get(seen.how, seen.how),
-        "repetitions of the step": seen.n_repetitions and grouped(seen.n_repetitions),
-        "operations repeated": seen.n_replays and grouped(seen.n_replays),
-        "replays of it that gave other bits": flips,
-        "state before the step": "; ".join(seen.arrival),
-        "the repeated step ended": _ENDED.get(seen.ends_as or "", seen.ends_as),
-        "operations that correspond": "; ".join(filter(None, (seen.alignment, seen.substituted))),
-        "where operations diverge": seen.parting,
-        "round-off": seen.round_off,
-        "random numbers": seen.draws,
-        "not looked at": "; ".join(divergence.notes),
+        "its inputs": named and named.inputs,
+        "largest difference": named and named.max_abs and f"{named.max_abs:.2g}",
+        "how they differ": named and named.apart,
+        "numbers that differ": named and named.n_elements,
+        **{name: getattr(divergence.evidence, field, None) for field, name in _SEEN.items()},
+        "not looked at": divergence.notes,
     }
-    rows = [{"question": name, "what was found": answer or "-"} for name, answer in answers.items()]
+    rows = []
+    for question, answer in answers.items():
+        text = "; ".join(answer) if isinstance(answer, tuple) else answer
+        text = grouped(text) if isinstance(text, int) else text
+        rows.append({"question": question, "what was found": text or "-"})
     return frame(rows, "question")
-
-
-def _at_step(place: Place) -> str:
-    return "" if place.step is None else f"step {grouped(place.step)}, "
-
-
-def _largest(place: Place) -> str:
-    number = None if place.max_abs is None else f"{place.max_abs:.2g}"
-    return " ".join(filter(None, (number, place.apart)))

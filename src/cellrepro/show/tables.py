@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.seed_spread import Spread
 from cellrepro.determinism import modes, profiles
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import NotPossibleHere
 from cellrepro.store import platform
 from cellrepro.store.digests import value_digest
 from cellrepro.store.store import Repeat, Run
-from cellrepro.text import amount, grouped, share_text
+from cellrepro.text import grouped, share_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,23 +46,24 @@ def host_table() -> pd.DataFrame:
 
 def profile_table() -> pd.DataFrame:
     """The profiles, what they fix, and whether this machine can run them."""
-    return frame([_profile_row(name) for name in profiles.names()], "profile")
-
-
-def _profile_row(name: str) -> dict[str, Any]:
-    profile, runs_here = profiles.load(name), "yes"
-    try:
-        profile.check_device()
-    except NotPossibleHere:
-        runs_here = f"no: no {profile.device} device"
-    return {
-        "profile": name,
-        "what it is": profile.description,
-        "device": profile.device,
-        "threads": profile.threads or "all",
-        "variables": ", ".join(f"{k}={v}" for k, v in profile.environment.items()) or "-",
-        "runs here": runs_here,
-    }
+    rows = []
+    for name in profiles.names():
+        profile, runs_here = profiles.load(name), "yes"
+        try:
+            profile.check_device()
+        except NotPossibleHere:
+            runs_here = f"no: no {profile.device} device"
+        rows.append(
+            {
+                "profile": name,
+                "what it is": profile.description,
+                "device": profile.device,
+                "threads": profile.threads or "all",
+                "variables": ", ".join(f"{k}={v}" for k, v in profile.environment.items()) or "-",
+                "runs here": runs_here,
+            }
+        )
+    return frame(rows, "profile")
 
 
 def switch_table() -> pd.DataFrame:
@@ -72,36 +72,32 @@ def switch_table() -> pd.DataFrame:
     for mode in modes.MODES:
         with modes.mode_in_force(mode, device="cpu") as switches:
             in_force[mode] = switches | modes.environment(mode)
-    before = "CUBLAS_WORKSPACE_CONFIG"
-    names = sorted(in_force["strict"], key=lambda name: name == before)
     rows = [
         {
-            "switch": f"{name} (set before the process starts)" if name == before else name,
+            "switch": f"{name} (set before the process starts)" if name.isupper() else name,
             **{mode: str(found.get(name, "-")) for mode, found in in_force.items()},
         }
-        for name in names
+        for name in in_force["strict"]
     ]
     return frame(rows, "switch")
 
 
 def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
-    """The repeats of a run: digests, objects, agreement with the ground truth, time; the machine
-    where they are of several."""
-    several = len({repeat.machine for repeat in repeats}) > 1
+    """The repeats of a run: digests, objects, agreement with the ground truth, time."""
     rows = [
         {
             "repeat": repeat.manifest.repeat,
-            **({"machine": repeat.machine} if several else {}),
+            "machine": repeat.machine,
             "weights": repeat.manifest.weights.digest[:12] if repeat.manifest.weights else "-",
             "masks": repeat.manifest.masks_digest[:12],
             "objects": repeat.manifest.n_objects,
-            "AP@0.5": _rounded(repeat.manifest.ap50),
+            "AP@0.5": repeat.manifest.ap50,
             "seconds": round(sum(repeat.manifest.seconds.values()), 1),
             "vacuous": "; ".join(repeat.manifest.vacuous) or "no",
         }
         for repeat in repeats
     ]
-    return frame(rows, "repeat")
+    return frame(rows, "repeat").round(3)
 
 
 def result_table(runs: Sequence[Run]) -> pd.DataFrame:
@@ -121,24 +117,22 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
         return all(names.is_start(place_of(repeat)) for repeat in members), -len(members)
 
     ordered = sorted(groups.items(), key=lambda group: order(group[1]))
-    numbers: list[dict[str, str]] = [{"": "–"}, {}]
-    rows = []
-    for digests, members in ordered:
-        for known, digest in zip(numbers, digests, strict=True):
-            known.setdefault(digest, f"#{len(known.keys() - {''}) + 1}")
-        counts = Counter(names.short(place_of(repeat)) for repeat in members)
-        rows.append(
-            {
-                "weights": numbers[0][digests[0]],
-                "masks": numbers[1][digests[1]],
-                "repeats": len(members),
-                "settings": "; ".join(
-                    f"{name} ({n}×)" if n > 1 else name for name, n in counts.items()
-                ),
-                "cells": members[0].manifest.n_objects,
-                "AP@0.5": _rounded(members[0].manifest.ap50),
-            }
-        )
+    weights = ["", *dict.fromkeys(digest for (digest, _), _ in ordered if digest)]
+    masks = ["", *dict.fromkeys(digest for (_, digest), _ in ordered)]
+    rows = [
+        {
+            "weights": f"#{weights.index(trained)}" if trained else "–",
+            "masks": f"#{masks.index(found)}",
+            "repeats": len(members),
+            "settings": "; ".join(
+                f"{name} ({n}×)"
+                for name, n in Counter(names.short(place_of(one)) for one in members).items()
+            ),
+            "cells": members[0].manifest.n_objects,
+            "AP@0.5": members[0].manifest.ap50,
+        }
+        for (trained, found), members in ordered
+    ]
     return frame(rows, "weights")
 
 
@@ -181,23 +175,19 @@ def markdown(text: str) -> Markdown:
 
 def decision_table(spread: Spread) -> pd.DataFrame:
     """Whether what was changed matters less than the seed, one row for each thing changed."""
-    rows = []
-    for axis in spread.axes:
-        if axis.name == "seed" or not axis.evidence:
-            continue
-        found = spread.decide(axis.name)
-        answer = "no answer" if math.isnan(found.changed_ratio) else "not shown"
-        answer = "yes" if found.within else "same outlines" if axis.equal else answer
-        why = f"the outlines are the same in {amount(len(axis.evidence), 'pair')}"
-        rows.append(
-            {
-                "changed": axis.title,
-                "pairs": len(axis.evidence),
-                "cells changed": share_text(axis.distribution().mean),
-                "within spread": answer,
-                "why": why if axis.equal and not found.within else found.sentence,
-            }
-        )
+    from cellrepro.show.figures.spread import answer
+
+    rows = [
+        {
+            "changed": axis.title,
+            "pairs": len(axis.evidence),
+            "cells changed": share_text(axis.distribution().mean),
+            "within spread": answer(spread, axis),
+            "why": spread.decide(axis.name).sentence,
+        }
+        for axis in spread.axes
+        if axis.name != "seed" and axis.evidence
+    ]
     columns = ("changed", "pairs", "cells changed", "within spread", "why")
     return frame(rows, "changed", columns=columns)
 
@@ -263,11 +253,6 @@ def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
     import numpy as np
     import pandas as pd
 
-    if np.shape(matrix) != (len(names), len(names)):
-        raise BadInput(
-            f"the matrix has shape {np.shape(matrix)}, and there are {len(names)} names; expected "
-            f"{(len(names), len(names))}"
-        )
     numbers = [f"#{i}" for i in range(1, len(names) + 1)]
     labels = [f"{number} {name}" for number, name in zip(numbers, names, strict=True)]
     table = pd.DataFrame(matrix, index=pd.Index(labels, name="network"), columns=numbers)
@@ -285,10 +270,6 @@ def difference_table(fields: Mapping[str, tuple[Any, Any]], a: str, b: str) -> p
     """Fields in which two runs differ, side by side."""
     rows = [{"field": name, a: str(x), b: str(y)} for name, (x, y) in fields.items()]
     return frame(rows, "field", columns=("field", a, b))
-
-
-def _rounded(score: float | None) -> float | None:
-    return None if score is None else round(score, 3)
 
 
 def frame(
