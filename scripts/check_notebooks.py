@@ -21,9 +21,9 @@ from cellrepro.images.synthetic import write_folder
 PROJECT = Path(__file__).resolve().parents[1]
 TIMEOUT = 900  # seconds a cell
 SHORT = {
-    "01_seeded_training": {"images_per_epoch": 16, "learning_rate": 0.005},
+    "01_seeded_training": {"images_per_epoch": 8, "learning_rate": 0.005},
     "03_determinism_warnings": {
-        **{"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1},
+        **{"epochs": 2, "images_per_epoch": 8, "cost_rounds": 1},
         "store": "../outputs/aside",
     },
     "05_first_divergence": {

@@ -134,7 +134,7 @@ class Explorer(anywidget.AnyWidget):
             heading(picture, self.title)
         kinds = ", ".join(f"{n} {kind}" for kind, n in scene["kinds"].items() if n)
         picture.caption = f"cells: {kinds or 'none'}. {scene['line']}"
-        return picture.png(dpi=130, caption=True)
+        return picture.png(dpi=100, caption=True)
 
     def _follow(self, choice: dict[str, int]) -> None:
         """Do what the browser chose, or say why that cannot be."""
