@@ -89,21 +89,16 @@ DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's conv
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
 OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repeats")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
-ModelOption = Annotated[
-    str, Option(help="tiny, a name of Cellpose's, a weights file, or KEY/REPEAT")
-]
+ModelOption = Annotated[str, Option(help="tiny, a Cellpose name, a weights file, or KEY/REPEAT")]
 SeedOption = Annotated[int, Option(help="for Python, NumPy, PyTorch and initial weights")]
 ProfileOption = Annotated[str, Option(help="a profile's name, or a .yaml file")]
 ModeOption = Annotated[str, Option(help="fast, warn or strict")]
 DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or cellpose")]
-LedgerOption = Annotated[
-    str, Option(help="digests of every step: steps; of every operation: ops; off")
-]
+LedgerOption = Annotated[str, Option(help="digests of every step: steps; operation: ops; off")]
 BatchSizeOption = Annotated[int, Option(help="images a step")]
 RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict")]
-ImagesPerEpochOption = Annotated[
-    int | None, Option(help="drawn; default all once, tiny at least 48")
-]
+ImagesPerEpochOption = Annotated[int | None, Option(help="drawn; default all, tiny at least 48")]
+FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
 
 
 def _steps(text: str) -> list[int]:
@@ -156,12 +151,11 @@ def doctor(
 
     explained = explain_warning(warning, profile=profile, mode=mode, model=model, store=store)
     harmless = explained.affects is False
+    level: Any = "info" if harmless else "warning"
     document = {
         "host": platform.host(),
         "profile": {**profiles.load(profile).model_dump(mode="json"), "mode": mode},
-        "findings": [
-            Finding("info" if harmless else "warning", explained.meaning, explained.remedy)
-        ],
+        "findings": [Finding(level, explained.meaning, explained.remedy)],
         "ok": harmless,
         "warning": explained,
     }
@@ -224,9 +218,7 @@ def train(
     loose: Annotated[str | None, Option(help="left as it is in mode strict: index_put")] = None,
     resume: Annotated[bool, Option("--resume", help="go on where it was killed")] = False,
     checkpoint_every: Annotated[int | None, Option(help="epochs apart; 0: none; tiny: 1")] = None,
-    keep_checkpoints: Annotated[
-        bool, Option("--keep-checkpoints", help="in the stored run")
-    ] = False,
+    keep_checkpoints: Annotated[bool, Option("--keep-checkpoints", help="in the store")] = False,
     operation_steps: Annotated[str | None, Option(help="for --ledger ops: 0,17 or 0-9")] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
@@ -291,10 +283,7 @@ def grid(
     file: Annotated[str, Argument(help="a grid of specs, YAML")],
     workers: Annotated[int | None, Option(help="default one per device")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="say what would run")] = False,
-    override: Annotated[
-        list[str] | None,
-        Option("--set", help="NAME=VALUE, or NAME=[A, B] for an axis"),
-    ] = None,
+    override: Annotated[list[str] | None, Option("--set", help="NAME=VALUE, NAME=[A, B]")] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
@@ -337,9 +326,7 @@ def data(
 
 
 @_verb()
-def notebooks(
-    folder: Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")],
-) -> Told:
+def notebooks(folder: FolderArgument) -> Told:
     """Copy out the notebooks and grids that the package brings."""
     from cellrepro.lab.notebook_process import copy_brought
 
@@ -357,16 +344,13 @@ def demo(
     from cellrepro.demo import run_demo
 
     made = run_demo(data, store=store, model=model)
-    report = made.report
     document = {
         "base": made.base.key,
         "runs": made.runs,
         "notebooks": made.notebooks,
-        "report": report.html if report else None,
-        "stopped": made.stopped,
+        "report": made.report.html,
     }
-    lines = [report.sentence, f"report: {report.html}"] if report else []
-    return (document, lines), _complain(made.stopped, 1) if made.stopped else 0
+    return (document, [made.report.sentence, f"report: {made.report.html}"]), 0
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from cellrepro.errors import CellreproError
 from cellrepro.lab import defaults
 from cellrepro.lab.grid import GridRun, read_grid, run_grid
 from cellrepro.lab.notebook_process import brought, find_notebook
-from cellrepro.lab.process import call
+from cellrepro.lab.process import RunFailed, call
 from cellrepro.lab.run import Outcome, segment, train
 from cellrepro.lab.select_runs import elsewhere
 from cellrepro.model.network import CELLPOSE_NAMES, TINY
@@ -31,20 +31,19 @@ _WORKERS = 2
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo made; where `stopped` says why, nothing beyond the first network."""
+    """What the demo made."""
 
     base: Outcome
     runs: list[GridRun]
     notebooks: list[Path]
-    report: Report | None
-    stopped: str | None = None
+    report: Report
 
 
 def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str = TINY) -> Demo:
     """Train a network on a folder, fine-tune it over the demo grid, execute every notebook.
 
-    It stops where the network finds hardly a cell, as all that follows would compare nothing.
-    Another ``model`` than `tiny` is not trained first.
+    Another ``model`` than `tiny` is not trained first. Where it finds hardly a cell, `RunFailed`
+    says the ways on, before anything is compared.
     """
     if Path(model).is_file():
         model = str(Path(model).resolve())  # notebooks have folders of their own
@@ -56,34 +55,33 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
         _say(f"1/4  what the network {model} finds, before anything is trained")
         base = segment(data, model=model, repeats=1, store=store, mode="strict")
         start = model
-    stopped = why_to_stop(base, data, model)
-    if stopped is not None:
-        return Demo(base, [], [], None, stopped)
+    stop_without_cells(base, data, model)
     overrides = {"data": str(data), "model": start}
     grid = read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides)
     _say(f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile")
     runs = run_grid(grid, workers=_WORKERS)
     for run in runs:
         if run.status == "failed":
-            raise CellreproError(f"a spec failed: {run.reason}; its notebook is in {run.folder}")
+            raise RunFailed(f"a spec failed: {run.reason}; its notebook is in {run.folder}")
     _say("3/4  the other notebooks, on these runs")
     notebooks = _execute_notebooks(data, store, start)
     _say("4/4  the report")
     return Demo(base, runs, notebooks, write_report(store))
 
 
-def why_to_stop(base: Outcome, data: str | Path, model: str) -> str | None:
-    """That the network finds too little to compare anything, and the ways on; none if it does."""
+def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
+    """Raise with the ways on if the network finds too little to compare anything."""
     manifest, score = base.repeats[0].manifest, base.repeats[0].manifest.ap50
     if not manifest.vacuous and (score is None or score >= LEAST_SCORE):
-        return None
-    drawn = sum(record.n_true or 0 for record in manifest.masks.values())
-    beside = "" if score is None else f" where {drawn} are drawn (mean AP@0.5 {score:.2f})"
+        return
+    found = f"{amount(manifest.n_objects, 'cell')} in {amount(len(manifest.masks), 'image')}"
+    if score is not None:
+        drawn = sum(record.n_true or 0 for record in manifest.masks.values())
+        found += f" where {drawn} are drawn (mean AP@0.5 {score:.2f})"
     root = base.store.root
-    return (
-        f"{model} finds {amount(manifest.n_objects, 'cell')} in "
-        f"{amount(len(manifest.masks), 'image')}{beside}: masks of its fine-tunings would agree "
-        "about nothing, so the demo ends here, before its grid. Ways on:\n"
+    raise RunFailed(
+        f"{model} finds {found}: masks of its fine-tunings would agree about nothing, so the demo "
+        "ends here, before its grid. Ways on:\n"
         f"  - a network that knows such cells: make demo DATA={data} STORE={root} "
         f"MODEL={CELLPOSE_NAMES[0]}, or a weights file instead of the name (hours on a processor)\n"
         f"  - more epochs: cellrepro train {data} --epochs 100 --images-per-epoch 40 --repeats 1 "

@@ -67,12 +67,11 @@ def test_every_kind_is_counted_over_all_images(masks, tmp_path):
 
 
 def test_folders_of_masks(masks, tmp_path):
-    for folder in "ab":
+    for folder, labels in (("a", HALVES), ("b", RENUMBERED)):
         masks(f"{folder}/x_masks.tif", HALVES)
+        masks(f"{folder}/y_masks.tif", labels)
         masks(f"{folder}/x.tif", np.full((4, 5), 7, np.uint16))  # the image is not compared
         (tmp_path / folder / "._x_masks.tif").write_text("left by a desktop")
-    masks("a/y_masks.tif", HALVES)
-    masks("b/y_masks.tif", RENUMBERED)
     result = compare(str(tmp_path / "a"), str(tmp_path / "b"))
     verdicts = {name: str(each.verdict) for name, each in result.masks.items()}
     assert verdicts == {"x_masks": "identical", "y_masks": "same-objects"}
@@ -84,7 +83,8 @@ def test_folders_of_masks(masks, tmp_path):
 
 
 def test_weights_files(tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
+
     save_file({"w": np.ones(4, np.float32)}, tmp_path / "a.safetensors")
     torch.save({"w": torch.ones(4)}, tmp_path / "cpsam")  # as Cellpose's, without an ending
     save_file({"w": np.array([1, 1, 1, 2], np.float32)}, tmp_path / "c.safetensors")
@@ -249,7 +249,6 @@ def on_one_thread(store, masks):
 
 SLIGHTLY = {f"img_{i}": cells(4, 5, *[0] * (i % 2), pixels=2) for i in range(4)}
 WIDELY = {f"img_{i}": cells(*range(4, 13)) for i in range(4)}
-NOTHING = {f"img_{i}": np.zeros((SIZE, SIZE), np.uint16) for i in range(4)}
 
 
 @pytest.mark.parametrize(
@@ -257,10 +256,9 @@ NOTHING = {f"img_{i}": np.zeros((SIZE, SIZE), np.uint16) for i in range(4)}
     [
         (3, SLIGHTLY, "within-spread", "0 % of the cells changed, between seeds 19 %"),
         (3, WIDELY, "different", "not shown to be less than seeds do"),
-        (3, NOTHING, "different", "not shown to be less than seeds do"),
         (2, SLIGHTLY, "different", "only 2 seeds: not enough to say"),
     ],
-    ids=["slightly", "widely", "found nothing", "two seeds"],
+    ids=["slightly", "widely", "two seeds"],
 )
 def test_a_difference_beside_what_seeds_do(seeds, n_seeds, masks, verdict, told):
     store = seeds(*range(n_seeds))
@@ -275,16 +273,10 @@ def test_a_difference_beside_what_seeds_do(seeds, n_seeds, masks, verdict, told)
     assert (alone.verdict, alone.spread) == ("different", None)  # without a store
 
 
-def test_only_what_can_be_held_against_seeds_is(seeds):
-    """Not equal runs, other seeds, files changed afterwards, or other images."""
+def test_the_files_count_and_not_what_manifests_say_of_them(seeds):
     store = seeds(0, 1, 2)
-    zero, one = (f"{run.key}/0" for run in store.runs() if run.spec.seed < 2)
-    equal = compare(zero, zero, store=store.root)
-    assert (equal.verdict, equal.spread, equal.notes) == ("identical", None, ())
-    assert compare(zero, one, store=store.root).verdict == "different"
     names = on_one_thread(store, SLIGHTLY)
-    folder = store.find(names[1]).folder
-    for path in (folder / "masks").iterdir():  # the files are compared, not what manifests say
+    for path in (store.find(names[1]).folder / "masks").iterdir():
         path.chmod(0o644)
         tifffile.imwrite(path, np.zeros((SIZE, SIZE), "u2"))
     assert compare(*names, store=store.root).verdict == "different"

@@ -67,8 +67,6 @@ def test_set_replaces_a_value_or_an_axis(write, store):
         exclude=[{"seed": 0, "mode": "fast"}],
     )
     overrides = {"seed": [0], "epochs": [4, 5], "mode": "strict"}
-    with pytest.raises(BadInput, match="not batch_size"):
-        read_grid(path, store=store, overrides={**overrides, "batch_size": 2})
     grid = read_grid(path, store=store, overrides=overrides)
     found = [(p.plan.spec.seed, p.plan.spec.mode, p.plan.spec.epochs) for p in grid.points]
     assert found == [(0, "strict", 4), (0, "strict", 5)]
@@ -222,7 +220,6 @@ def test_the_store_keeps_the_executed_notebook(carried_out, notebook, wholeness)
     assert {output.name for output in said} == {"stdout"}  # nothing of what libraries print
     # One print may arrive in pieces.
     assert "".join(output.text for output in said).endswith(f"trained {key} here\n")
-    assert [item.name for item in notebook.parent.iterdir()] == [notebook.name]
     assert all(cell.outputs == [] for cell in nbformat.read(notebook, 4).cells)
 
 
@@ -230,9 +227,9 @@ def test_the_store_keeps_the_executed_notebook(carried_out, notebook, wholeness)
 def again(carried_out, tmp_path):
     """The same grid, of the well-behaved spec alone, over a copy of what was stored."""
     content = yaml.safe_load(carried_out.path.read_text())
-    content["fixed"] |= {"behave": "well"}
-    content |= {"vary": {"seed": [4]}, "exclude": []}
-    (tmp_path / "again.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    content["fixed"] |= {"behave": "well", "seed": 4}
+    content |= {"vary": {}, "exclude": []}
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(content))
     shutil.copytree(carried_out.store, tmp_path / "outputs")
     return tmp_path / "again.yaml", tmp_path / "outputs"
 
@@ -256,8 +253,8 @@ def test_a_repeat_of_the_grid_is_one_of_the_train_command(carried_out, small_dat
     answer = run_command("train", small_data, *SHORT, "--store", store, "--json")
     assert answer.json["key"] == key
     sides = []
-    for store in (carried_out.store, tmp_path / "outputs"):
-        (repeat,) = Store(store).run(key).repeats
+    for root in (carried_out.store, store):
+        (repeat,) = Store(root).run(key).repeats
         plain = repeat.manifest.model_dump(exclude={"started", "seconds", "peak_memory", "files"})
         for record in plain["masks"].values():
             del record["seconds"]
@@ -282,16 +279,15 @@ def test_what_has_computed_before_gives_its_work_to_a_worker(write, store, monke
 @pytest.mark.slow
 def test_only_the_missing_repeat_is_run_and_a_failure_forgotten(again, wholeness):
     path, store = again
-    content = yaml.safe_load(path.read_text()) | {"repeats": 2}
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    path.write_text(path.read_text() + "repeats: 2\n")
     grid = read_grid(path, store=store)
-    spec, machine = grid.points[0].plan.spec, grid.points[0].plan.machine
+    plan = grid.points[0].plan
+    failure = {"machine": plan.machine, "repeat": 1, "reason": "the power went out"}
     with Store(store).staging() as area:
-        reason = "the power went out"
-        Store(store).keep_failure(area, spec, machine=machine, repeat=1, reason=reason)
+        Store(store).keep_failure(area, plan.spec, **failure)
     (run,) = run_grid(grid, quiet=True)
     assert run.status == "done"
-    assert wholeness(store) == [f"{spec.key}/0", f"{spec.key}/1"]
-    first, second = Store(store).run(spec.key).repeats
+    assert wholeness(store) == [f"{run.key}/0", f"{run.key}/1"]
+    first, second = Store(store).run(run.key).repeats
     assert first.manifest.weights == second.manifest.weights
-    assert not (store / "failed" / spec.key).exists()
+    assert not (store / "failed" / run.key).exists()

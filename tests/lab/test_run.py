@@ -118,7 +118,7 @@ def test_the_ledger_of_a_run_follows_the_chain(small_store):
     repeat = Store(small_store.root).find(f"{small_store.key}/0")
     entries = Ledger.read(repeat.folder / LEDGER).entries
     assert list(dict.fromkeys(entry.stage for entry in entries)) == list(STAGES)
-    of_spec = {entry.name: json.loads(entry.detail) for entry in entries if entry.stage == "spec"}
+    of_spec = {one.name: json.loads(one.detail or "null") for one in entries if one.stage == "spec"}
     assert of_spec == repeat.spec.model_dump(mode="json")
     record = repeat.manifest.masks["synth_003"]
     assert [(entry.name, entry.digest) for entry in entries if entry.stage == "masks"] == [

@@ -97,8 +97,7 @@ def read_grid(
     store : str or Path
         Where runs are kept.
     overrides : dict, optional
-        Parameters that replace the file's; a list is an axis, a value in the place of an axis
-        leaves that value of it.
+        Parameters that replace the file's; a list is an axis.
     """
     if not Path(path).exists() and (own := brought("grids").parent / path).is_file():
         path = own
@@ -208,13 +207,13 @@ def planned(grid: Grid) -> list[GridRun]:
 def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> list[GridRun]:
     """Carry out what the store lacks of a grid on this machine; a failure is kept, others go on.
 
-    No device waits for another. A training that was killed goes on from its last checkpoint.
+    A training that was killed goes on from its last checkpoint.
 
     Parameters
     ----------
     grid : Grid
     workers : int, optional
-        Specs carried out at the same time; by default one per device.
+        Specs carried out at the same time; by default one per device, and none waits for another.
     quiet : bool
         Show no progress.
 

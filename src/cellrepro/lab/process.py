@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from cellrepro.store.spec import Spec
 
-_TAIL_LINES = 12
 _GIVEN, _ANSWER = "given.pickle", "answer.pickle"
 
 Event = dict[str, str]
@@ -204,7 +203,7 @@ def explained(why: str, code: int, log: str, label: str) -> CellreproError:
             f"{label}: the system killed the process (signal 9), usually because memory ran out; "
             "take a smaller --batch-size or smaller images"
         )
-    tail = "\n".join(log.splitlines()[-_TAIL_LINES:])
+    tail = "\n".join(log.splitlines()[-12:])
     return RunFailed(f"{label} failed: {why}; its last words:\n{tail}")
 
 
