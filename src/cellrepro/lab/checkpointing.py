@@ -72,10 +72,7 @@ class Keeper:
         return self._operations.step(index, 0)
 
     def begin(self, origin: Origin, network: Any, loop: Loop) -> list[str]:
-        """Take up an unfinished training, if it is asked for and there is one; refuse another's.
-
-        Returns what the user should know of the checkpoint that was taken.
-        """
+        """Take up an unfinished training, if asked for; returns what the user should know of it."""
         self._origin = origin
         passed_over: tuple[str, ...] = ()
         if self._keeping.resume:

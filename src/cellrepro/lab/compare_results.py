@@ -122,7 +122,12 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     """
     first, second = a.manifest, b.manifest
     masks, alone, changed = _masks_of(a, b)
-    environment, notes = _environments(first, second)
+    environment, notes = _differing(_environment(first), _environment(second)), []
+    if "numeric_class" in environment:
+        probes = differing_probes(
+            *((m.numeric_class or {}).get("probes", {}) for m in (first, second))
+        )
+        notes = [f"the machines compute other bits in {len(probes)} probes: {some(probes)}"]
     spec = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
     same_data = first.data.digest == second.data.digest
     verdicts, weights, spread = [_over_images(masks)], None, None
@@ -173,24 +178,12 @@ def _differ(verdict: Verdict) -> bool:
     return verdict not in (Verdict.IDENTICAL, Verdict.VACUOUS)
 
 
-def _environments(a: Manifest, b: Manifest) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
-    """Where they differ, by field; and in which probes the two machines compute other bits."""
-    found = _differing(_environment(a), _environment(b))
-    if a.numeric_class is None or b.numeric_class is None or a.numeric_class == b.numeric_class:
-        return found, []
-    found["numeric_class"] = a.numeric_class["name"], b.numeric_class["name"]
-    sides = a.numeric_class["probes"], b.numeric_class["probes"]
-    probes, n_probes = differing_probes(*sides), len(sides[0].keys() | sides[1].keys())
-    return found, [
-        f"the machines compute other bits: {len(probes)} of {n_probes} probe operations differ "
-        f"({some(probes)})"
-    ]
-
-
 def _environment(of: Manifest) -> dict[str, Any]:
     """What a repeat depends on beside its spec, by ``FIELD`` or ``FIELD.NAME``."""
-    machine = of.machine.model_dump(include=_MACHINE)
-    return dict(flattened({**of.model_dump(include={*_ENVIRONMENT.split()}), "machine": machine}))
+    found = of.model_dump(include={*_ENVIRONMENT.split()})
+    found["machine"] = of.machine.model_dump(include=_MACHINE)
+    found["numeric_class"] = (of.numeric_class or {}).get("name")
+    return dict(flattened(found))
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole, w
 from cellrepro.lab import defaults
 from cellrepro.lab.machine import HOLD_VARIABLE
 from cellrepro.lab.notebook_process import brought, find_notebook, notebook_parameters
-from cellrepro.lab.process import call
+from cellrepro.lab.process import RUNNING, call
 from cellrepro.lab.run import Plan, plan_segmentation, plan_training
 from cellrepro.progress import LINES_VARIABLE, Progress, progress
 from cellrepro.store.spec import PARAMETERS
@@ -227,12 +226,11 @@ def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> 
         pools = {device: ThreadPoolExecutor(1) for device in devices}
     else:
         pools = dict.fromkeys(devices, ThreadPoolExecutor(whole("workers", workers, least=1)))
-    children: list[subprocess.Popen[str]] = []
     with progress(len(grid.points) * grid.repeats, "grid", quiet=quiet) as bar:
         for text in dict.fromkeys(text for point in grid.points for text in point.plan.replaced()):
             bar.say(f"note: {text}")
         futures = [
-            pools[point.plan.profile.device].submit(_run_point, grid, point, bar, children)
+            pools[point.plan.profile.device].submit(_run_point, grid, point, bar)
             for point in grid.points
         ]
         try:
@@ -241,15 +239,13 @@ def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> 
             for pool in pools.values():
                 pool.shutdown(wait=False, cancel_futures=True)
             while not all(future.done() for future in futures):  # interrupted
-                for child in tuple(children):
+                for child in tuple(RUNNING):
                     child.kill()
                 time.sleep(0.05)
     return [future.result() for future in futures]
 
 
-def _run_point(
-    grid: Grid, point: Point, bar: Progress, children: list[subprocess.Popen[str]]
-) -> GridRun:
+def _run_point(grid: Grid, point: Point, bar: Progress) -> GridRun:
     status: Status = "present"
     key, machine, index, reason = point.plan.spec.key, "", 0, ""
     folder = grid.store.root / "runs" / key
@@ -258,7 +254,7 @@ def _run_point(
         for index in range(grid.repeats):
             started, repeat = time.monotonic(), grid.store.repeat(key, machine, index)
             if repeat is None:
-                status, repeat = "done", _run_repeat(grid, point, index, children)
+                status, repeat = "done", _run_repeat(grid, point, index)
                 seconds = time.monotonic() - started
                 bar.say(f"done     {repeat.name}  {point.label}  {seconds:.0f} s")
             reason = "; ".join(repeat.manifest.vacuous)
@@ -273,7 +269,7 @@ def _run_point(
     return GridRun(key, machine, status, folder, point.varied, reason)
 
 
-def _run_repeat(grid: Grid, point: Point, index: int, children: list[Any]) -> Repeat:
+def _run_repeat(grid: Grid, point: Point, index: int) -> Repeat:
     """Execute the notebook for one repeat and store what it made, with the notebook."""
     store, spec, machine = grid.store, point.plan.spec, point.plan.machine
     with store.staging() as area:
@@ -283,7 +279,6 @@ def _run_repeat(grid: Grid, point: Point, index: int, children: list[Any]) -> Re
                 "cellrepro.lab.notebook_process:execute",
                 point.plan.request.setup,
                 label=f"the notebook {grid.notebook.name}",
-                started=children.append,
                 variables={HOLD_VARIABLE: str(held.resolve()), LINES_VARIABLE: "lines"},
                 notebook=grid.notebook,
                 output=executed,

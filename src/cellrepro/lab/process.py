@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _GIVEN, _ANSWER = "given.pickle", "answer.pickle"
 
 Event = dict[str, str]
+RUNNING: set[subprocess.Popen[str]] = set()
+"""The children of `call` that are at work, for who has to end them all."""
 
 
 class RunFailed(CellreproError):
@@ -114,7 +116,6 @@ def call(
     *,
     label: str,
     on_event: Callable[[Event], None] = lambda event: None,
-    started: Callable[[subprocess.Popen[str]], None] = lambda process: None,
     variables: Mapping[str, str] | None = None,
     here: bool = False,
     **given: Any,
@@ -123,8 +124,7 @@ def call(
 
     ``work`` is ``MODULE:FUNCTION``; it takes a `Child` and what is ``given``, whatever can be
     pickled. ``setup`` decides the variables of the process (none: the caller's), ``label`` names it
-    in messages. ``started`` is given the process, for who may have to kill it. ``here`` calls the
-    function in this process, which was started for this work alone.
+    in messages. ``here`` calls the function in this process, started for this work alone.
     """
     if here:
         log = io.StringIO()  # whatever libraries print is no result of a notebook's
@@ -147,7 +147,6 @@ def call(
             stderr=file,
             text=True,
         )
-        started(process)
         code, answer = _followed(process, on_event), Path(scratch, _ANSWER)
         ended = RunFailed(f"exit code {code} and no answer")
         if code >= 0 and answer.exists():
@@ -164,6 +163,7 @@ def _followed(process: subprocess.Popen[str], on_event: Callable[[Event], None])
     """Pass a child's events on until it ends, and end it if this is left early (Ctrl-C)."""
     assert process.stdin is not None
     assert process.stdout is not None
+    RUNNING.add(process)
     with process.stdin, process.stdout:
         try:
             for line in process.stdout:
@@ -173,6 +173,7 @@ def _followed(process: subprocess.Popen[str], on_event: Callable[[Event], None])
         finally:
             process.kill()
             process.wait()
+            RUNNING.remove(process)
 
 
 _SIGNS = {
