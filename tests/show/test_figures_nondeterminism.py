@@ -25,29 +25,15 @@ def row(op=OP, module="encoder.blocks.0.attn", source=PLACE, phase="backward", *
     return NondeterministicOperation(op, module, source, phase, **{**fields, **changes})
 
 
-def warned():
-    return row(
-        "aten.put_.default", None, "mine.py:3 in f", "forward",
-        flips=0, replays=0, warned=True, substitute=None, remedy="use scatter",
-    )  # fmt: skip
-
-
 def audit_of(*rows, warnings=()):
     return TrainingAudit(
         spec=SimpleNamespace(mode="fast", profile="cpu"),
         ops=rows,
         warnings=warnings,
-        n_steps=3,
-        n_replayed=50,
-        n_replays=200,
-        threads=2,
-        n_followed=0,
+        **{"n_steps": 3, "n_replayed": 50, "n_replays": 200, "threads": 2, "n_followed": 0},
         kinds={"aten.mm.default": 38, OP: 6, "aten.put_.default": 6},
         replays={"aten.mm.default": 38, OP: 6 * 20, "aten.put_.default": 6 * 7},
-        groups=[],
-        learning_rates=[1e-4],
-        n_moved=1000,
-        sentence="some sentence",
+        **{"groups": [], "learning_rates": [1e-4], "n_moved": 1000, "sentence": "some sentence"},
     )
 
 
@@ -69,31 +55,26 @@ def cost():
     return Cost("tiny", "cpu", 2, 3, 2, rows)
 
 
-# -- the table of operations ---------------------------------------------------------------
-
-
-def shown(audit, **options):
-    return operation_table(audit, **options).data.set_index("operation")
-
-
 def test_a_row_for_each_operation_and_line():
+    warned = {"flips": 0, "replays": 0, "warned": True, "substitute": None, "remedy": "use scatter"}
     rows = (
         row(effect=effect()),
         row(module="encoder.blocks.1.attn", flips=5),
         row(source="mine.py:1 in f", flips=1),
     )
-    table = shown(audit_of(*rows, warnings=(warned(),)), cost=cost())
+    warnings = (row("aten.put_.default", "<img src=x>", "mine.py:3 in f", "forward", **warned),)
+    listed = operation_table(audit_of(*rows, warnings=warnings), cost=cost())
+    table = listed.data.set_index("operation")
     assert table.index.tolist() == ["index_put", "index_put", "put"]
     first, _, last = (table.iloc[i] for i in range(3))
     assert "encoder.blocks.0.attn and 1 more" in first["where"]
-    assert PLACE in first["where"]
     assert (first["replays"], first["PyTorch warns"]) == ("8 of 48", "no")
     assert first["other bits, %"] == pytest.approx(100 * 8 / 48)
     assert first["weights differ, %"] == pytest.approx(56)
     assert (first["pixels"], first["cells unmatched"]) == ("120 ppm", "3")
     assert first["what holds it"] == "rel-pos-gather"
     assert (last["replays"], last["what holds it"]) == ("0 of 42", "use scatter")
-    html = operation_table(audit_of(row(module="<img src=x>")), cost=cost()).to_html()
+    html = listed.to_html()
     assert "<img" not in html
     assert "Mode strict takes 1.05 times (0.98 to 1.11) as long" in html
 
@@ -113,11 +94,8 @@ def test_a_row_for_each_operation_and_line():
 )
 def test_warning_and_effect_beside_each_other(flips, warns, changes, expected):
     measured = None if changes is None else effect(**changes)
-    table = shown(audit_of(row(flips=flips, warned=warns, effect=measured)))
+    table = operation_table(audit_of(row(flips=flips, warned=warns, effect=measured))).data
     assert table["so it is"].item().startswith(expected)
-
-
-# -- what flips ----------------------------------------------------------------------------
 
 
 def test_flips_by_place():
@@ -131,9 +109,6 @@ def test_flips_by_place():
     widths = [bar.get_width() for bar in picture.axes[0].patches]
     assert (len(widths), widths[0], widths[-1]) == (11, pytest.approx(100 * 20 / 24), 0)
     assert "in no operation" in texts(nondeterminism.flips_by_place(audit_of()))
-
-
-# -- what it does --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -170,9 +145,6 @@ def test_masks_without_a_cell_say_nothing(tmp_path):
     assert "no object was found" in caption
     with pytest.raises(BadInput, match=r"holds 0 repeats of .*give the store they were trained"):
         nondeterminism.results(Store(tmp_path / "elsewhere"), effect())
-
-
-# -- what it costs, and seeds --------------------------------------------------------------
 
 
 def test_cost():
