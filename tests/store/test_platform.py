@@ -45,11 +45,7 @@ def test_without_a_name_it_is_made_from_the_processor(monkeypatch):
     here = platform.machine(CPU, "0a")
     assert platform.host()["processor"] == here.device
     assert platform.is_here(here)
-
-
-@pytest.mark.parametrize("name", ["../x", "a" * 65])
-def test_what_is_no_name_is_refused(monkeypatch, name):
-    monkeypatch.setenv(platform.MACHINE_VARIABLE, name)
+    monkeypatch.setenv(platform.MACHINE_VARIABLE, "../x")
     with pytest.raises(BadInput, match=r"CELLREPRO_MACHINE is .*; expected up to 64 letters"):
         platform.machine(CPU, "0a")
 

@@ -65,18 +65,15 @@ def test_an_operation_left_loose_is_another_spec_and_all_others_are_fixed():
         make_spec(**{**FIELDS, "mode": "fast"}, loose="index_put")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("seed", 2**32), ("data_seed", -1), ("epochs", 2.5), ("learning_rate", float("inf"))),
-        *(("mode", "Strict"), ("ledger", "everything"), ("data_digest", "abc"), ("colour", "red")),
-    ],
-)
-def test_refuses_every_wrong_field_at_once(field, value):
-    with pytest.raises(
-        BadInput, match=rf"batch_size is 0.*{field}.* is {value!r}|{field}.*; batch"
-    ):
-        make_spec(**{**FIELDS, "batch_size": 0, field: value})
+def test_refuses_every_wrong_field_at_once():
+    wrong = {
+        **{"seed": 2**32, "data_seed": -1, "epochs": 2.5, "learning_rate": float("inf")},
+        **{"mode": "Strict", "ledger": "everything", "data_digest": "abc", "colour": "red"},
+    }
+    with pytest.raises(BadInput) as caught:
+        make_spec(**{**FIELDS, **wrong})
+    for field, value in wrong.items():
+        assert f"{field} is {value!r}" in str(caught.value)
 
 
 # -- planned on this machine ---------------------------------------------------------------
@@ -97,12 +94,6 @@ def test_what_a_profile_says_counts_and_how_it_is_described_does_not(small_data,
         (tmp_path / "lab.yaml").write_text(text)
         keys.append(plan_training(small_data, profile=str(tmp_path / "lab.yaml")).spec.key)
     assert keys[0] == keys[1] != keys[2]
-
-
-def test_text_for_numbers_as_yaml_reads_1e_3(small_data):
-    """YAML 1.1 takes ``1e-3`` for text; it means the number all the same."""
-    a = plan_training(small_data, learning_rate="1e-3", epochs="3")
-    assert a.spec.key == plan_training(small_data, learning_rate=1e-3, epochs=3).spec.key
 
 
 @pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("epochs", "many"), ("profile", 3)])

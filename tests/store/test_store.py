@@ -197,8 +197,8 @@ def test_an_empty_store_says_what_to_do_and_what_a_desktop_leaves_is_no_run(stor
     with pytest.raises(BadInput, match=r"one of its 0 runs: train one first"):
         store.find("abc")
     assert not store.root.exists()
-    key = keep(store, made_up.spec()).manifest.key
-    for folder in (store.root / "runs", store.root / "runs" / key):
+    run = keep(store, made_up.spec()).folder.parents[1]
+    for folder in (run, run.parent):
         (folder / ".DS_Store").write_text("")
     assert [len(run.repeats) for run in store.runs()] == [1]
 

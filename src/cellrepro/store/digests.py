@@ -75,8 +75,8 @@ def comparable(a: str, b: str) -> bool:
     return len(a) == len(b)
 
 
-# A value becomes a row of tokens, none of which is the beginning of another, so that different
-# values make different rows. Tensors stay tensors in it until the algorithm is known.
+# A value becomes a row of tokens, none of which is the beginning of another. Tensors stay tensors
+# in it until the algorithm is known.
 
 
 def _combined(tokens: list[Any]) -> str:
@@ -112,18 +112,17 @@ def _tokens(value: Any) -> Iterator[Any]:
 
 def _plain_token(value: Any) -> bytes | None:
     """A plain value by its type and exact bits; None if it is none."""
-    match value:
-        case None:
-            return b"N"
-        case bool():
-            return b"T" if value else b"F"
-        case int():
-            return b"i%d;" % value
-        case float():
-            return b"f" + struct.pack("<d", value)
-        case str():
-            text = value.encode("utf-8", "surrogatepass")
-            return b"s%d:" % len(text) + text
+    if value is None:
+        return b"N"
+    if isinstance(value, bool):
+        return b"T" if value else b"F"
+    if isinstance(value, int):
+        return b"i%d;" % value
+    if isinstance(value, float):
+        return b"f" + struct.pack("<d", value)
+    if isinstance(value, str):
+        text = value.encode("utf-8", "surrogatepass")
+        return b"s%d:" % len(text) + text
     return None
 
 

@@ -6,6 +6,7 @@ goes on, its rows lie in `Pieces`, so that a killed process loses only the last.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -93,7 +94,7 @@ def write_rows(path: Path, rows: Sequence[Any], kind: type) -> None:
 def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
     """Read what `write_rows` wrote, or only the rows of one step, of which Parquet knows the place.
 
-    Columns with a default may be missing (they came later), others are passed over.
+    Columns with a default may be missing (they came later), unknown ones are passed over.
     """
     import pyarrow
     from pyarrow import parquet
@@ -101,9 +102,7 @@ def read_rows(path: Path, kind: type, *, step: int | None = None) -> list[Any]:
     filters = None if step is None else [("step", "==", step)]
     try:
         table = parquet.read_table(path, filters=filters, partitioning=None)
-        table.select(
-            [field.name for field in fields(kind) if field.default is MISSING]
-        )  # or refuse
+        table.select([field.name for field in fields(kind) if field.default is MISSING])
         present = [field for field in _schema(kind) if field.name in table.column_names]
         table = table.select([field.name for field in present]).cast(pyarrow.schema(present))
         return [kind(**row) for row in table.to_pylist()]
@@ -139,8 +138,6 @@ def _write_tables(path: Path, tables: Iterable[Any], kind: type) -> None:
 
 # -- while a run goes on -------------------------------------------------------------------
 
-_START_ANEW = "remove the unfinished run and train without --resume"
-
 
 class Pieces:
     """A growing table of rows of one kind (a dataclass), in a folder of Parquet files."""
@@ -167,18 +164,16 @@ class Pieces:
         for half_written in self._folder.glob("*.part"):
             half_written.unlink()
         held = 0
-        for piece in self._files():
+        for piece in sorted(self._folder.glob("*.parquet")):
             if held != int(piece.stem) or held >= n_rows:
                 piece.unlink()
                 continue
-            try:
+            with contextlib.suppress(OSError, ArrowException):  # a damaged one counts as lost
                 held += parquet.read_metadata(piece).num_rows
-            except (OSError, ArrowException) as error:
-                raise BadInput(f"{piece} cannot be read ({error}); {_START_ANEW}") from error
         if held != n_rows:
             raise BadInput(
                 f"{self._folder} holds {held} rows of the ledger, the checkpoint says {n_rows}; "
-                f"{_START_ANEW}"
+                "remove the unfinished run and train without --resume"
             )
         self.n_rows = n_rows
 
@@ -186,8 +181,6 @@ class Pieces:
         """Join the pieces into one file; they stay until the run is stored."""
         from pyarrow import parquet
 
-        pieces = (parquet.read_table(piece, partitioning=None) for piece in self._files())
+        files = sorted(self._folder.glob("*.parquet"))
+        pieces = (parquet.read_table(piece, partitioning=None) for piece in files)
         _write_tables(path, pieces, self._kind)
-
-    def _files(self) -> list[Path]:
-        return sorted(self._folder.glob("*.parquet"))

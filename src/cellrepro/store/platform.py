@@ -9,8 +9,8 @@ import platform
 import re
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ from cellrepro.store.digests import array_digest, value_digest
 from cellrepro.store.manifest import MachineRecord
 
 MACHINE_VARIABLE = "CELLREPRO_MACHINE"
-"""Names this machine for people and tells it from others; needed where several computers or
-containers were made from one image, and so have one machine-id."""
+"""Names this machine; needed where several containers were made from one image."""
 
 _COMPUTING = (
     *("cellpose", "torch", "torchvision", "segment-anything", "numpy", "scipy"),
@@ -60,7 +59,7 @@ def _numeric_versions() -> dict[str, str]:
 
 
 def cuda() -> dict[str, str | None]:
-    """Versions of the NVIDIA driver and of PyTorch's CUDA runtime and cuDNN; null where absent."""
+    """Versions of NVIDIA's driver and of PyTorch's CUDA runtime and cuDNN; null where absent."""
     import torch
 
     cudnn = torch.backends.cudnn.version()
@@ -210,7 +209,7 @@ def _driver() -> str | None:
 
 
 def peak_memory() -> dict[str, int | None]:
-    """The most memory held at a time, bytes: by this process, and by PyTorch on the GPU."""
+    """The most bytes held at a time by this process, and by PyTorch on the GPU."""
     import torch
 
     process = None
@@ -239,34 +238,28 @@ def numeric_class(device: str = "cpu") -> dict[str, Any]:
     of them. No generator is drawn from, no switch stays moved, and no mode makes a difference: what
     does is the profile, that is threads, instruction sets, oneDNN, and on CUDA also TF32.
     """
-    with _undisturbed(device.partition(":")[0]):
-        probes = {
-            f"{name}/{dtype}": _digest(probe(Numbers(device, dtype)))
-            for dtype in DTYPES
-            for name, probe in PROBES.items()
-        }
+    import torch
+
+    cudnn, kind = torch.backends.cudnn, device.partition(":")[0]
+    before = cudnn.deterministic, cudnn.benchmark
+    autocast_off = torch.autocast(kind, enabled=False)
+    with torch.inference_mode(False), torch.enable_grad(), autocast_off:
+        try:
+            # No algorithm that adds in varying order.
+            cudnn.deterministic, cudnn.benchmark = True, False
+            probes = {
+                f"{name}/{dtype}": _digest(probe(Numbers(device, dtype)))
+                for dtype in DTYPES
+                for name, probe in PROBES.items()
+            }
+        finally:
+            cudnn.deterministic, cudnn.benchmark = before
     return {"name": value_digest(probes)[:12], "probes": probes}
 
 
 def differing_probes(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
     """The probes in which two classes differ, sorted; a probe of only one of them is one."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
-
-
-@contextmanager
-def _undisturbed(device_type: str) -> Iterator[None]:
-    """Gradients on, autocast off, and no cuDNN algorithm that adds in varying order."""
-    import torch
-
-    cudnn = torch.backends.cudnn
-    before = cudnn.deterministic, cudnn.benchmark
-    off = torch.autocast(device_type, enabled=False)
-    with torch.inference_mode(False), torch.enable_grad(), off:
-        try:
-            cudnn.deterministic, cudnn.benchmark = True, False
-            yield
-        finally:
-            cudnn.deterministic, cudnn.benchmark = before
 
 
 class Numbers:

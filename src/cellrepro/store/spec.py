@@ -23,16 +23,8 @@ from cellrepro.store.digests import value_digest
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 
 PARAMETERS = (
-    "model",
-    "seed",
-    "data_seed",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "images_per_epoch",
-    "profile",
-    "mode",
-    "ledger",
+    *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
+    *("profile", "mode", "ledger"),
 )
 """What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
 
@@ -85,10 +77,7 @@ class Spec(BaseModel):
     def _loose_in_strict(cls, value: str | None, info: ValidationInfo) -> str | None:
         mode = info.data.get("mode")
         if value is not None and mode != "strict":
-            raise ValueError(
-                f"one operation is left loose while all others are fixed: expected mode 'strict', "
-                f"not {mode!r}"
-            )
+            raise ValueError(f"one operation left loose: expected mode 'strict', not {mode!r}")
         return value
 
     @property

@@ -31,17 +31,8 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
-from cellrepro.store import platform
+from cellrepro.store import disk, platform
 from cellrepro.store.digests import array_digest, file_digest
-from cellrepro.store.disk import (
-    inside,
-    locked,
-    moved,
-    private_folder,
-    remove_empty,
-    replace_by_link,
-    write_whole,
-)
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import KEY_LENGTH, Spec
 from cellrepro.text import some
@@ -101,7 +92,7 @@ class Repeat:
     @property
     def weights(self) -> Path | None:
         """The trained weights, or none for a run that only segmented."""
-        path = inside(self.folder, WEIGHTS)
+        path = disk.inside(self.folder, WEIGHTS)
         return path if path.exists() else None
 
     def masks(self, image: str) -> np.ndarray:
@@ -119,7 +110,7 @@ class Repeat:
         """The labels of one image as they lie there now, and their digest."""
         import tifffile
 
-        path = inside(self.folder, self.manifest.masks[image].file)
+        path = disk.inside(self.folder, self.manifest.masks[image].file)
         try:
             masks = tifffile.imread(path)
         except Exception as error:  # of a damaged file nearly any, struct.error among them
@@ -240,7 +231,7 @@ class Store:
 
     def kept(self, data_digest: str, file: str) -> Path:
         """Where a file of a data set would lie; never outside the store, links followed."""
-        return inside(self.root / "data", f"{data_digest[:KEY_LENGTH]}/{file}")
+        return disk.inside(self.root / "data", f"{data_digest[:KEY_LENGTH]}/{file}")
 
     def _kept(self, data_digest: str, file: str) -> np.ndarray | None:
         import tifffile
@@ -283,7 +274,7 @@ class Store:
         """A private folder on the store's file system; gone after the block."""
         with contextlib.ExitStack() as stack:
             with self._writing():
-                folder = stack.enter_context(private_folder(self.root / ".staging"))
+                folder = stack.enter_context(disk.private_folder(self.root / ".staging"))
             yield folder
 
     def commit(self, staged: Path, spec: Spec) -> Repeat:
@@ -302,14 +293,14 @@ class Store:
                 whole = staged.with_name(f"{staged.name}-{spec.key}")
                 first = whole / target.relative_to(run)
                 first.parent.mkdir(parents=True)
-                write_whole(whole / SPEC, spec.model_dump_json(indent=1), read_only=True)
+                disk.write_whole(whole / SPEC, spec.model_dump_json(indent=1), read_only=True)
                 staged.rename(first)
                 run.parent.mkdir(parents=True, exist_ok=True)
-                if moved(whole, run):
+                if disk.moved(whole, run):
                     return Repeat(target)
                 staged = first
             target.parent.mkdir(exist_ok=True)
-            moved(staged, target)
+            disk.moved(staged, target)
         return Repeat(target)
 
     def keep_failure(
@@ -324,14 +315,14 @@ class Store:
             target.mkdir(parents=True)
             if (staged / NOTEBOOK).exists():
                 shutil.copy(staged / NOTEBOOK, target / NOTEBOOK)
-            write_whole(target / "failure.json", json.dumps(record, indent=1))
+            disk.write_whole(target / "failure.json", json.dumps(record, indent=1))
         return target
 
     def forget_failure(self, key: str, machine: str, repeat: int) -> None:
         """Remove the trace of a failure once the repeat succeeded."""
         folder = self.root / "failed" / key / machine / str(repeat)
         shutil.rmtree(folder, ignore_errors=True)
-        remove_empty(*list(folder.parents)[:3])
+        disk.remove_empty(*list(folder.parents)[:3])
 
     @contextmanager
     def unfinished(self, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
@@ -342,10 +333,10 @@ class Store:
         folder = self.root / "unfinished" / spec.key / machine / str(repeat)
         with contextlib.ExitStack() as stack:
             with self._writing():
-                stack.callback(remove_empty, *list(folder.parents)[1:3])
-                if mine := stack.enter_context(locked(folder)):
+                stack.callback(disk.remove_empty, *list(folder.parents)[1:3])
+                if mine := stack.enter_context(disk.locked(folder)):
                     folder.mkdir(exist_ok=True)
-                    write_whole(folder / SPEC, spec.model_dump_json())
+                    disk.write_whole(folder / SPEC, spec.model_dump_json())
             if not mine:
                 yield None
                 return
@@ -376,7 +367,7 @@ class Store:
             for path in staged.iterdir():
                 path.chmod(0o444)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists() or not moved(staged, target):
+            if target.exists() or not disk.moved(staged, target):
                 shutil.rmtree(staged)
 
     def _seal(self, staged: Path, manifest: Manifest) -> None:
@@ -388,11 +379,11 @@ class Store:
         twins = self._files_by_digest(set(files.values()))
         for name, digest in files.items():
             if digest in twins:
-                replace_by_link(staged / name, twins[digest])
+                disk.replace_by_link(staged / name, twins[digest])
             # A change in place would reach every repeat that shares it.
             (staged / name).chmod(0o444)
         manifest.files = files
-        write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
+        disk.write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
 
     def _files_by_digest(self, wanted: set[str]) -> dict[str, Path]:
         found: dict[str, Path] = {}
