@@ -175,20 +175,13 @@ def test_a_repeat_of_the_store(small_store):
     assert source.digest == small_store.answer.json["repeats"][0]["weights"]
 
 
-@pytest.mark.parametrize(
-    ("reference", "said"),
-    [
-        ("cyto3", "unknown model 'cyto3'"),
-        ("abc/0", "unknown model 'abc/0'"),
-        ("", "is not a file"),
-        ("{tmp}", "is not a file"),
-        ("{tmp}/absent.pth", "is not a file"),
-        ("a/b/c/d", "is not a file"),
-    ],
-)
-def test_an_unknown_reference_is_never_replaced(reference, said, tmp_path):
-    with pytest.raises(BadInput, match=rf"{said}; expected 'tiny', 'cpsam_v2'"):
-        find_model(reference.format(tmp=tmp_path), Store(tmp_path / "outputs"))
+@pytest.mark.parametrize("reference", ["cyto3", "abc/0", "", "{tmp}", "{tmp}/no.pth", "a/b/c/d"])
+def test_an_unknown_reference_is_never_replaced(reference, tmp_path):
+    reference = reference.format(tmp=tmp_path)
+    with pytest.raises(
+        BadInput, match=rf"unknown model '{reference}'; expected 'tiny', 'cpsam_v2'"
+    ):
+        find_model(reference, Store(tmp_path / "outputs"))
     assert list(tmp_path.iterdir()) == []
 
 

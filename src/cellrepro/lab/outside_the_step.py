@@ -33,7 +33,7 @@ from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.process import Child, call
 from cellrepro.model import cellpose_itself
 from cellrepro.model.network import TINY, seeded_network
-from cellrepro.model.training import Loop, trainable, with_flows
+from cellrepro.model.training import Loop, augment, trainable, with_flows
 from cellrepro.progress import progress
 from cellrepro.store.digests import generator_digests, tensor_digest, value_digest
 from cellrepro.text import amount
@@ -201,7 +201,7 @@ def augmentation(folder: ImageFolder) -> Source:
     }
 
     def augmented() -> str:
-        shown = cellpose_itself.augmented(prepared[::2], prepared[1::2])
+        shown = augment(prepared[::2], [planes[1:] for planes in prepared[1::2]])
         return value_digest([tensor_digest(part) for part in shown])
 
     def drawn(reseed: Callable[[int], Any] = lambda seed: None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,6 @@ from cellrepro.model.inference import as_cellpose_model
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
 """What Cellpose brings in, after NumPy and PyTorch; the last brings in the network module."""
-
-_CROP = 256  # pixels, as in training
 
 
 def listed(folder: Path) -> list[Path]:
@@ -26,24 +24,6 @@ def listed(folder: Path) -> list[Path]:
         return [Path(path) for path in get_image_files(glob.escape(str(folder)), "_masks")]
     except ValueError:  # where it finds none
         return []
-
-
-def augmented(images: Sequence[np.ndarray], flows: Sequence[np.ndarray]) -> tuple[Any, Any]:
-    """Images and flows, augmented as training does: crops of both, drawn anew at every call.
-
-    Both as `cellrepro.model.training.Loop.prepared` has them, float32: images (C, Y, X), flows
-    (4, Y, X).
-    """
-    from cellpose.transforms import random_rotate_and_resize
-
-    shown, targets, _ = random_rotate_and_resize(
-        [np.asarray(image) for image in images],
-        lbls=[planes[1:] for planes in flows],
-        rescale=np.ones(len(images), "float32"),
-        bsize=_CROP,
-        scale_range=0.5,
-    )
-    return shown, targets
 
 
 def shared_defaults() -> dict[str, Any]:

@@ -61,10 +61,8 @@ def learning_rates(n_epochs: int, learning_rate: float) -> np.ndarray:
     if n_epochs < 100:
         return rates[:n_epochs]
     length = 10 if n_epochs > 300 else 5
-    stages = rates[: -10 * length]
-    for _ in range(10):
-        stages = np.append(stages, stages[-1] / 2 * np.ones(length))
-    return stages
+    rates[-10 * length :] /= 2.0 ** np.repeat(np.arange(1, 11), length)
+    return rates
 
 
 def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
@@ -120,15 +118,28 @@ class Loop:
         watch: Watch | None = None,
     ) -> None:
         import torch
+        from cellpose import models
+        from cellpose.train import _process_train_test
 
         from cellrepro.trace.training_steps import Watch
 
+        self._names = [image.name for image in _usable(train_images)]
         network.dtype = torch.float32
-        self._network, self._batch_size = network, batch_size
-        self._images, self._labels, self._test, self._test_labels, n_removed = _prepare(
-            network, train_images, test_images
+        out = _process_train_test(
+            train_data=[image.image for image in train_images],
+            train_labels=_copies_of_masks(train_images),
+            test_data=[image.image for image in test_images] or None,
+            test_labels=_copies_of_masks(test_images) or None,
+            min_train_masks=MIN_TRAIN_MASKS,
+            # A copy: Cellpose would write into the defaults that every later call reads.
+            normalize_params={**models.normalize_default, "normalize": True},
+            channel_axis=-1,
+            device=network.device,
         )
-        self._names = [image.name for image in train_images if trainable(image)]
+        self._images, self._labels, _, _, _, diameters, test, test_labels, *_ = out
+        self._test, self._test_labels = test or [], test_labels or []
+        network.diam_labels.data = torch.Tensor([diameters.mean()]).to(network.device)
+        self._network, self._batch_size = network, batch_size
         self._n_draws = len(self._images) if images_per_epoch is None else images_per_epoch
         self._watch = Watch() if watch is None else watch
         self.optimizer = torch.optim.AdamW(
@@ -137,7 +148,7 @@ class Loop:
         self._rates = learning_rates(n_epochs, learning_rate)
         self._data_seed, self._on_epoch = data_seed, on_epoch
         self._order, self._position, self._total = np.empty(0, int), 0, 0.0
-        self.training = Training(n_removed=n_removed)
+        self.training = Training(n_removed=len(train_images) - len(self._images))
         self.n_steps = n_epochs * -(-self._n_draws // batch_size)
 
     @property
@@ -147,10 +158,12 @@ class Loop:
         ``NAME normalised``: float32, shape (C, Y, X); ``NAME flows``: float32, shape (4, Y, X),
         labels, cell or not, and flows in y and x.
         """
-        found: dict[str, np.ndarray] = {}
-        for name, pixels, flows in zip(self._names, self._images, self._labels, strict=True):
-            found |= {f"{name} normalised": pixels, f"{name} flows": flows}
-        return found
+        of_images = zip(self._names, self._images, self._labels, strict=True)
+        return {
+            f"{name} {what}": array
+            for name, pixels, flows in of_images
+            for what, array in (("normalised", pixels), ("flows", flows))
+        }
 
     @property
     def finished(self) -> bool:
@@ -159,11 +172,6 @@ class Loop:
 
     def step(self) -> float:
         """Do the next step, forward, backward and update, and return its loss."""
-        if self.finished:
-            raise BadInput(
-                f"all {self.training.n_steps} steps are done; ask for more epochs or more images "
-                "an epoch"
-            )
         with self._watch.step(self.training.n_steps, len(self.training.epochs)):
             if self._position == 0:
                 self._start_epoch()
@@ -209,8 +217,7 @@ class Loop:
         self._network.train()
 
     def _start_epoch(self) -> None:
-        index = len(self.training.epochs)
-        n_images = len(self._images)
+        index, n_images = len(self.training.epochs), len(self._images)
         np.random.seed(_epoch_seed(self._data_seed, index))
         if self._n_draws == n_images:
             self._order = np.random.permutation(n_images)
@@ -226,8 +233,8 @@ class Loop:
         index = len(self.training.epochs)
         evaluated = bool(self._test) and (index == 5 or index % 10 == 0)
         test_loss = self._test_loss() if evaluated else None
-        rate, train_loss = float(self._rates[index]), self._total / self._n_draws
-        epoch = Epoch(index, rate, train_loss, test_loss)
+        train_loss = self._total / self._n_draws
+        epoch = Epoch(index, float(self._rates[index]), train_loss, test_loss)
         self.training.epochs.append(epoch)
         self._position = 0
         with generators_kept():
@@ -237,18 +244,10 @@ class Loop:
         self, indices: np.ndarray, data: list, targets: list, *, watched: bool = False
     ) -> tuple[Any, int]:
         from cellpose.train import _get_batch, _loss_fn_seg
-        from cellpose.transforms import random_rotate_and_resize
 
         batch, flows = _get_batch(indices, data=data, labels=targets)
         crops = upcoming_crops(batch) if watched else []
-        x, y = random_rotate_and_resize(
-            batch,
-            lbls=flows,
-            rescale=np.ones(len(indices), "float32"),
-            bsize=_CROP,
-            scale_range=_SCALE_RANGE,
-            device=self._network.device,
-        )[:2]
+        x, y = augment(batch, flows, self._network.device)
         if watched:
             self._watch.batch([self._names[index] for index in indices], crops, x, y)
         output = self._network(x)[0]
@@ -273,6 +272,22 @@ class Loop:
         return total / len(self._test)
 
 
+def augment(
+    images: Sequence[np.ndarray], flows: Sequence[np.ndarray], device: Any = "cpu"
+) -> tuple[Any, Any]:
+    """Crops of images (C, Y, X) and flows (3, Y, X), float32, drawn anew at every call."""
+    from cellpose.transforms import random_rotate_and_resize
+
+    return random_rotate_and_resize(
+        images,
+        lbls=flows,
+        rescale=np.ones(len(images), "float32"),
+        bsize=_CROP,
+        scale_range=_SCALE_RANGE,
+        device=device,
+    )[:2]
+
+
 def upcoming_crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
     """What Cellpose's augmentation is about to draw for each image, without drawing it.
 
@@ -290,32 +305,6 @@ def upcoming_crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
         y, x = (float(size * (part - 0.5)) for size, part in zip(room, ahead.rand(2), strict=True))
         crops.append({"scale": scale, "degrees": angle, "flipped": flipped, "y": y, "x": x})
     return crops
-
-
-def _prepare(
-    network: Any, train_images: Sequence[LabelledImage], test_images: Sequence[LabelledImage]
-) -> tuple[list, list, list, list, int]:
-    """Normalised images and their flows, by Cellpose's own preprocessing."""
-    import torch
-    from cellpose import models
-    from cellpose.train import _process_train_test
-
-    if not any(map(trainable, train_images)):
-        raise BadInput(_none_trainable(train_images))
-    out = _process_train_test(
-        train_data=[image.image for image in train_images],
-        train_labels=_copies_of_masks(train_images),
-        test_data=[image.image for image in test_images] or None,
-        test_labels=_copies_of_masks(test_images) or None,
-        min_train_masks=MIN_TRAIN_MASKS,
-        # A copy: Cellpose would write into the defaults that every later call reads.
-        normalize_params={**models.normalize_default, "normalize": True},
-        channel_axis=-1,
-        device=network.device,
-    )
-    images, labels, _, _, _, diameters, test, test_labels, *_ = out
-    network.diam_labels.data = torch.Tensor([diameters.mean()]).to(network.device)
-    return images, labels, test or [], test_labels or [], len(train_images) - len(images)
 
 
 def _copies_of_masks(images: Sequence[LabelledImage]) -> list[np.ndarray]:
@@ -342,20 +331,21 @@ def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledIma
     """
     from cellpose.dynamics import labels_to_flows
 
-    usable = [image for image in images if trainable(image)]
-    if not usable:
-        raise BadInput(_none_trainable(images))
+    usable = _usable(images)
     flows = labels_to_flows(_copies_of_masks(usable), device=device)
     return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
 
 
-def _none_trainable(images: Sequence[LabelledImage]) -> str:
-    """Why nothing can be trained on images of which none is `trainable`."""
-    return (
-        f"none of the {len(images)} training images has {MIN_TRAIN_MASKS} masks or more, the least "
-        "Cellpose trains on (in an image without background it does not count the lowest label); "
-        "add images, or label more of their cells"
-    )
+def _usable(images: Sequence[LabelledImage]) -> list[LabelledImage]:
+    """The `trainable` ones; `BadInput` if there is none."""
+    usable = [image for image in images if trainable(image)]
+    if not usable:
+        raise BadInput(
+            f"none of the {len(images)} training images has {MIN_TRAIN_MASKS} masks or more, the "
+            "least Cellpose trains on (in an image without background it does not count the "
+            "lowest label); add images, or label more of their cells"
+        )
+    return usable
 
 
 def _epoch_seed(data_seed: int | Literal["cellpose"], epoch: int) -> int:
