@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, is_dataclass
-from enum import Enum
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
 
 from cellrepro.text import amount, some
 
@@ -29,24 +29,8 @@ Answer = tuple[dict[str, Any], Iterable[str]]
 
 def as_text(document: Mapping[str, Any]) -> str:
     """The document as JSON; NaN and infinities, which JSON lacks, become null."""
-    return json.dumps(_plain(document), indent=1, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case Enum():
-            return value.value
-        case dict():
-            return {str(key): _plain(item) for key, item in value.items()}
-        case list() | tuple() | set():
-            return [_plain(item) for item in value]
-        case Path():
-            return str(value)
-        case float():
-            return value if math.isfinite(value) else None
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    return _plain(value.tolist()) if hasattr(value, "tolist") else value
+    plain = to_jsonable_python(document, inf_nan_mode="null", fallback=lambda array: array.tolist())
+    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
 
 
 _MOST_CHANGES = 12  # objects that are named; the JSON document names them all
@@ -81,13 +65,10 @@ def _audit(found: TrainingAudit) -> Iterator[str]:
         yield f"    {row.source or 'no line of Python'}"
         warns = "warns of it" if row.warned else "does not warn of it"
         yield f"    {row.seen}, in up to {amount(row.n_elements, 'element')}; PyTorch {warns}"
-        yield from (f"    {text}" for text in (row.reason, row.remedy) if text)
-        if row.substitute:
-            yield f"    mode strict uses the substitute {row.substitute}"
-    flipping = {(row.op, row.module) for row in found.ops}
+        substitute = row.substitute and f"mode strict uses the substitute {row.substitute}"
+        yield from (f"    {text}" for text in (row.reason, row.remedy, substitute) if text)
     for row in found.warnings:
-        moved = "and flips" if (row.op, row.module) in flipping else "but none of its bits flipped"
-        yield f"PyTorch warns of {row.op}, {row.phase} of {row.module or 'no module'}, {moved}"
+        yield f"PyTorch warns of {row.op}, {row.phase} of {row.module or 'no module'}"
     yield found.sentence
 
 

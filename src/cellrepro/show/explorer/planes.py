@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -191,6 +192,7 @@ class Views:
         z = min(z, n_planes - 1)
         counts = count(opened.categories(a, b))
         changes = opened.changes(a, b)
+        kinds = Counter(change.kind for change in changes)
         names = self.names[a], self.names[b]
         short = names if max(map(len, names)) <= _LONGEST_NAME else ("A", "B")
         return {
@@ -209,9 +211,7 @@ class Views:
                 "a": sum(len(change.labels_a) for change in changes),
                 "b": sum(len(change.labels_b) for change in changes),
             },
-            "kinds": {
-                str(kind): sum(change.kind == kind for change in changes) for kind in ObjectKind
-            },
+            "kinds": {str(kind): kinds[kind] for kind in ObjectKind},
         }
 
     def _named_planes(self, view: int, a: int, b: int, z: int) -> dict[str, str]:

@@ -32,6 +32,7 @@ from cellrepro.show.figures.masks import (
 )
 from cellrepro.show.figures.style import heading
 from cellrepro.store.store import Store
+from cellrepro.text import some
 
 _PANEL = 560  # longer side of a panel of the still picture, pixels
 _STATIC = Path(__file__).with_name("static")
@@ -40,9 +41,7 @@ _MODULES = ("explorer_pixels.js", "explorer_parts.js", "explorer.js")
 
 
 class Explorer(anywidget.AnyWidget):
-    """A canvas on which the masks of two runs are compared live; runs and the image that are shown
-    first go by name or position.
-    """
+    """A canvas on which the masks of two runs are compared live."""
 
     _esm = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _MODULES)
     _css = (_STATIC / "explorer.css").read_text(encoding="utf-8")
@@ -74,22 +73,24 @@ class Explorer(anywidget.AnyWidget):
         views: Sequence[View],
         runs: Sequence[str],
         *,
-        image: str | int = 0,
-        a: str | int = 0,
-        b: str | int = 1,
+        image: str = "",
+        a: int = 0,
+        b: int = 1,
         title: str = "",
         height: int = 512,
     ):
         self._views = Views(views, runs)
-        first = _position("image", image, [view.name for view in views])
-        pair = _position("run", a, runs), _position("run", b, runs)
-        scene = self._views.scene(first, *self._views.pair(first, *pair))
+        images = [view.name for view in views]
+        if image and image not in images:
+            raise BadInput(f"there is no image {image!r}; expected one of {some(images, 8)}")
+        first = images.index(image or images[0])
+        scene = self._views.scene(first, *self._views.pair(first, a, b))
         # What only some will look at is sent when they do.
         at_once = ("image", "a", "b", "categories", "story", "truth")
         names = [scene["planes"][key] for key in at_once if key in scene["planes"]]
         super().__init__(
             runs=list(runs),
-            images=[view.name for view in views],
+            images=images,
             choice={key: scene[key] for key in ("view", "a", "b", "z")},
             scene=scene,
             planes={name: self._views.plane(name) for name in names},
@@ -243,13 +244,3 @@ def explore_runs(
         title=title,
         height=height,
     )
-
-
-def _position(noun: str, wanted: str | int, names: Sequence[str]) -> int:
-    """Where something is that was named or counted."""
-    if isinstance(wanted, str) and wanted in names:
-        return list(names).index(wanted)
-    if isinstance(wanted, int) and 0 <= wanted < len(names):
-        return wanted
-    listed = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
-    raise BadInput(f"there is no {noun} {wanted!r}; expected one of {len(names)}: {listed}")

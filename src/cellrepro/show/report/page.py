@@ -32,15 +32,6 @@ Mark = tuple[str, float, float, float]
 
 
 @dataclass(frozen=True)
-class Download:
-    """The numbers behind a figure, as a file inside the page: ``href`` asks no server."""
-
-    name: str
-    href: str
-    n_rows: int
-
-
-@dataclass(frozen=True)
 class Panel:
     """One picture of a figure."""
 
@@ -58,10 +49,10 @@ class Shown:
     """A figure of the page: pictures and their data; the templates say what they show."""
 
     panels: tuple[Panel, ...]
-    data: Download | None = None
+    data: View | None = None  # from `table_file`
 
 
-def figure(picture: Picture, data: Download | None = None) -> Shown:
+def figure(picture: Picture, data: View | None = None) -> Shown:
     """A drawing as a figure; for those who do not see it, its heading says what is in it."""
     with warnings.catch_warnings():
         # A file name in a script that the font lacks shows as boxes; the caption spells it out.
@@ -102,17 +93,8 @@ class Cell:
     value: Any = None  # in the file
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of the page: titles with their kinds, and cells; the first of a row names it."""
-
-    columns: list[tuple[str, str]]
-    rows: list[list[Cell]]
-    data: Download | None
-
-
-def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> Table:
-    """Rows as a table, and as a file if it has a name.
+def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> View:
+    """Rows as a table, and as a file if it has a name; the first cell of a row names it.
 
     The kind of a column says how the page shows it: ``number``, ``ppm``, ``share`` or a format such
     as ``{:.2f}`` to the right, ``value`` for texts, ``verdict``; ``file`` is in the file only.
@@ -121,7 +103,7 @@ def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> T
     columns = [(t, kinds.get(t, "")) for t in titles if kinds.get(t) != "file"]
     cells = [[_cell(row.get(title), kind) for title, kind in columns] for row in rows]
     styles = [(t, "number" if k in _TEXTS or "{" in k else k) for t, k in columns]
-    return Table(styles, cells, table_file(file, rows) if file else None)
+    return View(columns=styles, rows=cells, data=table_file(file, rows) if file else None)
 
 
 def _cell(value: Any, kind: str) -> Cell:
@@ -132,8 +114,8 @@ def _cell(value: Any, kind: str) -> Cell:
     return Cell(_TEXTS.get(kind, kind.format if "{" in kind else str)(value))
 
 
-def table_file(name: str, rows: Sequence[Row]) -> Download | None:
-    """Rows as a CSV file inside the page; none where there is nothing to write."""
+def table_file(name: str, rows: Sequence[Row]) -> View | None:
+    """Rows as a CSV file inside the page, which asks no server; none where there are none."""
     from pandas import DataFrame
 
     if not rows:
@@ -142,7 +124,7 @@ def table_file(name: str, rows: Sequence[Row]) -> Download | None:
     text = DataFrame(shown, dtype=object).to_csv(index=False, lineterminator="\n")
     content = base64.b64encode(text.encode("utf-8")).decode("ascii")
     href = f"data:text/csv;charset=utf-8;base64,{content}"
-    return Download(f"{name}.csv", href, len(rows))
+    return View(name=f"{name}.csv", href=href, n_rows=len(rows))
 
 
 def _plain(value: Any) -> Any:
@@ -159,7 +141,7 @@ def runs_folder(page: Path, store: Store) -> str | None:
     """The store's folder ``runs``, relative to the page's folder; none for a page outside of its
     store, which must not say where that is."""
     folder, root = page.resolve().parent, store.root.resolve()
-    if root not in (folder, *folder.parents):
+    if not folder.is_relative_to(root):
         return None
     return "../" * len(folder.relative_to(root).parts) + "runs"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.compare.axes import Pair
+from cellrepro.compare.axes import AXES, Pair
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.seed_spread import Axis
@@ -15,7 +15,7 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
 from cellrepro.show.report.page import Shown, View, figure, table, table_file
 from cellrepro.show.report.panels import CHANGES, changed, difference_panels
-from cellrepro.show.report.summary import AXES, Chapter
+from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat, Run
 
 _EQUALITY = {True: Verdict.IDENTICAL, False: Verdict.DIFFERENT, None: None}

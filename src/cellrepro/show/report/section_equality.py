@@ -7,7 +7,7 @@ from functools import cached_property
 
 from cellrepro.compare.names import said, sort_key
 from cellrepro.compare.verdicts import Verdict
-from cellrepro.show.report.page import Download, View, table_file, which
+from cellrepro.show.report.page import View, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, Judged
 from cellrepro.store.digests import value_digest
 from cellrepro.store.spec import PARAMETERS
@@ -116,7 +116,7 @@ class Equality:
         return "; ".join([*parts, " ≠ ".join(" = ".join(names) for names in alike.values())])
 
     @property
-    def data(self) -> Download | None:
+    def data(self) -> View | None:
         """Every run with its letter, number and settings."""
         facts, fields = self.chapter.names.facts, ("machine", "version", *PARAMETERS)
         rows = [

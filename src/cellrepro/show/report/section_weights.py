@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -27,23 +25,6 @@ _MOST_NETWORKS = 12
 _MOST_WORK = 1.5e9  # parameters compared for the similarity of all pairs: seconds, not hours
 _MOST_OVERLAID = 4
 _MOST_CURVES = 6
-_MOST_WITH_NUMBERS = 10  # networks; beyond, the shades say it and the file holds the numbers
-_DARK = 0.6  # place on the scale of shades from which white text is read more easily
-
-
-@dataclass(frozen=True)
-class Network:
-    """One of the different networks of a chapter, and the repeats that ended in it."""
-
-    name: str
-    number: int
-    members: list[Repeat]
-
-    @property
-    def path(self) -> Path:
-        """Its weights."""
-        assert self.members[0].weights is not None
-        return self.members[0].weights
 
 
 def weights_view(chapter: Chapter, same: Equality) -> View | None:
@@ -74,7 +55,8 @@ def weights_view(chapter: Chapter, same: Equality) -> View | None:
     )
 
 
-def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> list[Network]:
+def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> list[View]:
+    """The different networks of a chapter, each with the repeats that ended in it."""
     groups: dict[int, list[Repeat]] = defaultdict(list)
     for repeat in trained:
         if repeat.weights is not None:
@@ -85,11 +67,12 @@ def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> li
         place, n_others = place_of(members[0]), len({*map(place_of, members)}) - 1
         name = chapter.names.short(place) if n_at[place] == 1 else chapter.names.label(members[0])
         more = f" (and {n_others} more)" if n_others else ""
-        networks.append(Network(f"{number}: {name}{more}", number, members))
+        path, name = members[0].weights, f"{number}: {name}{more}"
+        networks.append(View(name=name, number=number, path=path, members=members))
     return networks
 
 
-def _chosen(networks: Sequence[Network], n_parameters: int) -> list[Network]:
+def _chosen(networks: Sequence[View], n_parameters: int) -> list[View]:
     """As many different networks as a page shows and time allows; the first of each spec first."""
     most = _MOST_NETWORKS
     while most > 2 and most * (most - 1) / 2 * n_parameters > _MOST_WORK:
@@ -102,7 +85,7 @@ def _chosen(networks: Sequence[Network], n_parameters: int) -> list[Network]:
 # -- distances -----------------------------------------------------------------------------
 
 
-def _matrices(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -> list[View]:
+def _matrices(chapter: Chapter, found: Similarity, networks: Sequence[View]) -> list[View]:
     """Distances of every two networks, the farther apart the darker."""
     kinds = (
         ("L2 distance", "l2-distance", found.l2),
@@ -114,7 +97,7 @@ def _matrices(chapter: Chapter, found: Similarity, networks: Sequence[Network]) 
     ]
 
 
-def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Network]) -> View:
+def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[View]) -> View:
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm, to_hex
 
@@ -127,9 +110,8 @@ def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Networ
             return Cell("–" if np.isnan(value) else f"{value:.0f}", value=value)
         place = float(norm(value)) if low < high else 1.0
         colour = to_hex(colormaps["cividis"](0.95 - 0.83 * place))
-        text = f"{value:.1e}" if len(networks) <= _MOST_WITH_NUMBERS else ""
-        colours = f"background: {colour}; color: {'#fff' if place > _DARK else '#000'}"
-        return Cell(text, colours=colours, value=value)
+        colours = f"background: {colour}; color: {'#fff' if place > 0.6 else '#000'}"
+        return Cell(f"{value:.1e}", colours=colours, value=value)
 
     numbers = [str(one.number) for one in networks]
     rows = [
@@ -140,7 +122,7 @@ def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[Networ
     return View(title=title, least=low, most=high, table=shades)
 
 
-def _distant(chapter: Chapter, found: Similarity, networks: Sequence[Network]) -> View | None:
+def _distant(chapter: Chapter, found: Similarity, networks: Sequence[View]) -> View | None:
     """What there is to see where networks differ: layers, and how the nearest, the middle one and
     the farthest differ from one of the two that are most distant. None where no two are apart."""
     distances = np.triu(np.nan_to_num(found.l2), 1)
@@ -184,15 +166,13 @@ def _curves(chapter: Chapter) -> tuple[int, Shown]:
         if repeat.manifest.training is not None:
             courses[repeat.manifest.training.model_dump_json()].append(repeat)
     kept = [repeat for course in list(courses.values())[:_MOST_CURVES] for repeat in course]
-    rows = [
-        {"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate}
-        for repeat in kept
-        for found in [repeat.manifest.training]
-        if found is not None
-        for epoch, (loss, rate) in enumerate(
-            zip(found.train_losses, found.learning_rates, strict=False), start=1
-        )
-    ]
+    rows = []
+    for repeat in kept:
+        found = repeat.manifest.training
+        assert found is not None
+        both = zip(found.train_losses, found.learning_rates, strict=False)
+        for epoch, (loss, rate) in enumerate(both, start=1):
+            rows.append({"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate})
     labels = [chapter.names.label(one) for one in kept]
     drawn = training.training_curves(kept, labels=labels)
     return len(kept), figure(drawn, table_file(f"training-{chapter.data}", rows))

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cellrepro.compare.axes import AXES as EVERY_AXIS
+from cellrepro.compare.axes import AXES
 from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.seed_spread import Axis, Spread, measure_spread
 from cellrepro.compare.verdicts import Judgement, Verdict, judge
@@ -26,8 +26,6 @@ PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 """Axes of where and how it was computed."""
 OF_MACHINE = ("machine", "version", "place")
 """What names say of where a run was computed."""
-AXES = ("repeats", *PLACES, "mode", "seed")
-"""The axes that every chapter is looked at along; others follow where they vary."""
 
 _OUTCOMES = {
     Verdict.IDENTICAL: "came out bit-identical",
@@ -117,7 +115,7 @@ class Chapter:
     def spread(self) -> Spread:
         """How far the masks differ along every axis; reads those that differ, once."""
         others = [name for name in self.names.varying if name in PARAMETERS]
-        axes = list(dict.fromkeys((*AXES, *EVERY_AXIS, *others)))
+        axes = list(dict.fromkeys(("repeats", *PLACES, *AXES, *others)))
         runs = [Run(one.spec, one.repeats) for one in self.every]
         return measure_spread(runs, axes=axes, names=self.names)
 
@@ -143,11 +141,7 @@ class Summary:
     @property
     def sentence(self) -> str:
         """The headline."""
-        several = len(self.chapters) > 1
-        parts = [
-            (f"{chapter.data}: " if several else "") + "; ".join(chapter.clauses)
-            for chapter in self.chapters
-        ]
+        parts = [f"{one.data}: {'; '.join(one.clauses)}" for one in self.chapters]
         if self.failures:
             parts.append(f"{amount(len(self.failures), 'repeat')} failed")
         return ". ".join(parts) + "."
@@ -157,28 +151,26 @@ def summarise(store: Store) -> Summary:
     """Read a store and compare what it holds; it is refused if it holds no finished run."""
     runs, failures = store.runs(), [_failure(record) for record in store.failures()]
     if not runs:
-        n = amount(len(failures), "repeat")
-        failed = f" ({n} failed; the first: {failures[0].reason})" if failures else ""
         raise BadInput(
-            f"the store {store.root} holds no finished run{failed}, so there is nothing to report; "
-            "expected one or more: run `cellrepro train DATA` or `cellrepro grid FILE` first, or "
-            "name another folder with --store"
+            f"the store {store.root} holds no finished run, and {len(failures)} that failed; run "
+            "`cellrepro train DATA` or `cellrepro grid FILE` first, or name another folder with "
+            "--store"
         )
-    by_data: dict[tuple[str, str], dict[str, list[Repeat]]] = defaultdict(lambda: defaultdict(list))
-    for repeat in (repeat for run in runs for repeat in run.repeats):
-        by_data[repeat.spec.task, repeat.spec.data_digest][place_of(repeat)].append(repeat)
+    by_data: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    for run in runs:
+        for machine in run.machines.values():
+            repeats = tuple(machine.values())
+            judgement = judge([repeat.manifest for repeat in repeats])
+            one = Judged(place_of(repeats[0]), run.spec, repeats, judgement)
+            by_data[run.spec.task, run.spec.data_digest].append(one)
+    failed: dict[tuple[str, str], list[Failure]] = defaultdict(list)
+    for failure in failures:
+        if failure.spec is not None:
+            failed[failure.spec.task, failure.spec.data_digest].append(failure)
     chapters = []
-    for (task, digest), places in by_data.items():
-        every = [
-            Judged(place, repeats[0].spec, tuple(repeats), judge([r.manifest for r in repeats]))
-            for place, repeats in places.items()
-        ]
-        failed_here = [
-            one
-            for one in failures
-            if one.spec is not None and (one.spec.task, one.spec.data_digest) == (task, digest)
-        ]
-        chapter = Chapter(store, task, every[0].spec.data, digest, every, failed_here)
+    for (task, digest), every in by_data.items():
+        data, failed_here = every[0].spec.data, failed[task, digest]
+        chapter = Chapter(store, task, data, digest, every, failed_here)
         names = chapter.names
         every.sort(key=lambda one: names.order(one.place))
         chapters.append(chapter)
