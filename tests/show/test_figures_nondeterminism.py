@@ -46,15 +46,6 @@ def effect(**changes):
 NO_EFFECT = {"n_weights": 1, "n_masks": 1, "weights_differing": 0.0, "relative_l2": 0.0, "ppm": 0.0}
 
 
-def cost():
-    rows = (
-        CostRow("plain", "as it is", 0.2, 1.0, 1.0, 1.0),
-        CostRow("others", "every switch", 0.3, 1.5, 1.4, 1.6),
-        CostRow("strict", "the lab", 0.21, 1.05, 0.98, 1.11),
-    )
-    return Cost("tiny", "cpu", 2, 3, 2, rows)
-
-
 def test_a_row_for_each_operation_and_line():
     warned = {"flips": 0, "replays": 0, "warned": True, "substitute": None, "remedy": "use scatter"}
     rows = (
@@ -63,7 +54,7 @@ def test_a_row_for_each_operation_and_line():
         row(source="mine.py:1 in f", flips=1),
     )
     warnings = (row("aten.put_.default", "<img src=x>", "mine.py:3 in f", "forward", **warned),)
-    listed = operation_table(audit_of(*rows, warnings=warnings), cost=cost())
+    listed = operation_table(audit_of(*rows, warnings=warnings))
     table = listed.data.set_index("operation")
     assert table.index.tolist() == ["index_put", "index_put", "put"]
     first, _, last = (table.iloc[i] for i in range(3))
@@ -74,27 +65,23 @@ def test_a_row_for_each_operation_and_line():
     assert (first["pixels"], first["cells unmatched"]) == ("120 ppm", "3")
     assert first["what holds it"] == "rel-pos-gather"
     assert (last["replays"], last["what holds it"]) == ("0 of 42", "use scatter")
-    html = listed.to_html()
-    assert "<img" not in html
-    assert "Mode strict takes 1.05 times (0.98 to 1.11) as long" in html
+    assert "<img" not in listed.to_html()
 
 
 @pytest.mark.parametrize(
-    ("flips", "warns", "changes", "expected"),
+    ("warns", "changes", "expected"),
     [
-        (3, False, {}, "≠ an effect without a warning"),
-        (3, True, {"n_weights": 1}, "≠ a warning with an effect"),
-        (3, True, NO_EFFECT, "= a warning without an effect"),
-        (3, False, NO_EFFECT, "= flips without an effect"),
-        (0, False, NO_EFFECT, "= no flip, no warning, no effect"),
-        (3, False, {"fixed_identical": False}, "? no warning, and an effect that cannot be known"),
-        (3, True, {**NO_EFFECT, "vacuous": ("no object",)}, "? a warning, and an effect that"),
-        (3, True, None, "? a warning, effect not measured"),
+        (False, {}, "≠ no warning, an effect"),
+        (True, {"n_weights": 1}, "≠ a warning, an effect"),
+        (True, NO_EFFECT, "= a warning, no effect"),
+        (False, {"fixed_identical": False}, "? no warning, effect cannot be known: something"),
+        (True, {**NO_EFFECT, "vacuous": ("x",)}, "? a warning, effect cannot be known: x"),
+        (True, None, "? a warning, effect not measured"),
     ],
 )
-def test_warning_and_effect_beside_each_other(flips, warns, changes, expected):
+def test_warning_and_effect_beside_each_other(warns, changes, expected):
     measured = None if changes is None else effect(**changes)
-    table = operation_table(audit_of(row(flips=flips, warned=warns, effect=measured))).data
+    table = operation_table(audit_of(row(warned=warns, effect=measured))).data
     assert table["so it is"].item().startswith(expected)
 
 
@@ -111,30 +98,22 @@ def test_flips_by_place():
     assert "in no operation" in texts(nondeterminism.flips_by_place(audit_of()))
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """A store with two equal repeats, and three loose ones of which the last differs most."""
+def test_loose_repeats_are_shown_by_what_differs(tmp_path):
     store = Store(tmp_path / "store")
     fixed = add_run(store, [(1.0, three())] * 3)
     outcomes = [(1.5, three()), (1.5, three()), (1.75, three(img_b=squares(grown=8)))]
     loose = add_run(store, outcomes, loose="index_put")
-    return store, effect(key=loose.key, fixed_key=fixed.key, repeats=3)
-
-
-def test_equal_letters_are_equal_bits(trained):
-    picture = nondeterminism.results(*trained)
+    found = effect(key=loose.key, fixed_key=fixed.key, repeats=3)
+    picture = nondeterminism.results(store, found)
     letters = ["".join(text.get_text() for text in panel.texts) for panel in picture.axes]
     assert letters == ["AAABBC", "AAAAAB"]
     said = "Fixed: 1 set of weights and 1 of masks. Loose: 2 sets of weights and 2 of masks"
     assert said in texts(picture)
-
-
-def test_the_two_repeats_that_differ_most_are_shown(trained):
-    picture = nondeterminism.masks_changed(*trained)
+    picture = nondeterminism.masks_changed(store, found)
     assert "img_b, segmented" in picture.caption
     assert "of its pixels differ, the most of 3 images" in picture.caption
     assert "repeat 2: 2 objects" in texts(picture)
-    assert "encoder.blocks.0.attn.weight" in texts(nondeterminism.weights_changed(*trained))
+    assert "encoder.blocks.0.attn.weight" in texts(nondeterminism.weights_changed(store, found))
 
 
 def test_masks_without_a_cell_say_nothing(tmp_path):
@@ -148,10 +127,14 @@ def test_masks_without_a_cell_say_nothing(tmp_path):
 
 
 def test_cost():
-    picture = nondeterminism.cost_bars(cost())
+    rows = (
+        CostRow("plain", "as it is", 0.2, 1.0, 1.0, 1.0),
+        CostRow("strict", "the lab", 0.21, 1.05, 0.98, 1.11),
+    )
+    picture = nondeterminism.cost_bars(Cost("tiny", "cpu", 2, 3, 2, rows))
     written = texts(picture)
     assert "mode strict: 1.05 (0.98 to 1.11)" in written
-    assert [bar.get_width() for bar in picture.axes[0].patches] == [1.0, 1.5, 1.05]
+    assert [bar.get_width() for bar in picture.axes[0].patches] == [1.0, 1.05]
 
 
 def test_seeds_row_by_row():

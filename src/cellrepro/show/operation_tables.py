@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
     from cellrepro.lab.audit_training import Effect, TrainingAudit
-    from cellrepro.lab.cost_of_determinism import Cost
     from cellrepro.lab.divergence.result import Divergence, Place
     from cellrepro.store.store import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
@@ -68,32 +67,25 @@ def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
 # -- what an audit found -------------------------------------------------------------------
 
 
-def operation_table(audit: TrainingAudit, *, cost: Cost | None = None) -> Styler:
+def operation_table(audit: TrainingAudit) -> Styler:
     """A row for each operation and line of code: flips, warning, effect, what holds it.
 
     Bars: share of the replays that gave other bits, and of the weights that differ between repeats
-    in which this operation alone was left loose. ppm: pixels per million.
-
-    Parameters
-    ----------
-    audit : TrainingAudit
-        From `cellrepro.audit_training`.
-    cost : Cost, optional
-        From `cellrepro.measure_cost`: adds the price of mode ``strict`` as a whole.
+    in which this operation alone was left loose. ppm: pixels per million. From
+    `cellrepro.audit_training`.
     """
     groups: dict[tuple, list[NondeterministicOperation]] = defaultdict(list)
     for one in (*audit.ops, *audit.warnings, *audit.suspects):
         groups[one.op, one.source, one.phase].append(one)
     rows = [_operation_row(members, audit) for members in groups.values()]
-    rows.sort(key=lambda row: float(row["other bits, %"]), reverse=True)
     bars = ["other bits, %", "weights differ, %"]
     columns = ["operation", "where", bars[0], "replays", "PyTorch warns", bars[1], "pixels"]
     columns += ["cells unmatched", "what holds it", "so it is"]
-    table = readable(frame(rows, "operation", columns=columns), decimals=1)
-    for price in (row for row in cost.rows if row.name == "strict") if cost else ():
-        spread = f"{price.lowest:.2f} to {price.highest:.2f}"
-        table.set_caption(f"Mode strict takes {price.ratio:.2f} times ({spread}) as long.")
-    return table.bar(subset=bars, color="#F6D896", vmin=0, vmax=100, width=90, height=60)
+    table = frame(rows, "operation", columns=columns).sort_values(
+        bars[0], ascending=False, kind="stable"
+    )
+    bar = {"color": "#F6D896", "vmin": 0, "vmax": 100, "width": 90, "height": 60}
+    return readable(table, decimals=1).bar(subset=bars, **bar)
 
 
 def _operation_row(
@@ -120,7 +112,7 @@ def _operation_row(
         "pixels": "-",
         "cells unmatched": "-",
         "what holds it": one.substitute or one.remedy or "nothing known",
-        "so it is": _verdict(warned, flips, effect, why),
+        "so it is": _verdict(warned, effect, why),
     }
     if effect is not None and effect.fixed_identical:
         row["weights differ, %"] = 100 * effect.weights_differing
@@ -130,20 +122,18 @@ def _operation_row(
     return row
 
 
-def _verdict(warned: bool, flips: int, effect: Effect | None, why: str | None) -> str:
+def _verdict(warned: bool, effect: Effect | None, why: str | None) -> str:
     """Warning and effect beside each other, in a few words."""
     warning = "a warning" if warned else "no warning"
     if effect is None:
         return f"? {warning}, effect {why or 'not measured'}"
     if not effect.fixed_identical:
-        return f"? {warning}, and an effect that cannot be known: something else differs, too"
+        return f"? {warning}, effect cannot be known: something else differs, too"
     if effect.n_weights > 1 or effect.n_masks > 1:
-        return "≠ a warning with an effect" if warned else "≠ an effect without a warning"
+        return f"≠ {warning}, an effect"
     if effect.vacuous:
-        return f"? {warning}, and an effect that cannot be known: {'; '.join(effect.vacuous)}"
-    if warned:
-        return "= a warning without an effect"
-    return "= flips without an effect" if flips else "= no flip, no warning, no effect"
+        return f"? {warning}, effect cannot be known: {'; '.join(effect.vacuous)}"
+    return f"= {warning}, no effect"
 
 
 # -- where two runs diverge ----------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.compare.names import Names, place_of
@@ -145,12 +145,8 @@ def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
     from pandas.io.formats.style import Styler
 
     shown = table.reset_index()  # rows may share a name, which a style refuses of an index
-    longest = {
-        name: max((len(value) for value in shown[name] if isinstance(value, str)), default=0)
-        for name in shown.columns
-    }
-    words = [name for name, n in longest.items() if 0 < n <= _WRAPPED]
-    texts = [name for name, n in longest.items() if n > _WRAPPED]
+    words = [name for name in shown if any(isinstance(value, str) for value in shown[name])]
+    long = [name for name in words if shown[name].map(str).map(len).max() > _WRAPPED]
     # From the content: tables of one page share no styles, and equal tables are equal output.
     identifier = value_digest([shown.to_json(), decimals])[:8]
     return (
@@ -159,9 +155,7 @@ def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
         .format(precision=decimals, na_rep="–", thousands=" ", escape="html")
         .format_index(escape="html", axis="columns")
         .set_properties(**{"text-align": "left", "white-space": "nowrap"}, subset=words)
-        .set_properties(
-            **{"text-align": "left", "white-space": "normal", "min-width": "15em"}, subset=texts
-        )
+        .set_properties(**{"white-space": "normal", "min-width": "15em"}, subset=long)
         .set_table_styles([{"selector": "th", "props": "text-align: left; white-space: nowrap"}])
     )
 
@@ -194,49 +188,42 @@ def decision_table(spread: Spread) -> pd.DataFrame:
 
 def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
     """The five steps: question, answer, over what, and what to run where there is none."""
+    columns = ("step", "question", "answer", "pairs", "what is missing")
     rows = [
-        {
-            "step": step.number,
-            "question": step.question,
-            "answer": step.answer,
-            "pairs": step.n_pairs,
-            "what is missing": step.todo.replace("`", "") or "–",
-        }
-        for step in steps
+        (one.number, one.question, one.answer, one.n_pairs, one.todo.replace("`", "") or "–")
+        for one in steps
     ]
-    return frame(rows, "step")
+    return frame([dict(zip(columns, row, strict=True)) for row in rows], "step")
 
 
 def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
     """How far pairs of networks, by what each is called, lie apart: one measure a row."""
-    rows = [
-        {"measure": name, **{a: told(b) for a, b in comparisons.items()}, "meaning": says}
-        for name, (says, told) in _DISTANCES.items()
+    rows: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, of in comparisons.items():
+        rows["parameters that differ"][name] = share_text(of.n_differing / max(1, of.n_parameters))
+        rows["L2 distance"][name] = f"{of.l2:.3g}"
+        rows["relative L2"][name] = f"{of.relative_l2:.3g}"
+        rows["cosine"][name] = f"{of.cosine:.9f}"
+        rows["largest difference"][name] = f"{of.max_abs:.3g}"
+        rows["in"][name] = of.max_abs_name or "–"
+        rows["median ulp"][name] = "–" if of.median_ulp is None else grouped(of.median_ulp)
+        rows["largest ulp"][name] = "–" if of.max_ulp is None else grouped(of.max_ulp)
+    listed = [
+        {"measure": measure, **values, "meaning": _MEANINGS[measure]}
+        for measure, values in rows.items()
     ]
-    return frame(rows, "measure")
+    return frame(listed, "measure")
 
 
-_DISTANCES: dict[str, tuple[str, Callable[[WeightsComparison], str]]] = {
-    "parameters that differ": (
-        "in at least one bit",
-        lambda of: share_text(of.n_differing / max(1, of.n_parameters)),
-    ),
-    "L2 distance": ("length of the difference of all parameters", lambda of: f"{of.l2:.3g}"),
-    "relative L2": (
-        "the same as a share of the first network's length",
-        lambda of: f"{of.relative_l2:.3g}",
-    ),
-    "cosine": ("1 where both point the same way", lambda of: f"{of.cosine:.9f}"),
-    "largest difference": ("of one parameter", lambda of: f"{of.max_abs:.3g}"),
-    "in": ("where that is", lambda of: of.max_abs_name or "–"),
-    "median ulp": (
-        "steps between neighbouring floating-point numbers, of one parameter",
-        lambda of: "–" if of.median_ulp is None else grouped(of.median_ulp),
-    ),
-    "largest ulp": (
-        "most steps of any parameter; many where a sign changed",
-        lambda of: "–" if of.max_ulp is None else grouped(of.max_ulp),
-    ),
+_MEANINGS = {
+    "parameters that differ": "in at least one bit",
+    "L2 distance": "length of the difference of all parameters",
+    "relative L2": "the same as a share of the first network's length",
+    "cosine": "1 where both point the same way",
+    "largest difference": "of one parameter",
+    "in": "where that is",
+    "median ulp": "steps between neighbouring floating-point numbers, of one parameter",
+    "largest ulp": "most steps of any parameter; many where a sign changed",
 }
 
 

@@ -133,22 +133,19 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     ]
     if not timed:
         raise BadInput(f"none of the {len(repeats)} repeats segmented an image")
-    first: dict[str, Any] = {"marker": "D", "color": SERIES[1], "mfc": "none", "markersize": 6}
-    other: dict[str, Any] = {"marker": "o", "color": SERIES[0], "markersize": 5, "alpha": 0.7}
-    middle: dict[str, Any] = {"marker": "|", "color": SERIES[4], "markersize": 14, "mew": 2.2}
     figure = Picture(height=1.4 + 0.32 * len(timed))
     axes = figure.subplots()
     for i, (_, seconds) in enumerate(timed):
-        axes.plot(seconds[1:], [i] * (len(seconds) - 1), linestyle="none", **other)
-        axes.plot(seconds[0], i, linestyle="none", **first)
-        axes.plot(np.median(seconds), i, linestyle="none", **middle)
+        axes.plot(seconds[0], i, "D", color=SERIES[1], mfc="none", label="first image")
+        rest = [i] * (len(seconds) - 1)
+        axes.plot(seconds[1:], rest, "o", color=SERIES[0], ms=5, alpha=0.7, label="further images")
+        axes.plot(np.median(seconds), i, "|", color="black", ms=14, mew=2.2, label="median")
     style.rows(axes, [label for label, _ in timed])
     axes.set_xlim(left=0)
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
     style.label_axes(axes, x="seconds per image")
-    named = (("first image", first), ("further images", other), ("median", middle))
-    style.legend(figure, [style.line(text, **look) for text, look in named])
+    style.legend(figure, axes.lines[:3])
     n_images = sum(len(seconds) for _, seconds in timed)
     return figure.described(
         f"Time to segment: {amount(len(timed), 'repeat')}, {amount(n_images, 'image')} in all",
