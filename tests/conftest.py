@@ -73,8 +73,8 @@ def _surroundings():
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
-    """Fail a test that changes what the next one sees, and put it back."""
-    variables, before = dict(os.environ), _surroundings()
+    """Fail a test that changes what the next one sees."""
+    before = _surroundings()
     with generators_kept():
         yield
         after = _surroundings()
@@ -86,9 +86,6 @@ def nothing_left_behind():
         if before.get(name) != after.get(name)
     ]
     if left:
-        os.environ.clear()
-        os.environ.update(variables)
-        os.chdir(before["the working folder"])
         pytest.fail("the test left behind: " + "; ".join(left), pytrace=False)
 
 
@@ -148,7 +145,7 @@ def wholeness(root):
     found = []
     for run in sorted(Path(root, "runs").glob("*")):
         assert Spec.model_validate_json((run / "spec.json").read_bytes()).key == run.name
-        for repeat in sorted(path.parent for path in run.glob("*/*/manifest.json")):
+        for repeat in sorted(run.glob("*/*")):
             manifest = Manifest.model_validate_json((repeat / "manifest.json").read_bytes())
             assert (manifest.key, str(manifest.repeat)) == (run.name, repeat.name)
             assert manifest.machine.name == repeat.parent.name
@@ -161,7 +158,6 @@ def wholeness(root):
             assert not manifest.weights or manifest.weights.digest == present["weights.safetensors"]
             assert {record.file for record in manifest.masks.values()} <= present.keys()
             found.append(f"{run.name}/{repeat.name}")
-        assert len(list(run.glob("*/*"))) == len(list(run.glob("*/*/manifest.json")))
     return found
 
 

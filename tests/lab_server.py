@@ -158,21 +158,17 @@ def jupyterlab(folder):
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
     }
-    port, token = free_port(), "explorer"
-    options = {
-        "ServerApp.ip": "127.0.0.1",
-        "ServerApp.port": port,
-        "ServerApp.port_retries": 0,
-        "ServerApp.root_dir": folder,
-        "IdentityProvider.token": token,
-        "LabApp.extension_manager": "readonly",
-        "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
-    }
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
-    command += [f"--{name}={value}" for name, value in options.items()]
-    status = f"http://127.0.0.1:{port}/api/status?token={token}"
+    port = free_port()
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"),
+        *(f"--ServerApp.root_dir={folder}", "--IdentityProvider.token=explorer"),
+        "--LabApp.extension_manager=readonly",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
+    status = f"http://127.0.0.1:{port}/api/status?token=explorer"
     with serving(command, status, folder / "jupyterlab.log", environment):
-        yield f"http://127.0.0.1:{port}/lab/tree/{{notebook}}?token={token}"
+        yield f"http://127.0.0.1:{port}/lab/tree/{{notebook}}?token=explorer"
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import io
 import sys
 from types import SimpleNamespace
 
+import IPython.display
 import pytest
 
 from cellrepro import progress as module
@@ -60,40 +61,30 @@ def test_a_terminal_gets_a_bar(monkeypatch):
         assert text in stream.getvalue()
 
 
-@pytest.fixture
-def notebook(monkeypatch):
-    """Pretend to run in a kernel; yields what was displayed, oldest first."""
-    import IPython.display
-
+def test_a_notebook_gets_one_output_redrawn_in_place(monkeypatch, clock, capsys):
+    """And lines where no person looks at it."""
     shown = []
-    handle = SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
 
     def display(bundle, *, raw, display_id):
         shown.append(bundle)
-        return handle
+        return SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
 
     shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=True))
-    monkeypatch.setitem(sys.modules, "IPython", shell)
     monkeypatch.setattr(IPython.display, "display", display)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
     monkeypatch.delenv(module.LINES_VARIABLE, raising=False)
-    return shown
-
-
-def test_a_notebook_gets_one_output_redrawn_in_place(notebook, clock):
     with progress(200, "train <b>") as bar:
         assert isinstance(bar, NotebookBar)
         for _ in range(200):
             clock.seconds += 0.1
             bar.advance("epoch")
-    assert len(notebook) < 50
-    assert notebook[-1]["text/plain"].startswith("train <b>: 200/200 in 20 s")
-    assert "&lt;b&gt;" in notebook[-1]["text/html"]
+    assert len(shown) < 50
+    assert shown[-1]["text/plain"].startswith("train <b>: 200/200 in 20 s")
+    assert "&lt;b&gt;" in shown[-1]["text/html"]
 
-
-def test_a_notebook_without_a_person_gets_lines(notebook, monkeypatch, capsys):
+    shown.clear()
     monkeypatch.setenv(module.LINES_VARIABLE, "lines")
     with progress(1, "train") as bar:
-        assert isinstance(bar, Lines)
         bar.advance()
     assert "1/1" in capsys.readouterr().out
-    assert notebook == []
+    assert shown == []

