@@ -208,8 +208,7 @@ class Pair:
 def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tuple[list[Pair], int]:
     """Pairs of samples along an axis, not compared yet, and how many there are.
 
-    All surroundings and all runs in them take turns, so that any first part of them shows each
-    equally often, or nearly. What is chosen follows from the samples alone.
+    All surroundings and all runs in them take turns, and what is chosen follows from these alone.
     """
     if axis != "repeats":  # one of several that differ in nothing: more would count twice
         first: dict[tuple, Sample] = {}
@@ -306,11 +305,8 @@ def _pairs_among(members: Sequence[Sample], axis: str) -> _Pairs:
 
 
 def _evenly(n: int) -> Iterator[tuple[int, int]]:
-    """All pairs of n things, so that any first part of them shows each equally often, or nearly.
-
-    Round k pairs each with its k-th neighbour in a circle.
-    """
-    for k in range(1, n // 2 + 1):
+    """All pairs of n things, so that any first part of them shows each equally often, or nearly."""
+    for k in range(1, n // 2 + 1):  # each with its k-th neighbour in a circle
         for i in range(n // 2 if 2 * k == n else n):
             j = (i + k) % n
             yield min(i, j), max(i, j)

@@ -8,21 +8,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-TOLERANCE = 2
-"""Pixels by which boundaries may lie apart and still count as the same."""
-
-BLOCK = 2**21
-"""Pixels that are looked at at a time."""
+TOLERANCE = 2  # pixels by which boundaries may lie apart and still count as the same
+BLOCK = 2**21  # pixels that are looked at at a time
 
 
 def boundary_f1(a: NDArray[np.integer], b: NDArray[np.integer]) -> float:
-    """F1 of the boundary pixels of two label images of one shape, give or take `TOLERANCE`.
-
-    A boundary pixel is a pixel of an object with another label, or background, beside one of its
-    faces (4 neighbours in 2-D, 6 in 3-D). The edge of the image is no boundary. The measure is
-    that of Csurka et al., "What is a good evaluation measure for semantic segmentation?" (BMVC
-    2013), over the boundaries of all objects together. 0 if one side has none, NaN if neither has.
-    """
+    """F1 of the boundary pixels of two label images, give or take `TOLERANCE` (Csurka et al., "What
+    is a good evaluation measure for semantic segmentation?", BMVC 2013): the pixels of objects with
+    another label beside one of their faces. 0 if one side has none, NaN if neither has."""
     counts = np.zeros(4, np.int64)
     step = max(1, BLOCK // max(1, a[:1].size))
     shifts = _shifts(a.ndim)

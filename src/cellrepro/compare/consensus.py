@@ -14,14 +14,13 @@ Sameness is judged against the object that started the group, so that a chain of
 cannot join two cells.
 
 **Outline.** A pixel belongs to a group if at least half of the runs that have the group give it
-that pixel: exactly half is enough, as a border moved by one pixel in half of the runs should not
-make cells shrink.
+that pixel.
 
 **Consensus.** It holds the groups that at least half of all runs have. A pixel in several outlines
-goes to the group with most votes there; of equal votes to the group that fewer runs have, as its
-runs are more of one mind, then to the smaller outline, so that a cell which is cut in exactly half
-of the runs is shown cut, then to the one that begins first. A group left with less than half of
-its outline is taken out and its pixels are awarded again, so that no slivers of it remain.
+goes to the group with most votes there; of equal votes to the group that fewer runs have, then to
+the smaller outline, so that a cell which is cut in exactly half of the runs is shown cut, then to
+the one that begins first. A group left with less than half of its outline is taken out and its
+pixels are awarded again.
 """
 
 from __future__ import annotations

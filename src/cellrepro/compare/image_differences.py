@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import lru_cache
 
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.store.store import Repeat
 
-_MOST_HELD = 2**24  # pixels of label images that many pairs need
+_MOST_HELD = 16  # label images, as many pairs need the same
 _EXCHANGED = {"lost": "gained", "gained": "lost", "split": "merged", "merged": "split"}
 
 
@@ -49,7 +46,7 @@ class MaskPairs:
         self.n_compared = 0  # pixels so far
         self._known: dict[tuple[str, str, str], ImageDifference] = {}
         self._sizes: dict[str, int] = {}
-        self._held: OrderedDict[tuple[str, str], NDArray[np.integer]] = OrderedDict()
+        self._masks = lru_cache(_MOST_HELD)(Repeat.masks)
 
     def differences(
         self, a: Repeat, b: Repeat, results: Mapping[str, MaskComparison] | None = None
@@ -72,7 +69,7 @@ class MaskPairs:
             a, b, one, other = b, a, other, one
         key = (image, one.canonical_digest, other.canonical_digest)
         if key not in self._known:
-            found = _of(compare_masks(self._masks(image, a), self._masks(image, b)))
+            found = _of(compare_masks(self._masks(a, image), self._masks(b, image)))
             self._known[key] = found
             self.n_compared += found.n_pixels
         found = self._known[key]
@@ -83,7 +80,7 @@ class MaskPairs:
 
     def _equal(self, image: str, repeat: Repeat, same_bits: bool) -> ImageDifference:
         if image not in self._sizes:
-            self._sizes[image] = self._masks(image, repeat).size
+            self._sizes[image] = self._masks(repeat, image).size
         n = repeat.manifest.masks[image].n_objects
         verdict = Verdict.IDENTICAL if same_bits else Verdict.SAME_OBJECTS
         score = 0.0 if n else math.nan
@@ -97,16 +94,6 @@ class MaskPairs:
             ap50=score,
             kinds={**dict.fromkeys(map(str, ObjectKind), 0), "kept": n},
         )
-
-    def _masks(self, image: str, repeat: Repeat) -> NDArray[np.integer]:
-        """Read, or still held from the last pairs that needed it."""
-        key = (image, repeat.manifest.masks[image].digest)
-        if key not in self._held:
-            self._held[key] = repeat.masks(image)
-            while len(self._held) > 2 and sum(m.size for m in self._held.values()) > _MOST_HELD:
-                self._held.popitem(last=False)
-        self._held.move_to_end(key)
-        return self._held[key]
 
 
 def _of(result: MaskComparison) -> ImageDifference:

@@ -27,14 +27,8 @@ def label_images(
 
 
 def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
-    """Number the objects 1 to N in raster order of first appearance; 0 stays background.
-
-    Equal outlines give equal arrays, and therefore equal digests, whatever their numbers were.
-    Always uint32, which holds as many objects as there can be labels.
-
-    >>> canonical([[0, 9], [7, 9]]).tolist()
-    [[0, 1], [2, 1]]
-    """
+    """Number the objects 1 to N in raster order of first appearance; equal outlines give equal
+    arrays, of uint32, and therefore equal digests."""
     return renumbered(label_image("masks", masks))[0].astype(np.uint32)
 
 

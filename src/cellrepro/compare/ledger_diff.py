@@ -23,14 +23,7 @@ class Difference:
     b: Entry | None
 
     def said(self) -> str:
-        """What each side holds, as short as possible.
-
-        Examples
-        --------
-        >>> one = Entry(-1, -1, "spec", "seed", "aa", None, "0")
-        >>> Difference(None, None, "spec", "seed", one, None).said()
-        'seed: 0 in A, missing in B'
-        """
+        """What each side holds, as short as possible."""
         return f"{self.name}: {_said(self.a)} in A, {_said(self.b)} in B"
 
 
@@ -91,7 +84,7 @@ def compare_ledgers(
     rank = {place: i for i, place in enumerate(held_a | held_b)}  # what only b has at the end
 
     def in_order(place: tuple[float, str, str]) -> tuple[float, int, int]:
-        """Before the first step and after the last by stage, in a step as it was made."""
+        # Before the first step and after the last by stage, in a step as it was made.
         position, stage, _ = place
         by_stage = 0 if BEFORE < position < math.inf else STAGES.index(stage)
         return position, by_stage, rank[place]

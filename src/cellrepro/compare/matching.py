@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 
 from cellrepro.compare.labels import renumbered
 
-BLOCK = 2**21
-"""Pixels that are read at a time."""
-
-_LARGEST_TABLE = 2**22
-"""Labels up to here (or up to the number of pixels) index tables as they are."""
+BLOCK = 2**21  # pixels that are read at a time
+_LARGEST_TABLE = 2**22  # labels up to here, or up to the number of pixels, index tables
 
 Integers = NDArray[np.int64]
 
@@ -221,11 +218,8 @@ def _first_of_each(values: Integers) -> NDArray[np.bool_]:
 
 
 def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
-    """Positions, ascending, of the one-to-one pairs with the largest total overlap in pixels.
-
-    Only pairs of ``among`` (bool, shape (P,)) may be chosen. Of assignments that overlap equally,
-    near centroids decide, then the order of appearance; exchanging a and b exchanges the result.
-    """
+    """Positions, ascending, of the one-to-one pairs with the largest total overlap in pixels, of
+    ``among`` (bool, shape (P,)); exchanging a and b exchanges the result."""
     allowed = np.ones(len(table.iou), bool) if among is None else among
     # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l
     # instead, then |i & k| + |l & j| <= |i| - |i & j| + |j| - |i & j| < |i & j|, because
@@ -242,10 +236,8 @@ def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[
 
 
 def _weights(table: Overlap, pairs: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Shared pixels, and less than a pixel in all to settle which of equal assignments is meant.
-
-    Nothing here changes with a and b exchanged, or the choice would.
-    """
+    """Shared pixels, and less than a pixel in all to settle which of equal assignments is meant:
+    near centroids, then the order of appearance; exchanging a and b changes nothing."""
     rows, columns = table.rows[pairs], table.columns[pairs]
     apart = np.sqrt(((table.centroids_a[rows] - table.centroids_b[columns]) ** 2).sum(1))
     n = max(table.n_a, table.n_b, 1)

@@ -1,8 +1,7 @@
 """Two lists of operations of one training step: which correspond, and which diverges first.
 
-The lists may come of two devices, two versions of PyTorch, or of one side that computes something
-by other operations. An operation whose inputs have the same bits on both sides and whose outputs
-have not is where the two runs diverge; what differs after it is its consequence.
+An operation whose inputs have the same bits on both sides and whose outputs have not is where the
+two runs diverge; what differs after it is its consequence.
 """
 
 from __future__ import annotations
@@ -48,10 +47,9 @@ class Alignment:
 def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:
     """Find the operations of two lists, one step each, that correspond.
 
-    Only within one phase and module, and there in their order. Taken first are as many as possible
-    of equal name, calling function and shapes; of several ways to take as many, one that pairs
-    equal digests, then one that pairs equal source lines. What lies between these is paired by base
-    name, which ``add.Tensor``, ``add.Scalar`` and ``add_.Tensor`` share.
+    Only within one phase and module, and there in their order: as many as possible of equal name,
+    calling function and shapes, with equal digests or source lines where that costs none; between
+    these by base name, which ``add.Tensor``, ``add.Scalar`` and ``add_.Tensor`` share.
     """
     if any(len({row.step for row in rows}) > 1 for rows in (a, b)):
         raise BadInput("operations of several steps were given; give those of one step")
@@ -133,11 +131,10 @@ def _filled(
 
 
 def _longest_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-    """Rising pairs of positions of a longest common subsequence.
+    """Rising pairs of positions of a longest common subsequence, which `difflib` may miss.
 
     Hyyrö's bit-vector form of the table of lengths ("Bit-parallel LCS-length computation
     revisited", 2004): a row is one integer, in which bit i is 0 where the length grows at i.
-    Unlike `difflib` it finds the longest, and no repetition slows it down.
     """
     shorter = min(len(a), len(b))
     head = next((i for i in range(shorter) if a[i] != b[i]), shorter)
@@ -234,9 +231,7 @@ def _inputs(a: OperationRow, b: OperationRow) -> str:
 def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> tuple[str, str]:
     """A verdict and a sentence: whether every operation erred no more than its class may.
 
-    ``round-off``: on both sides something was judged, and nothing erred too much; ``fault``:
-    something did; ``unknown``: nothing did, but on one side nothing was judged. Each operation is
-    judged by its own error, so it needs no counterpart, nor digests that can be compared.
+    Each is judged by its own error, so it needs no counterpart, nor digests that can be compared.
     """
     every = [row for row in (*a, *b) if row.outputs]
     judged = [row for row in (*a, *b) if _is_judged(row)]

@@ -99,17 +99,14 @@ class Axis:
         self.equal = bool(self.evidence) and not self.differing
         self.n_images = len(images_of(self.evidence))
         self.n_values = len(units_of(self.evidence))  # different ones on the axis
-        self._measured: dict[str, Distribution] = {}
 
     def distribution(self, measure: str = "changed") -> Distribution:
         """One of `MEASURES` over the pairs that are evidence, with its interval."""
         if measure not in MEASURES:
             raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
-        if measure not in self._measured:
-            values = np.array([pair.mean(measure) for pair in self.evidence])
-            mean = float(values.mean()) if len(values) else math.nan
-            self._measured[measure] = Distribution(values, mean, self._interval(measure))
-        return self._measured[measure]
+        values = np.array([pair.mean(measure) for pair in self.evidence])
+        mean = float(values.mean()) if len(values) else math.nan
+        return Distribution(values, mean, self._interval(measure))
 
     def _interval(self, measure: str) -> Interval | None:
         pairs, images = self.evidence, images_of(self.evidence)
@@ -201,28 +198,20 @@ class Spread:
         self._seed_groups = _grouped(pairs, lambda pair: pair.surroundings)
         self.n_seeds = max((len(units_of(group)) for group in self._seed_groups), default=0)
         """The most that were compared in one surrounding and found something."""
-        self._decided: dict[str, Decision] = {}
 
     def axis(self, name: str) -> Axis | None:
         """One axis, or none if nothing was compared along it."""
         return next((axis for axis in self.axes if axis.name == name), None)
 
     def decide(self, name: str) -> Decision:
-        """Whether what an axis with pairs does is less than what seeds do, by its worst contrast.
-
-        See `cellrepro.compare.within_spread`.
-        """
+        """Whether what an axis does is less than what seeds do, by its worst contrast."""
         axis = self.axis(name)
         if axis is None or name == "seed":
             raise BadInput(
                 f"{name!r} is no axis to be held against seeds; expected one of "
                 f"{', '.join(axis.name for axis in self.axes if axis.name != 'seed') or 'none'}"
             )
-        if name not in self._decided:
-            self._decided[name] = self._decide(axis.evidence)
-        return self._decided[name]
-
-    def _decide(self, pairs: list[Pair]) -> Decision:
+        pairs = axis.evidence
         contrasts = _grouped(pairs, lambda pair: pair.contrast)
         differing = [c for c in contrasts if any(p.verdict == Verdict.DIFFERENT for p in c)]
         decided = [
@@ -255,11 +244,7 @@ class Spread:
         return max((decide(pairs, seeds) for seeds in baselines or [[]]), key=_objection)
 
     def sentence(self) -> str:
-        """What each axis does to the cells, beside what seeds do.
-
-        As in "Changing the device changed 0.4 % of the cells (3 pairs, 12 images), less than seeds
-        do; changing the seed changed 6.1 % (6 pairs of 4 seeds, 12 images)."
-        """
+        """What each axis does to the cells, beside what seeds do."""
         others = [axis for axis in self.axes if axis.name != "seed"]
         clauses = [_clause(axis, self.decide(axis.name)) for axis in others]
         text = "; ".join([*clauses, _seed_clause(self)])

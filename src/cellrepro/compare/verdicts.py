@@ -32,13 +32,7 @@ _STRONGEST_FIRST = (
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """Get the verdict of the least equal of many comparisons; ``vacuous`` of none.
-
-    >>> print(combine([Verdict.IDENTICAL, Verdict.SAME_OBJECTS]))
-    same-objects
-    >>> print(combine([Verdict.IDENTICAL, Verdict.VACUOUS]))
-    vacuous
-    """
+    """Get the verdict of the least equal of many comparisons; ``vacuous`` of none."""
     found = {Verdict(word) for word in verdicts}
     return next((verdict for verdict in _STRONGEST_FIRST if verdict in found), Verdict.VACUOUS)
 
@@ -77,12 +71,11 @@ class Judgement:
 
     def detail(self) -> str:
         """Weights and masks each by themselves, with how many of the repeats agree."""
-        weights, masks = [], []
-        if self.weights == Verdict.DIFFERENT:
-            weights = _agreeing(self.equal_weights, "equal")
-        if self.masks in (Verdict.DIFFERENT, Verdict.SAME_OBJECTS):
-            masks = _agreeing(self.equal_masks, "equal")
-        if self.masks == Verdict.DIFFERENT and self.equal_outlines != self.equal_masks:
+        weights, masks = (
+            _agreeing(self.equal_weights, "equal"),
+            _agreeing(self.equal_masks, "equal"),
+        )
+        if self.equal_outlines != self.equal_masks and self.masks == Verdict.DIFFERENT:
             masks += _agreeing(self.equal_outlines, "with the same objects")
         parts = (("weights", self.weights, weights), ("masks", self.masks, masks))
         return ", ".join(
@@ -103,7 +96,8 @@ def _agreeing(groups: Groups, what: str) -> list[str]:
     """How repeats fall into groups; nothing of two, where *different* says it all."""
     n = sum(map(len, groups))
     several = [str(len(group)) for group in groups if len(group) > 1]
-    return [f"{' and '.join(several) or 'no two'} of {n} {what}"] if n > 2 else []
+    told = n > 2 and len(groups) > 1
+    return [f"{' and '.join(several) or 'no two'} of {n} {what}"] if told else []
 
 
 def judge(manifests: Sequence[Manifest]) -> Judgement:

@@ -1,8 +1,4 @@
-"""N networks: every one against every other, by layer, and histograms; files are read in pieces.
-
-Two networks at a time, in float64, while a piece of every file is in memory: nothing is subtracted
-from sums of squares, in which close networks would cancel.
-"""
+"""N networks: every one against every other, by layer, and histograms; files are read in pieces."""
 
 from __future__ import annotations
 
@@ -108,6 +104,7 @@ def _pairwise(
 ) -> tuple[Values, Values, Values, NDArray[np.bool_]]:
     """Of a block of M files: squared lengths, shape (M,); squared distances, largest differences,
     and whether all bits are equal, shape (M, M)."""
+    # Nothing is subtracted from sums of squares, in which close networks would cancel.
     from scipy.spatial.distance import pdist, squareform
 
     x = np.stack([values(*each) for each in zip(bits, dtypes, strict=True)])
@@ -170,12 +167,8 @@ def layers_by_distance(table: Similarity) -> list[LayerDistances]:
 def distributions(
     paths: Mapping[str, str | Path], *, bins: int = 61
 ) -> dict[str, dict[str, tuple[NDArray[np.int64], Values]]]:
-    """Histograms of the weights of each layer of some networks, over intervals common to all.
-
-    By label and layer, in natural order: counts, shape (bins,), and edges, shape (bins + 1,), from
-    minus to plus the largest magnitude. An odd number of bins gives 0 one in the middle;
-    infinities and NaNs are in none.
-    """
+    """By label and layer, in natural order: counts of finite weights, (bins,), and edges, from
+    minus to plus the largest magnitude of the layer in all networks."""
     files = {label: open_weights(path) for label, path in paths.items()}
 
     def finite(file: Mapping[str, Tensor], name: str) -> Iterator[Values]:

@@ -264,11 +264,8 @@ def values(bits: Bits, dtype: str) -> Values:
 
 
 def open_weights(path: str | Path) -> dict[str, Tensor]:
-    """Read the header of a safetensors file, or map what PyTorch saved of a network.
-
-    PyTorch's files are known by how they begin, whatever they are called: those that Cellpose
-    trains have no ending. A dtype without a value in float64 (complex, 8 bits and less) is refused.
-    """
+    """Read the header of a safetensors file, or map what PyTorch saved of a network, which is known
+    by how it begins: files that Cellpose trains have no ending."""
     path = Path(path)
     try:
         with path.open("rb") as stream:
@@ -358,11 +355,7 @@ def natural_order(names: Iterable[str]) -> tuple[str, ...]:
 
 def layer_group(name: str) -> str:
     """The part of the network that a tensor belongs to: the first two components of its name,
-    three where the second is ``blocks``, without the kind of parameter at the end.
-
-    >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("encoder.neck.2.bias")
-    ('encoder.blocks.0', 'encoder.neck')
-    """
+    three where the second is ``blocks``, without the kind of parameter at the end."""
     parts = name.split(".")
     if len(parts) > 1 and parts[-1] in _PARAMETER_KINDS:
         parts = parts[:-1]

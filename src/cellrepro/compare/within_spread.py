@@ -9,19 +9,13 @@ in the same environment, and L = log(d / s):
 3. The upper end of the one-sided 95 % interval of L lies below 0, that is L + t * sqrt(V) < 0.
    V adds up: *images*, the variance of L over resampled images, the same for d and s (at least
    1/n_d + 1/n_s with the numbers of changed cells, as a count has); *seeds*, the delete-one-seed
-   jackknife (Efron and Stein 1981) of s, relative to s; and *the pair itself*, as a pair scatters
-   about the mean: n/2 times the former for n seeds, which is exact where seeds act additively
-   (of the variance v of one run's effect, s has 4 v / n and a pair 2 v), or more if the pairs in
-   question scatter more. t is Student's with Satterthwaite's degrees of freedom.
+   jackknife (Efron and Stein 1981) of s, relative to s; and *the pair itself*: n/2 times the
+   former for n seeds, which is exact where seeds act additively, or more if the pairs in question
+   scatter more. t is Student's with Satterthwaite's degrees of freedom.
 4. The same holds for differing pixels per million.
 
-Each two devices, modes, machines or versions are a *contrast* and judged by themselves, with the
-seeds of either side as baselines; where neither side has three, those of all runs on the axis. An
-axis is within the spread of seeds only if each of its contrasts that differs is.
-
 Counts get half a cell (half a pixel) more, so that nothing changed on few cells is weak evidence.
-A bootstrap over images alone is not enough: where an axis does exactly what seeds do and runs
-differ among each other, it would claim within-spread up to half of the time.
+docs/spread.md says which pairs are taken together, and why images alone are not enough.
 """
 
 from __future__ import annotations
