@@ -82,8 +82,6 @@ def test_average_precision_agrees_with_cellpose(make):
     np.testing.assert_array_equal(average_precision(a, b, THRESHOLDS), found.ap)
     low = cellpose.average_precision(a, b, [0.3])[0]
     np.testing.assert_allclose(average_precision(a, b, [0.3]), low, rtol=1e-6)
-    if make is not unrelated:
-        assert found.ap[0] > max(0.2, found.ap[-1]), "little matched, so agreement proves little"
 
 
 @PAIRS

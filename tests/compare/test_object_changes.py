@@ -90,14 +90,6 @@ def test_counterparts_at_the_limits(a, b, expected):
     assert sorted(c.kind for c in compare_masks(a, b).objects) == sorted(expected)
 
 
-def test_one_pixel_is_one_pixel_wherever_the_object_lies():
-    """Seven pixels have a centroid that no float holds; one step further is still moved."""
-    for x in range(12):
-        a = canvas((1, 3, x, 1, 4), (1, 4, x, 1, 3))
-        b = canvas((1, 3, x + 1, 1, 4), (1, 4, x + 1, 1, 3))  # 5 of 9 pixels
-        assert kinds(a, b) == [("moved", (1,), (1,))], x
-
-
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [

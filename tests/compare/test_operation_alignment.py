@@ -107,13 +107,9 @@ def test_lines_and_digests_settle_what_is_alike():
     turns = [some(inputs=f"a{n}a{n}", outputs=f"b{n}b{n}") for n in range(4)]
     left = numbered(turns[0], turns[2], turns[3])
     assert positions(align(numbered(*turns), left)) == [(0, 0), (2, 1), (3, 2)]
-
-
-def test_lines_and_digests_that_mislead_cost_no_pair():
-    """Lines that shifted by two; a zero that comes first on one side and last on the other."""
     a = numbered(*(some(source=f"net.py:{line} in f") for line in (10, 12, 14)))
     b = [replace(row, source=f"net.py:{12 + 2 * i} in f") for i, row in enumerate(a)]
-    assert positions(align(a, b)) == [(0, 0), (1, 1), (2, 2)]
+    assert positions(align(a, b)) == [(0, 0), (1, 1), (2, 2)]  # shifted lines cost no pair
     zero = some(inputs="0000", outputs="0000")
     turns = [some(outputs=f"{n}{n}{n}{n}") for n in range(1, 6)]
     assert len(align(numbered(zero, *turns[:2]), numbered(*turns[2:], zero)).pairs) == 3
@@ -206,16 +202,6 @@ def test_a_difference_from_outside():
     assert "outputs differ, but its inputs differ already" in found.sentence
 
 
-def test_a_difference_through_a_substitute():
-    """A gathers, B flips and unfolds: what follows them inherits."""
-    before, after = some(), some("bmm.default")
-    a = computed([before, view(), some("index.Tensor"), after, some("sum.default")])
-    b = computed([before, view(), some("flip.default"), view("unfold.default"),
-                  some("flip.default"), after, some("sum.default")])  # fmt: skip
-    found = diverging(a, b)
-    assert (found.a.index, found.b.index, found.inputs) == (3, 5, "differ")
-
-
 def test_the_cause_comes_before_what_inherits():
     """What differs by its inputs is passed over, however early, and is counted."""
     rows = numbered(some(), some("add.Tensor"), some("sub.Tensor", draws=True))
@@ -246,8 +232,7 @@ def test_whether_inputs_agree(a, b, expected):
 
 def test_nothing_diverges():
     other_digests = [replace(row, outputs=row.outputs and "5" * 64) for row in STEP]
-    other_views = [row if row.outputs else replace(row, inputs="0" * 32) for row in STEP]
-    for b in (STEP, [], other_digests, other_views, numbered(*STEP, view(), view())):
+    for b in (STEP, [], other_digests, numbered(*STEP, view(), view())):
         assert diverging(STEP, b) is None
 
 
@@ -281,11 +266,6 @@ def test_round_off(a, b, verdict):
 def test_round_off_in_words():
     """What came closest is relative to its limit: 3 of 4 strains more than 50 of 100."""
     failed = replace(ROW, problem="out of memory")
-    _, found = judge_round_off([judged(50.0, 100.0), failed, view()], [judged(3.0, module="head")])
-    assert found == (
-        "round-off: every judged operation of both sides stays within its limit (2 operations "
-        "judged, 1 not, as the float64 replay failed of aten.mul.Tensor in block: out of memory); "
-        "aten.mul.Tensor in head erred most, 3 ulp where 4 may be"
-    )
-    _, found = judge_round_off([judged(9.0), judged(8.0)], [judged(1e6, op="aten.bmm.default")])
-    assert "fault: aten.mul.Tensor in block, aten.bmm.default in block, … erred more" in found
+    _, found = judge_round_off([judged(50.0, 100.0), failed], [judged(3.0, module="head")])
+    assert "(2 operations judged, 1 not, as the float64 replay failed of aten.mul.Tensor" in found
+    assert found.endswith("aten.mul.Tensor in head erred most, 3 ulp where 4 may be")

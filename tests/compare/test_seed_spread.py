@@ -51,10 +51,9 @@ def test_one_pair_along_every_axis(tmp_path):
         add_run(here, [(1.0, three())], **fields)
     add_run(here, [(1.0, three())], seed=2, mode="fast")  # differs in two respects from most
     runs = here.runs()
-    for name, manifest in {
-        "machine": {"host": {"processor": "Slide Rule 2", "memory": 2**34, "gpus": []}},
-        "version": {"versions": {"python": "3.13", "torch": "2.7"}},
-    }.items():
+    elsewhere = {"host": {"processor": "Slide Rule 2", "memory": 2**34, "gpus": []}}
+    newer = {"versions": {"python": "3.13", "torch": "2.7"}}
+    for name, manifest in {"machine": elsewhere, "version": newer}.items():
         add_run(Store(tmp_path / name), [(1.0, three())], manifest=manifest)
         runs += Store(tmp_path / name).runs()
 
@@ -64,13 +63,10 @@ def test_one_pair_along_every_axis(tmp_path):
         said |= {"mode": mode, "seed": f"seed {seed}"}
         return ", ".join(text for name, text in said.items() if name not in but)
 
-    axes = measure_spread(runs).axes
-    assert all(axis.n_left_out == 0 and len(axis.told) == len(axis.pairs) for axis in axes)
-    found = {
+    assert {
         axis.name: [(pair.context, pair.name_a, pair.name_b) for pair in axis.pairs]
-        for axis in axes
-    }
-    assert found == {
+        for axis in measure_spread(runs).axes
+    } == {
         "repeats": [(context(), "repeat 0", "repeat 1")],
         "seed": [
             (context("seed"), "seed 0", "seed 1"),
@@ -184,8 +180,6 @@ def test_measures_of_a_pair(tmp_path):
     (pair,) = measure_spread(store.runs()).axis("repeats").pairs
     found = list(pair.images.values())
     assert [one.n_objects for one in found] == [31, 32, 32]
-    assert [one.n_unmatched for one in found] == [1, 0, 0]
-    assert [one.n_differing for one in found] == [36, 4, 0]
     assert pair.changed == pytest.approx(1 / 95)
     assert pair.ppm == pytest.approx(1e6 * 40 / (3 * SIZE**2))
     assert [one.ap50 for one in found] == pytest.approx([1 / 16, 0, 0])
@@ -193,19 +187,12 @@ def test_measures_of_a_pair(tmp_path):
     assert [one.ap for one in found] == pytest.approx([1 / 16, (1 - 15 / 17) / 10, 0])
     assert pair.mean("ap50") == pytest.approx(1 / 48)
     assert (pair.kinds["lost"], pair.kinds["gained"], pair.kinds["kept"]) == (1, 0, 47)
+    back = Store(tmp_path / "back")  # masks are compared in the order of their digests
+    add_run(back, [(1.0, lost), (1.5, images(3))], truth=False)
+    (opposite,) = measure_spread(back.runs()).axis("repeats").pairs
+    assert (opposite.kinds["lost"], opposite.kinds["gained"]) == (0, 1)
     assert pair.worst == "img_0"
     assert pair.weights_equal is False
-
-
-def test_lost_and_gained_are_seen_from_the_first(tmp_path):
-    """Masks are compared once, in the order of their digests, whichever run comes first."""
-    few, many = {"img": cells(without=[3])}, {"img": cells()}
-    for name, outcomes in {"x": [few, many], "y": [many, few]}.items():
-        store = Store(tmp_path / name)
-        add_run(store, [(1.0, found) for found in outcomes], truth=False)
-        (pair,) = measure_spread(store.runs()).axis("repeats").pairs
-        expected = (0, 1) if name == "x" else (1, 0)
-        assert (pair.kinds["lost"], pair.kinds["gained"]) == expected
 
 
 def test_what_proves_nothing_is_no_evidence(tmp_path):
@@ -261,9 +248,7 @@ def test_a_device_within_the_spread_of_seeds(store):
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
     found = decide_between(a, b, store.runs())
     assert found.within
-    assert found.changed[0] == 0
     assert found.sentence.startswith("0 % of the cells changed, between seeds 19 % (3 pairs of 3")
-    assert decide_between(b, a, store.runs()).within
     spread = measure_spread(store.runs())
     assert (spread.decide("threads").within, spread.n_seeds) == (True, 3)
     assert spread.sentence() == (

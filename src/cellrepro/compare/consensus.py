@@ -39,7 +39,6 @@ from cellrepro.images.label_image import label_image
 from cellrepro.store.digests import tensor_digest
 
 _SAME = 0.5  # IoU from which two objects are the same
-_PENDING = 2**22  # votes that are held one by one before they are added up
 
 Source = ArrayLike | Callable[[], ArrayLike]
 """A label image, or a function without arguments that reads it."""
@@ -290,19 +289,16 @@ def _votes(
     """
     typical = results[0].image.ravel()
     n_alike = np.zeros(typical.size, np.min_scalar_type(n_runs))
-    codes, n = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    pending: list[tuple[NDArray[np.uint64], Integers]] = []
-    for i, (result, group) in enumerate(zip(results, groups, strict=True), 1):
+    every, weights = [], []
+    for result, group in zip(results, groups, strict=True):
         flat = group.astype(np.uint32)[result.image.ravel()]
         alike = flat == typical
         n_alike += alike * n_alike.dtype.type(result.weight)
         other = np.flatnonzero(~alike & (flat > 0))
-        pending.append((_codes_of(other, flat[other]), np.full(len(other), result.weight)))
-        if i == len(results) or sum(len(part) for part, _ in pending) > _PENDING:
-            every, weights = map(np.concatenate, zip((codes, n), *pending, strict=True))
-            codes, position = np.unique(every, return_inverse=True)
-            n = np.bincount(position, weights, len(codes)).astype(np.int64)
-            pending = []
+        every.append(_codes_of(other, flat[other]))
+        weights.append(np.full(len(other), result.weight))
+    codes, position = np.unique(np.concatenate(every), return_inverse=True)
+    n = np.bincount(position, np.concatenate(weights), len(codes)).astype(np.int64)
     cells = np.flatnonzero(typical)
     pixels, others = np.divmod(codes.astype(np.int64), 2**32)
     return (

@@ -71,10 +71,7 @@ class Judgement:
 
     def detail(self) -> str:
         """Weights and masks each by themselves, with how many of the repeats agree."""
-        weights, masks = (
-            _agreeing(self.equal_weights, "equal"),
-            _agreeing(self.equal_masks, "equal"),
-        )
+        weights, masks = (_agreeing(g, "equal") for g in (self.equal_weights, self.equal_masks))
         if self.equal_outlines != self.equal_masks and self.masks == Verdict.DIFFERENT:
             masks += _agreeing(self.equal_outlines, "with the same objects")
         parts = (("weights", self.weights, weights), ("masks", self.masks, masks))

@@ -253,7 +253,7 @@ def difference_distributions(paths: Sequence[str | Path]) -> DifferenceDistribut
     low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (-_LEAST, -_LEAST)
     with np.errstate(over="ignore"):  # above the largest float64 there is only infinity
         steps = np.ldexp(1.0, np.arange(low, high + 1) + _LEAST)
+    sizes = np.arange(low, high) + 1
+    shown = counts[..., [*(n_sizes - sizes[::-1]), n_sizes, *(n_sizes + sizes)]]
     edges = np.concatenate([-steps[::-1], steps])
-    positive = np.arange(low, high) + n_sizes + 1
-    shown = counts[..., [*(2 * n_sizes - positive[::-1]), n_sizes, *positive]]
     return DifferenceDistributions(tuple(map(Path, paths)), layers, edges, shown, n_undefined)
