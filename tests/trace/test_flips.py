@@ -217,7 +217,6 @@ def test_counts_and_what_is_vacuous():
     [
         (3, {}, "step is 3; expected a function without arguments: one step"),
         (print, {"replays": True}, "replays must be a whole number of at least 1"),
-        (print, {"threads": 10**6}, "threads must be at most 1024"),
         (print, {"model": "net"}, r"model is str; expected a torch\.nn\.Module, or none"),
     ],
 )

@@ -139,9 +139,6 @@ def test_the_entries_of_a_step_are_in_order_and_true():
     found = {(e.stage, e.name): e for e in entries if e.step == 2}
     for name, digest in generator_digests().items():
         assert found["rng", f"{name} after"].digest == digest
-    state = training.network.state_dict()
-    norm = {name: state[name] for name in state if name.startswith("2.")}
-    assert found["weights", "2"].digest == tensors_digest(norm)
     gradients = {name: p.grad for name, p in training.network.named_parameters() if "2." in name}
     assert found["backward", "2"].digest == tensors_digest(gradients)
     assert found["update", "learning rate"].value == 0.1

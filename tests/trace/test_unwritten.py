@@ -44,17 +44,10 @@ class ReadsForward(nn.Module):
 
 
 class ReadsBackward(nn.Module):
-    class Doubled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return 2 * x
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient + gradient.new_empty(gradient.shape)  # planted
-
     def forward(self, x):
-        return self.Doubled.apply(x)
+        y = x * 2
+        y.register_hook(lambda gradient: gradient + gradient.new_empty(gradient.shape))  # planted
+        return y
 
 
 def trained(net):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,8 +16,7 @@ from cellrepro.store.digests import generator_digests
 from cellrepro.trace.observer import Step, check_step
 
 
-@dataclass(frozen=True)
-class ChangedResult:
+class ChangedResult(NamedTuple):
     """One result that was not the same every time."""
 
     name: str  # ``loss``, ``gradient NAME``, ``weights NAME``, ``optimizer …`` or ``generators``
@@ -104,19 +103,18 @@ def check_repeatable(
                 "and scalers"
             )
     start = _State(model, held)
-    worst: dict[str, tuple[int, float]] = {}
+    worst: dict[str, Any] = {}
     try:
         first = {name: copy.deepcopy(value) for name, value in _results(model, held, step())}
-        vacuous = not start.left_by(model)
+        vacuous = not start.is_left()
         for _ in range(n - 1):
             start.put_back()
             results = dict(_results(model, held, step()))
             for name in dict.fromkeys((*results, *first)):
                 a, b = first.get(name), results.get(name)
                 if not same_bits(a, b):
-                    n_before, before = worst.get(name, (0, 0.0))
-                    n_elements, largest = difference(a, b)
-                    worst[name] = max(n_before, n_elements), max(before, largest)
+                    sizes = zip(difference(a, b), worst.get(name, (0, 0.0)), strict=True)
+                    worst[name] = tuple(map(max, sizes))
     finally:
         start.put_back()
     changed = tuple(ChangedResult(name, *sizes) for name, sizes in worst.items())
@@ -153,11 +151,11 @@ class _State:
             go_back()
         restore(self._generators)
 
-    def left_by(self, model: torch.nn.Module) -> bool:
+    def is_left(self) -> bool:
         """Whether anything of the model has changed since."""
-        tensors = ((registered[name], kept) for registered, name, _, kept in self._tensors)
-        gradients = ((parameter.grad, kept) for parameter, kept in self._gradients)
-        return not all(same_bits(now, kept) for now, kept in (*tensors, *gradients))
+        tensors = [(registered[name], kept) for registered, name, _, kept in self._tensors]
+        tensors += [(parameter.grad, kept) for parameter, kept in self._gradients]
+        return not all(same_bits(now, kept) for now, kept in tensors)
 
 
 def _way_back(item: Any) -> Callable[[], None]:
@@ -176,30 +174,28 @@ def _way_back(item: Any) -> Callable[[], None]:
 
 
 def _results(model: torch.nn.Module, held: list[Any], loss: Any) -> Iterator[tuple[str, Any]]:
-    """Everything a step gave, by name."""
-    for name, value in _flat(loss):
-        yield f"loss {name}".strip(), value
+    """Every tensor and number that a step gave, by name."""
+    yield from _flat(loss, "loss")
     for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            yield f"gradient {name}", parameter.grad.detach()
+        yield from _flat(parameter.grad, f"gradient {name}")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        yield f"weights {name}", tensor.detach()
+        yield from _flat(tensor, f"weights {name}")
     for item in held:
-        kind = "optimizer" if isinstance(item, torch.optim.Optimizer) else type(item).__name__
-        for name, value in _flat(item.state_dict()):
-            if kind != "optimizer" or not name.startswith("param_groups"):
-                yield f"{kind} {name}", value
+        if isinstance(item, torch.optim.Optimizer):
+            yield from _flat(item.state_dict()["state"], "optimizer")
+        else:
+            yield from _flat(item.state_dict(), type(item).__name__)
     yield "generators", repr(generator_digests())
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Tensors and numbers of a nested state, by their path."""
     if isinstance(value, list | tuple):
         value = dict(enumerate(value))
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _flat(item, f"{name}.{key}")
+            yield from _flat(item, f"{name} {key}")
     elif isinstance(value, torch.Tensor):
-        yield name.lstrip("."), value.detach()
+        yield name, value.detach()
     elif isinstance(value, int | float | complex):
-        yield name.lstrip("."), value
+        yield name, value

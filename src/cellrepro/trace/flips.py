@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from cellrepro.determinism import known_operations, substitutes
-from cellrepro.errors import BadInput, whole
+from cellrepro.errors import whole
 from cellrepro.store.bits import difference, holds_bits, same_bits
 from cellrepro.store.manifest import Place
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
@@ -36,8 +36,6 @@ from cellrepro.trace.unwritten import Unwritten
 STEPS, REPLAYS, SUSPECTS = 3, 8, 200
 """Steps that are watched, replays of each operation in each, and of one that is documented to
 race, if nobody says otherwise. Two executions miss every second race that flips in half of them."""
-
-_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -136,8 +134,8 @@ def audit(
     """
     check_step(step)
     whole("steps", steps, least=1)
-    if threads is not None and whole("threads", threads, least=1) > _MOST_THREADS:
-        raise BadInput(f"threads must be at most {_MOST_THREADS}, got {threads}")
+    if threads is not None:
+        whole("threads", threads, least=1)
     auditor = Auditor(replays=replays, suspects=suspects, model=model)
     before = torch.get_num_threads()
     try:

@@ -40,8 +40,8 @@ class NondeterministicOperation:
         """What was seen, where, and what helps."""
         line = f" ({self.source})" if self.source else ""
         why = f"; {self.reason}" if self.read_by is not None else ""
+        helps = f"substitute: {self.substitute}" if self.substitute else self.remedy
         return (
             f"{self.op}, {self.phase} of {self.module or 'no module'}{line}: {self.seen}{why}; "
-            f"{'PyTorch warns of it' if self.warned else 'PyTorch does not warn of it'}; "
-            f"{f'substitute: {self.substitute}' if self.substitute else self.remedy}"
+            f"PyTorch {'warns' if self.warned else 'does not warn'} of it; {helps}"
         )

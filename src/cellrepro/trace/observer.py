@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -63,20 +63,11 @@ class Call:
         return self.func(*self.args, **self.kwargs)
 
 
-class _Entered(NamedTuple):
-    """A module at work, and the network that it is named in."""
-
-    module: torch.nn.Module
-    name: str
-    in_backward: bool
-    root: torch.nn.Module
-
-
 class _Here(threading.local):
     """What one thread is doing: autograd has a thread of its own for every GPU."""
 
     def __init__(self) -> None:
-        self.modules: list[_Entered] = []
+        self.modules: list[tuple[torch.nn.Module, str]] = []  # at work, with their names
         self.n_updates = 0
         self.current: Place | None = None
         # The next node's number; the last node made may belong to the operation about to be seen.
@@ -172,14 +163,11 @@ class Observer(TorchDispatchMode):
     def at_work(self) -> tuple[str | None, str, str | None]:
         """The module at work, the phase, and in a backward pass the line of the forward."""
         here = self._here
-        inner = here.modules[-1] if here.modules else None
         node = torch._C._current_autograd_node()
         if node is None:
-            module, phase, line = inner.name if inner else None, "forward", None
+            module, phase, line = here.modules[-1][1] if here.modules else None, "forward", None
         else:
             (module, line), phase = self._made_at(node), "backward"
-            if inner and inner.in_backward:  # checkpointing runs a forward pass again
-                module = inner.name
         return module, "update" if here.n_updates else phase, line
 
     def _remember_nodes(self, here: _Here, number: int, where: Where) -> None:
@@ -219,16 +207,12 @@ class Observer(TorchDispatchMode):
         modules = self._here.modules
         if not modules:
             self._here.n_updates = 0  # nobody says when an update raised
-        in_backward = torch._C._current_autograd_node() is not None
-        root = modules[-1].root if modules else module
-        if in_backward and not modules:  # a part of a network, run again by checkpointing
-            root = next((root for root, names in self._names.items() if names.get(module)), module)
-        modules.append(_Entered(module, self._name(module, root), in_backward, root))
+        modules.append((module, self._name(module, modules[0][0] if modules else module)))
 
     def _leave_module(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         modules = self._here.modules
         for index in range(len(modules) - 1, -1, -1):
-            if modules[index].module is module:
+            if modules[index][0] is module:
                 del modules[index:]
                 return
 

@@ -219,21 +219,18 @@ class Before:
         buffers: Buffers,
         instead: Mapping[int, torch.Tensor] | None = None,
     ) -> None:
-        self.complete = True  # if not, executing it again would change the training
+        self.complete = True  # if not, it writes into what cannot be copied as plain memory
         self.kept = dict(instead or {})  # bytes, by storage
         self.copies: dict[int, torch.Tensor] = {}  # given in its place by `again`
         self._call, self._buffers = call, buffers
         self._taken: list[torch.Tensor] = []
-        self._clones: dict[int, torch.Tensor] = {}
         for tensor in plan.overwritten(call.args, call.kwargs):
             if is_plain(tensor):
                 storage = tensor.untyped_storage()
                 if storage._cdata not in self.kept:
                     self.kept[storage._cdata] = buffers.copy(bytes_of(storage), self._taken)
-            elif isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor):
-                self.complete = self.complete and plan.guarded
-            elif isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
-                self._clones[id(tensor)] = tensor.clone()
+            elif isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+                self.complete = False
         # An argument that shares memory with a written one has to share the copy too. Views are
         # those of now: an operation may make its output larger.
         self._views = {
@@ -250,21 +247,18 @@ class Before:
         if self._after is None:
             self._after = [get() for get, _ in self._generators]
         self._put(self._states)
-        if not self.kept and not self._clones:
+        if not self.kept:
             return self._call.args, self._call.kwargs
-        copies, clones = self.kept, self._clones
+        copies = self.kept
         if not last:  # the last one may have what was kept
             copies = {key: self._buffers.copy(kept, self._taken) for key, kept in copies.items()}
-            clones = {key: tensor.clone() for key, tensor in clones.items()}
         self.copies = copies
 
         def other(value: Any) -> Any:
             if isinstance(value, list | tuple):
                 return [other(item) for item in value]
             view = self._views.get(id(value))
-            if view is None:
-                return clones.get(id(value), value)
-            return seen_on(view, copies[view.untyped_storage()._cdata])
+            return value if view is None else seen_on(view, copies[view.untyped_storage()._cdata])
 
         kwargs = {name: other(value) for name, value in self._call.kwargs.items()}
         return tuple([other(value) for value in self._call.args]), kwargs

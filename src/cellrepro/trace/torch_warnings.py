@@ -49,12 +49,11 @@ class WarningLog:
             def observe(self, call: Call) -> Any:
                 return saying_at_once(call.run)
 
-        outer = self._observer
         with AtOnce(model) as self._observer:
             try:
                 yield
             finally:
-                self._observer = outer
+                self._observer = None
 
     def _collect(
         self, message: Any, category: type, filename: str, lineno: int, *args: Any, **kwargs: Any

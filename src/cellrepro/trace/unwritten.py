@@ -41,15 +41,6 @@ class _Memory:
     shadow: torch.Tensor  # and with the pattern
 
 
-@dataclass
-class _Read:
-    """An operation computed from unwritten memory."""
-
-    place: Place
-    n_elements: int  # that differ with the pattern
-    max_abs: float
-
-
 class Unwritten:
     """Follows the unwritten memory of one audit to the first operation that computes from it."""
 
@@ -57,20 +48,22 @@ class Unwritten:
         self.n_followed: Counter[Place] = Counter()  # memories, by what handed them out
         self._buffers = buffers
         self._memories: dict[int, _Memory] = {}
-        self._reads: dict[Place, list[_Read]] = {}  # one a memory
+        # For each memory that was read: by what, how many elements changed by the pattern, how far.
+        self._reads: dict[Place, list[tuple[Place, int, float]]] = {}
 
     def found(self) -> list[NondeterministicOperation]:
         """The operations that handed out memory from which something was computed."""
         found = []
         for place, reads in self._reads.items():
-            read_by = ", ".join(dict.fromkeys(f"{read.place.op}, {read.place}" for read in reads))
+            readers, n_elements, max_abs = zip(*reads, strict=True)
+            read_by = ", ".join(dict.fromkeys(f"{reader.op}, {reader}" for reader in readers))
             found.append(
                 NondeterministicOperation(
                     **vars(place),
                     flips=len(reads),
                     replays=self.n_followed[place],
-                    max_abs=max(read.max_abs for read in reads),
-                    n_elements=max(read.n_elements for read in reads),
+                    max_abs=max(max_abs),
+                    n_elements=max(n_elements),
                     calls=self.n_followed[place],
                     reason="It hands out memory that nobody has written, and what that holds "
                     f"changes from run to run; read by {read_by}.",
@@ -95,12 +88,11 @@ class Unwritten:
             memory = self._memories.get(key)
             if memory is None:
                 continue
-            if torch.equal(memory.real, bytes_of(view.untyped_storage())):
-                given[key] = memory
-            else:  # written by what PyTorch does not dispatch: NumPy, Triton, another library
-                del self._memories[key]
-                continue
-            if not same_bits(seen_on(view, memory.real), seen_on(view, memory.shadow)):
+            given[key] = memory
+            if not torch.equal(memory.real, bytes_of(view.untyped_storage())):
+                # Written by what PyTorch does not dispatch: NumPy, Triton, another library.
+                del self._memories[key], given[key]
+            elif not same_bits(seen_on(view, memory.real), seen_on(view, memory.shadow)):
                 read[key] = memory
         if not given:
             return None
@@ -114,24 +106,19 @@ class Unwritten:
     def end(self, call: Call, plan: Plan, second: _Second | None, returned: Any) -> None:
         """After an operation has run: follow what it handed out, or see what it computed from."""
         if plan.allocates:
-            for tensor in plan.new_values(returned):
-                self._hand_out(call.place, tensor)
+            self._hand_out(call.place, returned)
         if second is None:
             return
         for key in second.given:
             del self._memories[key]
         try:
             apart = self._apart(call, plan, second, returned)
-        except (MemoryError, torch.OutOfMemoryError):
-            return
-        except Exception:  # it cannot take the pattern, though it took what was really there
-            apart = [(1, float("inf"))]
         finally:
             second.before.finish()
         if apart:
             n_elements, max_abs = (max(column) for column in zip(*apart, strict=True))
-            read = _Read(call.place, n_elements, max_abs)
             for memory in second.blamed:
+                read = call.place, n_elements, max_abs
                 self._reads.setdefault(memory.place, []).append(read)
 
     def _apart(
@@ -164,9 +151,8 @@ class Unwritten:
 
     def _hand_out(self, place: Place, tensor: Any) -> None:
         fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-        if torch.are_deterministic_algorithms_enabled() and fills:
-            return  # PyTorch itself fills new memory: it is the same every time
-        if not is_plain(tensor) or not tensor.untyped_storage().nbytes():
+        filled = torch.are_deterministic_algorithms_enabled() and fills  # the same every time
+        if filled or not is_plain(tensor) or not tensor.untyped_storage().nbytes():
             return
         held = self._memories.items()
         self._memories = {key: one for key, one in held if not one.storage.expired()}
