@@ -153,7 +153,7 @@ class _State:
 
     def is_left(self) -> bool:
         """Whether anything of the model has changed since."""
-        tensors = [(registered[name], kept) for registered, name, _, kept in self._tensors]
+        tensors: list[Any] = [(held[name], kept) for held, name, _, kept in self._tensors]
         tensors += [(parameter.grad, kept) for parameter, kept in self._gradients]
         return not all(same_bits(now, kept) for now, kept in tensors)
 
