@@ -132,7 +132,7 @@ def test_operations_stand_by_how_far_their_outputs_differ():
     assert "Other outputs in 2 of 6 operations; they diverge at mm in m, backward" in texts(picture)
     above, foot = picture.axes
     shown = {line.get_gid(): line.get_xydata().tolist() for line in (*above.lines, *foot.lines)}
-    assert shown["norms"] == [[3, pytest.approx(0.001 / 1.001)]]
+    assert shown["norms"] == [[3, pytest.approx(0.001 / 1.001)], [4, 0]]
     stand = {name: [x for x, _ in places] for name, places in shown.items()}
     assert (stand["named"], stand["equal bits"]) == ([3, 3], [0, 1, 2, 5])
     assert (stand["other bits"], stand["only in A"], stand["only in B"]) == ([3, 4], [], [5])

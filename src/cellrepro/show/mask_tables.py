@@ -127,19 +127,10 @@ def _position(position: Sequence[float]) -> str:
 def score_table(
     comparisons: Mapping[str, Sequence[MaskComparison]], *, fields: Iterable[str] = SCORES
 ) -> pd.DataFrame:
-    """Every usual score, one a row, with what it says.
+    """Every usual score, or those ``fields`` of `SCORES`, one a row, with what it says.
 
-    Parameters
-    ----------
-    comparisons : dict of str to sequence of MaskComparison
-        The comparisons of all images; the truth is the first side where there is one.
-    fields : iterable of str
-        Only these of `SCORES`.
-
-    Returns
-    -------
-    DataFrame
-        Means over the images for which a score is defined, the sum for the number of cells.
+    Means over the images for which a score is defined, the sum for the number of cells. Each column
+    holds the comparisons of all images; the truth is the first side where there is one.
     """
     rows = []
     for field in fields:

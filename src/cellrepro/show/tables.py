@@ -106,12 +106,12 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
     The result most repeats have comes first, a network that others were trained from last. Equal
     numbers in a column mean equal bits.
     """
-    names = Names(repeat for run in runs for repeat in run.repeats)
+    repeats = [repeat for run in runs for repeat in run.repeats]
+    names = Names(repeats)
     groups: dict[tuple[str, str], list[Repeat]] = defaultdict(list)
-    for run in runs:
-        for repeat in run.repeats:
-            trained = repeat.manifest.weights
-            groups[trained.digest if trained else "", repeat.manifest.masks_digest].append(repeat)
+    for repeat in repeats:
+        trained = repeat.manifest.weights
+        groups[trained.digest if trained else "", repeat.manifest.masks_digest].append(repeat)
 
     def order(members: list[Repeat]) -> tuple[bool, int]:
         return all(names.is_start(place_of(repeat)) for repeat in members), -len(members)
@@ -188,12 +188,14 @@ def decision_table(spread: Spread) -> pd.DataFrame:
 
 def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
     """The five steps: question, answer, over what, and what to run where there is none."""
-    columns = ("step", "question", "answer", "pairs", "what is missing")
     rows = [
-        (one.number, one.question, one.answer, one.n_pairs, one.todo.replace("`", "") or "–")
-        for one in steps
+        {
+            **{"step": step.number, "question": step.question, "answer": step.answer},
+            **{"pairs": step.n_pairs, "what is missing": step.todo.replace("`", "") or "–"},
+        }
+        for step in steps
     ]
-    return frame([dict(zip(columns, row, strict=True)) for row in rows], "step")
+    return frame(rows, "step")
 
 
 def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
@@ -228,14 +230,9 @@ _MEANINGS = {
 
 
 def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
-    """How far N networks lie apart from each other, dark where they are near.
+    """How far N networks, by what each is called, lie apart from each other, dark where near.
 
-    Parameters
-    ----------
-    matrix : ndarray of float, shape (N, N)
-        A field of `cellrepro.similarity`, such as ``relative_l2``.
-    names : sequence of str
-        What the networks are called.
+    ``matrix``: a field of `cellrepro.similarity`, such as ``relative_l2``, of shape (N, N).
     """
     import numpy as np
     import pandas as pd

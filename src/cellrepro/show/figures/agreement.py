@@ -41,16 +41,8 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
     Left the share of runs that call a pixel cell, right the share that give it the same object,
     which also shows changed borders between cells that touch, merged and cut cells. Coloured is
     only what some, but not all, runs say. White lines outline the consensus. Where few pixels are
-    disputed, each is drawn larger.
-
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C), or None
-        Without it the map stands on black.
-    agreement : Agreement
-        Of two-dimensional masks, from `cellrepro.agree`.
-    side : int
-        Longer side of a panel, pixels.
+    disputed, each is drawn larger. ``image``: shape (Y, X) or (Y, X, C); ``agreement``: of masks of
+    shape (Y, X), from `cellrepro.agree`; ``side``: longer side of a panel, pixels.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -88,8 +80,6 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
 def _map_heading(agreement: Agreement) -> str:
     runs = amount(agreement.n_runs, "run")
     objects = amount(len(agreement.objects), "object")
-    if agreement.vacuous:
-        return f"{runs}: none holds an object, so there is nothing to agree on"
     if agreement.n_distinct == 1:
         return f"{runs}: all hold the same {objects}"
     return (
@@ -113,18 +103,8 @@ def least_stable(
 
     A piece of the image per object, the least stable first. Solid lines are its outlines in the
     runs that have it, dashed lines what the other runs have in its place, both the stronger the
-    more runs draw them there.
-
-    Parameters
-    ----------
-    image : ndarray, shape (Y, X) or (Y, X, C), or None
-        Without it the outlines stand on black.
-    agreement : Agreement
-        Of two-dimensional masks.
-    masks_of_runs : sequence of array_like of int, shape (Y, X), or of callables
-        What the agreement was made from; one run of each different result is read.
-    n : int
-        How many objects at most.
+    more runs draw them there. As for `agreement_map`; ``masks_of_runs`` are what the agreement was
+    made from, of which one run of each different result is read; ``n``: objects at most.
     """
     background = masks.background_of(image, agreement.consensus.shape)
     whole("n", n, 1)

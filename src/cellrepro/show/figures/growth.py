@@ -23,14 +23,9 @@ _BAR: dict[str, Any] = {"edgecolor": "#555555", "linewidth": 0.6}
 def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None) -> Picture:
     """How the difference of two runs grows over the epochs: weights, pixels, cells, scores.
 
-    Zero has a place of its own under the logarithmic axes.
-
-    Parameters
-    ----------
-    moments : sequence of Moment
-        From `cellrepro.growth`, in the order of their epochs.
-    at_operation : float, optional
-        Largest difference at the operation where the two diverged, in the units of its outputs.
+    Zero has a place of its own under the logarithmic axes. From `cellrepro.growth`;
+    ``at_operation``: largest difference at the operation where the two diverged, in the units of
+    its outputs.
     """
     if not moments:
         raise BadInput("no moment was given to draw; give what `cellrepro.growth` returns")

@@ -59,14 +59,9 @@ _NAME_LETTERS = 34  # above a panel
 
 
 def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
-    """Some images of a folder with the outlines of their masks, by name.
+    """Up to ``n`` images of a folder with the outlines of their masks, by name.
 
-    Parameters
-    ----------
-    folder : ImageFolder
-        From `cellrepro.read_folder`.
-    n : int
-        How many images at most; training and test images are both shown if there are both.
+    Training and test images are both shown if there are both. From `cellrepro.read_folder`.
     """
     n_test = min(len(folder.test), max(n - len(folder.train), -(-n // 3)))
     chosen = [("train", item) for item in folder.train[: n - n_test]]
@@ -93,16 +88,7 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
 
 
 def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
-    """Images of one repeat beside their ground truth and what the network found.
-
-    Parameters
-    ----------
-    store : Store
-        Where the repeat and its images are.
-    repeat : Repeat
-    n : int
-        How many images, a row each, in order of their names.
-    """
+    """Up to ``n`` images of one repeat beside their ground truth and what the network found."""
     manifest = repeat.manifest
     names = sorted(manifest.masks)[:n]
     if not names:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from itertools import chain, combinations
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -165,13 +166,11 @@ def _repeats(store: Store, key: str, n: int) -> list[Repeat]:
 
 def _furthest(store: Store, effect: Effect) -> tuple[Repeat, Repeat]:
     """The two loose repeats whose masks differ most, or else their weights."""
-
-    def distance(pair: tuple[Repeat, Repeat]) -> tuple[int, bool]:
-        a, b = pair
-        differing = [compare_masks(a.masks(m), b.masks(m)).n_differing for m in a.manifest.masks]
-        return sum(differing), a.manifest.weights != b.manifest.weights
-
-    return max(combinations(_repeats(store, effect.key, effect.repeats), 2), key=distance)
+    found = []
+    for a, b in combinations(_repeats(store, effect.key, effect.repeats), 2):
+        differing = (compare_masks(a.masks(m), b.masks(m)).n_differing for m in a.manifest.masks)
+        found.append((sum(differing), a.manifest.weights != b.manifest.weights, a, b))
+    return max(found, key=itemgetter(0, 1))[2:]
 
 
 # -- what it costs -------------------------------------------------------------------------
@@ -219,9 +218,8 @@ def seed_strips(probe: SeedProbe) -> Picture:
     for y, trial in enumerate(trials):
         name = figure.add_subplot(grid[y, 0])
         name.set_axis_off()
-        name.text(0, 0.65, trial.what, fontsize=10, fontweight="bold", va="center")
         call = trial.call.replace("; ", "\n")
-        name.text(0, 0.28, call, fontsize=8, va="center", family="monospace", parse_math=False)
+        name.text(0, 0.5, f"{trial.what}:\n{call}", fontsize=9, va="center", parse_math=False)
         for x, thumbnail in enumerate(trial.thumbnails[:n_steps]):
             panel = figure.add_subplot(grid[y, x + 1])
             style.image_panel(panel, np.repeat(thumbnail[..., None], 3, axis=2))

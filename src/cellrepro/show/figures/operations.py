@@ -50,10 +50,8 @@ def operations_map(divergence: Divergence) -> Picture:
         foot.plot(found, [y] * len(found), "|" if y == 1 else "o", color=colour, ms=6, gid=name)
     style.rows(foot, lines, size=9)
     style.label_axes(foot, x="operation of A, in the order of execution")
-    above = {index: value for index, value in differing.items() if value}
-    top.plot(list(above), list(above.values()), "o", color=DIFFERENT, ms=5, gid="norms")
-    top.set_ylim(min(above.values(), default=1e-9) / 3, max(above.values(), default=1) * 3)
-    style.logarithmic(top, "y")
+    style.with_zero(top, "y", differing.values())
+    top.plot(list(differing), list(differing.values()), "o", color=DIFFERENT, ms=5, gid="norms")
     style.label_axes(top, y="relative difference\nof the norms (logarithmic)")
     handles = [style.patch(phase, fc=colour, lw=0.5) for phase, colour in _PHASES.items()]
     rows = sorted((a for a, _ in alignment.pairs), key=lambda row: row.index)

@@ -29,11 +29,6 @@ def spread_axis(spread: Spread) -> Picture:
     logarithmic scale with a place of its own for zero. The band behind all rows reaches from the
     least to the most that any two seeds did; it is only outlined where there are fewer than three
     seeds. Beside each row stand mean, interval, counts, and whether it is less than what seeds do.
-
-    Parameters
-    ----------
-    spread : Spread
-        From `cellrepro.measure_spread`.
     """
     # Seeds last: they are what the others are held against.
     evident = [axis for axis in spread.axes if axis.evidence]

@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator
 
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.errors import BadInput
@@ -218,24 +217,11 @@ def legend(figure: Picture, handles: Sequence[Any]) -> None:
 # -- axes in powers of ten -----------------------------------------------------------------
 
 
-def logarithmic(axes: Axes, which: str) -> None:
-    """Scale the x or the y axis by powers of ten; its limits are set before.
-
-    Without minor ticks and mathematical text, which take longer to draw than all else.
-    """
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axes.set(**{f"{which}scale": "log"})
-    axes.minorticks_off()
-    low, high = axis.get_view_interval()
-    if high < 1e3 * low:  # powers of ten alone would be too few
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter("{x:g}")
-
-
 def with_zero(axes: Axes, which: str, values: Iterable[float], *, mirrored: bool = False) -> None:
     """Scale an axis by powers of ten, with a place of its own for zero; mirrored: also below it.
 
-    ``values`` are what is drawn; those that are 0 or not finite do not count.
+    ``values`` are what is drawn; those that are 0 or not finite do not count. Without minor ticks
+    and mathematical text, which take longer to draw than all else.
     """
     sizes = [abs(value) for value in values if 0 < abs(value) < math.inf]
     low, high = math.log10(min(sizes, default=0.1)), math.log10(max(sizes, default=1.0))

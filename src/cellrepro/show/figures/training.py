@@ -26,14 +26,7 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
 
     Repeats whose losses and rates are equal to the last digit share one line. Lines drawn later
     are thinner and dashed. Markers are losses on the test images, at the epochs at which these
-    were evaluated.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-        Those that trained are drawn.
-    labels : sequence of str, optional
-        What to call them; ``KEY/REPEAT`` by default.
+    were evaluated. ``labels``: what to call the repeats, ``KEY/REPEAT`` by default.
     """
     courses: dict[str, tuple[TrainingRecord, list[str]]] = {}
     for repeat, label in zip(repeats, _labels(repeats, labels), strict=True):
@@ -118,13 +111,7 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     """Seconds that each image took to segment, a row of points per repeat, a bar at the median.
 
     The first image of a process often takes longer, because libraries prepare themselves; it is
-    drawn as a hollow diamond.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-    labels : sequence of str, optional
-        What to call them; ``KEY/REPEAT`` by default.
+    drawn as a hollow diamond. ``labels``: what to call the repeats, ``KEY/REPEAT`` by default.
     """
     timed = [
         (label, [record.seconds for record in repeat.manifest.masks.values()])

@@ -24,14 +24,8 @@ def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Pict
     """How the weights of each part of the network are spread, runs overlaid.
 
     Histograms over common intervals: the share of the part's weights in each, on a logarithmic
-    axis. Later lines are thinner and dashed, so equal ones stay visible.
-
-    Parameters
-    ----------
-    paths : mapping of str to Path
-        Label to safetensors file.
-    n : int
-        How many parts at most: those with most weights, in the network's order.
+    axis. Later lines are thinner and dashed, so equal ones stay visible. At most ``n`` parts, those
+    with most weights, in the network's order; ``paths`` go by what each network is called.
     """
     if not paths:
         raise BadInput("no weights file was given to draw; give a mapping of label to path")
@@ -60,16 +54,8 @@ def difference_distributions(
 
     A panel per layer and a line per pair: the share of the layer's parameters in each interval,
     both axes logarithmic, on the left differences below zero. The grey interval in the middle
-    holds those that are equal; in the panel stands how many.
-
-    Parameters
-    ----------
-    found : DifferenceDistributions
-        From `cellrepro.difference_distributions`.
-    labels : sequence of str, optional
-        What the networks are called; their numbers from 1 by default.
-    n : int
-        How many layers at most: those with most parameters that differ, in the network's order.
+    holds those that are equal; in the panel stands how many. At most ``n`` layers, those with most
+    parameters that differ, in the network's order; ``labels`` name the networks.
     """
     names = _network_names(found.paths, labels)
     totals = found.counts.sum(2) + found.n_undefined
@@ -109,18 +95,10 @@ def layer_distances(
 ) -> Picture:
     """In which layers N networks differ most.
 
-    A line per layer from the least to the greatest relative L2 distance over all pairs of
-    different networks, a tick for each pair, a dot at the median, and beside it how many times
-    that of the layer in the middle that is. An empty diamond at 0: a pair is equal in this layer.
-
-    Parameters
-    ----------
-    table : Similarity
-        From `cellrepro.similarity`.
-    labels : sequence of str, optional
-        What the networks are called; their numbers from 1 by default.
-    n : int
-        How many layers at most: those that differ most.
+    Of the ``n`` layers that differ most a line each, from the least to the greatest relative L2
+    distance over all pairs of different networks, a tick for each pair, a dot at the median, and
+    beside it how many times that of the layer in the middle that is. An empty diamond at 0: a pair
+    is equal in this layer. ``labels`` name the networks.
     """
     names = _network_names(table.paths, labels)
     every = layers_by_distance(table)
@@ -209,8 +187,8 @@ def _histograms(
             # Below one weight: empty intervals reach the axis.
             share = np.maximum(counts / max(1, counts.sum()), floor / 10)
             panel.stairs(share, edges, baseline=None, **style.line_style(i, len(lines)))
+        style.with_zero(panel, "y", (floor, 1))
         panel.set_ylim(floor, 8)
-        style.logarithmic(panel, "y")
         panel.locator_params(axis="x", nbins=4)
         style.title(panel, title, size=9)
         panel.tick_params(labelsize=8)
