@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import importlib
 import os
 import shutil
 import ssl
@@ -104,23 +103,6 @@ def test_the_large_encoders_start_is_pinned(monkeypatch, tmp_path):
     monkeypatch.setitem(module.ENCODERS, "small", sizes)
     network = seeded_network("small", seed=0)
     assert save_weights(network, tmp_path / "w.safetensors", architecture="tiny") == SMALL_DIGEST
-
-
-@pytest.mark.parametrize(("name", "build"), [("vit-b", "vit_b"), ("vit-l", "vit_l")])
-def test_sizes_are_sams(name, build, monkeypatch):
-    sam = importlib.import_module("segment_anything.build_sam")  # whose name a function has taken
-    asked = {}
-    monkeypatch.setattr(sam, "_build_sam", lambda **sizes: asked.update(sizes))
-    sam.sam_model_registry[build](None)
-    sizes = module.ENCODERS[name]
-    assert asked == {
-        "encoder_embed_dim": sizes.width,
-        "encoder_depth": sizes.depth,
-        "encoder_num_heads": sizes.heads,
-        "encoder_global_attn_indexes": list(sizes.global_blocks),
-        "checkpoint": None,
-    }
-    assert (sizes.mlp_ratio, sizes.patch) == (4.0, 8)
 
 
 def test_a_network_that_there_is_not():

@@ -128,16 +128,15 @@ def mode_in_force(
     if tf32:
         wanted |= dict.fromkeys(_TF32, "tf32")
     with ExitStack() as stack:
-        placed = {}
         if mode == "strict":
             chosen = stack.enter_context(substitutes.applied(without=loose))
-            placed["substitutes"] = [substitute.name for substitute in chosen]
+            wanted["substitutes"] = [substitute.name for substitute in chosen]
         stack.callback(_write, before)
         _write(wanted)
         in_force = switches()
         wrong = {
             name: in_force[name]
-            for name, value in (wanted | placed).items()
+            for name, value in wanted.items()
             if in_force.get(name) not in (value, None)
         }
         if wrong:
