@@ -70,21 +70,6 @@ def test_consensus_and_stability(runs, consensus, expected):
     assert brief(agreement) == expected
 
 
-def test_left_over_objects_group_among_themselves():
-    """Three runs see a cell that the typical one lacks, each a little differently."""
-    runs = ["aa......", "aa......", "aa..bbb.", "aa..bbbb", "aa..bb..", "aa......"]
-    agreement = agree([row(text) for text in runs])
-    assert agreement.results[0] == (0, 1, 5)
-    assert [(item.label, item.runs) for item in agreement.objects] == [
-        (2, (2, 3, 4)),
-        (1, (0, 1, 2, 3, 4, 5)),
-    ]
-    assert agreement.objects[0].area == 3  # two of three runs give it the third pixel
-    assert agreement.objects[0].mean_iou == pytest.approx((1 + 3 / 4 + 2 / 3) / 3)
-    assert agreement.same_object_share[0, 4] == 0.5  # pixels may be shared by half ...
-    assert agreement.same_object_share[0, 6] == np.float32(2 / 6)  # ... and less
-
-
 def test_the_typical_result_is_the_one_nearest_to_all():
     """Not the most frequent one."""
     runs = ["a.......", "a.......", "aaaa....", "aaaab...", "aaaabb..", "aaaaaa.."]
