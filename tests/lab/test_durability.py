@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -80,8 +81,10 @@ def test_a_killed_worker_is_no_run(small_data, tmp_path, listing):
     process = subprocess.Popen([*command, *SMALL], stdout=pipe, stderr=pipe, text=True)
     workers, until = [], time.monotonic() + 60
     while not workers and time.monotonic() < until:
-        children = psutil.Process(process.pid).children(recursive=True)
-        workers = [child for child in children if WORK in child.cmdline()]
+        time.sleep(0.05)
+        with suppress(psutil.Error):  # one of them has just ended
+            children = psutil.Process(process.pid).children(recursive=True)
+            workers = [child for child in children if WORK in child.cmdline()]
     workers[0].send_signal(signal.SIGKILL)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 3
