@@ -39,12 +39,13 @@ def in_one_stretch(value: Any) -> bool:
 
 def same_bits(a: Any, b: Any) -> bool:
     """Whether two tensors or plain values hold the same bits: NaN is NaN, 0 and -0 differ."""
+    dense = in_one_stretch(a) and in_one_stretch(b)
+    if dense and a.dtype is b.dtype and a.shape == b.shape and a.stride() == b.stride():
+        return _memcmp(a.data_ptr(), b.data_ptr(), a.nbytes) == 0
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return type(a) is type(b) and _plain_bits(a) == _plain_bits(b)
     if not _same_kind(a, b) or a.device != b.device:
         return False
-    if in_one_stretch(a) and in_one_stretch(b) and a.stride() == b.stride():
-        return _memcmp(a.data_ptr(), b.data_ptr(), a.nbytes) == 0
     x, y = parts(a), parts(b)
     if x is None or y is None:
         return torch.equal(as_integers(a), as_integers(b))

@@ -163,13 +163,13 @@ def _tensor_tokens(value: Any) -> Iterator[Any]:
 
 
 def _array_as_tensor(value: Any) -> Any:
-    """A copy of an array, in C order and native bytes."""
+    """An array in C order and native bytes; a copy only where it is not so."""
     import torch
 
-    array = np.array(value, order="C")
+    array = np.require(value, requirements=("C", "W"))
     try:
         with torch._C._DisableTorchDispatch():
-            return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+            return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
     except TypeError as error:  # objects are addresses, long doubles have idle bytes
         raise BadInput(f"an array cannot be digested; expected numbers ({error})") from error
 
@@ -259,8 +259,7 @@ def _lanes(torch: Any, value: Any) -> Any:
     sums = torch.zeros(3, dtype=torch.int64, device=content.device)
     for start in range(0, len(content), 8 * _PIECE):
         piece = content[start : start + 8 * _PIECE]
-        words = torch.zeros(-(-len(piece) // 8), dtype=torch.int64, device=content.device)
-        words.view(torch.uint8)[: len(piece)] = piece  # the last word filled up
+        words = torch.nn.functional.pad(piece, (0, -len(piece) % 8)).view(torch.int64)
         position = torch.arange(start // 8, start // 8 + len(words), device=content.device)
         for lane, step in enumerate(_STEPS):
             sums[lane] += _mixed(words + position * _signed(step)).sum()

@@ -187,9 +187,6 @@ def _gpus() -> list[dict[str, Any]]:
 
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
         handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
         return [
             {
@@ -200,8 +197,8 @@ def _gpus() -> list[dict[str, Any]]:
             }
             for gpu in handles
         ]
-    finally:
-        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return []
 
 
 def _driver() -> str | None:
