@@ -9,7 +9,6 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.lab import audit_training as auditing
 from cellrepro.lab import process
 from cellrepro.lab.audit_training import Effect, TrainingAudit, audit_training, between
-from cellrepro.lab.run import train
 from cellrepro.store.store import Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from stores import add_run, squares, three
@@ -24,7 +23,7 @@ PUT = replace(ROW, op="aten.put_.default")
 UNWRITTEN = replace(ROW, op="aten.empty.memory_format", read_by="aten.add.Tensor, forward of net")
 EFFECT = Effect(
     *("index_put", "a" * 16, "b" * 16, 3, True),
-    **{"n_weights": 3, "weights_differing": 0.9, "relative_l2": 1e-4},
+    **{"n_weights": 3, "weights_differing": 0.9},
     **{"n_masks": 2, "ppm": 120.0, "n_objects": 1},
 )
 NO_CELLS = "no object was found in any of the 3 images"
@@ -70,25 +69,11 @@ def test_fast_names_the_gather_of_the_position_table(small_data, tmp_path, comma
     assert document["n_followed"] > 0  # Cellpose's augmentation and backward hand some out
 
 
-@pytest.mark.slow
-def test_strict_finds_none(small_data, tmp_path, command):
-    few = ("--steps", 1, "--replays", 2, "--suspects", 60)
-    answer = command("audit", small_data, "--mode", "strict", "--json", "--store", tmp_path, *few)
-    assert answer.code == 0, answer.err
-    document = answer.json
-    assert document["ops"] == []
-    assert document["n_replays"] > 1000
-    assert len(document["kinds"]) > 30
-    assert "no operation flips" in document["sentence"]
-
-
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"suspects": -1}, "suspects must be a whole number of at least 0"),
         ({"mode": "slow"}, "unknown mode 'slow'"),
-        ({"model": "brain"}, "unknown model 'brain'"),
     ],
     ids=str,
 )
@@ -195,14 +180,14 @@ def test_what_was_found_is_told_also_where_an_effect_is_interrupted(
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, "up to 120 ppm of the pixels differ, 1 object without a match"),
-        ({"n_masks": 1}, "90 % of them changed over 3 repeats with it alone loose; every mask is"),
+        (
+            {},
+            "90 % of them changed over 3 repeats with it alone loose; up to 120 ppm of the pixels",
+        ),
         ({"fixed_identical": False}, "cannot be told, because repeats with nothing loose differ"),
-        ({"vacuous": (NO_CELLS,), "n_masks": 1}, f"alone loose; {NO_CELLS}"),
         ({"vacuous": (NO_CELLS,), "n_weights": 1}, "no effect over 3 repeats"),
-        ({"vacuous": ("put was never called",), "n_weights": 1}, "cannot be told, put was never"),
     ],
-    ids=["cells", "weights", "something else", "no cells", "equal", "vacuous"],
+    ids=["cells", "something else", "equal"],
 )
 def test_an_effect_in_words(changes, expected):
     assert expected in replace(EFFECT, **changes).sentence()
@@ -224,22 +209,3 @@ def test_an_effect_is_counted_over_the_different_ones(tmp_path):
     assert found.weights_differing == pytest.approx(64 / 84)
     assert (found.n_objects, found.ppm) == (1, pytest.approx(16e6 / (3 * squares().size)))
     assert not between("put", loose, fixed).fixed_identical
-
-
-@pytest.mark.slow
-def test_an_effect_comes_from_trainings_in_which_one_operation_was_loose(small_data, tmp_path):
-    """Real trainings. Whether two of them diverge is chance: seen to happen, and on a busy machine,
-    where the threads rarely meet, seen not to."""
-    root = tmp_path / "outputs"
-    short = {"repeats": 2, "epochs": 2, "images_per_epoch": 4, "store": root, "quiet": True}
-    found = auditing.effect(small_data, "aten.index_put.default", **short)
-    loose, fixed = Store(root).run(found.key), Store(root).run(found.fixed_key)
-    assert (loose.spec.loose, fixed.spec.loose) == ("index_put", None)
-    for repeat in loose.repeats:
-        assert repeat.manifest.switches["substitutes"] == ["rel-pos-interpolation"]
-    assert found.fixed_identical
-    assert (found.weights_differing > 0) == (found.n_weights > 1)
-    # Cellpose's network puts nothing; that no repeat differs says nothing of put.
-    never = {"loose": "put", "epochs": 2, "images_per_epoch": 1, "repeats": 1, "quiet": True}
-    (repeat,) = train(small_data, store=root, **never).repeats
-    assert "put was never called, so leaving it loose changed nothing" in repeat.manifest.vacuous

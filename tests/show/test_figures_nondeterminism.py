@@ -39,11 +39,11 @@ def audit_of(*rows, warnings=()):
 
 def effect(**changes):
     fields = {"key": "a" * 16, "fixed_key": "b" * 16, "repeats": 2, "fixed_identical": True}
-    fields |= {"n_weights": 2, "weights_differing": 0.56, "relative_l2": 2e-5}
+    fields |= {"n_weights": 2, "weights_differing": 0.56}
     return Effect(OP, **{**fields, "n_masks": 2, "ppm": 120.0, "n_objects": 3, **changes})
 
 
-NO_EFFECT = {"n_weights": 1, "n_masks": 1, "weights_differing": 0.0, "relative_l2": 0.0, "ppm": 0.0}
+NO_EFFECT = {"n_weights": 1, "n_masks": 1, "weights_differing": 0.0, "ppm": 0.0}
 
 
 def test_a_row_for_each_operation_and_line():

@@ -25,7 +25,6 @@ from cellrepro.text import amount, ppm_text
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 _WARM_UP = 2  # steps, in which memory and kernels are set up
-_NO_OBJECT = "no object was found"
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class Effect:
     fixed_identical: bool  # whether those with nothing loose were bit-identical
     n_weights: int  # different weights files among the loose repeats
     weights_differing: float  # share of the weights
-    relative_l2: float  # distance, relative to the norm of the weights
     n_masks: int  # different sets of masks among the loose repeats
     ppm: float  # differing pixels per million
     n_objects: int  # objects without a match at IoU 0.5 in the other of two
@@ -48,21 +46,17 @@ class Effect:
     def sentence(self) -> str:
         """Whether it matters, over how much."""
         over = f"over {amount(self.repeats, 'repeat')} with it alone loose"
-        never = [why for why in self.vacuous if not why.startswith(_NO_OBJECT)]
         if not self.fixed_identical:
             said = "cannot be told, because repeats with nothing loose differ too"
         elif self.n_weights > 1:
-            cells = f"up to {ppm_text(self.ppm)} of the pixels differ, "
-            cells += f"{amount(self.n_objects, 'object')} without a match"
-            if self.n_masks == 1:
-                cells = "; ".join(self.vacuous) or "every mask is the same"
-            share = f"{100 * self.weights_differing:.0f} % of them changed"
-            said = f"{self.n_weights} different weights, up to {share} {over}; {cells}"
-        elif never:
-            said = f"cannot be told, {'; '.join(never)}"
+            said = (
+                f"{self.n_weights} different weights, up to {100 * self.weights_differing:.0f} % "
+                f"of them changed {over}; up to {ppm_text(self.ppm)} of the pixels differ, "
+                f"{amount(self.n_objects, 'object')} without a match"
+            )
         else:
             said = f"no effect {over}; a race may need more steps or more repeats to show"
-        return f"{self.op}: {said}"
+        return "; ".join([f"{self.op}: {said}", *self.vacuous])
 
 
 @dataclass(frozen=True)
@@ -71,8 +65,7 @@ class TrainingAudit:
 
     spec: Spec  # whose training was audited
     ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
-    warnings: tuple[NondeterministicOperation, ...]
-    """Of which PyTorch warns, flipping or not; from one step in mode ``warn``."""
+    warnings: tuple[NondeterministicOperation, ...]  # of PyTorch, from one step in mode ``warn``
     n_steps: int
     n_replayed: int
     n_replays: int
@@ -171,8 +164,7 @@ def with_effects(
     Yields
     ------
     TrainingAudit
-        As it was given; then each time with the effect of one operation more, or with the reason
-        why it is not known.
+        As it was given; then with the effect of one operation more each time, or why it has none.
     """
     from cellrepro.determinism.substitutes import SUBSTITUTES
 
@@ -224,7 +216,6 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
         fixed_identical=len(fixed_weights) == len(fixed_masks) == 1,
         n_weights=len(weights),
         weights_differing=max((one.n_differing / one.n_parameters for one in files), default=0.0),
-        relative_l2=max((one.relative_l2 for one in files), default=0.0),
         n_masks=len(masks),
         ppm=max((one.ppm for one in found), default=0.0),
         n_objects=max((one.n_unmatched for one in found), default=0),

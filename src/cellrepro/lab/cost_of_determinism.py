@@ -52,7 +52,7 @@ def summarise(rounds: Sequence[Mapping[str, Sequence[float]]]) -> tuple[CostRow,
     (1.0, 1.5, 3)
     """
     rows = []
-    for name in sorted(rounds[0], key=lambda name: name != "plain"):
+    for name in sorted(rounds[0], key="plain".__ne__):
         seconds = median(s for timed in rounds for s in timed[name])
         ratios = [median(timed[name]) / median(timed["plain"]) for timed in rounds]
         rows.append(
@@ -79,8 +79,7 @@ def measure_cost(
     Parameters
     ----------
     data : str or Path, optional
-        Folder of images with masks, of which the first four that Cellpose trains on are used;
-        by default synthetic ones of 256 by 256 pixels.
+        Folder of images with masks, of which the first four are used; by default synthetic ones.
     encoder : str
         ``tiny``, ``vit-b`` or ``vit-l``, see `cellrepro.model.network.ENCODERS`.
     profile : str or Path
@@ -101,8 +100,6 @@ def measure_cost(
     check_variants(variants)
     if encoder not in ENCODERS:
         raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
-    if data is not None and not Path(data).is_dir():
-        raise BadInput(f"{data} is not a folder; expected images with masks")
     whole("steps", steps, 1)
     with progress(whole("rounds", rounds, 1) + 2, f"cost, {encoder}", quiet=quiet) as bar:
         return call(

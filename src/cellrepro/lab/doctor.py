@@ -1,8 +1,4 @@
-"""What here is not reproducible, why, and the remedy; checked by doing it twice.
-
-Looks at machine, libraries, process and profile, then trains the same few steps of `tiny` in two
-processes. It looks good only if these two ended in the same bits.
-"""
+"""What here is not reproducible, why, and the remedy; checked by training `tiny` twice."""
 
 from __future__ import annotations
 
@@ -31,8 +27,7 @@ class Finding:
     """One thing that a result depends on, or that changes it."""
 
     level: Literal["error", "warning", "info"]
-    """``error``: not reproducible here and now; ``warning``: reproducible here, but something else
-    than the spec decides the result; ``info``: good to know."""
+    """``warning``: reproducible here, but something else than the spec decides the result."""
     what: str
     remedy: str
 
@@ -44,7 +39,7 @@ class Diagnosis:
     host: dict[str, Any]  # the machine, its libraries and its numeric class
     profile: dict[str, Any]  # with mode and seed
     findings: tuple[Finding, ...]  # errors first
-    double_run: dict[str, Any] | None  # what the two processes ended with; none if they could not
+    double_run: dict[str, Any] | None  # whether the two ended alike; none if they could not run
     ok: bool  # nothing is wrong and the double run was bit-identical
     exit_code: int  # 0 if ok, 1 if not, 3 if this machine cannot run the profile
 
@@ -83,7 +78,7 @@ def diagnose(
     """
     modes.check_mode(mode)
     setup = Setup(profiles.load(profile), mode, check_seed(seed))
-    findings = [*_of_versions(), *_of_settings(setup), *_of_this_process(setup)]
+    findings = [*_of_versions(), *_of_settings(setup)]
     exit_code, double_run = 0, None
     seen: dict[str, Any] = {"numeric_class": None, "libraries": []}
     try:
@@ -105,13 +100,8 @@ def diagnose(
         findings += _of_double_run(first, second)
         exit_code = int(any(finding.level == "error" for finding in findings))
         seen = {name: first[name] for name in seen}
-        double_run = {
-            "identical": first["weights"] == second["weights"],
-            "steps": _STEPS,
-            "weights": [first["weights"], second["weights"]],
-            "n_changed": first["n_changed"],
-            "switches": first["switches"],
-        }
+        identical = first["weights"] == second["weights"]
+        double_run = {"identical": identical, "n_changed": first["n_changed"]}
     return Diagnosis(
         host={**platform.host(), "versions": platform.versions(), **seen},
         profile={**setup.profile.model_dump(mode="json"), "mode": mode, "seed": seed},
@@ -131,8 +121,8 @@ def _of_versions() -> Iterator[Finding]:
         if here.get(package) != tested:
             yield Finding(
                 "warning",
-                f"{package} is {here.get(package, 'not installed')}; what the lab says of Cellpose "
-                f"was checked with {tested}, and other versions give other bits",
+                f"{package} is {here.get(package, 'not installed')}; the lab was checked with "
+                f"{tested}, and other versions give other bits",
                 f"install {package}=={tested}, or run `make test` to see what still holds",
             )
     listed = known_operations.releases()
@@ -140,7 +130,7 @@ def _of_versions() -> Iterator[Finding]:
         yield Finding(
             "warning",
             "the lab's list of nondeterministic operations covers PyTorch "
-            f"{', '.join(listed)}, not {here['torch']}: what is new in it is not known",
+            f"{', '.join(listed)}, not {here['torch']}",
             "`cellrepro audit DATA` says which operations give other bits here",
         )
 
@@ -151,7 +141,7 @@ def _of_settings(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "nothing tells this machine from another of its kind, as in a container without a "
-            "machine-id: results of two such machines would be taken for repeats on one",
+            "machine-id",
             f"give each a name: {platform.MACHINE_VARIABLE}=NAME",
         )
     if profile.kind == "cpu" and profile.threads is None:
@@ -177,41 +167,31 @@ def _of_settings(setup: Setup) -> Iterator[Finding]:
             "use profile cpu-portable for bits meant to be equal on any x86-64 machine, and "
             "compare masks, not bits, across devices",
         )
-    if profile.tf32:
+    if profile.tf32 or profile.kind == "cuda":
         yield Finding(
-            "warning",
-            f"profile {profile.name} allows TF32: products keep 10 bits of their fraction on GPUs "
-            "that have it, and 23 elsewhere",
-            "set `tf32: false` in the profile",
+            "warning" if profile.tf32 else "info",
+            f"profile {profile.name} {'allows' if profile.tf32 else 'forbids'} TF32 (10 bits of "
+            "the fraction); importing Cellpose allows it, whatever was set before",
+            "set `tf32: false` in the profile, and in scripts of your own "
+            "torch.backends.cuda.matmul.allow_tf32 = False after importing Cellpose",
         )
     yield Finding(
-        "warning" if profile.kind == "cuda" else "info",
-        "importing Cellpose allows TF32 products on CUDA, whatever was set before",
-        "the lab's modes set it back; in scripts of your own set "
-        "torch.backends.cuda.matmul.allow_tf32 = False after importing Cellpose",
-    )
-    yield Finding(
         "info",
-        "Cellpose reseeds NumPy at every epoch: the seed of a user changes neither image order nor "
-        "augmentation, so two seeds see the same images in the same order",
+        "Cellpose reseeds NumPy at every epoch: two seeds see the same images in the same order",
         "pass --data-seed to make them follow a seed",
     )
-
-
-def _of_this_process(setup: Setup) -> Iterator[Finding]:
-    """What a training in this very process, outside the lab's own children, would lack."""
-    wanted = setup.profile.started_with(setup.variables())
-    for text in setup.profile.replaced(wanted):
+    wanted = profile.started_with(setup.variables())
+    for text in profile.replaced(wanted):
         yield Finding("info", text, "nothing, unless the value was meant")
     now = profiles.variables_at_start()
     missing = {name: value for name, value in sorted(wanted.items()) if now.get(name) != value}
     if missing:
-        variables = " ".join(f"{name}={value}" for name, value in missing.items())
         yield Finding(
             "info",
-            f"this process was started without {', '.join(missing)}; the lab sets them for the "
-            "processes in which it trains, but code of your own in this one runs without",
-            f"start your own scripts with `{variables} python …`",
+            f"this process was started without {', '.join(missing)}, which the lab sets",
+            "start your own scripts with `"
+            + " ".join(f"{name}={value}" for name, value in missing.items())
+            + " python …`",
         )
 
 
@@ -222,11 +202,9 @@ def _of_double_run(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Fi
     if not first["n_changed"]:
         yield Finding("error", "the double run changed no weight and proves nothing", "report it")
     if first["weights"] != second["weights"]:
-        classes = sorted({first["numeric_class"], second["numeric_class"]})
         yield Finding(
             "error",
-            f"the double run was not bit-identical: {_STEPS} training steps from one seed ended in "
-            f"other weights (numeric class {' and '.join(classes)})",
+            f"the double run was not bit-identical: {_STEPS} training steps ended in other weights",
             "use --mode strict; `cellrepro audit DATA` names the operation, please report it",
         )
     libraries = first["libraries"]
@@ -238,12 +216,6 @@ def _of_double_run(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Fi
             "a sum among threads depends on the order of imports",
             "install all packages from one source, conda or pip",
         )
-    for alert in first["warned"]:
-        yield Finding(
-            "warning",
-            f"PyTorch warns that {alert} has no deterministic implementation on this device",
-            "use --mode strict, which has substitutes, or stops if there is none",
-        )
 
 
 def few_steps(child: Child) -> dict[str, Any]:
@@ -251,11 +223,9 @@ def few_steps(child: Child) -> dict[str, Any]:
     from cellrepro.determinism.seeding import seed_everything
     from cellrepro.model.network import TINY, ModelSource
     from cellrepro.store.digests import tensors_digest
-    from cellrepro.trace.torch_warnings import WarningLog, about_determinism
 
-    log, seed = WarningLog(), child.setup.seed
-    with log.listening(), child.prepared() as device:
-        switches = modes.switches()
+    seed = child.setup.seed
+    with child.prepared() as device:
         seed_everything(seed)
         tiny = ModelSource(TINY, TINY)
         loop, network = small_loop(tiny, device, seed=seed, n_images=2, n_steps=_STEPS)
@@ -269,9 +239,7 @@ def few_steps(child: Child) -> dict[str, Any]:
         "weights": tensors_digest(network.state_dict()),
         "n_changed": n_changed,
         "numeric_class": platform.numeric_class(str(device))["name"],
-        "switches": switches,
         "libraries": platform.numeric_libraries(),
-        "warned": sorted({warning.alert or "" for warning in about_determinism(log.records())}),
     }
 
 
@@ -288,9 +256,5 @@ def small_loop(
         write_folder(Path(scratch, "images"), n_train=n_images, n_test=0)
         images = read_folder(Path(scratch, "images"))
     network = build(source, seed=seed, device=device, dtype="float32")
-    options: dict[str, Any] = {
-        "n_epochs": 2,
-        "learning_rate": 1e-3,
-        "images_per_epoch": n_steps // 2,
-    }
-    return Loop(network, images.train, (), **options), network
+    options: dict[str, Any] = {"n_epochs": 2, "images_per_epoch": n_steps // 2}
+    return Loop(network, images.train, (), learning_rate=1e-3, **options), network

@@ -1,7 +1,4 @@
-"""A pasted warning explained: what it means, whether it can change this training, what helps.
-
-Whether a training calls the operation is seen in a real step, not known from a list.
-"""
+"""A pasted warning explained: what it means, whether it can change this training, what helps."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 from cellrepro.determinism import known_operations, modes, profiles
 from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.determinism.substitutes import SUBSTITUTES
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput
 from cellrepro.lab.doctor import small_loop
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
@@ -56,17 +53,15 @@ def explain_warning(
     entry, alert = known_operations.lookup(text), alert_in(text)
     if entry is None and alert is None:
         raise BadInput(
-            f"{text[:80]!r} is no warning of PyTorch about determinism; expected one that says "
-            "`does not have a deterministic implementation`, `defaults to a non-deterministic "
-            "algorithm` or `uses CuBLAS and you have CUDA`, or the operation's name in it, put_"
+            f"{text[:80]!r} is no warning of PyTorch about determinism; expected its text, as in "
+            "`put_ does not have a deterministic implementation`, or the operation's name"
         )
     if entry is None:
         return Explanation(
             op=alert or "",
             meaning="PyTorch has no deterministic implementation of it on this device.",
             affects=None,
-            why="it is newer than the lab's list, which is of PyTorch "
-            f"{', '.join(known_operations.releases())}.",
+            why="it is newer than the lab's list.",
             remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
         )
     affects: bool | None = False
@@ -75,13 +70,10 @@ def explain_warning(
         f"{settings.kind}."
     )
     if settings.kind in entry.devices:
-        try:
-            with progress(1, "a training step", quiet=quiet):
-                work = "cellrepro.lab.explain_warning:calls_of_a_step"
-                calls = call(work, Setup(settings), label="a training step", source=source)
-            affects, why = affected(entry, calls, mode, model)
-        except NotPossibleHere as error:
-            affects, why = None, f"it cannot be tried on this machine ({error})."
+        with progress(1, "a training step", quiet=quiet):
+            work = "cellrepro.lab.explain_warning:calls_of_a_step"
+            calls = call(work, Setup(settings), label="a training step", source=source)
+        affects, why = affected(entry, calls, mode, model)
     return Explanation(entry.alert or "", entry.reason, affects, why, entry.remedy)
 
 

@@ -1,8 +1,4 @@
-"""How a difference grows: from a last bit in one operation to pixels and cells.
-
-Two runs that kept their checkpoints are compared epoch by epoch: the distance of their weights,
-and the masks that each would have given had training ended there.
-"""
+"""How a difference grows, epoch by epoch: weights, and the masks had training ended there."""
 
 from __future__ import annotations
 
@@ -102,18 +98,16 @@ def has_checkpoints(repeat: Repeat) -> bool:
 
 def _refuse_other(*sides: Repeat) -> None:
     """Raise unless two runs trained one architecture and segmented the same images."""
-    found = [(repeat.manifest, repeat.spec.data_digest[:12]) for repeat in sides]
-    a, b = (
-        f"{of.model.architecture} ({of.model.n_parameters}) over {', '.join(of.masks)} ({digest})"
-        for of, digest in found
-    )
     names = " and ".join(repeat.name for repeat in sides)
+    a, b = (
+        (r.manifest.model.architecture, r.spec.data_digest, list(r.manifest.masks)) for r in sides
+    )
     if a != b:
-        raise BadInput(f"{names} are not of one network over the same images: {a}, and {b}")
+        raise BadInput(f"{names} are not of one network over the same images; name two that are")
     if not all(map(has_checkpoints, sides)):
         raise BadInput(
             f"{names} have not both kept checkpoints; train with --keep-checkpoints into another "
-            "--store, or remove the folder first"
+            "--store"
         )
 
 

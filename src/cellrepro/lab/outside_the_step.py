@@ -1,7 +1,6 @@
-"""What makes two trainings differ outside the training step: tried here, on your data, not told.
+"""What makes two trainings differ outside the training step: tried here, on your data.
 
-Each probe runs the real thing and says whether this source changes anything on this machine, and
-how to pin it. Generators, switches and Cellpose's defaults are put back.
+Generators, switches and Cellpose's defaults are put back.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +47,16 @@ _PARTIAL = {"percentile": [1.0, 99.0]}
 _TOLD = {
     "file-order": (
         "Does the order in which files are listed change what is trained on?",
-        "give all file names equally many digits (img_002, img_010) and sort them, as "
-        "cellrepro.train does, whatever the file system lists",
+        "give all file names equally many digits (img_002, img_010) and sort them",
     ),
     "two-readings": (
         "Does reading the same folder again give other images, masks or flows?",
-        "if files differ, something writes into the folder or the disk is failing: copy it and "
-        "keep its digest (sha256sum); if only flows differ, compute them once and keep them",
+        "copy the folder and keep its digest (sha256sum); compute flows once and keep them",
     ),
     "augmentation": (
         "Does augmentation show the same image otherwise when its generator is not put back?",
-        "Cellpose seeds NumPy by the epoch's number, over any seed of yours: choose order and "
-        "augmentation with cellrepro.train(data, data_seed=1)",
+        "choose order and augmentation with cellrepro.train(data, data_seed=1); Cellpose seeds "
+        "NumPy by the epoch's number, over any seed of yours",
     ),
     "loader": (
         "Does a loader give another order or other crops after another draw or with other workers?",
@@ -71,8 +69,7 @@ _TOLD = {
     ),
     "initial-weights": (
         "Do the initial weights depend on what was drawn before the network was made?",
-        "start from one file of weights, or draw them from a generator of their own, as "
-        "cellrepro.model.network.seeded_network does",
+        "start from one file of weights, or use cellrepro.model.network.seeded_network",
     ),
     "hidden-state": (
         "Does a call of Cellpose's eval change the result of a later call?",
@@ -108,11 +105,14 @@ class Source:
 def look(data: str | Path, *, quiet: bool = False) -> list[Source]:
     """Try every source of difference outside the training step on a folder of labelled images."""
     folder = read_folder(data)
-    of_images = (file_order, two_readings, augmentation, loader)
-    probes: list[Callable[[], Source]] = [partial(probe, folder) for probe in of_images]
-    probes += [import_order, initial_weights, partial(hidden_state, folder)]
-    found = []
+    probes: list[Callable[[], Source]] = [
+        *(partial(probe, folder) for probe in (file_order, two_readings, augmentation, loader)),
+        import_order,
+        initial_weights,
+        partial(hidden_state, folder),
+    ]
     with progress(len(probes), "sources", quiet=quiet) as bar:
+        found = []
         for probe in probes:
             found.append(probe())
             bar.advance(found[-1].name)
@@ -123,22 +123,16 @@ def look(data: str | Path, *, quiet: bool = False) -> list[Source]:
 
 
 def file_order(folder: ImageFolder) -> Source:
-    """Whether other listings of the training images put other images in the same places.
-
-    Cellpose draws indices, so that is what changes a training.
-    """
+    """Whether other listings put other images in the same places; Cellpose draws indices."""
     images = {image.image_path.name: tensor_digest(image.image) for image in folder.train}
     names = list(images)
     evidence, others = [f"cellrepro's reader: {_few(names)}"], []
     for label, order in _listings(folder.train[0].image_path.parent, names).items():
-        missing = sorted(set(names) - set(order))
-        n_places = sum(images[a] != images[b] for a, b in zip(names, order, strict=False))
-        if missing:
-            told = f"lists {len(order)} of {len(names)}, not {_few(missing)}"
-        else:
-            told = f"{_few(order)}; {n_places} of {len(names)} places hold another image"
-        evidence.append(f"{label}: {told}")
-        others += [label] * bool(missing or n_places)
+        n_places = sum(images[a] != images.get(b) for a, b in zip_longest(names, order))
+        evidence.append(
+            f"{label}: {_few(order)}; {n_places} of {len(names)} places hold another image"
+        )
+        others += [label] * bool(n_places)
     head = f"other than the reader's: {', '.join(others)}" if others else "every listing agrees"
     return Source("file-order", bool(others), len(names), (head, *evidence))
 
@@ -165,11 +159,10 @@ def two_readings(folder: ImageFolder) -> Source:
     for label, reading in (("read again here", again), ("read in a fresh process", fresh)):
         changed = _changed(first, reading)
         evidence.append(
-            f"{label}: {len(changed)} of {amount(len(first), 'digest')} changed, all together "
-            f"{_short(first)} and {_short(reading)}" + "".join(f"; {name}" for name in changed[:3])
+            f"{label}: {len(changed)} of {amount(len(first), 'digest')} changed"
+            + "".join(f"; {name}" for name in changed[:3])
         )
-    moves = not first == again == fresh
-    return Source("two-readings", moves, 2 * len(first), tuple(evidence))
+    return Source("two-readings", not first == again == fresh, 2 * len(first), tuple(evidence))
 
 
 def readings(child: Child | None, *, data: Path) -> dict[str, str]:
@@ -194,17 +187,13 @@ def augmentation(folder: ImageFolder) -> Source:
 
     images = _few_with_flows(folder)
     prepared = list(_loop(images).prepared.values())
-    generators: dict[str, Callable[[int], Any]] = {
-        "Python": random.seed,
-        "NumPy": np.random.seed,
-        "PyTorch": torch.manual_seed,
-    }
+    reseeds = {"Python": random.seed, "NumPy": np.random.seed, "PyTorch": torch.manual_seed}
 
     def augmented() -> str:
         shown = augment(prepared[::2], [planes[1:] for planes in prepared[1::2]])
         return value_digest([tensor_digest(part) for part in shown])
 
-    def drawn(reseed: Callable[[int], Any] = lambda seed: None) -> str:
+    def drawn(reseed: Any = lambda seed: None) -> str:
         seed_everything(0)
         reseed(1)
         return augmented()
@@ -227,7 +216,7 @@ def augmentation(folder: ImageFolder) -> Source:
 
     with generators_kept():
         once, after, again = drawn(), augmented(), drawn()
-        drawn_from = [name for name, reseed in generators.items() if drawn(reseed) != once]
+        drawn_from = [name for name, reseed in reseeds.items() if drawn(reseed) != once]
         first, second, other = epoch(1, "cellpose"), epoch(2, "cellpose"), epoch(1, 1)
     evidence = (
         f"from one state {once[:12]} and {again[:12]}, going on from there {after[:12]}",
@@ -240,11 +229,7 @@ def augmentation(folder: ImageFolder) -> Source:
 
 
 def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
-    """Whether a DataLoader gives another order or other crops after another draw.
-
-    Images are loaded shuffled, each cropped at a place drawn by whoever loads it, twice after
-    equal seeds, the second time with one draw before, by each of these numbers of workers.
-    """
+    """Whether a shuffling DataLoader gives another order or other crops after another draw."""
     images = [image.image for image in folder.train]
     orders: dict[str, int] = {}
     crops: dict[str, int] = {}
@@ -275,19 +260,14 @@ def _loaded(images: list[np.ndarray], kind: str, n_workers: int, extra: int) -> 
     with warnings.catch_warnings():
         # Python 3.12 warns of every fork of a process with threads, which PyTorch's loader makes.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-        loader = DataLoader(dataset, None, shuffle=True, num_workers=n_workers, **options)
-        seen = list(loader)
+        seen = list(DataLoader(dataset, None, shuffle=True, num_workers=n_workers, **options))
     return value_digest([index for index, _ in seen]), value_digest(sorted(seen))
 
 
-def _cropped(images: list[np.ndarray], by_item: bool, index: int) -> tuple[int, str]:
-    """Index and digest of a crop of an image, drawn by whoever loads it."""
-    image: np.ndarray = images[index]
+def _cropped(images: list[np.ndarray], by_item: bool, index: int) -> tuple[int, list[int]]:
+    """Index of an image, and the corner of its crop, drawn by whoever loads it."""
     draw: Any = item_generator(0, 0, index).random if by_item else np.random.random_sample
-    y, x = (int(draw() * size / 2) for size in image.shape[:2])
-    crop = image[y : y + -(-image.shape[0] // 2), x : x + -(-image.shape[1] // 2)]
-    # The place goes in too: on even background two places look alike.
-    return index, value_digest([y, x, tensor_digest(crop)])
+    return index, [int(draw() * size / 2) for size in images[index].shape[:2]]
 
 
 # -- what the process did before -----------------------------------------------------------
@@ -331,21 +311,21 @@ def initial_weights() -> Source:
     def made(seed: int, n_drawn: int, by_pytorch: bool) -> dict[str, str]:
         with generators_kept():
             seed_everything(seed)
-            for _ in range(n_drawn):
-                random.random(), np.random.random_sample(), torch.rand(1)
+            torch.rand(n_drawn)
             network = seeded_network(TINY, seed=seed)
             for module in network.modules() if by_pytorch else ():
                 getattr(module, "reset_parameters", lambda: None)()
         return {name: tensor_digest(value) for name, value in network.state_dict().items()}
 
     evidence, moves, n_compared = [], False, 0
-    for who in ("PyTorch's own initialisation", "cellrepro's seeded_network"):
-        asked = ((0, 0), (0, 0), (1, 0), (0, 1))
-        first, again, other, after = (made(*each, who.startswith("PyTorch")) for each in asked)
+    for who, by_pytorch in (
+        ("PyTorch's own initialisation", True),
+        ("cellrepro's seeded_network", False),
+    ):
+        first, again, after = (made(0, n_drawn, by_pytorch) for n_drawn in (0, 0, 1))
         evidence.append(
-            f"{who}: seed 0 {_short(first)}, again {_short(again)}, seed 1 {_short(other)}, seed 0 "
-            f"after one more draw {_short(after)} ({len(_changed(first, after))} of {len(first)} "
-            "tensors differ)"
+            f"{who}: seed 0 {_short(first)}, again {_short(again)}, after one more draw "
+            f"{_short(after)} ({len(_changed(first, after))} of {len(first)} tensors differ)"
         )
         moves |= not first == again == after
         n_compared += len(first)
@@ -353,10 +333,7 @@ def initial_weights() -> Source:
 
 
 def hidden_state(folder: ImageFolder) -> Source:
-    """Whether one call of ``CellposeModel.eval`` changes the result of the next.
-
-    It writes into ``models.normalize_default``, which the whole process shares.
-    """
+    """Whether ``CellposeModel.eval`` changes the next call's result, by its shared defaults."""
     images = [image.image[:_EVAL_PIXELS, :_EVAL_PIXELS] for image in folder.train[:2]]
     evaluated = cellpose_itself.evaluator(seeded_network(TINY, seed=0))
 
@@ -365,10 +342,11 @@ def hidden_state(folder: ImageFolder) -> Source:
 
     shared = cellpose_itself.shared_defaults()
     start = copy.deepcopy(shared)
+    other = not start["normalize"]
     try:
         with generators_kept():
             before = outputs(dict(_PARTIAL))
-            outputs(not start["normalize"])
+            outputs(other)
             written = [f"{k} {start[k]!r} to {v!r}" for k, v in shared.items() if start[k] != v]
             after = outputs(dict(_PARTIAL))
     finally:
@@ -376,9 +354,8 @@ def hidden_state(folder: ImageFolder) -> Source:
         shared.update(start)
     evidence = (
         f"eval(normalize={_PARTIAL}) gives {_short(before)} before and {_short(after)} after "
-        f"another call; {_n_other(before, after)} of {amount(len(images), 'image')} came out "
-        "otherwise",
-        f"eval(normalize={not start['normalize']}) wrote into models.normalize_default: "
+        f"another call; {_n_other(before, after)} of {len(images)} images came out otherwise",
+        f"eval(normalize={other}) wrote into models.normalize_default: "
         f"{', '.join(written) or 'nothing'}",
         f"normalize_default['normalize'] is {start['normalize']} in this process now",
     )

@@ -1,7 +1,4 @@
-"""Which seed changes a Cellpose training, and what one epoch changes: tried, not told.
-
-A few real training steps are made from the same weights, each time with another seed set.
-"""
+"""Which seed changes a Cellpose training, and what one epoch changes: tried, not told."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_training
 from cellrepro.lab.worker import Request, training_loop
 from cellrepro.progress import progress
-from cellrepro.store.digests import array_digest, value_digest
+from cellrepro.store.digests import array_digest, tensors_digest
 from cellrepro.store.spec import Spec
 
 SEEDS = {
@@ -82,9 +79,8 @@ def which_seed_changes(
 ) -> SeedProbe:
     """Train two short epochs with two values of every seed, and compare.
 
-    Each trial starts from the same weights, with every generator seeded alike; then the one seed
-    is set. The mode is ``strict``, so that nothing but the seed can make two trials diverge.
-    Nothing is stored.
+    Each trial starts from the same weights, with every generator seeded alike, in mode ``strict``;
+    then the one seed is set. Nothing is stored.
 
     Parameters
     ----------
@@ -156,26 +152,21 @@ def _trial(network: Any, folder: ImageFolder, spec: Spec, what: str, seed: int) 
     np.random.seed(usual_seed)
     torch.manual_seed(torch_seed)
     spec = spec.model_copy(update={"data_seed": data_seed or "cellpose"})
-    start = {name: p.detach().clone() for name, p in _trained(network).items()}
+    trained = {n: p.detach() for n, p in network.named_parameters() if n != _UNTRAINED}
+    start = {name: weights.clone() for name, weights in trained.items()}
     loop, n_changed = training_loop(spec, network, folder, watch=Shown()), []
     for _ in range(_EPOCHS):
         for _ in range(_STEPS):
             loop.step()
-        now = _trained(network)
-        n_changed.append(sum(int((now[name].detach() != start[name]).sum()) for name in start))
-    weights = {name: array_digest(p.detach().cpu().numpy()) for name, p in now.items()}
+        n_changed.append(sum(int((trained[name] != start[name]).sum()) for name in start))
     return Trial(
         what=what,
         seed=seed,
         batches=tuple(map(array_digest, shown)),
         thumbnails=np.stack([_thumbnail(batch[0]) for batch in shown]),
         n_changed=tuple(n_changed),
-        weights=value_digest(weights),
+        weights=tensors_digest(trained),
     )
-
-
-def _trained(network: Any) -> dict[str, Any]:
-    return {name: p for name, p in network.named_parameters() if name != _UNTRAINED}
 
 
 def _thumbnail(crop: np.ndarray) -> np.ndarray:

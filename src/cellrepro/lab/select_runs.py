@@ -25,7 +25,7 @@ _SHORT: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "learning_rate": 0
 _CHANGED = ({"seed": 1}, {"seed": 2}, {"profile": "cpu-1thread"}, {"mode": "fast"})
 _HANDFUL: tuple[dict[str, Any], ...] = ({"repeats": 2}, *_CHANGED)
 """The fewest trainings to compare all: repeats, three seeds, another profile, another mode."""
-_QUESTION = (*("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch"),)
+_QUESTION = ("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch")
 """With the model: fields of a spec that are alike where only seeds, profile and mode differ."""
 _CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 
@@ -122,7 +122,7 @@ def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
     That is another repeat, mode, profile, seed or machine. The first two where every other differs
     in several things.
     """
-    names = _names(repeats)
+    names = Names(repeats)
     first, *others = ([names.facts[place_of(one)][name] for name in _CHANGES] for one in repeats)
     found: dict[tuple[bool, ...], Repeat] = {}
     for facts, repeat in zip(others, repeats[1:], strict=True):
@@ -134,12 +134,8 @@ def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
 
 def short_names(repeats: Sequence[Repeat]) -> list[str]:
     """A name for each repeat: what tells it apart from the others, and nothing else."""
-    names = _names(repeats)
+    names = Names(repeats)
     return [names.label(repeat) for repeat in repeats]
-
-
-def _names(repeats: Iterable[Repeat]) -> Names:
-    return Names(repeats)
 
 
 def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
@@ -161,12 +157,11 @@ def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
 def _how_telling(pair: tuple[Repeat, Repeat]) -> tuple[bool, bool, int, str]:
     a, b = (repeat.spec.model_dump() for repeat in pair)
     n_other_settings = sum(a[name] != b[name] for name in a)
-    outlines = [
+    one, other = (
         {name: record.canonical_digest for name, record in repeat.manifest.masks.items()}
         for repeat in pair
-    ]
-    equal = outlines[0] == outlines[1]
-    return equal, equal and n_other_settings == 0, n_other_settings, pair[0].name
+    )
+    return one == other, one == other and not n_other_settings, n_other_settings, pair[0].name
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
