@@ -91,24 +91,12 @@ def test_identical_and_everything_put_back(n_before):
     assert all(a is b for a, b in zip(objects, now, strict=True))
 
 
-def change_weight(net):
-    net.head.bias.view(torch.int32)[0] += 1
-
-
-def change_zero(net):
-    net.passing.copy_(torch.tensor([-0.0]))
-
-
-def change_gradient(net):
-    net.head.bias.grad[0] += 0.5
-
-
 @pytest.mark.parametrize(
     ("plant", "name"),
     [
-        (change_weight, "weights head.bias"),
-        (change_zero, "weights passing"),
-        (change_gradient, "gradient head.bias"),
+        (lambda net: net.head.bias.view(torch.int32).add_(1), "weights head.bias"),
+        (lambda net: net.passing.copy_(torch.tensor([-0.0])), "weights passing"),
+        (lambda net: net.head.bias.grad.add_(0.5), "gradient head.bias"),
         (lambda net: np.random.rand(), "generators"),
     ],
     ids=["weight", "sign of zero", "gradient", "generators"],

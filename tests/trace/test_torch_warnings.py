@@ -111,15 +111,8 @@ def test_the_log_counts_by_message_place_and_phase():
 
 
 def record(message, place=None):
-    return WarningRecord(
-        message=message,
-        category="UserWarning",
-        file="x.py",
-        line=3,
-        phase="train",
-        count=2,
-        place=place,
-    )
+    where = {"file": "x.py", "line": 3, "phase": "train", "place": place}
+    return WarningRecord(message=message, category="UserWarning", count=2, **where)
 
 
 def test_alerts_known_unknown_and_of_another_kind():
