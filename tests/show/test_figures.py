@@ -38,9 +38,6 @@ def store(tmp_path):
     return Store(tmp_path / "store")
 
 
-# -- the picture itself --------------------------------------------------------------------
-
-
 def test_a_picture_shows_itself_with_its_caption_and_its_words():
     picture = style.note("nothing to see").described("Nothing", "A caption. " * 30, "a note")
     data, metadata = picture._repr_mimebundle_()
@@ -61,18 +58,11 @@ def test_zero_has_a_place_of_its_own_on_an_axis_in_powers_of_ten():
     assert written == ["0", "1e−06", "0.0001", "0.01", "1"]
 
 
-# -- images --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("n_train", "n_test", "expected"),
-    [(8, 3, "train_0 train_1 test_0 test_1"), (1, 9, "train_0 test_0 test_1 test_2")],
-    ids=["both", "few to train"],
-)
-def test_data_at_a_glance_shows_both_parts(n_train, n_test, expected):
-    picture = masks.data_at_a_glance(folder(n_train, n_test), n=4)
+def test_data_at_a_glance_shows_both_parts():
+    picture = masks.data_at_a_glance(folder(1, 9), n=4)
     titles = [axes.get_title() for axes in picture.axes if axes.get_title()]
-    assert [title.split("\n")[0].split(": ")[1] for title in titles] == expected.split()
+    names = [title.split("\n")[0].split(": ")[1] for title in titles]
+    assert names == ["train_0", "test_0", "test_1", "test_2"]
     assert "2 objects" in texts(picture)
     with pytest.raises(BadInput, match="no images to show"):
         masks.data_at_a_glance(folder(0, 0))
@@ -115,17 +105,11 @@ def test_difference_with_truth_and_votes():
     assert "The two outline the same objects" in texts(picture)
 
 
-@pytest.mark.parametrize(
-    "image",
-    [np.full((4, 4), 7, np.uint8), np.array([[np.nan, 1], [np.inf, 2]]), np.zeros((4, 4, 3), bool)],
-    ids=["flat", "not finite", "of bool"],
-)
-def test_odd_images_become_grey(image):
-    grey = masks.grey_image(image)
-    assert (grey.dtype, grey.shape) == (np.uint8, image.shape[:2])
-
-
-# -- trainings -----------------------------------------------------------------------------
+def test_odd_images_become_grey():
+    odd = np.full((4, 4), 7, np.uint8), np.array([[np.nan, 1], [np.inf, 2]]), np.zeros((4, 4, 3))
+    for image in odd:
+        grey = masks.grey_image(image)
+        assert (grey.dtype, grey.shape) == (np.uint8, image.shape[:2])
 
 
 def test_equal_curves_share_a_line(store):
@@ -164,7 +148,7 @@ def test_inference_times(store):
         training.inference_times([])
 
 
-@pytest.mark.parametrize("name", ["a $x^$ b", r"\frac{1}_y", "x" * 300, "two\nlines", "", "<b>&"])
+@pytest.mark.parametrize("name", ["a $x^$ b", "x" * 300, "two\nlines", ""])
 def test_any_name_can_be_drawn(store, name):
     run = add_run(store, [(1.0, {"img": squares()}), (2.0, {"img": NOTHING})])
     for picture in (

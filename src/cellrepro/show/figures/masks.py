@@ -100,15 +100,14 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
         image = store.image(manifest.data.digest, name)
         background = background_of(image, masks.shape)
         kept = "" if image is not None else "\n(the image was not kept)"
-        panels: list[tuple[str, dict[str, np.ndarray]]]
-        panels = [(style.clipped(name, _NAME_LETTERS) + kept, {}), ("no ground truth", {})]
-        score = ""
+        titles = [style.clipped(name, _NAME_LETTERS) + kept, "no ground truth", _objects(masks)]
+        outlines = [{}, {}, {"a": masks}]
         if truth is not None:
-            panels[1] = f"ground truth: {_objects(truth)}", {"truth": truth}
-            score = f", AP@0.5 {average_precision(truth, masks)[0]:.3f}"
-        panels.append((f"found: {_objects(masks)}{score}", {"a": masks}))
-        for axes, (title, outlines) in zip(row, panels, strict=True):
-            style.image_panel(axes, with_outlines(background, outlines, solid=True))
+            titles[1], outlines[1] = f"ground truth: {_objects(truth)}", {"truth": truth}
+            titles[2] += f", AP@0.5 {average_precision(truth, masks)[0]:.3f}"
+        titles[2] = f"found: {titles[2]}"
+        for axes, title, drawn in zip(row, titles, outlines, strict=True):
+            style.image_panel(axes, with_outlines(background, drawn, solid=True))
             style.title(axes, title)
     return figure.described(f"Found by {repeat.name}: {len(names)} of {len(manifest.masks)} images")
 

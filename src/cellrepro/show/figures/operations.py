@@ -72,7 +72,7 @@ def operations_map(divergence: Divergence) -> Picture:
     caption = (
         "Every operation of the step that computed something, left to right as it ran; "
         f"{alignment.sentence()}. Up is how far the lengths (norms) of the outputs lie apart; "
-        "outputs of the same norm, or without one, may differ all the same and stand below."
+        "outputs of the same norm, or without one, may differ all the same: they stand at 0."
     )
     alt = f"Points over the operations of a training step. {text}."
     return figure.described(text, caption, alt)
