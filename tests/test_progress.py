@@ -8,7 +8,7 @@ import IPython.display
 import pytest
 
 from cellrepro import progress as module
-from cellrepro.progress import Lines, NotebookBar, Progress, TerminalBar, progress
+from cellrepro.progress import Lines, NotebookBar, TerminalBar, progress
 
 
 @pytest.fixture
@@ -17,15 +17,6 @@ def clock(monkeypatch):
     now = SimpleNamespace(seconds=100.0)
     monkeypatch.setattr(module.time, "monotonic", lambda: now.seconds)
     return now
-
-
-def test_the_estimate_follows_the_part_that_is_done(clock):
-    bar = Progress(10, "train")
-    assert bar.summary() == "train: 0/10 in 0 s"
-    clock.seconds += 30
-    bar.advance("epoch 1")
-    bar.advance("epoch 2")
-    assert bar.summary() == "train: 2/10 in 30 s, about 2:00 min left · epoch 2"
 
 
 def test_lines_are_few_and_what_stays_is_said_at_once(clock):

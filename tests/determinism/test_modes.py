@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.determinism import substitutes
 from cellrepro.determinism.modes import (
-    MIXED,
     MODES,
     MOVED_BY_CELLPOSE,
     left_loose,
@@ -63,9 +62,6 @@ def as_found():
         torch.set_float32_matmul_precision(matmul)
         for place, value in zip(places, precisions, strict=True):
             torch._C._set_fp32_precision_setter(*place, value)
-
-
-# -- what a mode sets ----------------------------------------------------------------------
 
 
 def test_fast_fixes_nothing_warn_warns_strict_raises():
@@ -135,9 +131,6 @@ def test_what_cellpose_sets_is_undone():
     assert told.splitlines() == [str(expected), "True False", "True"]
 
 
-# -- everything is given back, in any order ------------------------------------------------
-
-
 def new(place, value):
     """Set one of the newer precisions, which an older one does not know of."""
     if NEWER:
@@ -148,11 +141,10 @@ def new(place, value):
     "start",
     [
         lambda: torch.set_float32_matmul_precision("medium"),
-        lambda: torch.set_deterministic_debug_mode("warn"),
         lambda: (new(("generic", "all"), "ieee"), new(("cuda", "conv"), "tf32")),
-        lambda: new(("generic", "all"), "bf16"),
+        lambda: new(("cuda", "matmul"), "tf32"),
     ],
-    ids=["medium", "warns", "newer precisions", "inherited"],
+    ids=["medium", "newer precisions", "what both interfaces set"],
 )
 def test_nested_modes_end_as_they_began(start):
     """Also where a block changes switches or raises."""
@@ -170,37 +162,15 @@ def test_nested_modes_end_as_they_began(start):
         assert switches() == before
 
 
-@pytest.mark.skipif(not NEWER, reason="one interface only")
-def test_a_mode_resolves_what_both_interfaces_set():
-    """PyTorch refuses to read it; what operations use is put back."""
-    with as_found():
-        new(("cuda", "matmul"), "tf32")
-        before = switches()
-        assert before["float32_matmul_precision"] == MIXED
-        with mode_in_force("fast") as found:
-            assert MIXED not in found.values()
-        assert switches()["fp32_precision_cuda_matmul"] == "tf32"
-
-
-# -- cuBLAS --------------------------------------------------------------------------------
-
-
 def test_refuses_a_process_in_which_cublas_may_vary(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for workspace in (":4096:8", ":16:8"):
-        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", workspace)
-        with mode_in_force("strict", device="cuda:1"):
-            pass
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2")
+    with mode_in_force("strict", device="cuda:1"):
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2")
     for mode, device in (("warn", None), ("strict", "cuda:1")):
         with pytest.raises(BadInput, match=rf"'{mode}' needs CUBLAS_WORKSPACE_.* is ':4096:2'"):
             mode_in_force(mode, device=device).__enter__()
-    for mode, device in (("fast", None), ("strict", "cpu"), ("warn", "mps")):
-        with mode_in_force(mode, device=device):
-            pass
-
-
-# -- one operation left loose --------------------------------------------------------------
+    with mode_in_force("fast"), mode_in_force("strict", device="cpu"):
+        pass
 
 
 def test_only_the_calls_of_the_operation_are_loose():
@@ -238,8 +208,6 @@ def test_an_operation_without_deterministic_form_runs_loose_in_strict():
         before = switches()
         with Log(), left_loose("put"):
             assert put()[0] == 1
-        with pytest.raises(RuntimeError, match="must match"), left_loose("add"):
-            torch.ones(2) + torch.ones(3)
         assert switches() == before
     # an observer around it names the training's line, not this mode's
     assert {place.source.split(":")[0] for place in seen} == {"test_modes.py"}

@@ -76,9 +76,6 @@ def test_a_child_gets_the_profile_and_not_the_callers_numbers(monkeypatch):
     assert "OMP_NUM_THREADS" not in Profile(name="open").child_environment()
     (text,) = profile.replaced({})
     assert "OMP_DYNAMIC=the caller's (unset instead)" in text
-    smaller = Profile(name="small", environment={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
-    child = smaller.child_environment(startup_variables(0, mode="strict"))
-    assert child["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"  # the profile's, in every mode
 
 
 def test_what_specs_of_before_hold():
@@ -100,9 +97,6 @@ def test_what_specs_of_before_hold():
         plain = as_in_a_spec(profile)
         assert ("onednn" in plain) is not profile.onednn
         assert Profile(**plain, description=profile.description) == profile
-
-
-# -- inside the process --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -131,10 +125,7 @@ def test_enters(started_as):
 def test_refuses_a_process_started_otherwise(started_as, monkeypatch):
     profile = started_as(load("cpu"))
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    with pytest.raises(
-        BadInput,
-        match=r"before the process starts.*OMP_NUM_THREADS was 5 at .*, expected 2",
-    ):
+    with pytest.raises(BadInput, match=r"OMP_NUM_THREADS was 5 at .*, expected 2"):
         profile.enter()
     assert torch.get_num_threads() == 1
 
@@ -151,12 +142,9 @@ def test_a_gpu_by_its_number(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert Profile(name="x", device="cuda:1").check_device() == torch.device("cuda:1")
-    assert Profile(name="x", device="cuda").check_device() == torch.device("cuda:0")
     with pytest.raises(NotPossibleHere, match="'cuda:2', and PyTorch finds 2 GPUs on this machi"):
         Profile(name="x", device="cuda:2").check_device()
 
-
-# -- what must be set before it starts -----------------------------------------------------
 
 ASK = """
 import os
@@ -182,10 +170,8 @@ def ask(late=(), **changes):
 
 def test_says_how_to_start_a_process_right():
     assert ask() == "started right"
-    said = ask(TCNN_SEED="4")
-    assert "TCNN_SEED was 4 at the start and is 4 now, expected 3" in said
     command = "PYTHONHASHSEED=0 TCNN_SEED=3 CUBLAS_WORKSPACE_CONFIG=:4096:8 A='b c'"
-    assert f"start it again as `{command} python ...`" in said
+    assert f"start it again as `{command} python ...`" in ask(TCNN_SEED="4")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the environment")
@@ -201,7 +187,6 @@ def test_reads_what_the_kernel_keeps(tmp_path, monkeypatch):
     path.write_bytes(b"A=1\0B=two=2\0C=\0D=a\nb\0E=\xff\0")
     expected = {"A": "1", "B": "two=2", "C": "", "D": "a\nb", "E": os.fsdecode(b"\xff")}
     assert variables_at_start(path) == expected
-    for content in (b"", b"A=1\0a title of its own\0"):
-        path.write_bytes(content)
-        assert variables_at_start(path) == dict(os.environ)
-    assert variables_at_start(tmp_path / "nowhere") == dict(os.environ)
+    path.write_bytes(b"A=1\0a title of its own\0")
+    for unreadable in (path, tmp_path / "nowhere"):
+        assert variables_at_start(unreadable) == dict(os.environ)

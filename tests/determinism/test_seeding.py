@@ -2,8 +2,6 @@
 
 import json
 import random
-import sys
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -29,9 +27,6 @@ def draw():
     """Of each generator; Python and NumPy draw two normal numbers at once and keep the second."""
     numpy = np.random.rand(), np.random.randn()
     return (random.random(), random.gauss(), *numpy, torch.rand(1).item())
-
-
-# -- one process ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.0, True], ids=repr)
@@ -74,15 +69,6 @@ def test_default_rng_without_a_seed_follows_inside_the_block():
     assert drawn[0] == drawn[1] != drawn[2]
     assert drawn[0][0] != drawn[0][1]
     assert np.random.default_rng is before
-
-
-def test_tensorflow_is_seeded_where_it_is_imported(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow", Mock())
-    seed_everything(3)
-    sys.modules["tensorflow"].random.set_seed.assert_called_once_with(3)
-
-
-# -- CUDA and MPS, made up -------------------------------------------------------------------
 
 
 class FakeCuda:
@@ -161,18 +147,13 @@ def test_cuda_states_are_restored(cuda):
         restore(state)
         assert draw_on(cuda) == expected
     cuda.n_devices = 3
-    with pytest.raises(NotPossibleHere, match=r"of 2 CUDA devices, and PyTorch finds 3; .* show"):
+    with pytest.raises(NotPossibleHere, match=r"of 2 CUDA devices, and PyTorch finds 3"):
         restore(late)
 
 
-# -- states to store -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_before", [0, 1])
-def test_states_survive_a_file(tmp_path, n_before):
+def test_states_survive_a_file(tmp_path):
     seed_everything(3)
-    for _ in range(n_before):
-        draw()
+    draw()
     state = json.loads(json.dumps(capture(seed=3), allow_nan=False))
     torch.save(state, tmp_path / "state.pt")
     expected = draw()
@@ -186,14 +167,10 @@ def test_states_survive_a_file(tmp_path, n_before):
     [
         ({"torch": [1, 2, 3]}, "does not accept its state .* nothing was restored"),
         ({"python": [3, [1, 2], None]}, "does not accept its state"),
-        (
-            {"numpy": {"bit_generator": "MT19937", "state": {"key": [0] * 624, "pos": 10**6}}},
-            "does not accept its state",
-        ),
         ({"seed": 4}, "of a training with seed 4, not 3"),
         ({"format": "another"}, "the generators' state has the format"),
     ],
-    ids=["too short", "Python's", "past its end", "another seed", "another format"],
+    ids=["too short", "Python's", "another seed", "another format"],
 )
 def test_what_is_not_accepted_changes_nothing(change, message):
     state = {**capture(seed=3), **change}
@@ -202,9 +179,6 @@ def test_what_is_not_accepted_changes_nothing(change, message):
     with pytest.raises(BadInput, match=message):
         restore(state, seed=3)
     assert capture() == expected
-
-
-# -- loading data ----------------------------------------------------------------------------
 
 
 class Augmented:
@@ -261,9 +235,6 @@ def test_item_generators_depend_on_everything():
     assert len({item_generator(*key).random() for key in keys}) == 6
 
 
-# -- splits ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("weights", [[1], [2, 1], [5, 3, 1, 1]], ids=str)
 def test_a_split_is_a_partition_of_the_right_sizes(weights):
     fractions = [weight / sum(weights) for weight in weights]
@@ -293,9 +264,6 @@ def test_splits_are_these_everywhere():
 def test_refuses_a_split(n, fractions, groups, message):
     with pytest.raises(BadInput, match=message):
         split(n, fractions, seed=3, groups=groups)
-
-
-# -- several devices -------------------------------------------------------------------------
 
 
 def test_ranks_draw_differently():

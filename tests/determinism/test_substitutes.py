@@ -71,9 +71,6 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-# -- forward -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("k", [1, 2, 5, 12])
 def test_gather_equals_the_original_bit_for_bit(k):
     rel = normal(2 * k - 1, 3)
@@ -104,17 +101,6 @@ def test_autocast_changes_nothing_and_other_sizes_are_refused():
         assert same_bits(interpolate_linear(x, 63), expected)
     with pytest.raises(BadInput, match=r"8 rows for k=4; expected .* = 7"):
         toeplitz_gather(torch.zeros(8, 2), 4)
-
-
-def test_attention_that_is_not_square():
-    """The original's own gather serves it, with its indices."""
-    rel = normal(27, 5)
-    with applied():
-        actual = image_encoder.get_rel_pos(3, 7, rel)
-    assert torch.allclose(actual, ORIGINAL(3, 7, rel), rtol=0, atol=1e-6)
-
-
-# -- backward ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loose", [(), ("upsample_linear1d_backward",), ("index_put",)])
@@ -176,9 +162,6 @@ def test_training_repeats_bit_for_bit(one_thread):
     assert ran_originally - ran >= {"index_put", "upsample_linear1d_backward"}
 
 
-# -- in place for a block ------------------------------------------------------------------
-
-
 def test_of_nested_blocks_the_innermost_holds():
     rel = normal(27, 4)
     exact = ORIGINAL(32, 32, rel)
@@ -201,34 +184,22 @@ def test_refuses_an_operation_without_substitute():
         applied(without=["index_put", "bmm"]).__enter__()
 
 
-@pytest.mark.parametrize("without", [(), {"upsample_linear1d_backward"}])
-def test_refused_where_the_code_is_another(monkeypatch, without):
-    """As a whole, and also where that operation is left loose."""
+def test_refused_where_the_code_is_another(monkeypatch):
     changed = replace(SUBSTITUTES[1], source_digest="0" * 64)
     monkeypatch.setattr(substitutes, "SUBSTITUTES", [SUBSTITUTES[0], changed])
     with pytest.raises(NotPossibleHere, match=r"not the code it was tested against: expected"):
-        applied(without=without).__enter__()
+        applied().__enter__()
 
 
-@pytest.mark.parametrize(
-    "patch",
-    [
-        lambda function: print,
-        lambda function: functools.wraps(function)(lambda *shapes: function(*shapes)),
-        lambda function: None,
-    ],
-    ids=["another function", "a decorator", "gone"],
-)
 @pytest.mark.parametrize("block", [contextlib.nullcontext, applied])
-def test_refused_when_something_else_has_replaced_it(monkeypatch, block, patch):
+def test_refused_when_something_else_has_replaced_it(monkeypatch, block):
     """Outside of a block, and over ours within one."""
     with block(), monkeypatch.context() as context:
-        context.setattr(image_encoder, "get_rel_pos", patch(image_encoder.get_rel_pos))
+        wrapped = functools.wraps(image_encoder.get_rel_pos)(lambda *shapes: shapes)
+        context.setattr(image_encoder, "get_rel_pos", wrapped)
         with pytest.raises(NotPossibleHere, match="not the code it was tested against"):
             applied().__enter__()
 
-
-# -- which one serves an operation ---------------------------------------------------------
 
 FILE = "segment_anything/modeling/image_encoder.py"
 PLACE = f"{FILE}:322 in get_rel_pos"
