@@ -8,7 +8,6 @@ fast suite, the others are slow.
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ import pytest
 
 import planted
 from cellrepro.determinism.seeding import generators_kept
-from cellrepro.lab import process, worker
+from cellrepro.lab import process
 from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.divergence import rerun
 from cellrepro.lab.divergence.find import diverge
@@ -112,12 +111,11 @@ def other_numbers(labels):
     first_is_fast(
         ("train/synth_000.tif", a_pixel),
         ("train/synth_001_masks.tif", a_label_pixel),
-        ("train/synth_000_masks.tif", other_numbers),
         (f"test/{IMAGE}.tif", a_pixel),
     ),
 )
 def test_image_or_mask(bench, tmp_path, file, change):
-    """The file, its content and what is made of it are named; numbers of objects change no step."""
+    """The file, its content and what is made of it are named."""
     data = tmp_path / "cells"
     shutil.copytree(bench.data, data)
     planted.rewrite_image(data / file, change)
@@ -125,7 +123,7 @@ def test_image_or_mask(bench, tmp_path, file, change):
     found = bench.diverge(bench.clean, changed)
     image, masks = re.fullmatch(r".*/(synth_\d+)(_masks)?\.tif", file).groups()
     names = [f"file {file}", f"{image} {'masks' if masks else 'decoded'}"]
-    if file.startswith("train") and change is not other_numbers:
+    if file.startswith("train"):
         names.append(f"{image} {'flows' if masks else 'normalised'}")
         step, stage, _ = planted.diverging_entry(bench.clean, changed)
         assert (found.computed.step, found.computed.stage) == (step, stage)
@@ -156,7 +154,6 @@ def test_weight_of_the_file_trained_from(bench, tmp_path):
     ("asked", "shown"),
     first_is_fast(
         ({"seed": 1}, (0, "rng")),
-        ({"data_seed": 7}, (0, "batch")),
         ({"learning_rate": 0.02}, (2, "update")),  # in the first epoch it is 0
         ({"mode": "fast"}, None),
         ({"epochs": 3}, None),
@@ -192,18 +189,8 @@ def test_environment(bench, tmp_path):
 # -- random numbers ------------------------------------------------------------------------
 
 
-def draw_python():
-    return random.random()
-
-
 def draw_numpy():
     return np.random.rand()
-
-
-def draw_torch():
-    import torch
-
-    return torch.rand(1)
 
 
 def drawing(draw):
@@ -216,19 +203,17 @@ def drawing(draw):
     return drawn
 
 
-@pytest.mark.parametrize("draw", first_is_fast(draw_python, draw_numpy, draw_torch))
-def test_draw_within_a_forward_pass(bench, draw):
+def test_draw_within_a_forward_pass(bench):
     """The draw itself, with its module and line."""
     module = "encoder.blocks.0.attn"
 
     def plant(loop):
-        return wrapped(loop._network.get_submodule(module), "forward", drawing(draw))
+        return wrapped(loop._network.get_submodule(module), "forward", drawing(draw_numpy))
 
     found = in_step(bench, bench.run(at_step(STEP, plant), **KEPT), "rng")
-    assert found.first.names == (f"{draw.__name__.removeprefix('draw_')} after",)
+    assert found.first.names == ("numpy after",)
     assert (found.first.module, found.first.phase) == (module, "forward")
-    where = rf"(tests/lab/)?test_planted_faults\.py:\d+ in {draw.__name__}"
-    assert re.fullmatch(where, found.first.source)
+    assert re.search(r"test_planted_faults\.py:\d+ in draw_numpy$", found.first.source)
     assert found.first.source in found.evidence.draws
     assert found.judgement == "draws"
 
@@ -241,17 +226,6 @@ def test_draw_between_two_steps(bench):
     assert found.first.names[0] == "numpy before"
     assert (found.first.op, found.judgement) == (None, "draws")
     assert any("a generator changed before the step began" in note for note in found.notes)
-
-
-@pytest.mark.slow
-def test_draw_before_the_crop_is_drawn(bench):
-    """A number more from NumPy within a step crops otherwise; the draw is in the evidence."""
-    import cellpose.train
-
-    plant = at_step(STEP, lambda _: wrapped(cellpose.train, "_get_batch", drawing(draw_numpy)))
-    found = in_step(bench, bench.run(plant, **KEPT), "batch")
-    assert found.first.names == ("crops", "images", "targets")
-    assert "in draw_numpy" in found.evidence.draws
 
 
 def test_batch(bench):
@@ -274,9 +248,7 @@ def test_batch(bench):
     ("phase", "op", "change"),
     first_is_fast(
         ("forward", "gelu", planted.scaled),
-        ("forward", "convolution", planted.every_ulp),
         ("backward", "gelu_backward", planted.every_ulp),
-        ("backward", "mm", planted.scaled),
         ("update", "lerp_", planted.scaled),
     ),
 )
@@ -348,27 +320,20 @@ def decayed(original, optimizer, *arguments, **options):
     return original(optimizer, *arguments, **options)
 
 
-def skipped(original, *arguments, **options):
-    """Update nothing."""
-
-
-@pytest.mark.parametrize("change", first_is_fast(decayed, skipped))
-def test_optimizer(bench, change):
-    """An update done otherwise, or not at all."""
+def test_optimizer(bench):
+    """An update done otherwise."""
     import torch
 
     @contextmanager
     def plant(loop):
         group = loop.optimizer.param_groups[0]
         before = group["weight_decay"]
-        with wrapped(torch.optim.AdamW, "step", change):
+        with wrapped(torch.optim.AdamW, "step", decayed):
             yield
         group["weight_decay"] = before
 
-    asked = {} if change is decayed else KEPT
-    found = in_step(bench, bench.run(at_step(STEP, plant), **asked), "update")
-    if change is decayed:
-        assert found.first.names == ("settings",)
+    found = in_step(bench, bench.run(at_step(STEP, plant)), "update")
+    assert found.first.names == ("settings",)
     assert found.first.phase in (None, "update")
 
 
@@ -458,11 +423,6 @@ class _KilledError(Exception):
     pass
 
 
-def again(bench, tmp_path):
-    """The same once more, with another ledger."""
-    return bench.run()
-
-
 def resumed(bench, tmp_path):
     """A training that was killed at a step and went on."""
 
@@ -485,12 +445,7 @@ def renamed(bench, tmp_path):
     return bench.run(data=data, model=str(model))
 
 
-def draws_before_the_seeds(bench, tmp_path):
-    """What the seeds overwrite is no difference."""
-    return bench.run(wrapped(worker, "read_folder", drawing(draw_numpy)))
-
-
-@pytest.mark.parametrize("make", first_is_fast(again, resumed, renamed, draws_before_the_seeds))
+@pytest.mark.parametrize("make", first_is_fast(renamed, resumed))
 def test_nothing_is_reported_of_equal_runs(bench, tmp_path, make):
     """Equal runs are equal, whatever was written down of them and wherever they lay."""
     found = bench.diverge(bench.clean, make(bench, tmp_path))
