@@ -6,15 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cellrepro.compare.operation_alignment import align, first_divergence, judge_round_off
 from cellrepro.errors import BadInput
 from cellrepro.trace.operation_ledger import OperationRow
 
-# derandomize: the same examples everywhere and no example database left behind
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=40)
 ROW = OperationRow(
     0, 0, "aten.mul.Tensor", "block", "net.py:10 in forward", "forward", inputs="1111",
     outputs="2222", shapes="2x3 -> 2x3", dtypes="float32 -> float32",
@@ -100,21 +96,6 @@ def test_which_operations_correspond(a, b, expected):
     assert sorted((i, j) for j, i in positions(mirrored)) == expected
 
 
-def test_lines_and_digests_settle_what_is_alike():
-    """Of two lines of one function, or two turns of a loop, one side left one out."""
-    first, second = (some(source=f"net.py:{line} in f") for line in (10, 12))
-    assert positions(align(numbered(first, second), numbered(second))) == [(1, 0)]
-    turns = [some(inputs=f"a{n}a{n}", outputs=f"b{n}b{n}") for n in range(4)]
-    left = numbered(turns[0], turns[2], turns[3])
-    assert positions(align(numbered(*turns), left)) == [(0, 0), (2, 1), (3, 2)]
-    a = numbered(*(some(source=f"net.py:{line} in f") for line in (10, 12, 14)))
-    b = [replace(row, source=f"net.py:{12 + 2 * i} in f") for i, row in enumerate(a)]
-    assert positions(align(a, b)) == [(0, 0), (1, 1), (2, 2)]  # shifted lines cost no pair
-    zero = some(inputs="0000", outputs="0000")
-    turns = [some(outputs=f"{n}{n}{n}{n}") for n in range(1, 6)]
-    assert len(align(numbered(zero, *turns[:2]), numbered(*turns[2:], zero)).pairs) == 3
-
-
 def test_modules_in_another_order():
     """The backward pass of two branches may run in either order."""
     left = [some(op, module="left", phase="backward") for op in ("bmm.default", "sum.default")]
@@ -140,32 +121,6 @@ def test_other_kernels():
         "ran 5 (aten._to_copy.default in block, aten.bmm.default in block, aten._softmax.default "
         "in block, …)"
     )
-
-
-operations = st.builds(
-    some,
-    op=st.sampled_from(["add.Tensor", "add_.Tensor", "mul.Tensor"]),
-    module=st.sampled_from(["x", "y", None]),
-    source=st.sampled_from(["net.py:1 in f", "net.py:2 in f", "net.py:9 in g", "odd", None]),
-    phase=st.sampled_from(["forward", "backward"]),
-    outputs=st.sampled_from(["", "0000", "1111"]),
-    shapes=st.sampled_from(["2 -> 2", "3 -> 3"]),
-)
-lists = st.lists(operations, max_size=25).map(lambda rows: numbered(*rows))
-
-
-@PROPERTY
-@given(lists, lists)
-def test_nothing_is_lost_or_taken_twice(a, b):
-    found = align(a, b)
-    assert sorted([*indices(x for x, _ in found.pairs), *indices(found.only_a)]) == indices(a)
-    assert sorted([*indices(y for _, y in found.pairs), *indices(found.only_b)]) == indices(b)
-    latest = {}
-    for x, y in found.pairs:
-        assert (x.phase, x.module) == (y.phase, y.module)
-        assert x.op.replace("_.", ".") == y.op.replace("_.", ".")
-        assert latest.get((x.phase, x.module), -1) < y.index
-        latest[x.phase, x.module] = y.index
 
 
 # -- where two runs diverge ------------------------------------------------------------------
@@ -195,13 +150,6 @@ def test_a_planted_difference_is_found(at):
     assert found.sentence.endswith(f"before it and differ in {n_after} after it")
 
 
-def test_a_difference_from_outside():
-    """Another batch: nothing in the step is the cause."""
-    found = diverging(STEP, computed(STEP, start="f" * 32))
-    assert (found.a.index, found.inputs) == (COMPUTING[0], "differ")
-    assert "outputs differ, but its inputs differ already" in found.sentence
-
-
 def test_the_cause_comes_before_what_inherits():
     """What differs by its inputs is passed over, however early, and is counted."""
     rows = numbered(some(), some("add.Tensor"), some("sub.Tensor", draws=True))
@@ -210,8 +158,7 @@ def test_the_cause_comes_before_what_inherits():
     assert (found.a.index, found.inputs) == (2, "agree")
     assert found.sentence.endswith(
         "agree and whose outputs differ; it may draw random numbers; outputs agree in 1 operation "
-        "before it and differ in 0 after it; 1 before it differ too, by what went into them as far "
-        "as is known"
+        "before it and differ in 0 after it; 1 before it differ too, by what went into them"
     )
 
 
@@ -267,5 +214,5 @@ def test_round_off_in_words():
     """What came closest is relative to its limit: 3 of 4 strains more than 50 of 100."""
     failed = replace(ROW, problem="out of memory")
     _, found = judge_round_off([judged(50.0, 100.0), failed], [judged(3.0, module="head")])
-    assert "(2 operations judged, 1 not, as the float64 replay failed of aten.mul.Tensor" in found
+    assert "(2 operations judged, 1 not); the float64 replay failed of aten.mul.Tensor" in found
     assert found.endswith("aten.mul.Tensor in head erred most, 3 ulp where 4 may be")

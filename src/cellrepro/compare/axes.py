@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,6 @@ from cellrepro.compare.image_differences import ImageDifference
 from cellrepro.compare.names import Names, changed_versions, place_of, said, sort_key, versions_of
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.verdicts import Verdict, combine
-from cellrepro.store.digests import value_digest
 from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat
 
@@ -131,8 +130,7 @@ class Pair:
     units: tuple[str, str]  # what a and b are on the axis, as the bootstrap draws it
     surroundings: str = ""  # the same for pairs that are alike in all but the axis
     settings: str = ""  # the same for pairs that are alike in all but the axis and `DRAWN`
-    setting: tuple[str, ...] = ()  # what of these settings varies among the runs, in words
-    order: tuple[int, ...] = ()  # sorts pairs as people expect them
+    setting: str = ""  # what of these settings varies among the runs, in words
     images: Mapping[str, ImageDifference] = field(default_factory=dict)  # once they were compared
 
     @property
@@ -158,12 +156,6 @@ class Pair:
         every = self.images.values()
         return {str(kind): sum(one.kinds[kind] for one in every) for kind in ObjectKind}
 
-    @property
-    def worst(self) -> str:
-        """The image in which most pixels differ."""
-        shares = {name: one.n_differing / max(1, one.n_pixels) for name, one in self.images.items()}
-        return max(shares, key=shares.__getitem__, default="")
-
     def mean(self, measure: str) -> float:
         """One of `MEASURES` over all images; NaN over nothing."""
         return mean_of([self], measure, list(self.images))
@@ -183,10 +175,10 @@ class Pair:
         """Whether it proves nothing: neither side found an object, or nothing was trained."""
         if self.verdict == Verdict.VACUOUS:
             return True
-        trained = [m.weights.n_changed > 0 for m in self._manifests if m.weights is not None]
-        return bool(trained) and not any(trained)
+        trained = [one.weights for one in self._manifests if one.weights is not None]
+        return bool(trained) and not any(weights.n_changed for weights in trained)
 
-    @cached_property
+    @property
     def one_sided(self) -> bool:
         """Whether only one side found any object."""
         return not self.vacuous and not all(manifest.n_objects for manifest in self._manifests)
@@ -211,42 +203,36 @@ def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tup
     All surroundings and all runs in them take turns, and what is chosen follows from these alone.
     """
     if axis != "repeats":  # one of several that differ in nothing: more would count twice
-        first: dict[tuple, Sample] = {}
-        for sample in samples:
-            first.setdefault(sample.but(), sample)
-        samples = list(first.values())
+        samples = list({sample.but(): sample for sample in reversed(samples)}.values())[::-1]
     freed = (axis, *_FREED.get(axis, ()))
     groups: dict[tuple, list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[(sample.place,) if axis == "repeats" else sample.but(*freed)].append(sample)
-    streams = []
-    for number, members in enumerate(groups.values()):
+    for members in groups.values():
         members.sort(key=lambda sample: _order(axis, sample, names))
-        turns = _pairs_among(members, axis)
-        streams.append([(members[i], members[j], (number, i, j)) for i, j in turns])
+    streams = [_pairs_among(members, axis) for members in groups.values()]
     in_turn = (each for row in itertools.zip_longest(*streams) for each in row if each is not None)
-    pairs = [_pair(axis, names, *each) for each in itertools.islice(in_turn, most)]
+    pairs = [_pair(axis, names, a, b) for a, b in itertools.islice(in_turn, most)]
     return pairs, sum(map(len, streams))
 
 
-def _pair(axis: str, names: Names, a: Sample, b: Sample, order: tuple[int, int, int]) -> Pair:
+def _pair(axis: str, names: Names, a: Sample, b: Sample) -> Pair:
     differs = {axis, "class", *a.differs(b)}
     if differs & {*_OF_PROFILE, "profile"}:
         differs |= {*_OF_PROFILE, "profile"}
-    repeats = axis == "repeats"
     name_a, name_b = _sides(axis, a, b, names)
+    of_spec = axis == "repeats"
     return Pair(
         axis=axis,
-        context=names.short(a.place) if repeats else names.context(a.place, differs),
+        context=names.short(a.place) if of_spec else names.context(a.place, differs),
         name_a=name_a,
         name_b=name_b,
         a=a.repeat,
         b=b.repeat,
         units=(_unit(axis, a), _unit(axis, b)),
-        surroundings=value_digest([str(fact) for fact in a.but(*differs)]),
-        settings=value_digest([str(fact) for fact in a.but(*differs, *DRAWN)]),
-        setting=names.words(a.place, {*differs, *DRAWN}),
-        order=order,
+        surroundings=str(a.but(*differs)),
+        settings=str(a.but(*differs, *DRAWN)),
+        setting=", ".join(names.words(a.place, {*differs, *DRAWN})),
     )
 
 
@@ -283,33 +269,26 @@ def _sides(axis: str, a: Sample, b: Sample, names: Names) -> list[str]:
     sides = [said(_named(axis), of_side[_named(axis)]) for of_side in facts]
     if _named(axis) == "profile" and not a.beside(b):
         sides = [f"{name} on {f['machine']}" for name, f in zip(sides, facts, strict=True)]
-    if sides[0] == sides[1]:  # of one name, and yet of other bits
-        digests = [value_digest([str(s.facts[axis]), s.facts["class"]])[:6] for s in both]
-        sides = [f"{name} ({digest})" for name, digest in zip(sides, digests, strict=True)]
     return sides
 
 
-_Pairs = list[tuple[int, int]]
+_Pairs = list[tuple[Sample, Sample]]
 
 
 def _pairs_among(members: Sequence[Sample], axis: str) -> _Pairs:
-    """Which pairs there are in one surrounding, in turns."""
-    pairs = list(_evenly(len(members)))
+    """Which pairs there are in one surrounding; any first part of them shows each equally often,
+    or nearly."""
+    n = len(members)
+    pairs = [
+        (members[min(i, (i + k) % n)], members[max(i, (i + k) % n)])
+        for k in range(1, n // 2 + 1)  # each with its k-th neighbour in a circle
+        for i in range(n // 2 if 2 * k == n else n)
+    ]
     if axis in _FREED:
-        pairs = [(i, j) for i, j in pairs if _is_pair(axis, members[i], members[j])]
+        pairs = [(a, b) for a, b in pairs if _is_pair(axis, a, b)]
     if axis == "profile":
-        pairs = [(i, j) for i, j in pairs if not _between(members, i, j)]
-    if axis in ("device", "profile"):
-        pairs = _on_one_computer(members, pairs)
-    return pairs
-
-
-def _evenly(n: int) -> Iterator[tuple[int, int]]:
-    """All pairs of n things, so that any first part of them shows each equally often, or nearly."""
-    for k in range(1, n // 2 + 1):  # each with its k-th neighbour in a circle
-        for i in range(n // 2 if 2 * k == n else n):
-            j = (i + k) % n
-            yield min(i, j), max(i, j)
+        pairs = [(a, b) for a, b in pairs if not any(_between(a, b, one) for one in members)]
+    return _on_one_computer(pairs) if axis in ("device", "profile") else pairs
 
 
 def _is_pair(axis: str, a: Sample, b: Sample) -> bool:
@@ -327,23 +306,17 @@ def _is_pair(axis: str, a: Sample, b: Sample) -> bool:
     return same and (len(of_profile) > 1 if axis == "profile" else of_profile == {axis})
 
 
-def _between(members: Sequence[Sample], i: int, j: int) -> bool:
+def _between(a: Sample, b: Sample, third: Sample) -> bool:
     """Whether a third differs from each of two in one of what a profile sets."""
-    return any(
-        all(len(third.differs(members[side]) & {*_OF_PROFILE}) == 1 for side in (i, j))
-        for third in members
-    )
+    return all(len(third.differs(side) & {*_OF_PROFILE}) == 1 for side in (a, b))
 
 
-def _on_one_computer(members: Sequence[Sample], pairs: _Pairs) -> _Pairs:
+def _on_one_computer(pairs: _Pairs) -> _Pairs:
     """Devices are compared inside one computer; across two where none has both."""
     by_profiles: dict[Any, _Pairs] = defaultdict(list)
-    for i, j in pairs:
-        by_profiles[members[i].facts["profile"], members[j].facts["profile"]].append((i, j))
-    beside = (
-        [p for p in some if members[p[0]].beside(members[p[1]])] or some
-        for some in by_profiles.values()
-    )
+    for a, b in pairs:
+        by_profiles[a.facts["profile"], b.facts["profile"]].append((a, b))
+    beside = ([p for p in some if p[0].beside(p[1])] or some for some in by_profiles.values())
     return list(itertools.chain.from_iterable(beside))
 
 

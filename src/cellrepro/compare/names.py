@@ -120,10 +120,6 @@ class Names:
         usual = [n for n, value in self.usual.items() if self.facts[place][n] == value]
         return ", ".join(self.words(place, {*but, *usual}))
 
-    def without(self, place: str, *but: str) -> tuple:
-        """Everything that was asked for, and where, some fields excepted."""
-        return tuple(value for name, value in self.facts[place].items() if name not in but)
-
 
 def _starting(repeats: Sequence[Repeat]) -> set[str]:
     """The places of those runs that others of them were trained from, on the same images."""

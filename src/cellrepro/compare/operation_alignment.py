@@ -48,14 +48,15 @@ def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:
     """Find the operations of two lists, one step each, that correspond.
 
     Only within one phase and module, and there in their order: as many as possible of equal name,
-    calling function and shapes, with equal digests or source lines where that costs none; between
-    these by base name, which ``add.Tensor``, ``add.Scalar`` and ``add_.Tensor`` share.
+    calling function and shapes; between these by base name, which ``add.Tensor``, ``add.Scalar``
+    and ``add_.Tensor`` share.
     """
     if any(len({row.step for row in rows}) > 1 for rows in (a, b)):
         raise BadInput("operations of several steps were given; give those of one step")
+    a, b = (sorted(rows, key=lambda row: row.index) for rows in (a, b))
     sides: list[dict] = [defaultdict(list), defaultdict(list)]
     for side, rows in zip(sides, (a, b), strict=True):
-        for row in sorted(rows, key=lambda row: row.index):
+        for row in rows:
             side[row.phase, row.module].append(row)
     pairs = [
         (sides[0][place][i], sides[1][place][j])
@@ -63,11 +64,12 @@ def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:
         for i, j in _correspond(sides[0][place], sides[1][place])
     ]
     pairs.sort(key=lambda pair: pair[0].index)
-    only_a, only_b = (
-        tuple(sorted((r for r in rows if r.index not in paired), key=lambda row: row.index))
-        for rows, paired in ((a, {x.index for x, _ in pairs}), (b, {y.index for _, y in pairs}))
+    of_a, of_b = {x.index for x, _ in pairs}, {y.index for _, y in pairs}
+    return Alignment(
+        pairs=tuple(pairs),
+        only_a=tuple(row for row in a if row.index not in of_a),
+        only_b=tuple(row for row in b if row.index not in of_b),
     )
-    return Alignment(tuple(pairs), only_a, only_b)
 
 
 _Positions = list[tuple[int, int]]
@@ -80,44 +82,18 @@ def _function(source: str | None) -> str | None:
     return source and re.sub(r"(.*):\d+( in .*)?", r"\1\2", source)
 
 
-def _exact(row: OperationRow) -> Hashable:
-    return row.op, _function(row.source), row.shapes
-
-
-def _at_line(row: OperationRow) -> Hashable:
-    return row.op, row.source, row.shapes
-
-
-def _with_digests(row: OperationRow) -> Hashable:
-    return _exact(row), row.inputs, row.outputs
-
-
-_FINER: tuple[tuple[_Key, ...], ...] = (
-    (lambda row: (_with_digests(row), row.source), _with_digests, _at_line),
-    (_at_line,),
-)
-_LOOSER: tuple[_Key, ...] = (
+_KEYS: tuple[_Key, ...] = (
+    lambda row: (row.op, _function(row.source), row.shapes),
     lambda row: (base_name(row.op), row.shapes),
     lambda row: base_name(row.op),
 )
+"""What operations that correspond have in common, the strictest first."""
 
 
 def _correspond(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> _Positions:
     """Rising pairs of positions of the operations of one module that correspond."""
-    pairs = _filled(a, b, [], (_exact,))
-    if len(pairs) < max(len(a), len(b)):
-        # Anchors at equal lines mislead where the lines have shifted, and so do the equal
-        # digests of all zeros. Both then cost pairs, which is how it is noticed.
-        settled = (_filled(a, b, [], (*finer, _exact)) for finer in _FINER)
-        pairs = next((found for found in settled if len(found) == len(pairs)), pairs)
-    return _filled(a, b, pairs, _LOOSER)
-
-
-def _filled(
-    a: Sequence[OperationRow], b: Sequence[OperationRow], pairs: _Positions, keys: Sequence[_Key]
-) -> _Positions:
-    """The pairs, and between each two of them the most that agree in a key, for key after key."""
-    for key in keys:
+    pairs: _Positions = []
+    for key in _KEYS:  # between each two pairs the most that agree in the next key
         filled = []
         start_a = start_b = 0
         for stop_a, stop_b in [*pairs, (len(a), len(b))]:
@@ -134,23 +110,18 @@ def _longest_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tu
     """Rising pairs of positions of a longest common subsequence, which `difflib` may miss.
 
     Hyyrö's bit-vector form of the table of lengths ("Bit-parallel LCS-length computation
-    revisited", 2004): a row is one integer, in which bit i is 0 where the length grows at i.
+    revisited", 2004), from the ends: a row is one integer, whose bit i is 0 where the length grows.
     """
-    shorter = min(len(a), len(b))
-    head = next((i for i in range(shorter) if a[i] != b[i]), shorter)
-    tail = next((i for i in range(shorter - head) if a[-1 - i] != b[-1 - i]), shorter - head)
-    n_a, n_b = len(a) - head - tail, len(b) - head - tail
     where: dict[Hashable, int] = defaultdict(int)
-    for i in range(n_a):
-        where[a[head + i]] |= 1 << i
-    full = (1 << n_a) - 1
+    for i, each in enumerate(reversed(a)):
+        where[each] |= 1 << i
+    full = (1 << len(a)) - 1
     rows = [full]
-    for j in range(n_b):
+    for each in reversed(b):
         row = rows[-1]
-        grown = row & where.get(b[head + j], 0)
+        grown = row & where.get(each, 0)
         rows.append(((row + grown) | (row - grown)) & full)
-    middle = []
-    i, j = n_a, n_b
+    i, j = len(a), len(b)
     while i and j:
         if rows[j] >> (i - 1) & 1:
             i -= 1
@@ -158,10 +129,7 @@ def _longest_common(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tu
             j -= 1
             if rows[j] >> (i - 1) & 1:
                 i -= 1
-                middle.append((head + i, head + j))
-    yield from ((i, i) for i in range(head))
-    yield from reversed(middle)
-    yield from ((len(a) - i, len(b) - i) for i in range(tail, 0, -1))
+                yield len(a) - 1 - i, len(b) - 1 - j
 
 
 # -- where two runs diverge ------------------------------------------------------------------
@@ -204,10 +172,7 @@ def first_divergence(alignment: Alignment) -> DivergingOperation | None:
         f"differ in {found[at + 1 :].count('differ')} after it"
     )
     if at != differing[0]:
-        text += (
-            f"; {found[:at].count('differ')} before it differ too, by what went into them as far "
-            "as is known"
-        )
+        text += f"; {found[:at].count('differ')} before it differ too, by what went into them"
     return DivergingOperation(x, y, inputs, text)
 
 
@@ -233,7 +198,6 @@ def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> tup
 
     Each is judged by its own error, so it needs no counterpart, nor digests that can be compared.
     """
-    every = [row for row in (*a, *b) if row.outputs]
     judged = [row for row in (*a, *b) if _is_judged(row)]
     faults = [row for row in judged if _strain(row) > 1]
     if faults:
@@ -243,12 +207,11 @@ def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> tup
         text = "every judged operation of both sides stays within its limit"
     else:
         verdict, text = "unknown", "on one side no operation was judged"
-    unjudged = [row for row in every if not _is_judged(row)]
-    text = f"{verdict}: {text} ({amount(len(judged), 'operation')} judged, {len(unjudged)} not"
+    unjudged = [row for row in (*a, *b) if row.outputs and not _is_judged(row)]
+    text = f"{verdict}: {text} ({amount(len(judged), 'operation')} judged, {len(unjudged)} not)"
     failed = [row for row in unjudged if row.problem is not None]
     if failed:
-        text += f", as the float64 replay failed of {_listed(failed)}: {failed[0].problem}"
-    text += ")"
+        text += f"; the float64 replay failed of {_listed(failed)}: {failed[0].problem}"
     if judged:
         worst = max(judged, key=_strain)
         text += f"; {_named(worst)} erred most, {worst.ulp:.3g} ulp where {worst.limit:.3g} may be"

@@ -178,14 +178,14 @@ def measure_spread(
 
 
 def _compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
-    """What is afforded of these, in the order in which people expect them."""
+    """What is afforded of these."""
     enough = masks.n_compared + MOST_PIXELS
     found = []
     for pair in chosen:
         if masks.n_compared >= enough:  # equal ones come free, but they alone would be a choice
             break
         found.append(replace(pair, images=masks.differences(pair.a, pair.b)))
-    return sorted(found, key=lambda pair: pair.order)
+    return found
 
 
 class Spread:
@@ -214,33 +214,29 @@ class Spread:
         pairs = axis.evidence
         contrasts = _grouped(pairs, lambda pair: pair.contrast)
         differing = [c for c in contrasts if any(p.verdict == Verdict.DIFFERENT for p in c)]
+        if not differing:
+            return self.beside_seeds(pairs, pairs)
         decided = [
-            replace(
-                self.beside_seeds(group, pairs),
-                contrast=_contrast(group[0], contrasts) if differing else "",
-            )
-            for group in differing or [pairs]
+            replace(self.beside_seeds(group, pairs), contrast=_contrast(group[0], contrasts))
+            for group in differing
         ]
         found = max(decided, key=_objection)
-        if not found.contrast:
-            return found
-        reason = math.isnan(found.changed_ratio)  # which is read up to its colon
-        text = f"{found.contrast}: {found.sentence}"
-        return replace(found, sentence=f"{found.sentence} ({found.contrast})" if reason else text)
+        suffix = f" ({found.contrast})" if found.contrast else ""
+        return replace(found, sentence=found.sentence + suffix)
 
     def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
         """On pairs that differ in draws only, beside the least favourable baseline: the seeds of
         either side; where neither has enough, of all runs on the axis."""
-        groups = sorted(self._seed_groups, key=lambda group: -len(units_of(group)))
         near, far = (
-            [group for group in groups if _places(group) & _places(some)] for some in (pairs, axis)
+            [group for group in self._seed_groups if _places(group) & _places(some)]
+            for some in (pairs, axis)
         )
         enough = (
             [group for group in some if len(units_of(group)) >= FEWEST_SEEDS]
             for some in (near, far)
         )
-        chosen = next(filter(None, enough), far[:1])
-        baselines = _grouped(itertools.chain.from_iterable(chosen), lambda pair: pair.settings)
+        chosen = itertools.chain.from_iterable(next(filter(None, enough), far[:1]))
+        baselines = _grouped(chosen, lambda pair: pair.settings)
         return max((decide(pairs, seeds) for seeds in baselines or [[]]), key=_objection)
 
     def sentence(self) -> str:
@@ -266,9 +262,8 @@ def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
     if len(contrasts) == 1:
         return ""
     values = {group[0].contrast[1] for group in contrasts}
-    own = [word for word in one.setting if not all(word in c[0].setting for c in contrasts)]
     between = f"between {one.name_a} and {one.name_b}" if len(values) > 1 else ""
-    return ", ".join(filter(None, [between, f"for {', '.join(own)}" if own else ""]))
+    return ", ".join(filter(None, [between, one.setting and f"for {one.setting}"]))
 
 
 def _clause(axis: Axis, decision: Decision) -> str:
@@ -277,8 +272,10 @@ def _clause(axis: Axis, decision: Decision) -> str:
     over = f"{amount(len(axis.evidence), 'pair')}, {amount(axis.n_images, 'image')}"
     if decision.contrast and not math.isnan(decision.changed[0]) and axis.differing:
         over += f"; {share_text(decision.changed[0])} {decision.contrast}"
-    text = f"{axis.doing} changed {share_text(axis.distribution().mean)} of the cells ({over})"
-    return f"{text}, less than seeds do" if decision.within else text
+    less = ", less than seeds do" if decision.within else ""
+    return (
+        f"{axis.doing} changed {share_text(axis.distribution().mean)} of the cells ({over}){less}"
+    )
 
 
 def _seed_clause(spread: Spread) -> str:
@@ -308,9 +305,8 @@ def decide_between(
     """Whether two stored repeats differ by less than seeds make them differ.
 
     Those are ``runs`` that equal a's, or b's, in all but the seed, on the same machine with the
-    same libraries; where both sides have three or more, the difference must be within the spread
-    of each. It never is if a and b differ in the seed. ``results`` are by image, where the files
-    were compared already; otherwise masks of equal digests are taken as equal.
+    same libraries. It never is if a and b differ in the seed. ``results`` are by image, where the
+    files were compared already; otherwise masks of equal digests are taken as equal.
     """
     masks = MaskPairs()
     found = Pair("", "", "a", "b", a, b, ("", ""), images=masks.differences(a, b, results))
@@ -328,20 +324,13 @@ def decide_between(
     seeds = Axis("seed", _compared(masks, chosen))
     if a.spec.seed == b.spec.seed:
         return Spread([seeds]).beside_seeds([found], [found])
-    return _among_seeds(found, seeds.evidence)
-
-
-def _among_seeds(found: Pair, seeds: Sequence[Pair]) -> Decision:
-    """Of two runs with different seeds: how large their difference is among seeds."""
-    if found.vacuous:
-        return decide([found], seeds)
-    n_seeds, shares = len(units_of(seeds)), sorted(pair.changed for pair in seeds)
-    text = f"the seeds differ: {share_text(found.changed)} of the cells changed; "
-    if n_seeds < FEWEST_SEEDS:
-        return Decision(False, f"{text}only {max(2, n_seeds)} seeds are known")
-    n_less = sum(share < found.changed for share in shares)
-    text += (
-        f"{amount(len(shares), 'pair')} of {n_seeds} seeds changed {share_text(shares[0])} to "
-        f"{share_text(shares[-1])}, {n_less} of them less than this one"
+    decision = decide([found], seeds.evidence)
+    if not seeds.evidence or found.vacuous:
+        return replace(decision, within=False)
+    shares = [pair.changed for pair in seeds.evidence]
+    text = (
+        f"the seeds differ: {share_text(found.changed)} of the cells changed; "
+        f"{amount(len(shares), 'pair')} of {seeds.n_values} seeds changed "
+        f"{share_text(min(shares))} to {share_text(max(shares))}"
     )
-    return Decision(False, text, changed=(found.changed, float(np.mean(shares))))
+    return Decision(False, text, changed=decision.changed)
