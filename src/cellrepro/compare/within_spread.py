@@ -78,11 +78,18 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     )
     why_not = _refusal(known, seeds)
     if why_not:
-        return replace(known, sentence=why_not)
-    ratios = [_largest_ratio(pairs, seeds, name, images) for name in ("changed", "ppm")]
-    within = all(ratio < 1 for ratio in ratios)
-    judged = replace(known, within=within, changed_ratio=ratios[0], ppm_ratio=ratios[1])
-    return replace(judged, sentence=_decision_sentence(judged))
+        return replace(known, sentence=f"{why_not}: not enough to say whether this is less")
+    cells, pixels = (_largest_ratio(pairs, seeds, name, images) for name in ("changed", "ppm"))
+    within = cells < 1 and pixels < 1
+    times = [f"{ratio:.2g}" if ratio < 100 else "over 100" for ratio in (cells, pixels)]
+    text = (
+        f"{share_text(known.changed[0])} of the cells changed, between seeds "
+        f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
+        f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); "
+        f"{'' if within else 'not shown to be less than seeds do: '}up to {times[0]} times as "
+        f"many cells as between seeds, and {times[1]} times as many pixels (95 % confidence)"
+    )
+    return replace(known, within=within, sentence=text, changed_ratio=cells, ppm_ratio=pixels)
 
 
 def _common_images(pairs: Sequence[Pair]) -> list[str]:
@@ -94,18 +101,13 @@ def _common_images(pairs: Sequence[Pair]) -> list[str]:
 def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
     """Why nothing can be said, or nothing."""
     if known.n_seeds < FEWEST_SEEDS:
-        n = f"only {known.n_seeds} seeds" if known.n_seeds > 1 else "no other seed"
-        return f"{n}: not enough to say whether this is less than seeds do ({FEWEST_SEEDS} are)"
+        return f"only {known.n_seeds} seeds" if known.n_seeds else "no other seed"
     if known.n_images < FEWEST_IMAGES:
-        return (
-            f"only {amount(known.n_images, 'image')} with cells: not enough to say whether this "
-            f"is less than seeds do ({FEWEST_IMAGES} are)"
-        )
+        return f"only {amount(known.n_images, 'image')} with cells"
     if not known.changed[1] or not known.ppm[1]:
-        same = "masks" if not known.ppm[1] else "cells"
-        return f"{amount(known.n_seeds, 'seed')} gave the same {same}: no spread to be within"
+        return f"{known.n_seeds} seeds gave the same cells"
     if len(seeds) in Counter(unit for pair in seeds for unit in pair.units).values():
-        return "every pair of seeds holds the same seed: not enough to say"
+        return "every pair of seeds holds the same seed"
     return ""
 
 
@@ -150,27 +152,6 @@ def _jackknife(values: Values, units: Sequence[tuple[str, str]]) -> tuple[float,
     means = [values[[name not in unit for unit in units]].mean() / values.mean() for name in names]
     n = len(names)
     return (n - 1) / n * float(((np.array(means) - np.mean(means)) ** 2).sum()), n
-
-
-def _decision_sentence(found: Decision) -> str:
-    text = (
-        f"{share_text(found.changed[0])} of the cells changed, between seeds "
-        f"{share_text(found.changed[1])} ({amount(found.n_seed_pairs, 'pair')} of "
-        f"{found.n_seeds} seeds, {amount(found.n_images, 'image')})"
-    )
-    if found.within:
-        return (
-            f"{text}; at most {found.changed_ratio:.2g} times as many cells as between seeds, and "
-            f"{found.ppm_ratio:.2g} times as many pixels (95 % confidence)"
-        )
-    cells, pixels = (
-        f"{ratio:.2g} times" if ratio < 100 else "over 100 times"
-        for ratio in (found.changed_ratio, found.ppm_ratio)
-    )
-    return (
-        f"{text}; not shown to be less than seeds do (it may be up to {cells} as many cells and "
-        f"{pixels} as many pixels)"
-    )
 
 
 # -- resampling ------------------------------------------------------------------------------
