@@ -73,15 +73,6 @@ def test_the_typical_result_is_the_one_nearest_to_all():
     assert agree([row(text) for text in runs]).results[0] == (3,)
 
 
-def test_more_runs_may_give_a_pixel_to_another_object_than_the_typical_one_does():
-    """Three borders, of which each run has one where no other run has it."""
-    runs = [row(text) for text in ["aaabb.ccddd.eefff", "aabbb.cccdd.eefff", "aabbb.ccddd.eeeff"]]
-    agreement = agree(runs)
-    assert agreement.consensus.tolist() == canonical(row("aabbb.ccddd.eefff")).tolist()
-    assert {agreement.same_object_share[0, i] for i in (2, 8, 14)} == {np.float32(2 / 3)}
-    assert len(agreement.objects) == agreement.n_stable == 6
-
-
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (0, 4)], ids=["2-D", "3-D", "no pixels"])
 def test_no_objects_at_all_is_said(shape):
     agreement = agree([np.zeros(shape, np.int64)] * 2)

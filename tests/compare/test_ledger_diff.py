@@ -78,11 +78,8 @@ def test_digests_of_two_algorithms_are_not_compared():
     a = made()
     lanes = changed(a, 7, digest="e" * 48)
     found = compare_ledgers(a, lanes)
-    assert (found.differences, found.compared.total(), found.not_comparable.total()) == (
-        (),
-        len(a) - 1,
-        1,
-    )
+    assert found.differences == ()
+    assert (found.compared.total(), found.not_comparable.total()) == (len(a) - 1, 1)
     assert places(compare_ledgers(a, changed(lanes, 9)).differences) == [(0, "backward", "out")]
 
 
@@ -105,14 +102,7 @@ def test_what_is_ignored_does_not_count():
     assert found.compared.total() == len(a) - 1
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        (None, SEED, "seed: missing in A, 0 in B"),
-        (LOSS, replace(LOSS, value=None), "loss: 0.25 (cdcdcdcd) in A, cdcdcdcd in B"),
-        (replace(SEED, detail="x" * 61), None, f"seed: {'x' * 57}… in A, missing in B"),
-    ],
-    ids=["details", "values and digests", "too long"],
-)
-def test_what_a_difference_says(a, b, expected):
-    assert Difference(None, None, "spec", (a or b).name, a, b).said() == expected
+def test_what_a_difference_says():
+    found = Difference(None, None, "loss", "loss", LOSS, replace(LOSS, detail="x" * 61))
+    assert found.said() == f"loss: 0.25 (cdcdcdcd) in A, {'x' * 57}… in B"
+    assert replace(found, a=None, b=SEED).said() == "loss: missing in A, 0 in B"

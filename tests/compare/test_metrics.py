@@ -151,12 +151,6 @@ def test_below_one_half_objects_compete_for_a_match():
     assert average_precision(a, b, (0.25, 0.4, 0.5, 0.6)).tolist() == [1, 1 / 3, 1 / 3, 0]
 
 
-def test_categories():
-    found = categories([[1, 1, 1, 0], [0, 2, 2, 2]], [[5, 5, 6, 6], [0, 0, 2, 2]])
-    assert found.dtype == np.uint8
-    assert found.tolist() == [[1, 1, 4, 3], [0, 2, 1, 1]]
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64, ">i8"])
 def test_labels_of_any_type_up_to_the_largest(dtype):
     largest = min(np.iinfo(dtype).max, HUGE)

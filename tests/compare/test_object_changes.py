@@ -127,18 +127,6 @@ def test_the_assignment_is_the_best_in_all_not_the_best_first():
     assert kinds(a, b) == [("moved", (1,), (8,)), ("moved", (2,), (7,))]
 
 
-def test_three_dimensions():
-    """A 4 x 4 x 2 block falls into two, another goes one plane up."""
-    a = np.zeros((4, 9, 9), np.uint8)
-    a[1:3, 0:4, 0:4], a[1:3, 5:9, 5:9] = 1, 2
-    b = np.zeros_like(a)
-    b[1, 0:4, 0:4], b[2, 0:4, 0:4], b[2:4, 5:9, 5:9] = 1, 3, 2
-    split, moved = compare_masks(a, b).objects
-    assert (split.kind, split.labels_b, split.position) == ("split", (1, 3), (1.5, 1.5, 1.5))
-    assert (moved.kind, moved.iou, moved.displacement) == ("moved", pytest.approx(1 / 3), 1)
-    assert (moved.position, moved.position_b) == ((1.5, 6.5, 6.5), (2.5, 6.5, 6.5))
-
-
 @PROPERTY
 @given(image_pairs())
 def test_every_field_follows_from_the_labels(pair):

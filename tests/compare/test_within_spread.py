@@ -68,12 +68,6 @@ def test_the_interval_is_the_percentile_bootstrap():
     assert found.interval.over == "images"
 
 
-def test_no_interval_from_less_than_three_images_with_cells():
-    for objects in ([9, 9, 0], [9, 9, 9]):
-        axis = Axis("mode", [fake_pair([0] * 3, objects, [0] * 3, [9] * 3)])
-        assert (axis.distribution().interval is not None) is all(objects)
-
-
 def test_seeds_are_drawn_too():
     """Where images agree and seeds do not, more images make the mean no surer."""
     pairs = seed_pairs([0.02, 0.1, 0.3])

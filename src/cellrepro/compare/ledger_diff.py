@@ -96,16 +96,13 @@ def compare_ledgers(
         position, stage, name = place
         one, other = held_a.get(place), held_b.get(place)
         in_step = BEFORE < position < math.inf
-        if one is None or other is None:
-            if in_step and position >= both_steps:
+        if one and other:
+            alike = comparable(one.digest, other.digest)
+            (compared if alike else not_comparable)[stage] += 1
+            if not alike or one.digest == other.digest:
                 continue
-        elif not comparable(one.digest, other.digest):
-            not_comparable[stage] += 1
+        elif in_step and position >= both_steps:
             continue
-        else:
-            compared[stage] += 1
-            if one.digest == other.digest:
-                continue
         some = one or other
         assert some is not None
         step, epoch = (some.step, some.epoch) if in_step else (None, None)

@@ -146,7 +146,7 @@ def _facts(
         "data": _told_apart({place: (s.data, s.data_digest) for place, s in specs.items()}),
         "profile": _told_apart({p: (s.profile, s.profile_settings) for p, s in specs.items()}),
         "model": _told_apart({p: (_short(s.model), s.model_digest) for p, s in specs.items()}),
-        "machine": _machines(machines),
+        "machine": _told_apart({p: (one.label, one.identity) for p, one in machines.items()}),
         "version": _versions(machines),
     }
     facts = {
@@ -177,18 +177,6 @@ def _told_apart(named: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
     return {
         place: name if len(contents[name]) == 1 else f"{name} ({digests[place][:6]})"
         for place, (name, _) in named.items()
-    }
-
-
-def _machines(machines: Mapping[str, MachineRecord]) -> dict[str, str]:
-    """Their labels, with the device where one of them has several."""
-    labels = _told_apart({place: (one.label, one.identity) for place, one in machines.items()})
-    devices: dict[str, set[str]] = defaultdict(set)
-    for place, one in machines.items():
-        devices[labels[place]].add(one.device)
-    return {
-        place: label if len(devices[label]) == 1 else f"{label}, {machines[place].device}"
-        for place, label in labels.items()
     }
 
 
