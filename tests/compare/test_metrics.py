@@ -145,12 +145,6 @@ def test_an_iou_at_its_threshold():
     assert (half.n_matched, half.ap50, half.pq) == (1, 1, 0)
 
 
-def test_below_one_half_objects_compete_for_a_match():
-    """1 reaches 3 and 4, 2 only 4: both match, though 1 taking 4 would leave 2 without."""
-    a, b = [[1, 1, 2, 2]], [[3, 4, 4, 0]]  # IoU 1/2, 1/3 and 1/3
-    assert average_precision(a, b, (0.25, 0.4, 0.5, 0.6)).tolist() == [1, 1 / 3, 1 / 3, 0]
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64, ">i8"])
 def test_labels_of_any_type_up_to_the_largest(dtype):
     largest = min(np.iinfo(dtype).max, HUGE)

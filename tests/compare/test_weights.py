@@ -12,7 +12,6 @@ from safetensors.numpy import save_file
 from cellrepro.compare.weight_similarity import (
     difference_distributions,
     distributions,
-    layers_by_distance,
     similarity,
 )
 from cellrepro.compare.weights import compare_weights
@@ -266,13 +265,6 @@ def test_what_is_no_number_and_what_is_another_network(files, tmp_path):
     assert (np.isnan(new_nan.l2), new_nan.max_abs_name) == (True, "out.bias")
     assert table.relative_l2[0, 2] != table.relative_l2[2, 0]
     assert similarity([a]).l2.tolist() == [[0]]
-
-
-def test_layers_that_differ_most_come_first(tmp_path):
-    paths = [saved(tmp_path / str(i), far=float32(1, 5 * i), near=float32(9, i)) for i in range(3)]
-    far, near = layers_by_distance(similarity([*paths, paths[0]]))
-    assert (far.layer, near.layer, far.most, far.furthest) == ("far", "near", 10, (0, 2))
-    assert len(far.pairs) == len(far.relative_l2) == 10  # both ways round; equal ones left out
 
 
 # -- histograms ------------------------------------------------------------------------------
