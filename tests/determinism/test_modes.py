@@ -131,6 +131,9 @@ def test_what_cellpose_sets_is_undone():
     assert told.splitlines() == [str(expected), "True False", "True"]
 
 
+MATMUL = torch.backends.cuda.matmul
+
+
 def new(place, value):
     """Set one of the newer precisions, which an older one does not know of."""
     if NEWER:
@@ -143,8 +146,9 @@ def new(place, value):
         lambda: torch.set_float32_matmul_precision("medium"),
         lambda: (new(("generic", "all"), "ieee"), new(("cuda", "conv"), "tf32")),
         lambda: new(("cuda", "matmul"), "tf32"),
+        lambda: (setattr(MATMUL, "allow_tf32", True), new(("generic", "all"), "bf16")),
     ],
-    ids=["medium", "newer precisions", "what both interfaces set"],
+    ids=["medium", "newer precisions", "what both interfaces set", "Cellpose's and inherited"],
 )
 def test_nested_modes_end_as_they_began(start):
     """Also where a block changes switches or raises."""

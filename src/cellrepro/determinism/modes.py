@@ -218,7 +218,7 @@ def _held() -> dict[str, Any]:
 
     PyTorch keeps the precision of float32 products twice: the older interface (``allow_tf32``,
     ``float32_matmul_precision``) sets a part of the newer one and refuses to answer where the two
-    disagree. An inherited precision reads as what it inherits, and is put back as that.
+    disagree. An inherited precision reads as what it inherits.
     """
     import torch
     import torch.utils.deterministic as memory
@@ -260,10 +260,14 @@ def _write(state: dict[str, Any]) -> None:
     with _no_warnings():
         if state["float32_matmul_precision"] != MIXED:
             torch.set_float32_matmul_precision(state["float32_matmul_precision"])
+        elif state["cuda_matmul_allow_tf32"] != MIXED:  # the same value, also read beside oneDNN's
+            torch.backends.cuda.matmul.allow_tf32 = state["cuda_matmul_allow_tf32"]
         if state["cudnn_allow_tf32"] != MIXED:
             torch.backends.cudnn.allow_tf32 = state["cudnn_allow_tf32"]
     for name, setting in _PRECISIONS.items():  # last, since the older ones change these
-        _precision("set")(*setting, state[name])
+        _precision("set")(*setting, "none")
+        if _precision("get")(*setting) != state[name]:  # else it is inherited, as it may have been
+            _precision("set")(*setting, state[name])
 
 
 @contextmanager
