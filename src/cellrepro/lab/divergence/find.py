@@ -1,8 +1,4 @@
-"""When did two runs diverge, and at which operation: from the ledgers down to the cells.
-
-Both runs are compared stage by stage; where a training step computed otherwise from equal inputs,
-its operations are looked at.
-"""
+"""When did two runs diverge, and at which operation: from the ledgers down to the cells."""
 
 from __future__ import annotations
 
@@ -142,16 +138,9 @@ def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> tuple[str, .
     notes = []
     without = [side.name for side in repeats if not (side.folder / LEDGER).exists()]
     if without:
-        notes.append(
-            f"{' and '.join(without)} kept no ledger, so steps were not compared; train with "
-            "--ledger steps"
-        )
-    n_unknown = ledgers.not_comparable.total()
-    if n_unknown:
-        notes.append(
-            f"{n_unknown} entries hold digests of a processor beside those of a GPU, which say "
-            "nothing about each other"
-        )
+        notes.append(f"{' and '.join(without)} kept no ledger; train with --ledger steps")
+    if n_unknown := ledgers.not_comparable.total():
+        notes.append(f"{n_unknown} digests of a processor stand beside those of a GPU")
     n_a, n_b = ledgers.n_steps
     if n_a != n_b:
         notes.append(

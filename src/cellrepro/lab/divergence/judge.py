@@ -1,7 +1,6 @@
 """A closer look at the step in which two runs diverge: the operation, and what it was.
 
-Its operations are compared where both runs wrote them down; otherwise the step is repeated, in one
-process where the two have the same environment and mode, in two where they have not.
+Where environments or modes differ, the step is repeated in two processes, else in one.
 """
 
 from __future__ import annotations
@@ -61,31 +60,28 @@ class Look:
         if step is None:
             return self._at_image(place)
         if place.stage == "rng" and place.names[0].endswith(" before"):
-            raise _unnamed(
-                "a generator changed before the step began and after the one before it had ended, "
-                "where nobody writes down who draws"
+            raise CannotLook(
+                "the operation could not be named: a generator changed before the step began"
             )
         rows = self._stored(OPERATIONS, OperationRow, step)
         draws = self._stored(DRAWS, Draw, step)
-        stored = None if rows is None else self._of_rows(place, *rows)
         drawn = None if draws is None else first_draw_difference(*draws)
-        if drawn is not None:
-            if place.stage == "rng" or {"crops", "images drawn"} & set(place.names):
-                evidence = Evidence("stored draws", draws=drawn.sentence())
-                place = replace(place, **_named(drawn.draw) | {"op": drawn.draw.what})
-                return Finding(place, "draws", evidence)
-            if stored is not None:
-                stored = replace(stored, evidence=replace(stored.evidence, draws=drawn.sentence()))
+        if drawn is not None and {place.stage, *place.names} & {"rng", "crops", "images drawn"}:
+            evidence = Evidence("stored draws", draws=drawn.sentence())
+            place = replace(place, **_named(drawn.draw) | {"op": drawn.draw.what})
+            return Finding(place, "draws", evidence)
+        stored = None if rows is None else self._of_rows(place, *rows)
         try:
             if not self.again:
-                raise CannotLook(_NOT_STORED if rows is None else _ALL_EQUAL)
+                raise CannotLook(
+                    "the stored operations do not show it; look without --no-again, or train with "
+                    "--ledger ops"
+                )
             a, b = ((r.spec.profile_settings, r.spec.mode, r.spec.loose) for r in self.repeats)
-            if a == b:
-                return self._repeated(place, step, stored)
-            return self._in_two(place, step)
+            return self._repeated(place, step, stored) if a == b else self._in_two(place, step)
         except (CannotLook, CellreproError) as error:
             if stored is None:  # a device that is not here, for example: the rest is told
-                raise _unnamed(str(error)) from error
+                raise CannotLook(f"the operation could not be named: {error}") from error
             return stored
 
     # -- what both wrote down
@@ -141,50 +137,39 @@ class Look:
         for op in seen.audited:
             unwritten = reader in (op.read_by or "")
             if unwritten or (op.op, op.module, op.phase) == (place.op, place.module, place.phase):
-                evidence = replace(evidence, flips=op.flips, n_asked=op.replays)
                 if op.read_by is not None:
-                    said = filter(None, (evidence.parting, op.sentence()))
-                    evidence = replace(evidence, parting="; ".join(said))
+                    evidence = replace(evidence, parting=op.sentence())
                 return replace(
                     found,
                     place=replace(place, **_sizes(op.n_elements, op.max_abs)),
                     judgement="race" if op.read_by is None else "unwritten-memory",
-                    evidence=evidence,
+                    evidence=replace(evidence, flips=op.flips, n_asked=op.replays),
                 )
         if found.judgement == "race":
             return replace(found, evidence=evidence)
         # Where a race is possible, that none was seen is no proof that there was none.
         why = self._no_fault()
         certain = why is None and (stored is not None or evidence.ends_as in ("a", "b"))
-        return replace(
-            found,
-            judgement="fault" if certain else "unexplained",
-            evidence=replace(evidence, elimination=why, flips=None if stored is None else 0),
-        )
+        evidence = replace(evidence, elimination=why)
+        return replace(found, judgement="fault" if certain else "unexplained", evidence=evidence)
 
     def _of_repetitions(self, place: Place, seen: Replay) -> Finding:
         """The operation in which the step diverged from itself, or the first that flips."""
-        if seen.again is not None:
-            found = self._of_rows(place, seen.rows, seen.again)
-            if found is not None:
-                evidence = replace(found.evidence, how="repetition")
-                return replace(found, judgement="race", evidence=evidence)
+        again = None if seen.again is None else self._of_rows(place, seen.rows, seen.again)
+        if again is not None:
+            evidence = replace(again.evidence, how="repetition")
+            return replace(again, judgement="race", evidence=evidence)
         order = [_named(row) for row in seen.rows]
         suspects = [op for op in seen.audited if _may_explain(op.phase, place)]
         if suspects:
             first = min(suspects, key=lambda op: [*order, _named(op)].index(_named(op)))
             place = replace(place, **_named(first), inputs="agree")
-        how = "audit" if seen.again is None else "repetition"
-        return Finding(place, "unexplained", Evidence(how))
+        return Finding(place, "unexplained", Evidence("audit"))
 
     def _no_fault(self) -> str | None:
         """Why a difference that did not come again may be something else than a fault."""
-        elsewhere = sorted({repeat.machine for repeat in self.repeats})
-        if len(elsewhere) > 1:
-            return (
-                f"the two were computed on {' and '.join(elsewhere)}, and the step was repeated "
-                "on one machine only"
-            )
+        if self.repeats[0].machine != self.repeats[1].machine:
+            return "the two were computed on two machines, and the step was repeated on one only"
         spec = self.repeats[0].spec
         device, threads = (spec.profile_settings.get(name) for name in ("device", "threads"))
         return may_race(spec.mode, device=str(device), threads=threads, loose=spec.loose)
@@ -233,8 +218,8 @@ class Look:
             draws=None if draws is None else draws.sentence(),
             substituted=substituted(self.repeats, alignment),
         )
-        verdict = {"unknown": "unexplained"}.get(verdict, verdict)
-        return Finding(place, verdict, evidence, alignment)
+        judgement = "unexplained" if verdict == "unknown" else verdict
+        return Finding(place, judgement, evidence, alignment)
 
     # -- what a replay needs
 
@@ -248,11 +233,9 @@ class Look:
 
     def _request(self, repeat: Repeat) -> Request:
         folder = Path(repeat.manifest.data.path if self.data is None else self.data)
-        expected = repeat.spec.data_digest
-        if not folder.is_dir() or folder_digest(folder) != expected:
+        if not folder.is_dir() or folder_digest(folder) != repeat.spec.data_digest:
             raise CannotLook(
-                f"{folder} does not hold the images of {repeat.name} (digest {expected[:12]}…); "
-                "name their folder with --data"
+                f"{folder} does not hold the images of {repeat.name}; name their folder with --data"
             )
         return Request(repeat.spec, folder.resolve(), self._model(repeat))
 
@@ -270,25 +253,8 @@ class Look:
         )
 
 
-_NOT_STORED = (
-    "neither run wrote down the operations of that step; look without --no-again, or train with "
-    "--ledger ops"
-)
-_ALL_EQUAL = (
-    "every operation before it that both ran gave equal outputs; one that only one of them ran, "
-    "or a change between two operations, made them diverge"
-)
-
-
-def _unnamed(why: str) -> CannotLook:
-    return CannotLook(f"the operation could not be named: {why}")
-
-
 def _may_explain(phase: str | None, place: Place) -> bool:
-    """Whether an operation can be why a stage differs: one that runs after the stage cannot.
-
-    The difference then came in between two operations, by a write that was none of them.
-    """
+    """Whether an operation can be why a stage differs: one that runs after the stage cannot."""
     return phase in OF_STAGE[place.stage].phases
 
 

@@ -1,8 +1,7 @@
 """One step of a stored training, repeated in a process of its own.
 
-The state before the step is restored from the nearest checkpoint, or from the very beginning, and
-every step on the way is held against the run's ledger. Where a race gave other bits on the way, the
-step is taken back and tried again.
+Every step on the way from the nearest checkpoint is held against the run's ledger. Where a race
+gave other bits, the step is taken back and tried again.
 """
 
 from __future__ import annotations

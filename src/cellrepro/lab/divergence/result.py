@@ -141,9 +141,8 @@ class Divergence:
         """The answer in one sentence."""
         if self.first is None:
             over = f"no difference in {self.n_compared} entries of their ledgers and files"
-            if self.verdict != Verdict.VACUOUS:
-                return over
-            return f"{over}; vacuous: nothing was trained or found, so that proves little"
+            vacuous = "; vacuous: nothing was trained or found, so that proves little"
+            return over + vacuous if self.verdict == Verdict.VACUOUS else over
         parts = [self.first.sentence()]
         if self.computed is not None and self.computed is not self.first:
             parts.append(f"it first shows in {self.computed.sentence()}")
