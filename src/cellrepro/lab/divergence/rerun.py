@@ -58,7 +58,7 @@ def replays(
     on_event: Callable[[dict[str, Any]], None],
     repetitions: int = 0,
     suspects: int = 0,
-    choose: Callable[[list[Any], list[Any]], list[tuple[Any, Any]]] | None = None,
+    choose: Callable[[list[Any], list[Any]], list[tuple[Any, Any]]] = lambda a, b: [],
 ) -> list[Replay]:
     """Repeat one step of one or two stored trainings with every operation written down.
 
@@ -68,13 +68,7 @@ def replays(
     keep.
     """
     rows: list[list[Any]] = [[] for _ in requests]
-    pairs: list[tuple[Any, Any]] = []
-
-    def pair_up() -> None:
-        assert choose is not None
-        pairs.extend(choose(*rows))
-
-    all_there = threading.Barrier(len(rows), pair_up)
+    all_there = threading.Barrier(len(rows))
 
     def one(index: int) -> Replay:
         with tempfile.TemporaryDirectory() as meeting:
@@ -85,7 +79,8 @@ def replays(
                     return on_event(event)
                 rows[index] = pickle.loads(read.read_bytes())
                 all_there.wait()
-                part.write_bytes(pickle.dumps(sorted(pair[index].index for pair in pairs)))
+                wanted = [pair[index].index for pair in choose(*rows)]
+                part.write_bytes(pickle.dumps(wanted))
                 part.rename(chosen)
 
             try:
@@ -99,7 +94,7 @@ def replays(
                     step=step,
                     repetitions=repetitions,
                     suspects=suspects,
-                    meeting=None if choose is None else Path(meeting),
+                    meeting=None if len(requests) == 1 else Path(meeting),
                 )
             except BaseException:
                 all_there.abort()  # the other one must not wait for ever
