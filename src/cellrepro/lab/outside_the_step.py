@@ -36,8 +36,9 @@ from cellrepro.model.network import TINY, seeded_network
 from cellrepro.model.training import Loop, augment, trainable, with_flows
 from cellrepro.progress import progress
 from cellrepro.store.digests import generator_digests, tensor_digest, value_digest
+from cellrepro.store.ledger import Ledger
 from cellrepro.text import amount
-from cellrepro.trace.training_steps import Watch
+from cellrepro.trace.training_steps import StepWatch
 
 _MOST_IMAGES = 6  # flows take longer than all the rest
 _EVAL_PIXELS = 512  # along an edge: enough to tell results apart
@@ -198,21 +199,14 @@ def augmentation(folder: ImageFolder) -> Source:
         reseed(1)
         return augmented()
 
-    class Shown(Watch):
-        def __init__(self) -> None:
-            self.batches: list[str] = []
-
-        def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:
-            self.batches.append(tensor_digest(images))
-
     def epoch(seed: int, data_seed: Any) -> list[str]:
         """Digests of the batches that a training is shown after a seed of the user's."""
-        shown = Shown()
-        loop = _loop(images, data_seed=data_seed, watch=shown)
+        ledger = Ledger()
+        loop = _loop(images, data_seed=data_seed, watch=StepWatch(ledger))
         seed_everything(seed)
         while not loop.finished:
             loop.step()
-        return shown.batches
+        return [e.digest for e in ledger.entries if (e.stage, e.name) == ("batch", "images")]
 
     with generators_kept():
         once, after, again = drawn(), augmented(), drawn()
@@ -308,21 +302,19 @@ def initial_weights() -> Source:
     """Whether `tiny`, as PyTorch and as the lab make it, depends on what was drawn before."""
     import torch
 
-    def made(seed: int, n_drawn: int, by_pytorch: bool) -> dict[str, str]:
+    def made(n_drawn: int, by_pytorch: bool) -> dict[str, str]:
         with generators_kept():
-            seed_everything(seed)
+            seed_everything(0)
             torch.rand(n_drawn)
-            network = seeded_network(TINY, seed=seed)
+            network = seeded_network(TINY, seed=0)
             for module in network.modules() if by_pytorch else ():
                 getattr(module, "reset_parameters", lambda: None)()
         return {name: tensor_digest(value) for name, value in network.state_dict().items()}
 
     evidence, moves, n_compared = [], False, 0
-    for who, by_pytorch in (
-        ("PyTorch's own initialisation", True),
-        ("cellrepro's seeded_network", False),
-    ):
-        first, again, after = (made(0, n_drawn, by_pytorch) for n_drawn in (0, 0, 1))
+    for by_pytorch in (True, False):
+        who = "PyTorch's own initialisation" if by_pytorch else "cellrepro's seeded_network"
+        first, again, after = (made(n_drawn, by_pytorch) for n_drawn in (0, 0, 1))
         evidence.append(
             f"{who}: seed 0 {_short(first)}, again {_short(again)}, after one more draw "
             f"{_short(after)} ({len(_changed(first, after))} of {len(first)} tensors differ)"
