@@ -20,8 +20,6 @@ from cellrepro.store.manifest import (
 from cellrepro.store.spec import Spec
 from cellrepro.store.store import Store
 
-# -- manifests -----------------------------------------------------------------------------
-
 
 def some_spec(**changes):
     """A spec that no machine is needed for."""
@@ -49,13 +47,8 @@ def some_machine(label="abacus", **changes):
 
 
 def some_training(last_loss):
-    return TrainingRecord(
-        learning_rates=[0.0, 0.5, 1.0],
-        train_losses=[2.0, 1.5, last_loss],
-        test_losses=[1.9, None, None],
-        n_steps=9,
-        n_removed=0,
-    )
+    losses = {"train_losses": [2.0, 1.5, last_loss], "test_losses": [1.9, None, None]}
+    return TrainingRecord(learning_rates=[0.0, 0.5, 1.0], **losses, n_steps=9, n_removed=0)
 
 
 def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, **changes):
@@ -115,8 +108,6 @@ def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, 
     return Manifest(**{**fields, **changes})
 
 
-# -- stores --------------------------------------------------------------------------------
-
 SIZE = 48
 
 
@@ -141,10 +132,11 @@ def three(first=TRUTH, **others):
 
 def add_run(store, outcomes, *, truth=True, manifest=None, **fields):
     """Store one spec; every repeat has one value in its weights (or none), and its masks."""
-    given = {"data": "cells", "learning_rate": 0.001, **fields}
-    threads = 1 if given.get("profile") == "cpu-1thread" else 2
-    given.setdefault("profile_settings", {"name": given.get("profile", "cpu"), "threads": threads})
-    spec = some_spec(**given)
+    given = {"data": "cells", "learning_rate": 0.001, "profile": "cpu", **fields}
+    threads = 1 if given["profile"] == "cpu-1thread" else 2
+    spec = some_spec(
+        **{"profile_settings": {"name": given["profile"], "threads": threads}, **given}
+    )
     for index, (weight, masks) in enumerate(outcomes):
         with store.staging() as area:
             folder = area / "repeat"
@@ -229,24 +221,16 @@ def planted(root):
         phase="train",
         count=4,
     )
+    grown, renumbered = three(img_b=squares(grown=8)), three(img_c=squares(numbers=(7, 3)))
+    empty, fast = dict.fromkeys(three(), NOTHING), {"mode": "fast"}
+    warns = {"warnings": [warned]}
+    one_thread = {"profile": "cpu-1thread"}
     runs = {
         "identical": add_run(store, [(1.0, three())] * 2),
-        "other profile": add_run(store, [(1.25, missing)] * 2, profile="cpu-1thread"),
-        "different": add_run(
-            store,
-            [(1.5, three()), (1.75, three(img_b=squares(grown=8)))],
-            mode="fast",
-            manifest={"warnings": [warned]},
-        ),
-        "same objects": add_run(
-            store,
-            [(2.0, three()), (2.0, three(img_c=squares(numbers=(7, 3))))],
-            mode="fast",
-            profile="cpu-1thread",
-        ),
-        "vacuous": add_run(
-            store, [(1.0, dict.fromkeys(three(), NOTHING))] * 2, seed=1, model_digest=None
-        ),
+        "other profile": add_run(store, [(1.25, missing)] * 2, **one_thread),
+        "different": add_run(store, [(1.5, three()), (1.75, grown)], **fast, manifest=warns),
+        "same objects": add_run(store, [(2.0, three()), (2.0, renumbered)], **fast, **one_thread),
+        "vacuous": add_run(store, [(1.0, empty)] * 2, seed=1),
     }
     failed = runs["vacuous"].spec.model_copy(update={"mode": "fast"})
     store.keep_failure(root, failed, machine="abacus", repeat=0, reason="memory is <short>")
