@@ -178,15 +178,9 @@ def options(**values):
 
 def run_command(*arguments, **popen):
     """A command in a process of its own."""
-    started = time.monotonic()
+    main, started = "from cellrepro.cli import main; main()", time.monotonic()
     done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-c",
-            "from cellrepro.cli import main; main()",
-            *map(str, arguments),
-        ],
+        [sys.executable, "-P", "-c", main, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=300,
