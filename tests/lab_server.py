@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -193,5 +194,7 @@ def answers(address):
     try:
         with urlopen(address, timeout=5):
             return True
+    except HTTPError:
+        return True  # a refusal is an answer
     except OSError:
         return False

@@ -7,7 +7,7 @@ What is changed is changed inside the run, in the images, or in the files afterw
 
 import json
 import shutil
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import cached_property
 from unittest import mock
 
@@ -105,9 +105,6 @@ def rewrite_manifest(folder, change):
     path.write_text(json.dumps(manifest, indent=1))
 
 
-# -- an own look at what two runs wrote down -----------------------------------------------
-
-
 def rows(repeat, name="ledger"):
     """A stored table as it lies there."""
     return parquet.read_table(repeat.folder / f"{name}.parquet", partitioning=None).to_pylist()
@@ -140,22 +137,14 @@ def diverging_operation(a, b, step):
     return next(pair for pair in both if pair[0]["outputs"] != pair[1]["outputs"])
 
 
-# -- plants that work at one step ----------------------------------------------------------
-
-
-@contextmanager
 def at_step(step, plant):
     """Enter what the plant gives for the loop while it does one step."""
-    original = Loop.step
 
-    def planted(loop):
-        if loop.training.n_steps != step:
-            return original(loop)
-        with plant(loop):
+    def planted(original, loop):
+        with plant(loop) if loop.training.n_steps == step else nullcontext():
             return original(loop)
 
-    with mock.patch.object(Loop, "step", planted):
-        yield
+    return wrapped(Loop, "step", planted)
 
 
 def before_step(step, act):
@@ -188,9 +177,6 @@ def one_operation(step, index, change):
         return wrapped(Call, "run", around)
 
     return at_step(step, counted)
-
-
-# -- changes -------------------------------------------------------------------------------
 
 
 def memory(tensor):

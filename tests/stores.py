@@ -134,9 +134,8 @@ def add_run(store, outcomes, *, truth=True, manifest=None, **fields):
     """Store one spec; every repeat has one value in its weights (or none), and its masks."""
     given = {"data": "cells", "learning_rate": 0.001, "profile": "cpu", **fields}
     threads = 1 if given["profile"] == "cpu-1thread" else 2
-    spec = some_spec(
-        **{"profile_settings": {"name": given["profile"], "threads": threads}, **given}
-    )
+    settings = {"name": given["profile"], "threads": threads}
+    spec = some_spec(**{"profile_settings": settings, **given})
     for index, (weight, masks) in enumerate(outcomes):
         with store.staging() as area:
             folder = area / "repeat"
