@@ -87,7 +87,7 @@ def find_model(reference: str, store: Store) -> ModelSource:
         return ModelSource(TINY, TINY)
     if reference in CELLPOSE_NAMES:
         return ModelSource(reference, "cellpose")
-    path = Path(str(reference))
+    path = Path(reference)
     if path.is_file():
         return ModelSource(path.name, _architecture(path), path, file_digest(path))
     try:
@@ -100,8 +100,8 @@ def find_model(reference: str, store: Store) -> ModelSource:
         ) from error
     if repeat.weights is None:
         raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
-    architecture = _architecture(repeat.weights)
-    return ModelSource(repeat.name, architecture, repeat.weights, file_digest(repeat.weights))
+    path = repeat.weights
+    return ModelSource(repeat.name, _architecture(path), path, file_digest(path))
 
 
 def _architecture(path: Path) -> str:
@@ -199,9 +199,7 @@ def encoder_in_place(sizes: Encoder) -> Iterator[None]:
 def _draw_weights(network: Any, generator: np.random.Generator, sizes: Encoder) -> None:
     """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere.
 
-    What PyTorch starts at a constant stays there: norms, positions, and the tables of relative
-    positions at zero as in SAM. Zeros hide nothing from a measurement, since the gradients of the
-    tables pass through the same operations whatever they hold.
+    What PyTorch starts at a constant stays there: norms, positions, tables of relative positions.
     """
     import torch
 
@@ -280,11 +278,9 @@ def _pretrained(source: ModelSource) -> Any:
                 f"({reason}); download them elsewhere and put them into Cellpose's folder of "
                 "models, or name the file"
             ) from error
-        cached = models.MODEL_DIR / source.label
-        remedy = f"; remove {cached} to have it downloaded again" if source.path is None else ""
         raise BadInput(
             f"Cellpose cannot load {wanted!r}: {reason}; expected weights of a Cellpose 4 "
-            f"network, whole{remedy}"
+            f"network, whole; a file in {models.MODEL_DIR} is downloaded again once removed"
         ) from error
     return model.net
 

@@ -61,14 +61,11 @@ class SideBySide:
         seed: int = 0,
         batch_size: int = 1,
     ) -> None:
-        check_variants(variants)
         self._network, self._variants, self._seed = network, tuple(variants), seed
         self._steps = whole("steps", steps, 1)
-        self._both = {  # time does not depend on the learning rate
-            "batch_size": whole("batch_size", batch_size, 1),
-            "learning_rate": 1e-5,
-            "n_epochs": 2,
-        }
+        batch_size = whole("batch_size", batch_size, 1)
+        # Time does not depend on the learning rate.
+        self._both = {"batch_size": batch_size, "learning_rate": 1e-5, "n_epochs": 2}
         # One step untimed, `steps` timed, and the start of one more, which ends the last.
         self._draws = -(-(steps + 2) // 2) * batch_size
         self._images = with_flows(images, network.device)
@@ -93,13 +90,8 @@ class SideBySide:
                 if variant in ("plain", "others"):
                     self._as_cellpose()
                 else:
-                    train(
-                        self._network,
-                        self._images,
-                        (),
-                        images_per_epoch=self._draws,
-                        **self._both,
-                    )
+                    options = {"images_per_epoch": self._draws, **self._both}
+                    train(self._network, self._images, (), **options)
         self._put_back()
         if len(times) != self._steps + 2:
             raise RuntimeError(

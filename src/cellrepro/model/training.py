@@ -69,8 +69,6 @@ def trains_nothing(n_epochs: int, learning_rate: float) -> str | None:
     """Why a training would leave every weight as it is, or none if it would not."""
     if learning_rates(n_epochs, learning_rate).any():
         return None
-    if n_epochs == 0:
-        return "0 epochs train nothing"
     if learning_rate == 0:
         return "a learning rate of 0 trains nothing"
     return (
