@@ -14,7 +14,7 @@ import tifffile
 from PIL import Image
 
 from cellrepro.errors import BadInput
-from cellrepro.show.explorer.planes import View, count, counts_line
+from cellrepro.show.explorer.planes import View
 from cellrepro.show.explorer.widget import Explorer, explore, explore_runs
 from cellrepro.show.figures.masks import AGREEMENT, COLOURS, DARKER, DASHES, hatched, outlined
 from cellrepro.show.figures.masks import painted as paint
@@ -73,11 +73,6 @@ def three_runs() -> Explorer:
     return Explorer([first, second, third], ["A", "B", "C"], title="three runs")
 
 
-def choose(shown: Explorer, **choice: int) -> None:
-    """As the browser does."""
-    shown.choice = {**shown.choice, **choice}
-
-
 def unpacked(plane: dict):
     """What a plane holds, as the browser has it."""
     content = zlib.decompress(plane["data"])
@@ -111,9 +106,6 @@ def test_counts_and_planes_are_those_of_the_drawing():
         np.testing.assert_array_equal(unpacked(plane(shown, key)), arrays[name])
     assert [plane(shown, key)["dtype"] for key in "ab"] == ["uint8", "uint32"]  # 70 000 in b
     np.testing.assert_array_equal(unpacked(plane(shown, "categories")), categories_by_hand())
-    one = np.zeros(2048**2, dtype=np.uint8)
-    one[0] = 2  # never rounded away
-    assert counts_line(count(one)).startswith("1 pixel differs = 0.24 ppm (only A: 1, ")
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -131,14 +123,10 @@ def test_images_arrive_exactly_or_closely(exact):
 def test_story_tells_every_cell():
     story = unpacked(plane(three_runs(), "story"))
     keys = ("kind", "labels_a", "labels_b", "iou", "area_a", "area_b", "runs")
-    found = {
-        (kind, *a, "to", *b): rest
-        for kind, a, b, *rest in zip(*(story[k] for k in keys), strict=True)
-    }
-    assert found[("kept", 1, "to", 5)] == [1, 256, 256, 3]
-    assert found[("lost", 2, "to")] == [0, 128, 0, 1]
-    assert found[("gained", "to", 70_000)] == [0, 0, 256, 1]
-    assert story["n_runs"] == 3
+    found = list(zip(*(story[key] for key in keys), strict=True))
+    assert ("kept", [1], [5], 1, 256, 256, 3) in found
+    assert ("lost", [2], [], 0, 128, 0, 1) in found
+    assert ("gained", [], [70_000], 0, 0, 256, 1) in found
     votes = unpacked(plane(three_runs(), "cells"))  # A and B alone have one cell each
     assert [votes[y, x] for y, x in ((8, 8), (32, 8), (40, 40), (8, 50))] == [3, 1, 1, 3]
 
@@ -153,7 +141,7 @@ def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():
     views = [View(name, of_runs, digests="112") for name, of_runs in masks.items()]
     shown = Explorer(views, ["A", "B", "C"])
     assert shown.scene["planes"]["a"] == shown.scene["planes"]["b"]
-    choose(shown, b=2)
+    shown.choice = {**shown.choice, "b": 2}  # as the browser does
     assert shown.scene["planes"]["a"] != shown.scene["planes"]["b"]
     assert set(read) == {"first"}
 
@@ -165,11 +153,9 @@ def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():
     ("changes", "message"),
     [
         ({"truth": np.zeros((32, 32), int)}, r"truth has shape \(32, 32\); expected \(64, 64\)"),
-        ({"masks_b": np.full((64, 64), -1)}, r"masks of B holds the negative label -1"),
-        ({"image": np.zeros((2, 64, 64))}, r"image has shape \(2, 64, 64\).*moveaxis"),
         ({"image": np.full((64, 64), np.nan)}, r"expected finite real numbers.*np.nan_to_num"),
     ],
-    ids=["small truth", "negative labels", "channels first", "nan"],
+    ids=["small truth", "nan"],
 )
 def test_refused(changes, message):
     with pytest.raises(BadInput, match=message):
@@ -182,7 +168,7 @@ def test_views_that_cannot_be_compared():
         Explorer([View("a", [squares(), None])], ["A", "B"])
     wrong = View("cut", [squares(), np.zeros((3, 3), int)])
     shown = Explorer([View("whole", [squares()] * 2), wrong], ["A", "B"])
-    choose(shown, view=1)
+    shown.choice = {**shown.choice, "view": 1}
     assert re.search(r"masks of B has shape \(3, 3\); expected \(48, 48\)", shown.problem)
     assert shown.scene["names"]["image"] == "whole"
 

@@ -77,24 +77,22 @@ def _chosen(networks: Sequence[View], n_parameters: int) -> list[View]:
     most = _MOST_NETWORKS
     while most > 2 and most * (most - 1) / 2 * n_parameters > _MOST_WORK:
         most -= 1
-    firsts = {one.members[0].manifest.key: one.number for one in reversed(networks)}
-    in_turn = sorted(networks, key=lambda one: one.number not in firsts.values())
+    in_turn = sorted(networks, key=lambda one: one.members[0].index)
     return sorted(in_turn[:most], key=lambda one: one.number)
 
 
 # -- distances -----------------------------------------------------------------------------
 
 
-def _matrices(chapter: Chapter, found: Similarity, networks: Sequence[View]) -> list[View]:
+def _matrices(chapter: Chapter, similar: Similarity, networks: Sequence[View]) -> list[View]:
     """Distances of every two networks, the farther apart the darker."""
     kinds = (
-        ("L2 distance", "l2-distance", found.l2),
-        ("1 − cosine similarity", "cosine-distance", 1 - found.cosine),
-        ("Largest difference of one parameter", "largest-difference", found.max_abs),
+        ("L2 distance", "l2-distance", similar.l2),
+        ("1 − cosine similarity", "cosine-distance", 1 - similar.cosine),
+        ("Largest difference of one parameter", "largest-difference", similar.max_abs),
     )
-    return [
-        _matrix(title, f"{file}-{chapter.data}", matrix, networks) for title, file, matrix in kinds
-    ]
+    data = chapter.data
+    return [_matrix(title, f"{file}-{data}", found, networks) for title, file, found in kinds]
 
 
 def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[View]) -> View:
