@@ -81,9 +81,8 @@ class OpenView:
     def digest(self, run: int) -> str:
         """What equal masks have in common."""
         given = self.view.digests[run] if self.view.digests else None
-        labels = partial(self.labels, run)
         return given or self._once(
-            f"digest {run}", lambda: array_digest(labels().astype(np.uint32))
+            f"digest {run}", lambda: array_digest(self.labels(run).astype(np.uint32))
         )
 
     def categories(self, a: int, b: int) -> np.ndarray:
