@@ -232,7 +232,8 @@ def with_zero(axes: Axes, which: str, values: Iterable[float], *, mirrored: bool
     axis.set_major_formatter("{x:g}")
     axis.set_ticks([], minor=True)
     every = max(1, math.ceil((high - low) / (2 if mirrored else 5)))
-    powers = [10.0**power for power in range(math.ceil(low), math.ceil(high) + 1, every)]
+    least = math.ceil(low) + (every if mirrored else 0)  # a mirrored one has no room beside zero
+    powers = [10.0**power for power in range(least, math.ceil(high) + 1, every)]
     between = [3 * power for power in powers[:-1]] if high - low < 3 else []
     below = [-power for power in powers] if mirrored else []
     axis.set_ticks([*below, 0.0, *powers, *between])
