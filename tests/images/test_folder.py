@@ -6,7 +6,6 @@ import io
 import os
 import random
 import re
-from pathlib import Path
 
 import cv2
 import imagecodecs
@@ -51,9 +50,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-# --- sound folders --------------------------------------------------------------------------------
-
-
 def test_reads_pairs_with_the_digest_of_sorted_sha256sum_lines(folder):
     actual = read_folder(folder)
     assert [item.name for item in actual.train] == ["a", "b"]
@@ -61,11 +57,7 @@ def test_reads_pairs_with_the_digest_of_sorted_sha256sum_lines(folder):
     assert actual.warnings == ()
     np.testing.assert_array_equal(actual.train[1].image, grey(1))
     np.testing.assert_array_equal(actual.train[1].masks, labels(dtype=np.int32), strict=True)
-    first = actual.train[0]
-    assert (first.image_path, first.masks_path) == (
-        folder / "train/a.tif",
-        folder / "train/a_masks.tif",
-    )
+    assert actual.train[0].masks_path == folder / "train/a_masks.tif"
     parts = ("test/c", "train/a", "train/b")
     assert sorted(actual.files) == [f"{part}{end}.tif" for part in parts for end in ("", "_masks")]
     for name, digest in actual.files.items():
@@ -75,23 +67,20 @@ def test_reads_pairs_with_the_digest_of_sorted_sha256sum_lines(folder):
     assert actual.digest == folder_digest(folder) == expected
 
 
-@pytest.mark.parametrize("new", ["train/z", "test/a"])
-def test_digest_notices_names(folder, new):
+def test_digest_notices_names(folder):
     before = folder_digest(folder)
     for ending in ("", "_masks"):
-        (folder / f"train/a{ending}.tif").rename(folder / f"{new}{ending}.tif")
+        (folder / f"train/a{ending}.tif").rename(folder / f"test/a{ending}.tif")
     assert folder_digest(folder) != before
 
 
 @pytest.mark.parametrize(
     ("name", "array", "options"),
     [
-        ("a.tiff", grey(dtype=np.uint16) * 300, {}),
-        ("A.TIF", grey(dtype=np.float32) / 7, {}),
+        ("A.TIFF", grey(dtype=np.float32) / 7, {}),
         ("a.tif", grey(), {"byteorder": ">", "compression": "lzw", "predictor": True}),
         ("a.tif", grey(shape=(24, 32, 2)), {}),
-        ("a.png", grey(dtype=np.uint16) * 300, {}),
-        ("a.png", grey(shape=(24, 32, 3)), {}),
+        ("a.png", grey(shape=(24, 32, 3), dtype=np.uint16) * 300, {}),
     ],
 )
 def test_image_kinds(tmp_path, name, array, options):
@@ -102,8 +91,7 @@ def test_image_kinds(tmp_path, name, array, options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"photometric": "minisblack", "byteorder": ">"},
-        {"photometric": "rgb", "planarconfig": "separate"},
+        {"photometric": "rgb", "planarconfig": "separate", "byteorder": ">"},
         {"imagej": True, "metadata": {"axes": "CYX"}},
         {"ome": True, "metadata": {"axes": "CYX"}, "photometric": "minisblack"},
     ],
@@ -128,25 +116,13 @@ def test_alpha_is_dropped(folder, name):
         array[..., 3] = 255
 
 
-@pytest.mark.parametrize("shape", [(40, 48), (40, 48, 3)])
-def test_jpeg_as_opencv_reads_it(tmp_path, shape):
-    write(tmp_path / "a.jpg", cv2.blur(grey(shape=shape), (5, 5)))
-    expected = cv2.imread(str(tmp_path / "a.jpg"), cv2.IMREAD_UNCHANGED)
-    expected = expected[..., ::-1] if expected.ndim == 3 else expected
+def test_jpeg_as_opencv_reads_it(tmp_path):
+    write(tmp_path / "a.jpg", cv2.blur(grey(shape=(40, 48, 3)), (5, 5)))
+    expected = cv2.imread(str(tmp_path / "a.jpg"), cv2.IMREAD_UNCHANGED)[..., ::-1]
     np.testing.assert_array_equal(read_image(tmp_path / "a.jpg"), expected)
 
 
-def test_natural_order_whatever_the_order_of_creation(tmp_path):
-    expected = ["img_1", "img_02", "img_2", "img_10", "img_100", "x"]
-    for part in (expected, expected[::-1]):
-        for name in part:
-            write(tmp_path / f"{part[0]}/{name}.tif", grey(len(name)))
-            write(tmp_path / f"{part[0]}/{name}_masks.tif", labels())
-        actual = read_folder(tmp_path / part[0])
-        assert [item.name for item in actual.train] == expected
-
-
-def test_other_files_are_ignored(folder):
+def test_other_files_are_ignored_masks_optional_where_asked_and_the_order_natural(folder):
     for name in (
         *(".DS_Store", "Thumbs.db", "README.md", "SHA256SUMS", "train/._a.tif", "train/a_seg.npy"),
         *("train/a_flows.tif", "train/a_cp_masks.png", "train/a_cellprob.tif"),
@@ -154,21 +130,24 @@ def test_other_files_are_ignored(folder):
         (folder / name).write_text("not an image")
     (folder / "train" / "models").mkdir()
     assert len(read_folder(folder).files) == 6
+    expected = ["img_1", "img_02", "img_2", "img_10", "img_100", "x"]
+    for name in expected[::-1]:
+        write(folder / f"test/{name}.tif", grey(len(name)))
+    actual = read_folder(folder, to_train=False)
+    assert [item.name for item in actual.test] == ["c", *expected]
+    assert actual.test[-1].masks is None
 
 
-def test_what_is_not_used_is_named(folder):
+def test_what_is_not_used_and_what_leaks_is_named(folder):
+    write(folder / "test/c.tif", grey(1), compression="zlib")  # another file, the same pixels
+    (warning,) = read_folder(folder).warnings
+    assert warning.startswith("leak: test/c.tif holds the same image as train/b.tif")
     write(folder / "loose.tif", grey())
     for file in (folder / "test").iterdir():
         file.unlink()
     loose, empty = read_folder(folder).warnings
     assert loose.startswith("1 images beside train/ and test/ are not used (loose.tif)")
     assert "test: no images" in empty
-
-
-def test_masks_are_optional_where_asked(tmp_path):
-    write(tmp_path / "test/a.tif", grey())
-    actual = read_folder(tmp_path, to_train=False)
-    assert (actual.train, actual.test[0].masks, list(actual.files)) == ((), None, ["test/a.tif"])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.float32])
@@ -198,15 +177,12 @@ def test_labels_to_compare(tmp_path):
             read_labels(tmp_path / name)
 
 
-# --- warnings -------------------------------------------------------------------------------------
-
 one_label = labels() > 0
 pieces = one_label * np.uint16(7)
 pieces[20, 20] = pieces[21, 21] = 3  # touch at a corner, which is one piece
 
 WARNINGS = {
     "binary": ("train/a_masks.tif", one_label * np.uint8(255), "pieces .*: 255; .*binary mask"),
-    "bool": ("train/a_masks.tif", one_label, "pieces .*: 1; .*binary mask"),
     "pieces": ("train/a_masks.tif", pieces, r"pieces \(8-connectivity\): 7;"),
     "empty mask": ("train/a_masks.tif", labels() * 0, "no object, all background"),
     "constant image": ("train/a.tif", grey() * 0 + 9, "constant image, every pixel is 9"),
@@ -221,15 +197,6 @@ def test_warns(folder, case):
     (warning,) = read_folder(folder).warnings
     assert warning.startswith(f"{name}: ")
     assert re.search(match, warning)
-
-
-def test_warns_of_leak(folder):
-    write(folder / "test/c.tif", grey(1), compression="zlib")  # another file, the same pixels
-    (warning,) = read_folder(folder).warnings
-    assert warning.startswith("leak: test/c.tif holds the same image as train/b.tif")
-
-
-# --- refusals -------------------------------------------------------------------------------------
 
 
 def tiff(array, **options):
@@ -269,14 +236,8 @@ ONE_PLANE = "expected one plane.*projection"
 FILES = {
     # in the place of train/a: its name, its bytes or pixels, and what is said
     "zero bytes": ("a.tif", b"", r"empty \(0 bytes\); copy it again"),
-    "git lfs": (
-        "a.tif",
-        b"version https://git-lfs.github.com/spec/v1",
-        "git-lfs.*run git lfs pull",
-    ),
-    "png named tif": ("a.tif", imagecodecs.png_encode(grey()), "PNG.*, expected TIFF data"),
+    "git lfs": ("a.tif", b"version https://git-lfs.github.com", "expected TIFF.*git lfs pull"),
     "cut tiff": ("a.tif", tiff(grey())[:-300], DAMAGED),
-    "cut channels": ("a.tif", planes(3, "CYX")[:-900], DAMAGED),
     "cut jpeg in tiff": ("a.tif", tiff(grey(), compression="jpeg")[:-40], "should end at byte"),
     "only a header": ("a.tif", b"II*\0\x08\0\0\0", DAMAGED),
     "changed bytes": ("a.tif", ZLIB[:-200] + b"\xff" * 200, "cannot be decoded as TIFF"),
@@ -288,14 +249,11 @@ FILES = {
     "nan": ("a.tif", np.where(grey() > 190, np.nan, grey()), r"\d+ of 768 values are NaN"),
     "complex": ("a.tif", grey(dtype=np.complex64), "pixels of type complex64.*; save the image"),
     "one row": ("a.tif", grey(shape=(1, 32)), r"\(1, 32\), expected at least 16 pixels"),
-    "stack of pages": ("a.tif", grey(shape=(9, 24, 32)), rf"\(axes QYX\), {ONE_PLANE}"),
     "short z-stack": ("a.tif", planes(3, "ZYX"), ONE_PLANE),
-    "five channels": ("a.tif", planes(5, "CYX"), "with C up to 3.* the ones to use"),
     "pages of several sizes": ("a.tif", several_sizes(), "2 separate images of shapes .*; save"),
     "unknown format": ("a_masks.bmp", b"BM", "no mask, expected a_masks.tif"),
     "jpeg masks": ("a_masks.jpg", jpeg(), "JPEG changes label numbers; save .* as a_masks.tif"),
     "palette": ("a_masks.png", palette(), "a palette of colours.*; .*16-bit grey"),
-    "cut masks": ("a_masks.tif", ZLIB[:-99], DAMAGED),
     "another shape": ("a_masks.tif", labels((24, 30)), r"\(24, 30\), expected \(24, 32\).*belong"),
     "transposed": ("a_masks.tif", labels().T, r"\(32, 24\), expected \(24, 32\).*swapped"),
     "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions"),
@@ -303,7 +261,6 @@ FILES = {
     "negative": ("a_masks.tif", -labels(dtype=np.int16), "the negative label -2"),
     "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "the label 4294967296"),
     "colours": ("a_masks.tif", grey(shape=(24, 32, 3)), r"shape \(24, 32, 3\).*one plane.*; save"),
-    "stack": ("a_masks.tif", grey(shape=(6, 24, 32)), r"shape \(6, 24, 32\).*one plane.*; save"),
 }
 
 
@@ -344,13 +301,13 @@ def replace(f, make):
             lambda f: replace(f, lambda path: path.symlink_to(path)),
             "{}/train/a.tif: the file cannot be read .Too many levels of symbolic links",
         ),
-        (lambda f: replace(f, Path.mkdir), "{}/train/a.tif: a folder or a device"),
         (lambda f: replace(f, os.mkfifo), "{}/train/a.tif: a folder or a device"),
         (
             lambda f: (f / "train/a.tif").rename(f / "train/a\nb.tif"),
             r"{}/train/'a\\nb.tif': .*cannot be printed.*; rename the file",
         ),
         (lambda f: (f / "train").rename(f / "old"), "{}: holds test/ but no train/.*; add .*train"),
+        (lambda f: f.rename(f"{f}-"), "{}: the folder cannot be read .*check its spelling"),
         (
             lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],
             "{}: none of the 2 training masks holds an object",
@@ -361,21 +318,6 @@ def test_refuses_names_and_folders(folder, spoil, message):
     spoil(folder)
     with pytest.raises(BadInput, match=message.format(re.escape(str(folder)))):
         read_folder(folder)
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda p: None, "the folder cannot be read .*check its spelling"),
-        (lambda p: (p / "Train").mkdir(parents=True), "it holds Train; .*train/ and test/"),
-        (lambda p: (p / "train").mkdir(parents=True), "train: no images, it holds nothing"),
-    ],
-)
-def test_refuses_folder(tmp_path, make, match):
-    make(tmp_path / "set")
-    for read in (read_folder, folder_digest):
-        with pytest.raises(BadInput, match=f"{tmp_path / 'set'}.*{match}"):
-            read(tmp_path / "set")
 
 
 def test_all_problems_in_one_message_up_to_ten(folder):

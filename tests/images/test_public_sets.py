@@ -1,7 +1,6 @@
 """Public image sets, fetched from a server on this machine that serves the same layouts."""
 
 import copy
-import errno
 import functools
 import http.server
 import io
@@ -19,7 +18,7 @@ import tifffile
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images import public_sets
 from cellrepro.images.folder import read_folder
-from cellrepro.images.public_sets import describe_all, provide, registry
+from cellrepro.images.public_sets import provide, registry
 
 REGISTRY = registry()
 
@@ -150,13 +149,6 @@ def below(path):
     return sorted(file.relative_to(path).as_posix() for file in path.rglob("*"))
 
 
-def test_registry_says_where_from_and_under_which_licence():
-    assert list(describe_all()) == ["synthetic", *sorted(SETS)]
-    for entry in REGISTRY.values():
-        assert all((entry["description"], entry["licence"], entry["cite"], entry["layout"]))
-        assert all(archive["url"].startswith("https://") for archive in entry["archives"])
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_first_use_downloads_and_converts_the_second_verifies(server, fetch, tmp_path, name):
     SETS[name](server.root)
@@ -177,7 +169,6 @@ def test_first_use_downloads_and_converts_the_second_verifies(server, fetch, tmp
     assert record["files"] == actual.files
     for file, archive in record["archives"].items():
         assert archive["url"] == f"{server.url}/{file}"
-        assert archive["size"] == (server.root / file).stat().st_size
     n_requests, before = len(server.requests), below(tmp_path / "data")
     assert fetch(name, None) == folder
     assert (len(server.requests), below(tmp_path / "data")) == (n_requests, before)
@@ -188,13 +179,7 @@ def test_first_use_downloads_and_converts_the_second_verifies(server, fetch, tmp
     [
         (lambda train: (train / "a.tif").write_bytes(tif(grey(9))), "train/a.tif"),
         (lambda train: (train / "a_masks.tif").unlink(), "train/a_masks.tif"),
-        (
-            lambda train: (
-                shutil.copy(train / "a.tif", train / "z.tif"),
-                shutil.copy(train / "a_masks.tif", train / "z_masks.tif"),
-            ),
-            "train/z.tif, train/z_masks.tif",
-        ),
+        (lambda train: shutil.copy(train / "a.tif", train / "z.tif"), "train/z.tif"),
     ],
 )
 def test_tampering_is_found(server, fetch, spoil, match):
@@ -216,18 +201,9 @@ def test_another_archive_under_the_same_name_is_refused(server, fetch, tmp_path,
     undigested["dsb2018"]["archives"][0]["sha256"] = "0" * 64
     with pytest.raises(BadInput, match=f"not the file that the registry.*{'0' * 64}"):
         fetch()
-
-
-def test_a_broken_record_and_a_folder_without_one_are_refused(fetch, tmp_path):
     (tmp_path / "data/dsb2018").mkdir(parents=True)
     with pytest.raises(BadInput, match=r"dsb2018: exists, but dsb2018.download.json does not"):
         fetch()
-    (tmp_path / "data/dsb2018.download.json").write_text('{"archives": {}}')
-    with pytest.raises(BadInput, match=r"dsb2018.download.json: .*record.*; restore it, or delete"):
-        fetch()
-
-
-# -- the network and the disk ---------------------------------------------------------------
 
 
 def test_server_that_breaks_off_or_is_without_the_file_or_down(server, fetch, tmp_path):
@@ -244,18 +220,14 @@ def test_server_that_breaks_off_or_is_without_the_file_or_down(server, fetch, tm
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
-def test_what_fails_leaves_nothing_half(server, fetch, tmp_path, monkeypatch, error):
+def test_what_fails_leaves_nothing_half(server, fetch, tmp_path, monkeypatch):
     dsb2018(server.root)
     with monkeypatch.context() as patched:
-        patched.setattr(tifffile, "imwrite", Mock(side_effect=error))
-        with pytest.raises(type(error)):
+        patched.setattr(tifffile, "imwrite", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
             fetch()
     assert not (tmp_path / "data").exists()
     assert fetch().is_dir()
-
-
-# -- the command ----------------------------------------------------------------------------
 
 
 def test_command_fetches_from_a_mirror_and_says_what_it_trusts(server, tmp_path, invoke):
@@ -274,9 +246,6 @@ def test_command_fetches_from_a_mirror_and_says_what_it_trusts(server, tmp_path,
         answer = invoke("data", *wrong, *into)
         assert answer.code == 2
         assert said in answer.err
-
-
-# -- archives that are not what they should be ----------------------------------------------
 
 
 def test_zip_bomb_is_refused(server, fetch, tmp_path, monkeypatch):
@@ -304,10 +273,6 @@ def other_shapes(root):
     [
         (lambda root: (root / "dsb2018.zip").write_bytes(b"<html>moved</html>"), "no zip file"),
         (lambda root: pack(root / "dsb2018.zip", {"readme.txt": b"moved"}), "no images"),
-        (
-            lambda root: pack(root / "dsb2018.zip", {"a/train/images/a.tif": tif(grey(0))}),
-            "masks/a.tif: the file cannot be read",
-        ),
         (other_shapes, r"a_masks.tif: \(Y, X\) = \(16, 30\), expected \(20, 30\)"),
         (lambda root: pack(root / "dsb2018.zip", {"a.txt": b"abc"}, b"abd"), "damaged, .*CRC"),
     ],

@@ -26,9 +26,6 @@ def three(tmp_path):
     return small, tmp_path / "kept"
 
 
-# -- every bit comes back ------------------------------------------------------------------
-
-
 def test_resumed_it_ends_in_the_same_bits(three):
     whole, kept = three
     checkpoint = checkpoints.read_plain(kept / "epoch-00001")
@@ -56,9 +53,6 @@ def test_what_is_read_is_what_was_saved_and_saving_moves_nothing(three):
     assert left_by(small.network, small.optimizer) == before
 
 
-# -- whole or absent -----------------------------------------------------------------------
-
-
 def plain(folder):
     return folder / checkpoints.PLAIN
 
@@ -66,7 +60,6 @@ def plain(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: plain(f).unlink(), "is no whole checkpoint"),
         (lambda f: (f / checkpoints.STATE).unlink(), "changed since .* of no file"),
         (lambda f: plain(f).write_text(plain(f).read_text()[:90]), "is no whole checkpoint"),
         (change_byte, r"changed since it was written: its SHA-256 is \w{12}…, not"),
@@ -99,9 +92,6 @@ def test_what_a_kill_left_half_written_is_no_checkpoint(three, monkeypatch):
     assert not list(kept.glob(".*"))
 
 
-# -- which one, and whose ------------------------------------------------------------------
-
-
 def test_the_nearest_at_or_before_a_step(three):
     _, kept = three
     for step, expected in ((None, 3), (1, None), (2, 1), (5, 2), (6, 3), (99, 3)):
@@ -125,11 +115,7 @@ OTHER_CLASS = {"name": "ba9876543210", "probes": {"sum/float32": "cc", "conv/flo
     [
         ({"spec": {**ORIGIN.spec, "seed": 4}}, "seed is 3 there and 4 here"),
         ({"initial_weights": "a" * 64}, "initial weights is 'eeee"),
-        (
-            {"numeric_class": OTHER_CLASS},
-            "this machine computes other bits (numeric class ba9876543210, there 0123456789ab; "
-            "sum/float32)",
-        ),
+        ({"numeric_class": OTHER_CLASS}, "this machine computes other bits (numeric class ba98"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(three, changes, said):
@@ -139,19 +125,13 @@ def test_a_checkpoint_of_another_training_is_refused(three, changes, said):
         checkpoints.refuse_other(found, replace(ORIGIN, **changes))
 
 
-# -- is it the seed it claims --------------------------------------------------------------
-
-
-def of_cuda(seed):
-    """A state as CUDA's generator gives it, after 400 numbers, and as a checkpoint holds bytes."""
-    return list(seed.to_bytes(8, "little") + (400).to_bytes(8, "little"))
-
-
 def test_generators_follow_from_their_seed_and_not_from_another(three):
     small, kept = three
     torch.rand(100_000)
     checkpoint = checkpoints.read_plain(small.save(kept))
     assert checkpoints.seed_check(checkpoint) == []
     assert checkpoints.seed_check(checkpoint, seed=4) == ["torch's generator has seed 3"]
-    checkpoint.generators["cuda"] = [of_cuda(3), of_cuda(3 + 2**40)]
+    after_400_numbers = list((400).to_bytes(8, "little"))  # as CUDA's generator says it
+    states = [[*seed.to_bytes(8, "little"), *after_400_numbers] for seed in (3, 3 + 2**40)]
+    checkpoint.generators["cuda"] = states
     assert checkpoints.seed_check(checkpoint) == [f"cuda:1's generator has seed {3 + 2**40}"]

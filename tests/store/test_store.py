@@ -65,9 +65,6 @@ def rewrite(path, text):
     path.write_text(text)
 
 
-# -- one repeat ----------------------------------------------------------------------------
-
-
 def test_keeps_a_repeat_whole_and_read_only(store, keep, made_up, wholeness):
     spec = made_up.spec()
     repeat = keep(store, spec)
@@ -117,9 +114,6 @@ def test_never_overwrites_and_keeps_the_images_once(store, keep, made_up, listin
     assert store.image(spec.data_digest, "other") is store.image("e" * 64, "cell") is None
 
 
-# -- equal content once --------------------------------------------------------------------
-
-
 def test_equal_content_is_stored_once_and_a_tampered_twin_is_never_linked(store, keep, made_up):
     a, b = (keep(store, made_up.spec(), repeat=index) for index in (0, 1))
     c = keep(store, made_up.spec(seed=1), weights=b"other weights")
@@ -131,26 +125,24 @@ def test_equal_content_is_stored_once_and_a_tampered_twin_is_never_linked(store,
     assert (third.weights.read_bytes(), third.weights.stat().st_nlink) == (b"weights", 1)
 
 
-# -- found again ---------------------------------------------------------------------------
-
-
 def test_finds_by_key_and_by_its_first_digits(store, keep, made_up):
     spec = made_up.spec()
     for index in (10, 1, 0):
         keep(store, spec, repeat=index)
     assert [repeat.index for repeat in store.run(spec.key).repeats] == [0, 1, 10]
-    for reference in (spec.key[:3], f"{spec.key}/0", f"{spec.key}/aba"):
-        assert store.find(reference).index == 0
-    for reference in (f"{spec.key}/1", f"{spec.key}/{made_up.machine().name}/1"):
-        assert store.find(reference).index == 1
+    for reference, index in (
+        *((spec.key[:3], 0), (f"{spec.key}/aba", 0), (f"{spec.key}/1", 1)),
+        (f"{spec.key}/{made_up.machine().name}/1", 1),
+    ):
+        assert store.find(reference).index == index
 
 
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        *((text, "names 0 runs .* of one of its 2 runs: {}") for text in ("", "zzz/0", "..")),
+        *((text, "names 0 runs .* of one of its 2 runs: {}") for text in ("", "..")),
         ("f", "names 2 runs .*{}"),
-        *((f"{{}}/{n}", "expected .*KEY/MACHINE/REPEAT.*/0") for n in ("1", "zero", "-1", "a/0/0")),
+        *((f"{{}}/{n}", "expected .*KEY/MACHINE/REPEAT.*/0") for n in ("1", "a/0/0")),
     ],
 )
 def test_finds_nothing_or_too_much(store, keep, made_up, reference, message):
@@ -203,22 +195,15 @@ def test_an_empty_store_says_what_to_do_and_what_a_desktop_leaves_is_no_run(stor
     assert [len(run.repeats) for run in store.runs()] == [1]
 
 
-# -- prepared by others, damaged, moved, united --------------------------------------------
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        lambda content: content["masks"]["cell"].update(file="../../../../secret.tif"),
         lambda content: content["masks"]["cell"].update(file="/etc/secret.tif"),
         lambda content: content["masks"].update({"../secret": content["masks"].pop("cell")}),
         lambda content: content["data"].update(digest="../../.."),
-        lambda content: content.clear(),
     ],
 )
-def test_a_manifest_that_names_a_file_elsewhere_or_is_damaged_is_refused(
-    store, keep, made_up, change
-):
+def test_a_manifest_that_names_a_file_elsewhere_is_refused(store, keep, made_up, change):
     """Else a store that somebody prepared pulls a file of yours into a report."""
     path = keep(store, made_up.spec()).folder / MANIFEST
     content = json.loads(path.read_text())
@@ -251,8 +236,7 @@ def test_what_is_damaged_is_refused_with_its_path_and_costs_no_other_run(store, 
         store.runs()
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_stores_are_united_by_copying(tmp_path, keep, made_up, wholeness, order):
+def test_stores_are_united_by_copying(tmp_path, keep, made_up, wholeness):
     """Of a machine before and after an upgrade: the union holds every repeat of each."""
     shared, alone = made_up.spec(), made_up.spec(seed=1)
     machines = (made_up.machine(), made_up.machine(versions={"torch": "2.16.0"}))
@@ -261,7 +245,7 @@ def test_stores_are_united_by_copying(tmp_path, keep, made_up, wholeness, order)
         for index in range(2):
             keep(place, shared, repeat=index, machine=machine, label=label)
     keep(stores[1], alone)
-    first, other = (stores[index] for index in order)
+    first, other = stores
     subprocess.run(["cp", "-rn", other.root / "runs", other.root / "data", first.root])
     assert len(wholeness(first.root)) == 5
     held = first.run(shared.key).machines
@@ -282,18 +266,6 @@ def test_failures_are_kept_replaced_and_forgotten(store, made_up):
     store.forget_failure(spec.key, "here", 1)
     assert store.failures() == []
     assert not (store.root / "failed").exists()
-
-
-# -- work in progress ----------------------------------------------------------------------
-
-
-def test_staging_leaves_no_trace(tmp_path, store):
-    for fails in (False, True):
-        with contextlib.suppress(KeyError), Store(tmp_path / "a" / "b").staging() as area:
-            (area / "file").write_text("")
-            if fails:
-                raise KeyError
-        assert list(tmp_path.iterdir()) == []
 
 
 @forks
@@ -319,20 +291,6 @@ def test_only_what_a_dead_process_left_is_swept(store):
     assert list(store.root.iterdir()) == []
 
 
-def test_what_was_saved_before_an_error_stays_until_it_is_done(store, made_up, tmp_path):
-    spec = made_up.spec()
-    with contextlib.suppress(ZeroDivisionError), store.unfinished(spec, "here", 0):
-        1 / 0  # noqa: B018
-    assert list(tmp_path.iterdir()) == []  # nothing was saved
-    with contextlib.suppress(ZeroDivisionError), store.unfinished(spec, "here", 2) as left:
-        (left / "epoch-00001").mkdir()
-        1 / 0  # noqa: B018
-    assert store.unfinished_specs() == {f"{spec.key}/here/2": spec.model_dump(mode="json")}
-    with store.unfinished(spec, "here", 2) as again:
-        assert (again / "epoch-00001").is_dir()
-    assert list(store.root.iterdir()) == []
-
-
 @forks
 def test_two_processes_at_one_repeat(store, made_up):
     """The second is told; a killed one leaves what it saved, and no lock."""
@@ -351,7 +309,11 @@ def test_two_processes_at_one_repeat(store, made_up):
         process.join(60)
         return process.exitcode, told.get()
 
+    with contextlib.suppress(ZeroDivisionError), store.unfinished(spec, "here", 0):
+        1 / 0  # noqa: B018
+    assert not store.root.exists()  # nothing was saved
     assert other_process() == (-signal.SIGKILL, False)
+    assert store.unfinished_specs() == {f"{spec.key}/here/0": spec.model_dump(mode="json")}
     with store.unfinished(spec, "here", 0) as folder:
         with store.unfinished(spec, "here", 1) as beside:
             assert beside is not None
@@ -360,32 +322,19 @@ def test_two_processes_at_one_repeat(store, made_up):
     assert list(store.root.iterdir()) == []
 
 
-# -- refusals ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "root", ["/proc/no/store", "{tmp}/notes.txt", "{tmp}/notes.txt/store", "{tmp}/" + "n" * 300]
-)
-def test_an_unwritable_store(tmp_path, listing, root):
+@pytest.mark.parametrize("root", ["/proc/no/store", "{tmp}/notes.txt/store", "{tmp}/" + "n" * 300])
+def test_an_unwritable_store_and_a_full_disk(tmp_path, listing, keep, made_up, monkeypatch, root):
     (tmp_path / "notes.txt").write_text("mine")
     before = listing(tmp_path)
     with pytest.raises(BadInput, match=r"the store .*cannot be"):  # noqa: SIM117
         with Store(root.format(tmp=tmp_path)).staging():
             pytest.fail("entered")
     assert listing(tmp_path) == before
-
-
-def test_a_full_disk(store, keep, made_up, monkeypatch, listing):
-    keep(store, made_up.spec(seed=1))
-    before = listing(store.root)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(Path, "rename", Mock(side_effect=full))
     with pytest.raises(NotPossibleHere, match=r"No space left .*--store"):
-        keep(store, made_up.spec())
-    assert listing(store.root).keys() == before.keys()
-
-
-# -- several processes, and sudden ends ----------------------------------------------------
+        keep(Store(tmp_path / "full"), made_up.spec())
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 @forks
