@@ -115,7 +115,7 @@ def test_no_private_name_is_imported_across_files():
 
 # -- sizes ---------------------------------------------------------------------------------
 
-MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_ALL = 500, 60, 22_680
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_ALL = 500, 60, 22_600
 LONG_FILES = {"images/synthetic.py": 512}  # drawing, whose bytes are pinned
 LONG_FUNCTIONS: set[str] = set()  # may only shrink
 
