@@ -278,9 +278,11 @@ def _pretrained(source: ModelSource) -> Any:
                 f"({reason}); download them elsewhere and put them into Cellpose's folder of "
                 "models, or name the file"
             ) from error
+        cached = models.MODEL_DIR / source.label
+        remedy = f"; remove {cached} to have it downloaded again" if source.path is None else ""
         raise BadInput(
             f"Cellpose cannot load {wanted!r}: {reason}; expected weights of a Cellpose 4 "
-            f"network, whole; a file in {models.MODEL_DIR} is downloaded again once removed"
+            f"network, whole{remedy}"
         ) from error
     return model.net
 
