@@ -82,12 +82,10 @@ def png(array):
     return imagecodecs.png_encode(array)
 
 
-def pack(path, members, damaged=None):
+def pack(path, members):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    if damaged is not None:
-        path.write_bytes(path.read_bytes().replace(content, damaged))
 
 
 MASKS = np.zeros((20, 30), np.uint16)
@@ -96,13 +94,13 @@ MASKS[2:6, 6:9] = 2  # touches the first
 MASKS[12:15, 20:25] = 3
 
 
-def dsb2018(root, **extra):
+def dsb2018(root):
     members = {
         f"dsb2018/{split}/{kind}/{name}.tif": tif(grey(number) if kind == "images" else MASKS)
         for number, (split, name) in enumerate([("train", "a"), ("train", "b"), ("test", "c")])
         for kind in ("images", "masks")
     }
-    pack(root / "dsb2018.zip", members | {"__MACOSX/dsb2018/train/images/._a.tif": b"x"} | extra)
+    pack(root / "dsb2018.zip", members | {"dsb2018/train/images/._a.tif": b"x"})
 
 
 def bbbc039(root):
@@ -118,22 +116,10 @@ def bbbc039(root):
     pack(root / "metadata.zip", {f"metadata/{split}.txt": f"{n}.png\n" for split, n in lists})
 
 
-def bbbc038(root):
-    members = {}
-    for number, name in enumerate(("4a", "b7")):
-        rgba = np.repeat(grey(number)[..., None], 4, axis=2)
-        rgba[..., 3] = 255
-        members[f"{name}/images/{name}.png"] = png(rgba)
-        for label in (1, 2, 3):
-            members[f"{name}/masks/{label}.png"] = png((label == MASKS).astype(np.uint8) * 255)
-    pack(root / "stage1_train.zip", members)
-
-
-SETS = {"dsb2018": dsb2018, "bbbc039": bbbc039, "bbbc038": bbbc038}
+SETS = {"dsb2018": dsb2018, "bbbc039": bbbc039}
 EXPECTED = {
     "dsb2018": (["a", "b"], ["c"]),
     "bbbc039": (["IXMtest_A01"], ["IXMtest_A03"]),
-    "bbbc038": (["4a", "b7"], []),
 }
 
 
@@ -167,8 +153,6 @@ def test_first_use_downloads_and_converts_the_second_verifies(server, fetch, tmp
 
     record = json.loads((tmp_path / f"data/{name}.download.json").read_text())
     assert record["files"] == actual.files
-    for file, archive in record["archives"].items():
-        assert archive["url"] == f"{server.url}/{file}"
     n_requests, before = len(server.requests), below(tmp_path / "data")
     assert fetch(name, None) == folder
     assert (len(server.requests), below(tmp_path / "data")) == (n_requests, before)
@@ -189,21 +173,19 @@ def test_tampering_is_found(server, fetch, spoil, match):
         fetch()
 
 
-def test_another_archive_under_the_same_name_is_refused(server, fetch, tmp_path, undigested):
+def test_another_archive_and_a_folder_without_its_record_are_refused(
+    server, fetch, tmp_path, undigested
+):
     dsb2018(server.root)
-    shutil.rmtree(fetch())
-    shutil.rmtree(fetch())
-    dsb2018(server.root, more=b"x")
-    with pytest.raises(BadInput, match=r"not the file that .* first download .*delete .*json"):
-        fetch()
-    assert below(tmp_path / "data") == ["dsb2018.download.json"]
-    (tmp_path / "data/dsb2018.download.json").unlink()
     undigested["dsb2018"]["archives"][0]["sha256"] = "0" * 64
-    with pytest.raises(BadInput, match=f"not the file that the registry.*{'0' * 64}"):
+    with pytest.raises(BadInput, match=f"not the file that was published .*{'0' * 64}.*--mirror"):
         fetch()
+    assert not (tmp_path / "data").exists()
     (tmp_path / "data/dsb2018").mkdir(parents=True)
-    with pytest.raises(BadInput, match=r"dsb2018: exists, but dsb2018.download.json does not"):
-        fetch()
+    for record in ("", '{"files": 3}'):
+        with pytest.raises(BadInput, match=r"dsb2018: exists, but its record .* cannot be read"):
+            fetch()
+        (tmp_path / "data/dsb2018.download.json").write_text(record)
 
 
 def test_server_that_breaks_off_or_is_without_the_file_or_down(server, fetch, tmp_path):
@@ -230,55 +212,16 @@ def test_what_fails_leaves_nothing_half(server, fetch, tmp_path, monkeypatch):
     assert fetch().is_dir()
 
 
-def test_command_fetches_from_a_mirror_and_says_what_it_trusts(server, tmp_path, invoke):
-    """Nobody can check the first download of this set, and everybody every later one."""
-    bbbc038(server.root)
+def test_command_fetches_from_a_mirror(server, tmp_path, invoke):
+    dsb2018(server.root)
     into = ("--into", tmp_path / "data", "--json")
-    first = invoke("data", "bbbc038", "--mirror", server.url, *into)
-    assert (first.code, first.json) == (0, {"folder": str(tmp_path / "data/bbbc038")})
-    assert "of stage1_train.zip, so this first download is trusted" in first.err
-    assert "trusted" not in invoke("data", "bbbc038", "--mirror", server.url, *into).err
+    fetched = invoke("data", "dsb2018", "--mirror", server.url, *into)
+    assert (fetched.code, fetched.json) == (0, {"folder": str(tmp_path / "data/dsb2018")})
     for wrong, said in {
         ("synthetic", "--mirror", "http://127.0.0.1:9"): "is made here",
         ("bbbc039", "--mirror", "mirror.example"): "an address that starts with http",
-        ("bbbc040",): "known are synthetic, bbbc038",
+        ("bbbc040",): "known are synthetic, bbbc039",
     }.items():
         answer = invoke("data", *wrong, *into)
         assert answer.code == 2
         assert said in answer.err
-
-
-def test_zip_bomb_is_refused(server, fetch, tmp_path, monkeypatch):
-    monkeypatch.setattr(public_sets, "LARGEST_ARCHIVE", 2**20)
-    dsb2018(server.root, bomb=bytes(2**21))
-    with pytest.raises(BadInput, match=r"unpacks to \d+ bytes, .* use another mirror"):
-        fetch()
-    assert not (tmp_path / "data").exists()
-
-
-def test_archive_that_leads_outside_is_unpacked_inside(server, fetch, tmp_path):
-    evil = ("../evil.tif", "/etc/evil.tif", "a/../../evil.tif")
-    dsb2018(server.root, **dict.fromkeys(evil, b"x"))
-    assert len(read_folder(fetch()).files) == 6
-    assert not [path for path in below(tmp_path) if "evil" in path]
-
-
-def other_shapes(root):
-    shapes = {"images": tif(grey(0)), "masks": tif(MASKS[:16])}
-    pack(root / "dsb2018.zip", {f"dsb2018/train/{k}/a.tif": v for k, v in shapes.items()})
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda root: (root / "dsb2018.zip").write_bytes(b"<html>moved</html>"), "no zip file"),
-        (lambda root: pack(root / "dsb2018.zip", {"readme.txt": b"moved"}), "no images"),
-        (other_shapes, r"a_masks.tif: \(Y, X\) = \(16, 30\), expected \(20, 30\)"),
-        (lambda root: pack(root / "dsb2018.zip", {"a.txt": b"abc"}, b"abd"), "damaged, .*CRC"),
-    ],
-)
-def test_unexpected_content_is_refused(server, fetch, tmp_path, make, match):
-    make(server.root)
-    with pytest.raises(BadInput, match=match):
-        fetch()
-    assert not (tmp_path / "data").exists()

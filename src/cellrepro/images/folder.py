@@ -122,11 +122,7 @@ def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str
 
 
 def is_litter(path: str | Path) -> bool:
-    """Whether a file, by its path in the user's folder, is left by a desktop or an editor.
-
-    >>> [is_litter(name) for name in (".DS_Store", "train/._a.tif", "Thumbs.db", "train/a.tif")]
-    [True, True, True, False]
-    """
+    """Whether a file, by its path in the user's folder, is left by a desktop or an editor."""
     path = Path(path)
     return path.name.lower() in _LITTER or any(part.startswith(".") for part in path.parts)
 

@@ -8,7 +8,6 @@ import struct
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -95,11 +94,8 @@ def _plain_bits(value: Any) -> Any:
 
 def parts(tensor: torch.Tensor) -> list[Any] | None:
     """What a tensor is made of that is not itself a plain view of memory; None if it is one."""
-    if tensor.is_nested:  # before the wrappers: a jagged one carries caches that may be absent
+    if tensor.is_nested:
         return list(tensor.unbind())
-    if is_traceable_wrapper_subclass(tensor):
-        names, context = tensor.__tensor_flatten__()
-        return [repr(context), *(getattr(tensor, name) for name in names)]
     return None if tensor.layout == torch.strided else [tensor.to_dense()]
 
 

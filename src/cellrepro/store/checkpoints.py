@@ -54,18 +54,12 @@ class Checkpoint:
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The network's state dict and the optimizer's, on the processor."""
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        path = self.folder / STATE
-        try:
-            # Copies: the file's own memory is aligned otherwise than PyTorch's.
-            held = {name: tensor.clone() for name, tensor in load_file(path).items()}
-        except (OSError, SafetensorError) as error:
-            raise BadInput(f"{path} cannot be read ({error}); {START_ANEW}") from error
         network: dict[str, Any] = {}
         states: dict[int, dict[str, Any]] = {}
-        for name, tensor in held.items():
+        for name, in_file in load_file(self.folder / STATE).items():
+            tensor = in_file.clone()  # the file's own memory is aligned otherwise than PyTorch's
             if name.startswith(NETWORK):
                 network[name.removeprefix(NETWORK)] = tensor
             else:
@@ -86,10 +80,7 @@ def save(
     loop_state: Mapping[str, Any],
     n_rows: Mapping[str, int],
 ) -> Path:
-    """Write a checkpoint below a folder, of a loop's plain values and its optimizer's state dict.
-
-    Returns its own folder, ``epoch-00003``.
-    """
+    """Write a checkpoint below a folder; returns its own, ``epoch-00003``."""
     from safetensors.torch import save_file
 
     loop, optimizer = loop_state["loop"], loop_state["optimizer"]
@@ -191,19 +182,16 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
 def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
     """Raise unless a checkpoint belongs to what is wanted, with every field that differs."""
-    sides = checkpoint.origin, wanted
-    problems = differences(
-        *(
-            {**side.spec, "repeat": side.repeat, "initial weights": side.initial_weights}
-            for side in sides
-        )
+    there, here = (
+        {**side.spec, "repeat": side.repeat, "initial weights": side.initial_weights}
+        for side in (checkpoint.origin, wanted)
     )
-    there, here = (side.numeric_class for side in sides)
-    probes = differing_probes(there["probes"], here["probes"])
-    if probes:
+    problems = differences(there, here)
+    a, b = checkpoint.origin.numeric_class, wanted.numeric_class
+    if probes := differing_probes(a["probes"], b["probes"]):
         problems.append(
-            f"this machine computes other bits (numeric class {here['name']}, there "
-            f"{there['name']}; {', '.join(probes[:6])})"
+            f"this machine computes other bits (numeric class {b['name']}, there {a['name']}; "
+            f"{', '.join(probes[:6])})"
         )
     if problems:
         raise BadInput(

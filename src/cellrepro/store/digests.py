@@ -1,8 +1,7 @@
 """Digests of what is stored and of what is in memory, in lower-case hex.
 
-SHA-256 (64 digits) of files, arrays and plain values, for what is stored and compared elsewhere.
-For tensors in memory, thousands of times in a training step, two that are faster and that see any
-change of bits, order, sign, shape or dtype; the length of a digest tells which:
+SHA-256 (64 digits) of files, arrays and plain values; for tensors in memory, thousands of times in
+a training step, two that are faster; the length of a digest tells which:
 
 - **xxh3** (32 digits) of what lies in the processor's memory: xxh3-128 of the values in C order.
 - **lanes** (48 digits) of what lies on another device, computed there: the values in C order are
@@ -57,9 +56,7 @@ def value_digest(value: Any) -> str:
 def tensor_digest(value: Any) -> str:
     """A fast digest of a tensor or an array, or of nested plain data with such in it.
 
-    Strides, offsets, conjugate and negative views and the order of keys do not matter; the payload
-    of NaN and the sign of 0 do. What is contiguous in the processor's memory is not copied, what is
-    elsewhere does not leave its device.
+    Strides, views and the order of keys do not matter; the payload of NaN and the sign of 0 do.
     """
     return _combined(list(_tokens(value)))
 
@@ -127,7 +124,6 @@ def _plain_token(value: Any) -> bytes | None:
 
 
 def _is_strided(value: Any) -> bool:
-    """Whether a value is a plain view of memory."""
     import torch
 
     return (

@@ -141,11 +141,7 @@ def _machine_id() -> str:
 
 
 def _slug(device: str) -> str:
-    """A device's name for a folder.
-
-    >>> _slug("Intel(R) Xeon(R) CPU @ 2.20GHz"), _slug("AMD EPYC 7B13 64-Core Processor")
-    ('intel-xeon', 'amd-epyc-7b13')
-    """
+    """A device's name for a folder: ``intel-xeon``, ``amd-epyc-7b13``."""
     bare = re.sub(r"\((r|tm|c)\)|\b(cpu|processor|\d+-core)\b|@.*", " ", device.lower())
     return "-".join(re.findall("[a-z0-9]+", bare))[:32].strip("-") or "machine"
 
@@ -219,21 +215,16 @@ def peak_memory() -> dict[str, int | None]:
     return {"process": process, "gpu": torch.cuda.max_memory_allocated() if used else None}
 
 
-# -- the numeric class: which bits a process computes --------------------------------------
-#
-# Processes of one class agree on a fixed set of small operations, so that their digests may be
-# compared: what differs shows there only if it changes a bit.
+# -- the numeric class: processes of one class agree on a fixed set of small operations ----
 
 DTYPES = ("float32", "bfloat16")
 """In both of them every probe runs: Cellpose trains in the first and segments in the second."""
 
 
 def numeric_class(device: str = "cpu") -> dict[str, Any]:
-    """Which bits this process computes on a device that it has, found in half a second.
+    """The SHA-256 of each probe's results, by ``OPERATION/DTYPE``, and a name made of them.
 
-    ``probes`` holds the SHA-256 of each probe's results, by ``OPERATION/DTYPE``; ``name`` is made
-    of them. No generator is drawn from, no switch stays moved, and no mode makes a difference: what
-    does is the profile, that is threads, instruction sets, oneDNN, and on CUDA also TF32.
+    What makes a difference is the profile: threads, instruction sets, oneDNN, TF32; no mode does.
     """
     import torch
 
@@ -281,13 +272,10 @@ class Numbers:
 def _digest(results: tuple[Any, ...]) -> str:
     import torch
 
-    arrays = []
-    for tensor in results:
-        on_cpu = tensor.detach().cpu().contiguous()
-        # NumPy has no bfloat16; its bits are digested.
-        bits = on_cpu.view(torch.int16) if on_cpu.dtype == torch.bfloat16 else on_cpu
-        arrays.append(array_digest(bits.numpy()))
-    return value_digest(arrays)
+    found = (tensor.detach().cpu().contiguous() for tensor in results)
+    # NumPy has no bfloat16; its bits are digested.
+    bits = (one.view(torch.int16) if one.dtype == torch.bfloat16 else one for one in found)
+    return value_digest([array_digest(one.numpy()) for one in bits])
 
 
 Probe = Callable[[Numbers], tuple[Any, ...]]

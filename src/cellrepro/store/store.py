@@ -337,15 +337,12 @@ class Store:
                 if mine := stack.enter_context(disk.locked(folder)):
                     folder.mkdir(exist_ok=True)
                     disk.write_whole(folder / SPEC, spec.model_dump_json())
-            if not mine:
-                yield None
-                return
             done = False
             try:
-                yield folder
+                yield folder if mine else None
                 done = True
             finally:
-                if done or not any(item.is_dir() for item in folder.iterdir()):
+                if mine and (done or not any(item.is_dir() for item in folder.iterdir())):
                     shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
@@ -404,9 +401,8 @@ def _of_machine(run: Run, begins: str, *indices: int) -> Any:
         if name.startswith(begins) and repeats.keys() >= {*indices}
     ]
     if len(having) > 1:
-        having = [
-            found for found in having if platform.is_here(found[0].manifest.machine)
-        ] or having
+        here = [found for found in having if platform.is_here(found[0].manifest.machine)]
+        having = here or having
     if len(having) == 1:
         return having[0]
     named = " and ".join(map(str, indices))
