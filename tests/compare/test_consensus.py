@@ -106,7 +106,7 @@ def test_only_new_digests_are_read():
         ([[[1]], [[2]]], ["x"], "1 digests were given for the masks of 2 runs"),
         ([[[1]], [[7]], [[1, 2]]], None, r"run 0 has \(1, 1\), run 2 has \(1, 2\)"),
         ([[[1]], [[0.5]]], None, "run 1 has dtype float64"),
-        ([[[1]], lambda: [[-1]]], ["x", "y"], "run 1 holds the negative label"),
+        ([[[1]], lambda: [[-1]]], ["x", "y"], "run 1 holds labels from -1"),
     ],
     ids=["none", "digests", "shapes", "no labels", "negative"],
 )

@@ -194,10 +194,10 @@ def test_images_read_in_several_blocks(monkeypatch, shape):
 @pytest.mark.parametrize(
     ("masks", "message"),
     [
-        (np.ones((2, 2)), r"a has dtype float64, .* cast with .astype\('int32'\)"),
-        (np.array([[0, -3]]), "a holds the negative label -3"),
-        (np.array([[0, 2**32]]), "a holds the label 4294967296"),
-        (np.zeros((1, 2, 2, 2), int), r"a has shape \(1, 2, 2, 2\), .* series one by one"),
+        (np.ones((2, 2)), r"a has dtype float64 .* cast whole numbers with .astype\('int32'\)"),
+        (np.array([[0, -3]]), "a holds labels from -3 to 0"),
+        (np.array([[0, 2**32]]), "a holds labels .* to 4294967296"),
+        (np.zeros((1, 2, 2, 2), int), r"a has .* shape \(1, 2, 2, 2\), .* series one by one"),
         ([[1], [1, 2]], "a is no array"),
         (np.ones((2, 3), int), r"a has \(2, 3\), b has \(3, 2\); check that both belong"),
     ],

@@ -258,8 +258,8 @@ FILES = {
     "transposed": ("a_masks.tif", labels().T, r"\(32, 24\), expected \(24, 32\).*swapped"),
     "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions"),
     "too large for floats": ("a_masks.tif", labels(dtype=np.float16) * 3000, "numbers up to 2048"),
-    "negative": ("a_masks.tif", -labels(dtype=np.int16), "the negative label -2"),
-    "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "the label 4294967296"),
+    "negative": ("a_masks.tif", -labels(dtype=np.int16), "holds labels from -2 to 0"),
+    "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "to 4294967296, expected 0"),
     "colours": ("a_masks.tif", grey(shape=(24, 32, 3)), r"shape \(24, 32, 3\).*one plane.*; save"),
 }
 
@@ -306,7 +306,7 @@ def replace(f, make):
             lambda f: (f / "train/a.tif").rename(f / "train/a\nb.tif"),
             r"{}/train/'a\\nb.tif': .*cannot be printed.*; rename the file",
         ),
-        (lambda f: (f / "train").rename(f / "old"), "{}: holds test/ but no train/.*; add .*train"),
+        (lambda f: (f / "train").rename(f / "old"), "{}: none of the 0 training .*check .*train"),
         (lambda f: f.rename(f"{f}-"), "{}: the folder cannot be read .*check its spelling"),
         (
             lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],

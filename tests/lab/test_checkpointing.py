@@ -14,7 +14,7 @@ from cellrepro.determinism.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.lab.checkpointing import CHECKPOINTS, Keeper, Keeping
 from cellrepro.store import checkpoints
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, read_rows
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, read_rows
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw
 from small_training import ORIGIN, begun, change_byte, change_plain, outcome, walked
@@ -89,7 +89,7 @@ def killed_training(place, *, die=3, name="first", **options):
 def rows(staged):
     """The ledgers that a repeat was left with."""
     return (
-        Ledger.read(staged / LEDGER).entries,
+        read_rows(staged / LEDGER, Entry),
         read_rows(staged / OPERATIONS, OperationRow),
         read_rows(staged / DRAWS, Draw),
     )

@@ -11,7 +11,7 @@ from cellrepro.errors import BadInput
 from cellrepro.lab.divergence.find import diverge
 from cellrepro.lab.divergence.result import JUDGEMENTS, OF_STAGE
 from cellrepro.lab.growth import growth, masks_apart
-from cellrepro.store.ledger import LEDGER, STAGES, Ledger
+from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows, write_rows
 from cellrepro.store.store import Repeat, Store
 from conftest import options, run_command
 from stores import TRUTH, add_run, three
@@ -113,14 +113,13 @@ def test_two_profiles_are_round_off(fast, strict, small_data):
 def altered(repeat, *, from_step):
     """A copy as repeat 7, with other digests of gradients and of all that follows."""
     folder = planted.copied(repeat, repeat.folder.parent / "7").folder
-    ledger = Ledger.read(folder / LEDGER)
-    ledger.entries = [
+    entries = [
         replace(entry, digest=entry.digest[::-1])
         if entry.step >= from_step and entry.stage in ("backward", "update", "weights")
         else entry
-        for entry in ledger.entries
+        for entry in read_rows(folder / LEDGER, Entry)
     ]
-    ledger.write(folder / LEDGER)
+    write_rows(folder / LEDGER, entries, Entry)
     return Repeat(folder).name
 
 

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from cellrepro.errors import BadInput
 from cellrepro.store import ledger
-from cellrepro.store.ledger import Entry, Ledger, Pieces, read_rows, write_rows
+from cellrepro.store.ledger import Entry, Pieces, read_rows, write_rows
 
 LOSS = Entry(0, 0, "loss", "loss", "cd" * 16, 0.25, None)
 
@@ -65,12 +65,12 @@ def test_what_is_no_ledger_is_refused_and_columns_that_came_later_may_be_missing
     for columns, said in (({"cells": [1]}, "step"), ({**WHOLE, "step": ["first"]}, "'first'")):
         parquet.write_table(pyarrow.table(columns), path)
         with pytest.raises(BadInput, match=rf"is no ledger that can be read .*{said}"):
-            Ledger.read(path)
+            read_rows(path, Entry)
     parquet.write_table(pyarrow.table({"note": ["by hand"], **WHOLE}), path)
-    assert Ledger.read(path).entries == [Entry(0, 0, "loss", "loss", "ab")]
+    assert read_rows(path, Entry) == [Entry(0, 0, "loss", "loss", "ab")]
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(BadInput, match=r"is no ledger that can be read .*copy the run again"):
-        Ledger.read(path)
+        read_rows(path, Entry)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_going_back_to_the_end_of_a_piece(pieces, tmp_path, n_rows):
         again.append(entries(1, n))
     again.append([])
     again.finish(tmp_path / "ledger.parquet")
-    assert Ledger.read(tmp_path / "ledger.parquet").entries == entries(n_rows + 12)
+    assert read_rows(tmp_path / "ledger.parquet", Entry) == entries(n_rows + 12)
 
 
 @pytest.mark.parametrize("n_rows", [1, 8, 6])

@@ -91,7 +91,7 @@ def read_folder(path: str | os.PathLike[str], *, to_train: bool = True) -> Image
     if not found.problems and to_train and not learnable:
         found.problems.append(
             f"{path}: none of the {len(read['train'])} training masks holds an object, so there "
-            "is nothing to learn; check that the right masks were exported"
+            f"is nothing to learn; check that the right masks lie in {found.folder / 'train'}"
         )
     digest = found.digest()
     known = {array_digest(item.image): item for item in read["train"]}
@@ -113,11 +113,9 @@ def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str
     ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
     """
     found = _list_folder(Path(path), to_train)
-    for file in (file for pair in found.pairs for file in pair.files):
-        try:
+    for pair in found.pairs:
+        for file in pair.files:
             found.read(file)
-        except BadInput as error:
-            found.problems.append(str(error))
     return found.digest()
 
 
@@ -176,11 +174,6 @@ def _list_folder(folder: Path, to_train: bool) -> _Found:
     found = _Found(folder)
     entries = _entries(folder)
     splits = [path for name in ("train", "test") for path in entries if path.name == name]
-    if to_train and [path.name for path in splits] == ["test"]:
-        raise BadInput(
-            f"{folder}: holds test/ but no train/, so there is nothing to train on; "
-            f"add {folder / 'train'} with NAME.tif and NAME_masks.tif"
-        )
     loose = [path.name for path in entries if _kind(path) == "image" and not path.is_dir()]
     if splits and loose:
         found.warnings.append(
@@ -205,11 +198,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _kind(path: Path) -> str | None:
-    """Whether a file is, by its name, an ``image``, a ``mask`` or neither.
-
-    >>> [_kind(Path(n)) for n in ("a.TIF", "a_masks.png", "a_flows.tif", "a_seg.npy", ".a.tif")]
-    ['image', 'mask', None, None, None]
-    """
+    """Whether a file is, by its name, an ``image``, a ``mask`` or neither."""
     if is_litter(path.name) or path.suffix.lower() not in FORMATS:
         return None
     if path.stem.endswith(_CELLPOSE_ENDINGS) or any(part in path.stem for part in _CELLPOSE_PARTS):
@@ -226,11 +215,6 @@ def _no_images(folder: Path) -> str:
     )
 
 
-def _same_name(stem: str) -> str:
-    """What two names share that a file system or a reader may take for the same."""
-    return unicodedata.normalize("NFC", stem).casefold()
-
-
 def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> bool:
     """Pair the images and masks of one folder; whether it holds any."""
     by_stem: dict[str, dict[str, Path]] = {"image": {}, "mask": {}}
@@ -245,7 +229,8 @@ def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> b
                 f"{directory / ascii(path.name)}: the name holds characters that cannot be "
                 "printed, so digests of it could not be exchanged; rename the file"
             )
-        other = seen.setdefault((kind, _same_name(path.stem)), path)
+        as_some_systems_read_it = unicodedata.normalize("NFC", path.stem).casefold()
+        other = seen.setdefault((kind, as_some_systems_read_it), path)
         if other is path:
             by_stem[kind][path.stem] = path
             continue

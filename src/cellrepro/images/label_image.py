@@ -16,25 +16,18 @@ def label_image(
         image = np.asarray(masks)
     except ValueError as error:  # rows of other lengths
         raise BadInput(f"{name} is no array ({error}); give one of shape (Y, X)") from error
-    if image.dtype.kind not in "iu":
+    if image.dtype.kind not in "iu" or image.ndim not in (2, 3):
         raise BadInput(
-            f"{name} has dtype {image.dtype}, and a label image holds integers, 0 for background "
-            "and one number per object; label a foreground map first (scipy.ndimage.label), or "
-            "cast with .astype('int32') if every value is whole and none is NaN"
+            f"{name} has dtype {image.dtype} and shape {image.shape}, and a label image holds "
+            "integers, 0 for background and one number per object, of shape (Y, X) or (Z, Y, X); "
+            "label a foreground map first (scipy.ndimage.label), cast whole numbers with "
+            ".astype('int32'), and compare the images of a series one by one, without channels"
         )
-    if image.ndim not in (2, 3):
+    negative = image.dtype.kind == "i" and image.min(initial=0) < 0
+    if negative or (np.iinfo(image.dtype).max > largest and image.max(initial=0) > largest):
         raise BadInput(
-            f"{name} has shape {image.shape}, and a label image has shape (Y, X) or (Z, Y, X); "
-            "compare the images of a series one by one, without channels"
-        )
-    if image.dtype.kind == "i" and image.min(initial=0) < 0:
-        raise BadInput(
-            f"{name} holds the negative label {image.min()}, and labels are 0 for background and "
-            "positive for objects; set what is to be ignored to 0"
-        )
-    if np.iinfo(image.dtype).max > largest and image.max(initial=0) > largest:
-        raise BadInput(
-            f"{name} holds the label {image.max()}, and the largest one is {largest}; renumber the "
-            "objects first (skimage.segmentation.relabel_sequential)"
+            f"{name} holds labels from {image.min()} to {image.max()}, expected 0 for background "
+            f"and up to {largest} for objects; set what is to be ignored to 0 and renumber the "
+            "objects (skimage.segmentation.relabel_sequential)"
         )
     return image

@@ -202,20 +202,10 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
 
 
 def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> list[str]:
-    """Which of PyTorch's generators in a checkpoint do not follow from the seed it claims.
+    """A sentence for each of PyTorch's generators in a checkpoint that does not follow from a seed.
 
-    Python's and NumPy's generators do not say how they were seeded.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    seed : int, optional
-        The claim; by default the seed in the checkpoint's own spec.
-
-    Returns
-    -------
-    list of str
-        A sentence for each; empty where all follow.
+    The seed is by default that of the checkpoint's own spec. Python's and NumPy's generators do not
+    say how they were seeded.
     """
     claimed = int(checkpoint.origin.spec["seed"]) if seed is None else seed
     generators = seeding.in_todays_format(checkpoint.generators)

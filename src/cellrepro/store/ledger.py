@@ -46,8 +46,8 @@ class Entry:
 class Ledger:
     """Entries in the order in which they were made; each is given the present step and epoch."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.entries = list(entries)
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
         self.step, self.epoch = BEFORE, -1
 
     def add(
@@ -56,15 +56,6 @@ class Ledger:
         """Add one entry at the present step; ``detail`` is a plain value."""
         text = None if detail is None else json.dumps(detail, sort_keys=True, default=str)
         self.entries.append(Entry(self.step, self.epoch, stage, name, digest, value, text))
-
-    def write(self, path: Path) -> None:
-        """Write a Parquet file."""
-        write_rows(path, self.entries, Entry)
-
-    @classmethod
-    def read(cls, path: Path) -> Ledger:
-        """Read what `write` wrote."""
-        return cls(read_rows(path, Entry))
 
 
 def by_place(entries: Iterable[Entry]) -> Mapping[tuple[int, str, str], Entry]:

@@ -53,9 +53,8 @@ def versions() -> dict[str, str]:
 
 def _numeric_versions() -> dict[str, str]:
     """Versions of what computes, without the build (``+cpu``, ``+cu130``), as the device tells."""
-    found = versions()
-    shared = [name for name in _COMPUTING if name in found]
-    return {name: re.sub(r"\+(cpu|cu\d+)$", "", found[name]) for name in shared}
+    found = ((name, version) for name, version in versions().items() if name in _COMPUTING)
+    return {name: re.sub(r"\+(cpu|cu\d+)$", "", version) for name, version in found}
 
 
 def cuda() -> dict[str, str | None]:

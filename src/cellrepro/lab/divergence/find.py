@@ -14,7 +14,7 @@ from cellrepro.lab.divergence.judge import CannotLook, Look
 from cellrepro.lab.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.lab.worker import flattened
 from cellrepro.store.digests import array_digest, file_digest, value_digest
-from cellrepro.store.ledger import LEDGER, STAGES, Entry, Ledger
+from cellrepro.store.ledger import LEDGER, STAGES, Entry, Ledger, read_rows
 from cellrepro.store.store import Repeat, Store
 
 _LAST = 2**31 - 1  # the step of what is there once everything is done
@@ -180,7 +180,7 @@ def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
         if name != "profile.name":
             ledger.add("environment", name, value_digest(value), detail=value)
     if with_ledger:
-        ledger.entries += Ledger.read(repeat.folder / LEDGER).entries
+        ledger.entries += read_rows(repeat.folder / LEDGER, Entry)
     else:
         _add_manifest(ledger, repeat)
     ledger.step = _LAST

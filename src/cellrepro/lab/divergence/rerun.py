@@ -25,7 +25,7 @@ from cellrepro.lab.process import Child, call
 from cellrepro.lab.worker import Request, training_loop
 from cellrepro.store import checkpoints
 from cellrepro.store.digests import comparable
-from cellrepro.store.ledger import LEDGER, Entry, Ledger, by_place
+from cellrepro.store.ledger import LEDGER, Entry, Ledger, by_place, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
@@ -209,7 +209,7 @@ def replayed(
     from cellrepro.trace.flips import Auditor
     from cellrepro.trace.operation_ledger import OperationLedger
 
-    stored = Ledger.read(folder / LEDGER).entries
+    stored = read_rows(folder / LEDGER, Entry)
     with child.prepared() as device, child.loosened():
         child.phase("images and flows")
         stepper = Stepper(request, device)
