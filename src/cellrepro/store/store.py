@@ -79,12 +79,12 @@ class Repeat:
         """Which repeat of its spec it is, from 0."""
         return self.manifest.repeat
 
-    @property
+    @cached_property
     def machine(self) -> str:
         """Where it was computed, as its folder is named."""
         return self.manifest.machine.name
 
-    @property
+    @cached_property
     def name(self) -> str:
         """``KEY/MACHINE/REPEAT``, as commands accept it."""
         return f"{self.manifest.key}/{self.machine}/{self.manifest.repeat}"
