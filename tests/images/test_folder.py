@@ -229,7 +229,6 @@ def palette():
 
 CMYK = imagecodecs.jpeg8_encode(grey(shape=(24, 32, 4)), colorspace="CMYK", outcolorspace="CMYK")
 ABSURD = imagecodecs.png_encode(grey())[:16] + b"\0\1\0\0\0\1\0\0\x08\0" + bytes(30)
-ZLIB = tiff(grey(), compression="zlib")
 DAMAGED = "damaged or incomplete.*copy it again"
 ONE_PLANE = "expected one plane.*projection"
 
@@ -240,7 +239,6 @@ FILES = {
     "cut tiff": ("a.tif", tiff(grey())[:-300], DAMAGED),
     "cut jpeg in tiff": ("a.tif", tiff(grey(), compression="jpeg")[:-40], "should end at byte"),
     "only a header": ("a.tif", b"II*\0\x08\0\0\0", DAMAGED),
-    "changed bytes": ("a.tif", ZLIB[:-200] + b"\xff" * 200, "cannot be decoded as TIFF"),
     "cut png": ("a.png", imagecodecs.png_encode(grey())[:-60], "cannot be decoded as PNG"),
     "absurd png": ("a.png", ABSURD, "its header promises"),
     "cut jpeg": ("a.jpg", jpeg()[:-60], "end-of-image marker is missing"),
@@ -258,7 +256,6 @@ FILES = {
     "transposed": ("a_masks.tif", labels().T, r"\(32, 24\), expected \(24, 32\).*swapped"),
     "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions"),
     "too large for floats": ("a_masks.tif", labels(dtype=np.float16) * 3000, "numbers up to 2048"),
-    "negative": ("a_masks.tif", -labels(dtype=np.int16), "holds labels from -2 to 0"),
     "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "to 4294967296, expected 0"),
     "colours": ("a_masks.tif", grey(shape=(24, 32, 3)), r"shape \(24, 32, 3\).*one plane.*; save"),
 }

@@ -32,15 +32,6 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def touching_pairs(masks):
-    """Pairs of labels that are neighbours in a row or a column."""
-    pairs = set()
-    for a, b in ((masks[1:], masks[:-1]), (masks[:, 1:], masks[:, :-1])):
-        differ = (a != b) & (a != 0) & (b != 0)
-        pairs |= {tuple(sorted(pair)) for pair in zip(a[differ], b[differ], strict=True)}
-    return pairs
-
-
 @pytest.fixture(scope="module")
 def default_set(tmp_path_factory):
     """The default set's folder and its digests."""
@@ -74,12 +65,6 @@ def test_same_bytes_without_vector_features(default_set, tmp_path):
     assert digest == default_set[1]["train/synth_001.tif"]
 
 
-def test_equal_seeds_agree_and_different_seeds_differ():
-    first, again, other = (nuclei(seed, shape=(96, 80)) for seed in (5, 5, 6))
-    assert np.array_equal(first.image, again.image)
-    assert not np.array_equal(first.image, other.image)
-
-
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data(), seed=st.integers(0, 2**64), diameter=st.integers(8, 30))
 def test_labels_are_true_for_any_seed_and_shape(data, seed, diameter):
@@ -96,13 +81,6 @@ def test_labels_are_true_for_any_seed_and_shape(data, seed, diameter):
     labels = np.unique(made.masks[made.masks > 0])
     assert labels.tolist() == list(range(1, len(labels) + 1))
     assert all(ndimage.label(made.masks == label)[1] == 1 for label in labels)
-
-
-def test_nuclei_touch_where_asked_to():
-    """No two labels meet with touching=0, many do with touching=1."""
-    apart, together = (nuclei(3, n_nuclei=25, touching=touching).masks for touching in (0, 1))
-    assert len(touching_pairs(apart)) == 0
-    assert len(touching_pairs(together)) >= 15
 
 
 def test_layout_is_cellposes(default_set, tmp_path):

@@ -12,7 +12,7 @@ from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.store import platform
 from cellrepro.store.digests import array_digest
-from cellrepro.store.platform import DTYPES, PROBES, Numbers, differing_probes, numeric_class
+from cellrepro.store.platform import PROBES, Numbers, differing_probes, numeric_class
 
 CPU = torch.device("cpu")
 
@@ -44,16 +44,6 @@ def test_without_a_name_it_is_made_from_the_processor(monkeypatch):
     monkeypatch.setenv(platform.MACHINE_VARIABLE, "../x")
     with pytest.raises(BadInput, match=r"CELLREPRO_MACHINE is .*; expected up to 64 letters"):
         platform.machine(CPU, "0a")
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_nothing_overflows(dtype):
-    """NaN and infinity are the same bits on every machine, so they would hide differences."""
-    for name, probe in PROBES.items():
-        for tensor in probe(Numbers(CPU, dtype)):
-            assert str(tensor.dtype) == f"torch.{dtype}", name
-            assert bool(tensor.isfinite().all()), name
-            assert tensor.numel() == 1 or len(tensor.unique()) > 10, name
 
 
 def test_the_inputs_are_the_same_on_every_machine():

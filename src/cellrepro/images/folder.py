@@ -32,7 +32,7 @@ _MASKS = "_masks"
 _CELLPOSE_ENDINGS = ("_flows", "_flows_0", "_flows_1", "_flows_2", "_cellprob")
 _CELLPOSE_PARTS = ("_cp_masks", "_cp_output")
 _LITTER = {"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"}  # in lower case
-_MOST_PROBLEMS = 10  # shown in one message
+_MOST_PROBLEMS = 10  # listed in one `BadInput`
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,6 @@ def read_folder(path: str | os.PathLike[str], *, to_train: bool = True) -> Image
     ImageFolder
         Sorted, checked, with digests and warnings. Nothing is repaired: an object in several
         pieces stays one label, as stored.
-
-    Raises
-    ------
-    BadInput
-        The folder cannot be used; the message lists up to ten problems.
     """
     found = _list_folder(Path(path), to_train)
     read: dict[str, list[LabelledImage]] = {"train": [], "test": []}

@@ -161,11 +161,9 @@ def _convert(folder: Path, pairs: Iterator[Pair]) -> dict[str, str]:
     """Write a set in Cellpose's convention; its digests."""
     for split, stem, image, masks in pairs:
         (folder / split).mkdir(parents=True, exist_ok=True)
-        labels = masks.astype(np.uint16 if masks.max() < 2**16 else np.int32)
-        for ending, pixels in (("", image), ("_masks", labels)):
-            photometric = "rgb" if pixels.ndim == 3 else "minisblack"
+        for ending, pixels in (("", image), ("_masks", masks.astype(np.uint16))):
             path = folder / split / f"{stem}{ending}.tif"
-            tifffile.imwrite(path, pixels, photometric=photometric, compression="zlib")
+            tifffile.imwrite(path, pixels, photometric="minisblack", compression="zlib")
     return read_folder(folder).files
 
 

@@ -56,11 +56,7 @@ def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a label image to compare, also a stack, (Z, Y, X): TIFF, PNG, or of `numpy.save`.
-
-    0 is background, labels go up to 2³² - 1. The dtype is as stored, but booleans become uint8, and
-    whole numbers stored as floats int64.
-    """
+    """Read a label image to compare, also a stack, (Z, Y, X): TIFF, PNG, or of `numpy.save`."""
     file = Path(path)
     return _native(_labels(file, _decode_labels(file, read_bytes(file)), stacks=True))
 
@@ -196,11 +192,7 @@ def _damaged(file: Path, what: str) -> BadInput:
 
 
 def _refuse_absurd(file: Path, data: bytes, n_bytes: int) -> None:
-    """Refuse a header that promises far more pixels than its file can hold.
-
-    Deflate, the strongest of the usual compressions, cannot exceed 1032 to 1, so such a header is
-    damaged; believing it would fill the memory with zeros.
-    """
+    """Refuse a header that promises more pixels than deflate could pack (at most 1032 to 1)."""
     if n_bytes > max(64 * 2**20, 5000 * len(data)):
         raise _damaged(file, f"its header promises {n_bytes} bytes in a file of {len(data)}")
 

@@ -9,7 +9,6 @@ floating point is not portable. Three scales of fixed point are used: positions 
 import hashlib
 import io
 import operator
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,10 +68,6 @@ def nuclei(
 
     ``shape`` is (Y, X) in pixels, each from 16 to 4096; ``look`` is what differs from `LOOK`. By
     default ``n_nuclei`` are as many as cover about a fifth of the image.
-
-    >>> made = nuclei(0, shape=(64, 64), n_nuclei=5, diameter=14)
-    >>> made.image.shape, made.image.dtype.name, int(made.masks.max())
-    ((64, 64), 'uint16', 5)
     """
     if not all(16 <= size <= 4096 for size in shape):
         raise BadInput(f"shape must be (Y, X), each from 16 to 4096 pixels, got {shape!r}")
@@ -134,7 +129,14 @@ def write_folder(
     listing = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     contents[DIGESTS_FILE] = listing.encode("ascii")
 
-    _check_only_ours(folder, contents)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        ours = name in contents and path.read_bytes() == contents[name]
+        if not (ours or path.is_dir() or is_litter(name)):
+            raise BadInput(
+                f"{path} is no file of this synthetic set, or another one (another seed or shape, "
+                "or changed since); delete it or choose another folder"
+            )
     for name, content in contents.items():
         target = folder / name
         if not target.exists():
@@ -498,15 +500,3 @@ def _tiff(pixels: NDArray[np.uint16]) -> bytes:
     plain: dict[str, Any] = {"photometric": "minisblack", "metadata": None, "software": False}
     tifffile.imwrite(buffer, pixels, byteorder="<", **plain)
     return buffer.getvalue()
-
-
-def _check_only_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Refuse a folder with anything else in it than files of this set and what desktops leave."""
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        ours = name in contents and path.read_bytes() == contents[name]
-        if not (ours or path.is_dir() or is_litter(name)):
-            raise BadInput(
-                f"{path} is no file of this synthetic set, or another one (another seed or shape, "
-                "or changed since); delete it or choose another folder"
-            )

@@ -23,7 +23,6 @@ _FORMAT = 1
 STATE, PLAIN = "state.safetensors", "state.json"
 NETWORK = "network/"
 """How the names of the network's tensors begin in `STATE`; the optimizer's: ``optimizer/0/``."""
-_OPTIMIZER = "optimizer/"
 _FOLDER = "epoch-"
 START_ANEW = "remove that folder and train without --resume"
 
@@ -86,7 +85,7 @@ def save(
     loop, optimizer = loop_state["loop"], loop_state["optimizer"]
     tensors = {f"{NETWORK}{name}": tensor for name, tensor in network.state_dict().items()}
     for index, state in optimizer["state"].items():
-        tensors |= {f"{_OPTIMIZER}{index}/{key}": value for key, value in state.items()}
+        tensors |= {f"optimizer/{index}/{key}": value for key, value in state.items()}
     epoch = len(loop["epochs"])
     folder = parent / f"{_FOLDER}{epoch:05d}"
     scratch = parent / f".{folder.name}.part"

@@ -121,12 +121,10 @@ def _given_name() -> str | None:
 
 
 def _identity(gpu: str) -> str:
-    named = _given_name()
-    if named is not None:
-        return named
-    # Salted: a published store need not tell what other software knows this machine by.
     known = gpu.removeprefix("GPU-").lower() or _machine_id()
-    return hashlib.sha256(f"cellrepro machine {known}".encode()).hexdigest()[:16]
+    # Salted: a published store need not tell what other software knows this machine by.
+    salted = f"cellrepro machine {known}".encode()
+    return _given_name() or hashlib.sha256(salted).hexdigest()[:16]
 
 
 def _machine_id() -> str:
