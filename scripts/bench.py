@@ -146,28 +146,18 @@ def _ratio(
     return name, statistics.median(ratios), target, f"{how}; {spread}"
 
 
-def _images(n: int = 1) -> list[Any]:
-    from cellrepro.images.folder import LabelledImage
-    from cellrepro.images.synthetic import nuclei
-
-    drawn = [nuclei(i) for i in range(n)]
-    return [
-        LabelledImage(f"synth_{i}", d.image, d.masks.astype(np.int32), Path(), None)
-        for i, d in enumerate(drawn)
-    ]
-
-
 def _warm_loop(
     encoder: str, n_steps: int, *, batch_size: int = 1, watch: Any = None
 ) -> tuple[Any, Any]:
     """A network and its training on one image, two steps old."""
+    from cellrepro.images.synthetic import labelled_nuclei
     from cellrepro.model.network import seeded_network
     from cellrepro.model.training import Loop
 
     network = seeded_network(encoder, seed=0)
     loop = Loop(
         network,
-        _images(),
+        labelled_nuclei(1),
         (),
         n_epochs=n_steps + 2,
         learning_rate=1e-5,
@@ -196,11 +186,12 @@ def loop(extent: Extent) -> Iterator[Row]:
     from cellpose.train import train_seg
 
     from cellrepro.determinism.modes import mode_in_force
+    from cellrepro.images.synthetic import labelled_nuclei
     from cellrepro.model.network import seeded_network
     from cellrepro.model.training import train
 
     draws, n_images, rounds = extent.of((1, 1, 1), (16, 8, ROUNDS))
-    images = _images(n_images)
+    images = labelled_nuclei(n_images)
     with tempfile.TemporaryDirectory() as scratch:
 
         def cellpose() -> None:

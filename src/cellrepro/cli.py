@@ -145,8 +145,7 @@ def doctor(
         found = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
         return answers.diagnosis(found), found.exit_code
     from cellrepro.determinism import profiles
-    from cellrepro.lab.doctor import Finding
-    from cellrepro.lab.explain_warning import explain_warning
+    from cellrepro.lab.doctor import Finding, explain_warning
     from cellrepro.store import platform
 
     explained = explain_warning(warning, profile=profile, mode=mode, model=model, store=store)

@@ -1,5 +1,6 @@
 """The audit of Cellpose's training on a folder: what flips, where, and what it does."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -56,17 +57,19 @@ def test_fast_names_the_gather_of_the_position_table(small_data, tmp_path, comma
         assert row["reason"]
         assert row["remedy"]
     assert document["warnings"] == []
-    assert (document["mode"], document["threads"]) == ("fast", 2)
+    assert (document["mode"], document["threads"], document["n_steps"]) == ("fast", 2, 3)
+    said = re.search(
+        r"above (\S+) % in what is documented to race \(at least (\d+) replays each\) or (\S+) % "
+        r".*\(at least (\d+) .* learning rates (\S+) to \S+, (\d+) weights changed",
+        document["sentence"],
+    )
+    race, n_race, others, n_others, rate, n_changed = map(float, said.groups())
+    assert (n_race, n_others) >= (600, 8)
+    assert race < 0.5 < others < 32
     # In Cellpose's first epoch the learning rate is 0 and nothing is trained.
-    assert len(document["learning_rates"]) == document["n_steps"] == 3
-    assert min(document["learning_rates"]) > 0
-    assert document["n_moved"] > 100_000
-    race, others = document["groups"]
-    assert race["least_replays"] >= 600
-    assert others["least_replays"] >= 8
-    assert race["could_miss"] < 0.005 < others["could_miss"] < 0.32
-    assert "would have been seen with 95 % certainty" in document["sentence"]
-    assert document["n_followed"] > 0  # Cellpose's augmentation and backward hand some out
+    assert rate > 0
+    assert n_changed > 100_000
+    assert "unwritten memory followed" in document["sentence"]  # Cellpose hands some out
 
 
 @pytest.mark.parametrize(
@@ -93,14 +96,12 @@ def test_an_effect_refuses(small_data, tmp_path, no_child, invoke):
 
 
 def audit_of(*rows, warnings=()):
-    counts = ("n_steps", "n_replayed", "n_replays", "n_followed", "threads", "n_moved")
-    tables = ("kinds", "replays", "groups", "learning_rates")
     return TrainingAudit(
         spec=SimpleNamespace(mode="fast", profile="cpu", seed=5, data_seed=1, batch_size=1),
         ops=rows,
         warnings=warnings,
-        **dict.fromkeys(counts, 3),
-        **{name: {} for name in tables},
+        **dict.fromkeys(("n_steps", "n_replays", "threads"), 3),
+        **{"kinds": {}, "replays": {}},
         sentence="index_put flips",
     )
 

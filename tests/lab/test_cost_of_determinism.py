@@ -2,14 +2,11 @@
 
 import sys
 import warnings
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.images.folder import LabelledImage
-from cellrepro.images.synthetic import nuclei
+from cellrepro.images.synthetic import labelled_nuclei
 from cellrepro.lab import cost_of_determinism
 from cellrepro.lab.cost_of_determinism import measure_cost, summarise
 from cellrepro.model.step_timing import SideBySide
@@ -56,11 +53,7 @@ def bench():
 
     import_cellpose()
     network = seeded_network("tiny", seed=0, device=torch.device("cpu"))
-    made = [nuclei(seed, shape=(64, 64), n_nuclei=7, diameter=9) for seed in range(2)]
-    images = [
-        LabelledImage(f"image_{i}", item.image, item.masks.astype(np.int32), Path(), None)
-        for i, item in enumerate(made)
-    ]
+    images = labelled_nuclei(2, shape=(64, 64), n_nuclei=7, diameter=9)
     with warnings.catch_warnings():
         # Cellpose's autocast to float32 does nothing on a CPU and says so (4.2.1.1).
         warnings.filterwarnings("ignore", message=".*autocast.*")

@@ -30,10 +30,9 @@ def audit_of(*rows, warnings=()):
         spec=SimpleNamespace(mode="fast", profile="cpu"),
         ops=rows,
         warnings=warnings,
-        **{"n_steps": 3, "n_replayed": 50, "n_replays": 200, "threads": 2, "n_followed": 0},
+        **{"n_steps": 3, "n_replays": 200, "threads": 2, "sentence": "some sentence"},
         kinds={"aten.mm.default": 38, OP: 6, "aten.put_.default": 6},
         replays={"aten.mm.default": 38, OP: 6 * 20, "aten.put_.default": 6 * 7},
-        **{"groups": [], "learning_rates": [1e-4], "n_moved": 1000, "sentence": "some sentence"},
     )
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from cellrepro.errors import BadInput, whole
-from cellrepro.images.folder import is_litter
+from cellrepro.images.folder import LabelledImage, is_litter
 
 Integers = NDArray[np.int64]
 Window = tuple[slice, slice]
@@ -86,6 +86,15 @@ def nuclei(
         image=_camera(draws, field.cropped(light)),
         masks=field.cropped(field.labels).astype(np.uint16),
     )
+
+
+def labelled_nuclei(n: int, **look: Any) -> list[LabelledImage]:
+    """Nuclei of the seeds 0 to ``n`` - 1, as a folder gives them, but without files."""
+    drawn = [nuclei(seed, **look) for seed in range(n)]
+    return [
+        LabelledImage(f"synth_{seed}", made.image, made.masks.astype(np.int32), Path(), None)
+        for seed, made in enumerate(drawn)
+    ]
 
 
 # Each image of a set has a look of its own; a set of more images starts again from the first. The

@@ -7,7 +7,7 @@ mode ``strict`` with this operation alone left loose, beside as many that leave 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -67,16 +67,11 @@ class TrainingAudit:
     ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
     warnings: tuple[NondeterministicOperation, ...]  # of PyTorch, from one step in mode ``warn``
     n_steps: int
-    n_replayed: int
     n_replays: int
-    n_followed: int
     threads: int
     kinds: dict[str, int]
     replays: dict[str, int]
-    groups: list[dict[str, Any]]  # what could have been missed
-    learning_rates: list[float]  # of the audited steps
-    n_moved: int  # weights that these steps changed; 0 means that no update was seen
-    sentence: str
+    sentence: str  # what could have been missed, and what the audited steps changed, too
     suspects: tuple[NondeterministicOperation, ...] = ()
     """Where nothing flipped: those whose effect was measured all the same."""
 
@@ -124,7 +119,7 @@ def audit_training(
     }
     plan = plan_training(data, mode=mode, **settings)
     with progress((steps or 3) + 3, "audit", quiet=quiet) as bar:
-        found = call(
+        return call(
             "cellrepro.lab.audit_training:audited",
             plan.request.setup,
             label="audit",
@@ -132,7 +127,6 @@ def audit_training(
             request=plan.request,
             options=options,
         )
-    return TrainingAudit(spec=plan.spec, **found)
 
 
 def with_effects(
@@ -172,13 +166,14 @@ def with_effects(
     settings = {n: getattr(spec, n) for n in ("seed", "data_seed", "batch_size")} | settings
     if not found.ops:
         usual = SUBSTITUTES[0]
-        held: dict[str, Any] = {"substitute": usual.name, "reason": usual.reason}
-        suspect = NondeterministicOperation(usual.replaces[0], None, None, None, **held)
+        suspect = NondeterministicOperation(
+            *(usual.replaces[0], None, None, None), substitute=usual.name, reason=usual.reason
+        )
         found = replace(found, suspects=found.warnings or (suspect,))
     yield found
     part = "ops" if found.ops else "suspects"
-    for name in list(dict.fromkeys(base_name(row.op) for row in getattr(found, part)))[:most]:
-        rows = getattr(found, part)
+    rows = getattr(found, part)
+    for name in list(dict.fromkeys(base_name(row.op) for row in rows))[:most]:
         same = [row for row in rows if base_name(row.op) == name]
         measured: dict[str, Any] = {}
         try:
@@ -188,9 +183,8 @@ def with_effects(
         except Exception as error:  # whatever comes of one, the audit and the others stand
             kind = "" if isinstance(error, CellreproError) else f"{type(error).__name__}: "
             measured["no_effect_because"] = f"{kind}{error}"
-        changes: dict[str, Any] = {
-            part: tuple(replace(row, **measured) if row in same else row for row in rows)
-        }
+        rows = tuple(replace(row, **measured) if row in same else row for row in rows)
+        changes: dict[str, Any] = {part: rows}
         found = replace(found, **changes)
         yield found
 
@@ -231,7 +225,7 @@ def _different(outcome: Outcome) -> tuple[list[Any], list[Any]]:
     return list(by_weights.values()), list(by_masks.values())
 
 
-def audited(child: Child, *, request: Request, options: dict[str, int]) -> dict[str, Any]:
+def audited(child: Child, *, request: Request, options: dict[str, int]) -> TrainingAudit:
     """Inside the child: prepare a training as a worker does, and audit its first steps."""
     from cellrepro.determinism.seeding import seed_everything
     from cellrepro.images.folder import read_folder
@@ -262,17 +256,13 @@ def audited(child: Child, *, request: Request, options: dict[str, int]) -> dict[
         both = zip(before, network.parameters(), strict=True)
         n_changed = sum(int((old != new).sum()) for old, new in both)
         child.phase("what PyTorch warns of")
-    warned = determinism_warnings(loop.step, model=network)
+    warnings = tuple(determinism_warnings(loop.step, model=network))
     updates = "vacuous for the updates, which changed no weight"
     if n_changed:
         updates = (
             f"learning rates {min(rates):.2g} to {max(rates):.2g}, {n_changed} weights changed"
         )
-    own = {field.name for field in fields(TrainingAudit)}
-    return {name: value for name, value in vars(found).items() if name in own} | {
-        "groups": [asdict(group) for group in found.groups],
-        "warnings": tuple(warned),
-        "learning_rates": rates,
-        "n_moved": n_changed,
-        "sentence": f"{found.sentence()}; {updates}",
-    }
+    sentence = f"{found.sentence()}; {updates}"
+    own = {field.name for field in fields(TrainingAudit)} & vars(found).keys()
+    same = {name: getattr(found, name) for name in own}
+    return TrainingAudit(spec=request.spec, warnings=warnings, sentence=sentence, **same)

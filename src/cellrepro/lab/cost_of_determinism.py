@@ -119,13 +119,17 @@ def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **optio
     """Inside the child: build the network and time every round."""
     import torch
 
+    from cellrepro.images.folder import read_folder
+    from cellrepro.images.synthetic import labelled_nuclei
     from cellrepro.model.network import seeded_network
     from cellrepro.model.step_timing import SideBySide
+    from cellrepro.model.training import trainable
 
     device = child.enter()
     child.phase("network, images and flows")
     network = seeded_network(encoder, seed=child.setup.seed, device=device)
-    bench = SideBySide(network, _images(data), **options)
+    given = labelled_nuclei(_MOST_IMAGES) if data is None else read_folder(data).train
+    bench = SideBySide(network, list(filter(trainable, given))[:_MOST_IMAGES], **options)
     times = []
     for index in range(rounds):
         times.append(bench.round())
@@ -138,17 +142,3 @@ def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **optio
         rounds=rounds,
         rows=summarise(times),
     )
-
-
-def _images(data: Path | None) -> Sequence[Any]:
-    """A few images to train on."""
-    from cellrepro.images.folder import LabelledImage, read_folder
-    from cellrepro.images.synthetic import nuclei
-    from cellrepro.model.training import trainable
-
-    if data is not None:
-        return [image for image in read_folder(data).train if trainable(image)][:_MOST_IMAGES]
-    return [
-        LabelledImage(f"synth_{seed}", made.image, made.masks.astype("int32"), Path(), None)
-        for seed, made in enumerate(map(nuclei, range(_MOST_IMAGES)))
-    ]

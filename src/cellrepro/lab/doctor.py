@@ -1,16 +1,20 @@
-"""What here is not reproducible, why, and the remedy; checked by training `tiny` twice."""
+"""What here is not reproducible, why, and the remedy; checked by training `tiny` twice.
+
+A pasted warning is explained, too: what it means, whether it can change this training, what helps.
+"""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from cellrepro.determinism import known_operations, modes, profiles
+from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.determinism.seeding import check_seed
-from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.determinism.substitutes import SUBSTITUTES
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import platform
@@ -39,7 +43,6 @@ class Diagnosis:
     host: dict[str, Any]  # the machine, its libraries and its numeric class
     profile: dict[str, Any]  # with mode and seed
     findings: tuple[Finding, ...]  # errors first
-    double_run: dict[str, Any] | None  # whether the two ended alike; none if they could not run
     ok: bool  # nothing is wrong and the double run was bit-identical
     exit_code: int  # 0 if ok, 1 if not, 3 if this machine cannot run the profile
 
@@ -78,8 +81,7 @@ def diagnose(
     """
     modes.check_mode(mode)
     setup = Setup(profiles.load(profile), mode, check_seed(seed))
-    findings = [*_of_versions(), *_of_settings(setup)]
-    exit_code, double_run = 0, None
+    findings, exit_code = [*_of_versions(), *_of_settings(setup)], 0
     seen: dict[str, Any] = {"numeric_class": None, "libraries": []}
     try:
         with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
@@ -92,21 +94,17 @@ def diagnose(
                 )
                 for which in ("first", "second")
             )
+        findings += _of_double_run(first, second)
+        seen = {name: first[name] for name in seen}
     except CellreproError as refused:
         remedy = "choose another profile or mode, see the message"
         findings.append(Finding("error", f"the double run could not run: {refused}", remedy))
         exit_code = 3 if isinstance(refused, NotPossibleHere) else 1
-    else:
-        findings += _of_double_run(first, second)
-        exit_code = int(any(finding.level == "error" for finding in findings))
-        seen = {name: first[name] for name in seen}
-        identical = first["weights"] == second["weights"]
-        double_run = {"identical": identical, "n_changed": first["n_changed"]}
+    exit_code = exit_code or int(any(finding.level == "error" for finding in findings))
     return Diagnosis(
         host={**platform.host(), "versions": platform.versions(), **seen},
         profile={**setup.profile.model_dump(mode="json"), "mode": mode, "seed": seed},
         findings=tuple(sorted(findings, key=lambda finding: _LEVELS.index(finding.level))),
-        double_run=double_run,
         ok=exit_code == 0,
         exit_code=exit_code,
     )
@@ -199,7 +197,7 @@ def _of_settings(setup: Setup) -> Iterator[Finding]:
 
 
 def _of_double_run(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Finding]:
-    if not first["n_changed"]:
+    if first["weights"] == first["before"]:
         yield Finding("error", "the double run changed no weight and proves nothing", "report it")
     if first["weights"] != second["weights"]:
         yield Finding(
@@ -228,33 +226,129 @@ def few_steps(child: Child) -> dict[str, Any]:
     with child.prepared() as device:
         seed_everything(seed)
         tiny = ModelSource(TINY, TINY)
-        loop, network = small_loop(tiny, device, seed=seed, n_images=2, n_steps=_STEPS)
-        before = {name: p.detach().clone() for name, p in network.named_parameters()}
+        loop, network = small_loop(tiny, device, seed=seed, n_steps=_STEPS)
+        before = tensors_digest(network.state_dict())
         child.phase("flows")
         while not loop.finished:
             loop.step()
             child.phase(f"step {loop.training.n_steps}")
-        n_changed = sum(int((p != before[name]).sum()) for name, p in network.named_parameters())
     return {
+        "before": before,
         "weights": tensors_digest(network.state_dict()),
-        "n_changed": n_changed,
         "numeric_class": platform.numeric_class(str(device))["name"],
         "libraries": platform.numeric_libraries(),
     }
 
 
-def small_loop(
-    source: Any, device: Any, *, seed: int, n_images: int, n_steps: int
-) -> tuple[Any, Any]:
+def small_loop(source: Any, device: Any, *, seed: int, n_steps: int) -> tuple[Any, Any]:
     """Two epochs of a network on synthetic images, about to begin, and the network."""
-    from cellrepro.images.folder import read_folder
-    from cellrepro.images.synthetic import write_folder
+    from cellrepro.images.synthetic import labelled_nuclei
     from cellrepro.model.network import build
     from cellrepro.model.training import Loop
 
-    with tempfile.TemporaryDirectory() as scratch:
-        write_folder(Path(scratch, "images"), n_train=n_images, n_test=0)
-        images = read_folder(Path(scratch, "images"))
     network = build(source, seed=seed, device=device, dtype="float32")
     options: dict[str, Any] = {"n_epochs": 2, "images_per_epoch": n_steps // 2}
-    return Loop(network, images.train, (), learning_rate=1e-3, **options), network
+    return Loop(network, labelled_nuclei(2), (), learning_rate=1e-3, **options), network
+
+
+# -- a pasted warning ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A warning of PyTorch about determinism."""
+
+    op: str  # as PyTorch calls it
+    meaning: str  # why its bits may change from run to run
+    affects: bool | None  # whether it can change a training asked for so; none if unknown
+    why: str  # how that is known
+    remedy: str
+
+    def sentence(self) -> str:
+        """All of it."""
+        can = "can change" if self.affects else "cannot change"
+        if self.affects is None:
+            can = "may change, for all that is known,"
+        return f"{self.op}: {self.meaning}\nIt {can} this training: {self.why}\n-> {self.remedy}"
+
+
+def explain_warning(
+    text: str,
+    *,
+    profile: str | Path = "cpu",
+    mode: str = "strict",
+    model: str = "tiny",
+    store: str | Path = "outputs",
+) -> Explanation:
+    """Say what a warning, as it was pasted, means for a training with these settings."""
+    from cellrepro.model.network import find_model
+    from cellrepro.store.store import Store
+
+    modes.check_mode(mode)
+    settings = profiles.load(profile)
+    source = find_model(model, Store(store))
+    entry, alert = known_operations.lookup(text), alert_in(text)
+    if entry is None and alert is None:
+        raise BadInput(
+            f"{text[:80]!r} is no warning of PyTorch about determinism; expected its text, as in "
+            "`put_ does not have a deterministic implementation`, or the operation's name"
+        )
+    if entry is None:
+        return Explanation(
+            op=alert or "",
+            meaning="PyTorch has no deterministic implementation of it on this device.",
+            affects=None,
+            why="it is newer than the lab's list.",
+            remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
+        )
+    affects: bool | None = False
+    why = (
+        f"it concerns {' and '.join(entry.devices)}, and profile {settings.name} computes on "
+        f"{settings.kind}."
+    )
+    if settings.kind in entry.devices:
+        with progress(1, "a training step"):
+            work = "cellrepro.lab.doctor:calls_of_a_step"
+            calls = call(work, Setup(settings), label="a training step", source=source)
+        affects, why = affected(entry, calls, mode, model)
+    return Explanation(entry.alert or "", entry.reason, affects, why, entry.remedy)
+
+
+def affected(
+    entry: known_operations.Entry, calls: Mapping[str, str], mode: str, model: str
+) -> tuple[bool | None, str]:
+    """Whether an operation can change a training that makes these calls, and why."""
+    if not entry.ops:
+        return None, "PyTorch does not say which operations it means."
+    called = [calls[op] for op in entry.ops if op in calls]
+    if not called:
+        return False, f"a training step of {model} calls none of: {', '.join(entry.ops)}."
+    where = f"a training step of {model} calls it ({called[0]})"
+    if mode == "fast":
+        return True, f"{where}, and mode fast fixes nothing but the seeds."
+    if entry.kind == "switched":
+        return False, f"{where}, and mode {mode} selects its deterministic way."
+    if mode == "warn":
+        return True, f"{where}, and mode warn only warns of it."
+    used = [item.name for item in SUBSTITUTES if set(item.replaces) & set(entry.ops)]
+    if used:
+        return False, f"{where}, and mode strict puts a substitute there ({', '.join(used)})."
+    return True, f"{where}, and mode strict stops at it."
+
+
+def calls_of_a_step(child: Child, *, source: Any) -> dict[str, str]:
+    """Inside the child: every operation of a training step, and where it is called first."""
+    from cellrepro.trace.observer import Call, Observer
+
+    found: dict[str, str] = {}
+
+    class Places(Observer):
+        def observe(self, call: Call) -> Any:
+            found.setdefault(base_name(call.place.op), str(call.place))
+            return call.run()
+
+    with child.prepared() as device:
+        loop, network = small_loop(source, device, seed=0, n_steps=2)
+        with Places(network):
+            loop.step()
+    return found

@@ -116,15 +116,15 @@ def tried(child: Child, *, request: Request) -> SeedProbe:
 
     start_seed = torch.initial_seed()  # before anything sets one
     from cellrepro.model.network import build
-    from cellrepro.model.training import trainable, with_flows
+    from cellrepro.model.training import with_flows
 
     spec = request.spec
     with child.prepared() as device:
         network = build(request.model, seed=spec.seed, device=device, dtype="float32")
         child.phase("images and flows")
         folder = read_folder(request.data)
-        usable = [image for image in folder.train if trainable(image)]
-        folder = replace(folder, train=tuple(with_flows(usable[:_MOST_IMAGES], device)), test=())
+        few = with_flows(folder.train, device, most=_MOST_IMAGES)
+        folder = replace(folder, train=tuple(few), test=())
         start = {name: value.detach().clone() for name, value in network.state_dict().items()}
         trials = []
         for what in SEEDS:

@@ -322,14 +322,16 @@ def trainable(image: LabelledImage) -> bool:
     return len(np.unique(labels)) - 1 >= MIN_TRAIN_MASKS
 
 
-def with_flows(images: Sequence[LabelledImage], device: Any) -> list[LabelledImage]:
-    """The `trainable` images with their flows in the place of masks: none is computed again.
+def with_flows(
+    images: Sequence[LabelledImage], device: Any, *, most: int | None = None
+) -> list[LabelledImage]:
+    """The first `trainable` images with their flows in the place of masks: none is computed again.
 
     Float32, shape (4, Y, X): labels, cell probability, flow along Y, flow along X.
     """
     from cellpose.dynamics import labels_to_flows
 
-    usable = _usable(images)
+    usable = _usable(images)[:most]
     flows = labels_to_flows(_copies_of_masks(usable), device=device)
     return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
 

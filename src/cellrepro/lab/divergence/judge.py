@@ -121,8 +121,9 @@ class Look:
 
     def _repeated(self, place: Place, step: int, stored: Finding | None) -> Finding:
         """What the stored operations or the repetitions show, and whether it came again."""
-        effort = {"repetitions": self.repetitions, "suspects": self.suspects}
-        (seen,) = self._replays(self.repeats[:1], step, **effort)
+        (seen,) = self._replays(
+            self.repeats[:1], step, repetitions=self.repetitions, suspects=self.suspects
+        )
         found = stored or self._of_repetitions(place, seen)
         evidence = replace(
             found.evidence,
@@ -188,15 +189,7 @@ class Look:
 
     def _in_two(self, place: Place, step: int) -> Finding:
         """Where the step diverges, and whether all in it is within the error of its class."""
-
-        def choose(a: list[Any], b: list[Any]) -> list[tuple[Any, Any]]:
-            """The pairs whose tensors are needed: whole calls, and where the two diverge."""
-            alignment = aligned(self.repeats, a, b)
-            parting = first_divergence(alignment)
-            calls = [pair for pair in alignment.pairs if is_call(pair[0])]
-            return calls + ([] if parting is None else [(parting.a, parting.b)])
-
-        a, b = self._replays(self.repeats, step, choose=choose)
+        a, b = self._replays(self.repeats, step)
         alignment = aligned(self.repeats, a.rows, b.rows, [a.kept, b.kept])
         parting = first_divergence(alignment)
         verdict, round_off = judge_round_off(a.rows, b.rows)
@@ -223,13 +216,18 @@ class Look:
 
     # -- what a replay needs
 
-    def _replays(self, repeats: Sequence[Repeat], step: int, **options: Any) -> list[Replay]:
+    def _replays(self, repeats: Sequence[Repeat], step: int, **effort: int) -> list[Replay]:
         names = " and ".join(repeat.name for repeat in repeats)
         requests = [self._request(repeat) for repeat in repeats]
         total = len(repeats) * (step + 3)
         with progress(total, f"replay of {names}", quiet=self.quiet) as bar:
-            options |= {"step": step, "on_event": lambda event: bar.advance(event["name"])}
-            return replays(requests, repeats, **options)
+            return replays(
+                requests,
+                repeats,
+                on_event=lambda event: bar.advance(event["name"]),
+                step=step,
+                **effort,
+            )
 
     def _request(self, repeat: Repeat) -> Request:
         folder = Path(repeat.manifest.data.path if self.data is None else self.data)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import copy
 import pickle
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 from cellrepro.determinism import seeding
 from cellrepro.errors import BadInput
 from cellrepro.lab.checkpointing import CHECKPOINTS
+from cellrepro.lab.divergence.substituted_calls import to_compare
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.worker import Request, training_loop
 from cellrepro.store import checkpoints
@@ -54,61 +53,38 @@ def replays(
     requests: Sequence[Request],
     repeats: Sequence[Repeat],
     *,
-    step: int,
     on_event: Callable[[dict[str, Any]], None],
-    repetitions: int = 0,
-    suspects: int = 0,
-    choose: Callable[[list[Any], list[Any]], list[tuple[Any, Any]]] = lambda a, b: [],
+    **options: Any,
 ) -> list[Replay]:
-    """Repeat one step of one or two stored trainings with every operation written down.
+    """Repeat one ``step`` of one or two stored trainings with every operation written down.
 
     It is repeated up to ``repetitions`` times from the same state, until it diverges from itself;
-    then each operation known to race is run again ``suspects`` times. ``choose`` is given the
-    operations of both, each with its error against float64, and names the pairs whose outputs to
-    keep.
+    then each operation known to race is run again ``suspects`` times. Of two, each operation has
+    its error against float64, and outputs that are compared are kept.
     """
-    rows: list[list[Any]] = [[] for _ in requests]
-    all_there = threading.Barrier(len(rows))
+    repeats = [Repeat(repeat.folder.resolve()) for repeat in repeats]
+    with tempfile.TemporaryDirectory() as meeting, ThreadPoolExecutor(2) as pool:
 
-    def one(index: int) -> Replay:
-        with tempfile.TemporaryDirectory() as meeting:
-            read, part, chosen = (Path(meeting, name) for name in ("rows", "part", "chosen"))
-
-            def heard(event: dict[str, Any]) -> None:
-                if event["event"] != "rows":
-                    return on_event(event)
-                rows[index] = pickle.loads(read.read_bytes())
-                all_there.wait()
-                wanted = [pair[index].index for pair in choose(*rows)]
-                part.write_bytes(pickle.dumps(wanted))
-                part.rename(chosen)
-
+        def one(side: int) -> Replay:
             try:
                 return call(
                     "cellrepro.lab.divergence.rerun:replayed",
-                    requests[index].setup,
-                    label=f"replay of step {step} of {repeats[index].name}",
-                    on_event=heard,
-                    request=requests[index],
-                    folder=repeats[index].folder.resolve(),
-                    step=step,
-                    repetitions=repetitions,
-                    suspects=suspects,
-                    meeting=None if len(requests) == 1 else Path(meeting),
+                    requests[side].setup,
+                    label=f"replay of step {options['step']} of {repeats[side].name}",
+                    on_event=on_event,
+                    request=requests[side],
+                    repeats=repeats,
+                    side=side,
+                    meeting=Path(meeting),
+                    **options,
                 )
             except BaseException:
-                all_there.abort()  # the other one must not wait for ever
+                _leave(Path(meeting), side, [])  # the other one must not wait for ever
                 raise
 
-    if len(requests) == 1:
-        return [one(0)]
-    with ThreadPoolExecutor(2) as pool:  # each thread only waits for its process
-        futures = [pool.submit(one, index) for index in (0, 1)]
-    for future in futures:
-        # A broken barrier is only the consequence of what happened to the other one.
-        with suppress(threading.BrokenBarrierError):
-            future.result()
-    return [future.result() for future in futures]
+        if len(requests) == 1:
+            return [one(0)]
+        return list(pool.map(one, (0, 1)))  # each thread only waits for its process
 
 
 def same_as_stored(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> bool | None:
@@ -199,16 +175,18 @@ def replayed(
     child: Child,
     *,
     request: Request,
-    folder: Path,
+    repeats: Sequence[Repeat],
+    side: int,
+    meeting: Path,
     step: int,
-    repetitions: int,
-    suspects: int,
-    meeting: Path | None,
+    repetitions: int = 0,
+    suspects: int = 0,
 ) -> Replay:
     """Go to the step, then through it, again and again as asked; see `replays`."""
     from cellrepro.trace.flips import Auditor
     from cellrepro.trace.operation_ledger import OperationLedger
 
+    folder, in_two = repeats[side].folder, len(repeats) > 1
     stored = read_rows(folder / LEDGER, Entry)
     with child.prepared() as device, child.loosened():
         child.phase("images and flows")
@@ -219,14 +197,16 @@ def replayed(
         stepper.loop.step()  # tables that are made once and kept are there from now on
         stepper.ledger.entries.clear()
         stepper.go_back(before)
-        with OperationLedger(stepper.network, step=step, reference=meeting is not None) as first:
+        with OperationLedger(stepper.network, step=step, reference=in_two) as first:
             stepper.loop.step()
         rows = first.rows
         seen = Replay(arrival, list(stepper.ledger.entries), rows, first.draws)
-        chosen = [] if meeting is None else _chosen(child, rows, meeting)
-        if chosen:
+        if in_two:
+            _leave(meeting, side, rows)
+            pairs = to_compare(repeats, *(_left(meeting, each) for each in range(2)))
+            wanted = frozenset(pair[side].index for pair in pairs)
             stepper.go_back(before)
-            with OperationLedger(stepper.network, step=step, wanted=frozenset(chosen)) as again:
+            with OperationLedger(stepper.network, step=step, wanted=wanted) as again:
                 stepper.loop.step()
             for index, tensors in again.kept.items():
                 seen.kept[index] = [tensor.cpu().contiguous() for tensor in tensors]
@@ -247,10 +227,15 @@ def replayed(
     return seen
 
 
-def _chosen(child: Child, rows: list[OperationRow], meeting: Path) -> list[int]:
-    """The caller's choice among operations; if the caller ends, so does this process."""
-    (meeting / "rows").write_bytes(pickle.dumps(rows))
-    child.tell("rows")
-    while not (meeting / "chosen").exists():
+def _leave(meeting: Path, side: int, rows: list[OperationRow]) -> None:
+    """Give the other process the operations of this one."""
+    part = meeting / f"part {side}"
+    part.write_bytes(pickle.dumps(rows))
+    part.rename(meeting / f"rows {side}")
+
+
+def _left(meeting: Path, side: int) -> list[OperationRow]:
+    """The operations of a process, once they are there; if the caller ends, so does this one."""
+    while not (meeting / f"rows {side}").exists():
         time.sleep(0.02)
-    return pickle.loads((meeting / "chosen").read_bytes())
+    return pickle.loads((meeting / f"rows {side}").read_bytes())

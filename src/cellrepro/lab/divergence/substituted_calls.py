@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from cellrepro.compare.operation_alignment import Alignment, align
+from cellrepro.compare.operation_alignment import Alignment, align, first_divergence
 from cellrepro.determinism.substitutes import stands_in
 from cellrepro.store.digests import tensor_digest
 from cellrepro.store.store import Repeat
@@ -41,6 +41,16 @@ def aligned(
             all_agree = False
         pairs.append((x, y))
     return replace(alignment, pairs=tuple(pairs))
+
+
+def to_compare(
+    repeats: Sequence[Repeat], a: Sequence[Any], b: Sequence[Any]
+) -> list[tuple[Any, Any]]:
+    """The operations whose tensors are needed: whole calls, and where the two diverge."""
+    alignment = aligned(repeats, a, b)
+    parting = first_divergence(alignment)
+    calls = [pair for pair in alignment.pairs if is_call(pair[0])]
+    return calls + ([] if parting is None else [(parting.a, parting.b)])
 
 
 def _own_substitutes(repeats: Sequence[Repeat]) -> tuple[list[str], list[str]]:
