@@ -16,7 +16,6 @@ from typing import Any
 
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.show.report import (
-    section_agreement,
     section_cells,
     section_environment,
     section_equality,
@@ -25,8 +24,7 @@ from cellrepro.show.report import (
     section_weights,
     summary,
 )
-from cellrepro.show.report.page import View, links_to, runs_folder
-from cellrepro.show.report.panels import CHANGES, counts_text
+from cellrepro.show.report.page import CHANGES, View, counts_text, links_to, runs_folder
 from cellrepro.show.report.protocol import GRID, protocol
 from cellrepro.show.report.summary import Chapter, Summary
 from cellrepro.store.disk import write_whole
@@ -34,7 +32,6 @@ from cellrepro.store.store import Store
 from cellrepro.text import grouped, ppm_text, share_text
 
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
-_LONGEST_TEXT = 10_000  # letters; anything longer is the content of a file
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def _view(chapter: Chapter, worst: View | None) -> View:
         spread=section_spread.spread_figure(chapter),
         steps=protocol(chapter.spread),
         axes=[section_cells.axis_view(chapter, axis, worst) for axis in chapter.spread.axes],
-        agreement=section_agreement.agreement_view(chapter),
+        agreement=section_spread.agreement_view(chapter),
         truth=section_cells.truth_view(chapter),
         weights=section_weights.weights_view(chapter, equality),
         cost=section_environment.cost_view(chapter),
@@ -118,8 +115,8 @@ def _page(found: Summary, folder: str | None) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_unbroken,
     )
-    environment.finalize = _unbroken
     environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
     worst = section_cells.worst_of_all(found.chapters)
     return environment.get_template("report.html.j2").render(
@@ -144,7 +141,5 @@ def _page(found: Summary, folder: str | None) -> str:
 
 
 def _unbroken(value: Any) -> Any:
-    """A number stays on one line with its digits and its unit."""
-    if type(value) is not str or len(value) > _LONGEST_TEXT:  # markup and pictures stay as they are
-        return value
-    return _NUMBER_GAP.sub("\u00a0", value)
+    """A number stays on one line with its digits and its unit; markup stays as it is."""
+    return _NUMBER_GAP.sub("\u00a0", value) if type(value) is str else value

@@ -12,17 +12,33 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cellrepro.text import ppm_text, share_text
+from cellrepro.compare.metrics import MaskComparison, categories, compare_masks
+from cellrepro.compare.object_changes import ObjectChange, ObjectKind
+from cellrepro.show.figures import masks
+from cellrepro.text import amount, grouped, joined, ppm_text, share_text
 
 if TYPE_CHECKING:
     from cellrepro.show.figures.style import Picture
     from cellrepro.store.store import Repeat, Store
 
-_DPI = 110
+_DPI = 110  # of figures
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _TEXTS = {"ppm": ppm_text, "share": share_text}
+
+CHANGES: dict[str, tuple[str, str]] = {
+    ObjectKind.KEPT: ("", "as before: a counterpart that covers it, less than 1 pixel away"),
+    ObjectKind.MOVED: ("→", "a counterpart that went farther or overlaps less"),
+    ObjectKind.LOST: ("−", "only in the first"),
+    ObjectKind.GAINED: ("+", "only in the second"),
+    ObjectKind.SPLIT: ("1:2", "one in the first, several in the second"),
+    ObjectKind.MERGED: ("2:1", "several in the first, one in the second"),
+}
+"""What became of cells: the sign in pictures, and what it means."""
+
+_MOST_MARKS = 40
+_SMALLEST_WINDOW, _LARGEST_WINDOW = 40, 160
+_LEAST_RADIUS = 0.014  # of a ring, share of the longer side
 
 View = SimpleNamespace
 """What a section's template reads."""
@@ -64,9 +80,7 @@ def figure(picture: Picture, data: View | None = None) -> Shown:
     return Shown((one,), data)
 
 
-def panel(
-    pixels: NDArray[np.uint8], *, alt: str, heading: str, marks: Sequence[Mark] = ()
-) -> Panel:
+def panel(pixels: np.ndarray, heading: str, alt: str, marks: Sequence[Mark] = ()) -> Panel:
     """An array of colours, uint8 of shape (Y, X, 3), as one picture of a figure."""
     from matplotlib.image import imsave
 
@@ -78,6 +92,104 @@ def panel(
 
 def _image_address(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+
+
+# -- pictures of images: side by side, or below each other on a phone ---------------------
+
+
+def counts_text(comparison: MaskComparison) -> str:
+    """What became of the cells: "3 kept and 1 lost"."""
+    parts = [f"{n} {kind}" for kind in CHANGES if (n := comparison.kinds[kind])]
+    return joined(parts) if parts else "no cell on either side"
+
+
+def _changed(comparison: MaskComparison) -> list[ObjectChange]:
+    """The cells that are not kept, the largest first."""
+    found = [change for change in comparison.objects if change.kind != ObjectKind.KEPT]
+    return sorted(found, key=lambda change: -max(change.area_a, change.area_b))
+
+
+def beside(
+    name: str, image: np.ndarray | None, a: np.ndarray, b: np.ndarray, file: str
+) -> tuple[MaskComparison, Shown]:
+    """Two label images of an image compared, with pictures and a file of every cell."""
+    found = compare_masks(a, b)
+    data = table_file(file, _rows_of_cells(name, found))
+    return found, Shown(_difference_panels(image, a, b, found), data)
+
+
+def _rows_of_cells(name: str, comparison: MaskComparison) -> list[Row]:
+    """What became of every cell of both sides, those that are not kept first."""
+    kept = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
+    rows = []
+    for change in [*_changed(comparison), *kept]:
+        y, x = (round(place, 1) for place in change.position[-2:])
+        row = {"image": name, "what": str(change.kind), "y": y, "x": x, "iou": change.iou}
+        for side in "ab":
+            row[f"area_{side}"] = getattr(change, f"area_{side}")
+            row[f"labels_{side}"] = " ".join(map(str, getattr(change, f"labels_{side}")))
+        rows.append(row)
+    return rows
+
+
+def _difference_panels(
+    image: np.ndarray | None, a: np.ndarray, b: np.ndarray, comparison: MaskComparison
+) -> tuple[Panel, ...]:
+    """The image, if there is one; the outlines of two label images of it; what differs, with a sign
+    at every cell that is not kept; and, where the image is large, the place where most differs.
+    """
+    background, map_ = masks.background_of(image, a.shape), categories(a, b)
+    outlines = (
+        f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of the "
+        f"second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they "
+        "coincide."
+    )
+    differing = (
+        f"What differs: {grouped(comparison.n_differing)} of {grouped(comparison.n_pixels)} pixels "
+        f"({ppm_text(comparison.ppm)}). {counts_text(comparison)}."
+    )
+    map_picture, marks = masks.category_picture(background, map_)[0], _marks(comparison, a.shape)
+    found = [
+        panel(masks.with_outlines(background, {"a": a, "b": b}), "Outlines of both", outlines),
+        panel(map_picture, "What differs", differing, marks),
+    ]
+    if image is not None:
+        alone = masks.with_outlines(background, {})
+        found.insert(0, panel(alone, "Image", "The image alone."))
+    window = _window(map_ >= 2)
+    if window is not None:
+        rows, columns = (f"{one.start}–{one.stop}" for one in window)
+        near = masks.with_outlines(background[window], {"a": a[window], "b": b[window]})
+        alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
+        found.append(panel(near, f"Closer: rows {rows}, columns {columns}", alt))
+    return tuple(found)
+
+
+def _marks(comparison: MaskComparison, shape: Sequence[int]) -> list[Mark]:
+    """In pixels of the panel, which is an image of that shape enlarged or shrunk."""
+    longer = max(masks.panel_shape(shape))
+    scale = longer / max(shape)
+    marks = []
+    for change in _changed(comparison)[:_MOST_MARKS]:
+        y, x = ((place + 0.5) * scale for place in change.position)
+        area = max(change.area_a, change.area_b)
+        radius = max(_LEAST_RADIUS * longer, 1.25 * scale * (area / np.pi) ** 0.5)
+        marks.append((CHANGES[change.kind][0], round(x, 1), round(y, 1), round(radius, 1)))
+    return marks
+
+
+def _window(differs: np.ndarray) -> tuple[slice, slice] | None:
+    """The rows and columns around the place where most pixels differ; none of a small image."""
+    from scipy import ndimage
+
+    least = min(differs.shape)
+    side = int(np.clip(least // 4, _SMALLEST_WINDOW, _LARGEST_WINDOW))
+    if least < 2 * side or not differs.any():
+        return None
+    density = ndimage.gaussian_filter(differs.astype(np.float32), side / 4)
+    middle = np.unravel_index(density.argmax(), density.shape)
+    starts = np.clip(np.array(middle) - side // 2, 0, np.array(differs.shape) - side).tolist()
+    return slice(starts[0], starts[0] + side), slice(starts[1], starts[1] + side)
 
 
 # -- tables --------------------------------------------------------------------------------

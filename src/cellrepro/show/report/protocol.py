@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cellrepro.compare.axes import Pair
 from cellrepro.compare.seed_spread import Axis, Spread
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.within_spread import FEWEST_SEEDS
@@ -59,37 +58,31 @@ Asked = tuple[int, str, str]  # number, question, what is compared
 
 
 def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
-    axis = spread.axis("repeats")
-    pairs = [pair for pair in axis.pairs if pair.a.spec.held == mode] if axis else []
-    told = [pair for pair in pairs if not pair.vacuous]
+    every = spread.axis("repeats") or Axis("repeats", [])
+    axis = Axis("repeats", [pair for pair in every.pairs if pair.a.spec.held == mode])
+    told, changed = axis.evidence, axis.distribution().mean
     same = [p for p in told if p.verdict == Verdict.IDENTICAL and p.weights_equal is not False]
     answer = (
         f"{'Yes' if len(same) == len(told) else 'No'}: {len(same)} of {amount(len(told), 'pair')} "
-        f"bit-identical; {share_text(_mean(told))} of the cells changed on average."
+        f"bit-identical; {share_text(changed)} of the cells changed on average."
     )
     asked = (number, question, f"repeats of one spec in mode {mode}")
-    return _step(asked, pairs, told, answer, f"one spec in mode {mode}, two or more repeats")
+    return _step(asked, [axis], answer, f"one spec in mode {mode}, two or more repeats")
 
 
 def _beside_seeds(spread: Spread, names: Sequence[str], asked: Asked, todo: str) -> Step:
     """A step over some axes, each with a sentence of its own."""
-    axes = [axis for name in names if (axis := spread.axis(name)) is not None]
-    pairs = [pair for axis in axes for pair in axis.pairs]
-    told = [pair for axis in axes for pair in axis.evidence]
-    answers = [_answer(spread, axis) for axis in axes if axis.evidence]
-    return _step(asked, pairs, told, " ".join(answers), todo)
-
-
-def _answer(spread: Spread, axis: Axis) -> str:
-    """Whether an axis gives other cells, in a sentence."""
-    changed, ppm = _mean(axis.evidence), _mean(axis.evidence, "ppm")
-    within = spread.decide(axis.name).within
-    return (
-        f"{'Yes' if changed else 'No'}: {axis.doing} changed {share_text(changed)} of the cells "
-        f"and {ppm_text(ppm)} of the pixels on average ({len(axis.differing)} of "
-        f"{amount(len(axis.evidence), 'pair')} differ); "
-        f"{'less than seeds do' if within else 'not shown to be less than seeds do'}."
-    )
+    axes, answers = [axis for axis in spread.axes if axis.name in names], []
+    for axis in (axis for axis in axes if axis.evidence):
+        changed, ppm = axis.distribution().mean, axis.distribution("ppm").mean
+        within = spread.decide(axis.name).within
+        answers.append(
+            f"{'Yes' if changed else 'No'}: {axis.doing} changed {share_text(changed)} of the "
+            f"cells and {ppm_text(ppm)} of the pixels on average ({len(axis.differing)} of "
+            f"{amount(len(axis.evidence), 'pair')} differ); "
+            f"{'less than seeds do' if within else 'not shown to be less than seeds do'}."
+        )
+    return _step(asked, axes, " ".join(answers), todo)
 
 
 def _seeds(spread: Spread) -> Step:
@@ -107,19 +100,15 @@ def _seeds(spread: Spread) -> Step:
     todo = f"one spec with {FEWEST_SEEDS} seeds or more in mode strict"
     if few := spread.n_seeds < FEWEST_SEEDS:
         text += f"; only {spread.n_seeds} seeds: not enough to say"
-    return _step(asked, axis.pairs, axis.evidence, f"{text}.", todo, enough=not few)
+    return _step(asked, [axis], f"{text}.", todo, enough=not few)
 
 
 def _step(
-    asked: Asked,
-    pairs: Sequence[Pair],
-    told: Sequence[Pair],
-    answer: str,
-    todo: str,
-    *,
-    enough: bool = True,
+    asked: Asked, axes: Sequence[Axis], answer: str, todo: str, *, enough: bool = True
 ) -> Step:
-    """A step with its answer over what is told, or what to run where that is not enough."""
+    """A step with its answer over the evidence, or what to run where that is not enough."""
+    pairs = [pair for axis in axes for pair in axis.pairs]
+    told = [pair for axis in axes for pair in axis.evidence]
     runs = {repeat.name for pair in told for repeat in (pair.a, pair.b)}
     images = {image for pair in told for image in pair.images}
     if not told:
@@ -130,7 +119,3 @@ def _step(
     todo = f"Run {todo}; `cellrepro grid {GRID}` runs what one device can answer."
     open_ = "" if told and enough else todo
     return Step(*asked, len(told), len(runs), len(images), answer, open_)
-
-
-def _mean(pairs: Sequence[Pair], measure: str = "changed") -> float:
-    return Axis("", list(pairs)).distribution(measure).mean

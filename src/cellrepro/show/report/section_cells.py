@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from cellrepro.compare.axes import AXES, Pair
-from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.seed_spread import Axis
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
-from cellrepro.show.report.page import Shown, View, figure, table, table_file
-from cellrepro.show.report.panels import CHANGES, changed, difference_panels
+from cellrepro.show.report.page import CHANGES, Shown, View, beside, figure, table, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat, Run
 
@@ -37,22 +35,24 @@ _KINDS = {
 
 def worst_of_all(chapters: Sequence[Chapter]) -> View | None:
     """By cells that changed, then by pixels, over all chapters; none where no masks differ."""
+    return _worst([(chapter, axis) for chapter in chapters for axis in chapter.spread.axes], "")
+
+
+def _worst(axes: Sequence[tuple[Chapter, Axis]], file: str) -> View | None:
     places = [
-        (chapter, axis, *_most_different(axis))
-        for chapter in chapters
-        for axis in chapter.spread.axes
-        if axis.differing
+        (chapter, axis, pair, image)
+        for chapter, axis in axes
+        for pair in axis.differing
+        for image in pair.images
     ]
     if not places:
         return None
     chapter, axis, pair, image = max(places, key=lambda place: _weight(*place[2:]))
-    n = sum(len(axis.pairs) for axis in chapter.spread.axes)
-    return _worst(chapter, axis, pair, image, n, file=f"cells-{image}")
-
-
-def _most_different(axis: Axis) -> tuple[Pair, str]:
-    places = [(pair, image) for pair in axis.differing for image in pair.images]
-    return max(places, key=lambda place: _weight(*place))
+    n = sum(len(other.pairs) for its, other in axes if its is chapter)
+    pixels = chapter.store.image(chapter.data_digest, image)
+    a, b = pair.a.masks(image), pair.b.masks(image)
+    found, shown = beside(image, pixels, a, b, f"cells-{file}{image}")
+    return View(axis=axis, pair=pair, image=image, n_comparisons=n, comparison=found, figure=shown)
 
 
 def _weight(pair: Pair, image: str) -> tuple[bool, float, float]:
@@ -66,47 +66,15 @@ def _weight(pair: Pair, image: str) -> tuple[bool, float, float]:
     )
 
 
-def _worst(chapter: Chapter, axis: Axis, pair: Pair, image: str, n: int, *, file: str) -> View:
-    found, shown = _beside(chapter, pair.a.masks(image), pair.b.masks(image), image, file)
-    return View(axis=axis, pair=pair, image=image, n_comparisons=n, comparison=found, figure=shown)
-
-
-def _beside(
-    chapter: Chapter, a: np.ndarray, b: np.ndarray, image: str, file: str
-) -> tuple[MaskComparison, Shown]:
-    """Two label images of one image compared, with pictures and every cell."""
-    found = compare_masks(a, b)
-    panels = difference_panels(chapter.store.image(chapter.data_digest, image), a, b, found)
-    return found, Shown(panels, table_file(file, _cell_rows(found, image)))
-
-
-def _cell_rows(comparison: MaskComparison, image: str) -> list[dict[str, Any]]:
-    """Every cell of both sides and what became of it, those that are not kept first."""
-    kept = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
-    rows = []
-    for change in [*changed(comparison), *kept]:
-        y, x = (round(place, 1) for place in change.position[-2:])
-        row = {"image": image, "what": str(change.kind), "y": y, "x": x, "iou": change.iou}
-        for side in "ab":
-            row[f"area_{side}"] = getattr(change, f"area_{side}")
-            row[f"labels_{side}"] = " ".join(map(str, getattr(change, f"labels_{side}")))
-        rows.append(row)
-    return rows or [{"image": image, "what": "no cell on either side"}]
-
-
 # -- along every axis ----------------------------------------------------------------------
 
 
 def axis_view(chapter: Chapter, axis: Axis, shown: View | None) -> View:
     """The comparisons along one axis, the largest differences first; its worst image, unless that
     is the one `shown` at the top of the page."""
-    worst, above = None, False
-    if axis.name in AXES and axis.differing:
-        pair, image = _most_different(axis)
-        above = shown is not None and (shown.pair, shown.image) == (pair, image)
-        if not above:
-            file = f"cells-{axis.name}-{image}"
-            worst = _worst(chapter, axis, pair, image, len(axis.pairs), file=file)
+    above = shown is not None and shown.axis is axis
+    drawn = axis.name in AXES and not above
+    worst = _worst([(chapter, axis)], f"{axis.name}-") if drawn else None
     weights = [pair.weights_equal for pair in axis.pairs if pair.weights_equal is not None]
     pairs = sorted(axis.pairs, key=lambda pair: (-np.nan_to_num(pair.changed), -pair.ppm))
     every = table(list(map(_row, pairs)), _KINDS, file=f"{axis.name}-{chapter.data}")
@@ -162,7 +130,8 @@ def _scored(chapter: Chapter, score: float, name: str, repeat: Repeat) -> View:
     masks = repeat.masks(name)  # says what to do if the file is gone
     truth, found, shown = chapter.store.truth(chapter.data_digest, name), None, None
     if truth is not None:
-        found, shown = _beside(chapter, truth, masks, name, f"against-truth-{name}")
+        pixels = chapter.store.image(chapter.data_digest, name)
+        found, shown = beside(name, pixels, truth, masks, f"against-truth-{name}")
         shown = Shown(shown.panels[-3:], shown.data)
     label = chapter.names.label(repeat)
     return View(image=name, label=label, score=score, comparison=found, figure=shown)

@@ -74,11 +74,9 @@ def _networks(chapter: Chapter, same: Equality, trained: Sequence[Repeat]) -> li
 
 def _chosen(networks: Sequence[View], n_parameters: int) -> list[View]:
     """As many different networks as a page shows and time allows; the first of each spec first."""
-    most = _MOST_NETWORKS
-    while most > 2 and most * (most - 1) / 2 * n_parameters > _MOST_WORK:
-        most -= 1
+    afforded = max(2, int((2 * _MOST_WORK / n_parameters) ** 0.5))
     in_turn = sorted(networks, key=lambda one: one.members[0].index)
-    return sorted(in_turn[:most], key=lambda one: one.number)
+    return sorted(in_turn[: min(_MOST_NETWORKS, afforded)], key=lambda one: one.number)
 
 
 # -- distances -----------------------------------------------------------------------------
@@ -134,13 +132,8 @@ def _distant(chapter: Chapter, found: Similarity, networks: Sequence[View]) -> V
     differences = difference_distributions([one.path for one in shown])
     drawn = weights.difference_distributions(differences, labels=[one.name for one in shown])
     layers = [
-        {
-            "layer": row.layer,
-            "least": row.least,
-            "median": row.median,
-            "most": row.most,
-            "furthest": " and ".join(labels[i] for i in row.furthest),
-        }
+        {name: getattr(row, name) for name in ("layer", "least", "median", "most")}
+        | {"furthest": " and ".join(labels[i] for i in row.furthest)}
         for row in layers_by_distance(found)
     ]
     drawn_layers = weights.layer_distances(found, labels=labels)
@@ -164,13 +157,14 @@ def _curves(chapter: Chapter) -> tuple[int, Shown]:
         if repeat.manifest.training is not None:
             courses[repeat.manifest.training.model_dump_json()].append(repeat)
     kept = [repeat for course in list(courses.values())[:_MOST_CURVES] for repeat in course]
-    rows = []
-    for repeat in kept:
-        found = repeat.manifest.training
-        assert found is not None
-        both = zip(found.train_losses, found.learning_rates, strict=False)
-        for epoch, (loss, rate) in enumerate(both, start=1):
-            rows.append({"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate})
+    rows = [
+        {"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate}
+        for repeat in kept
+        if (found := repeat.manifest.training) is not None
+        for epoch, (loss, rate) in enumerate(
+            zip(found.train_losses, found.learning_rates, strict=False), start=1
+        )
+    ]
     labels = [chapter.names.label(one) for one in kept]
     drawn = training.training_curves(kept, labels=labels)
     return len(kept), figure(drawn, table_file(f"training-{chapter.data}", rows))

@@ -60,18 +60,12 @@ class Judged:
 
 @dataclass(frozen=True)
 class Failure:
-    """A repeat that failed, and why; its spec is None where another version kept it."""
+    """A repeat that failed, and why."""
 
-    key: str
-    machine: str
+    place: str  # spec and machine
     repeat: int
     reason: str
-    spec: Spec | None
-
-    @property
-    def place(self) -> str:
-        """Spec and machine."""
-        return f"{self.key}/{self.machine}"
+    spec: Spec | None  # none where another version kept it
 
 
 @dataclass(frozen=True)
@@ -163,14 +157,10 @@ def summarise(store: Store) -> Summary:
             judgement = judge([repeat.manifest for repeat in repeats])
             one = Judged(place_of(repeats[0]), run.spec, repeats, judgement)
             by_data[run.spec.task, run.spec.data_digest].append(one)
-    failed: dict[tuple[str, str], list[Failure]] = defaultdict(list)
-    for failure in failures:
-        if failure.spec is not None:
-            failed[failure.spec.task, failure.spec.data_digest].append(failure)
     chapters = []
-    for (task, digest), every in by_data.items():
-        data, failed_here = every[0].spec.data, failed[task, digest]
-        chapter = Chapter(store, task, data, digest, every, failed_here)
+    for kind, every in by_data.items():
+        failed = [f for f in failures if f.spec and (f.spec.task, f.spec.data_digest) == kind]
+        chapter = Chapter(store, kind[0], every[0].spec.data, kind[1], every, failed)
         names = chapter.names
         every.sort(key=lambda one: names.order(one.place))
         chapters.append(chapter)
@@ -183,8 +173,7 @@ def _failure(record: dict[str, Any]) -> Failure:
         spec = Spec.model_validate(record.get("spec"))
     except ValidationError:  # kept by another version: listed, but in no table
         spec = None
-    what = {name: record[name] for name in ("key", "machine", "repeat", "reason")}
-    return Failure(**what, spec=spec)
+    return Failure(f"{record['key']}/{record['machine']}", record["repeat"], record["reason"], spec)
 
 
 # -- the headline --------------------------------------------------------------------------
