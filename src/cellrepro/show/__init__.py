@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "explorer.stored_runs": "stored_repeats",
-    "explorer.widget": "explore_runs",
+    "explorer.widget": "explore_runs stored_repeats",
     "figures.agreement": "agreement_map least_stable",
     "figures.divergence": "chain step_map",
     "figures.growth": "growth_curve",

@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -62,9 +62,8 @@ class OpenView:
         first = _read(view.masks[view.having[0]])
         pixels = _read(view.image)
         image = np.zeros(first.shape, np.uint8) if pixels is None else pixels
-        # What has more axes than the masks has channels last.
-        self.shape = image.shape[: first.ndim] if first.ndim in (2, 3) else image.shape[:2]
-        self.image, self.limits = narrow_image(_checked_image(image, self.shape))
+        self.shape = image.shape[: first.ndim]  # what has more axes has channels last
+        self.image, self.limits = _narrow_image(_checked_image(image, self.shape))
         truth = _read(view.truth)
         self.truth = None if truth is None else _checked_labels("truth", truth, self.shape)
 
@@ -137,18 +136,29 @@ class OpenView:
         share = agreement.cell_share if which == "cells" else agreement.same_object_share
         return np.rint(share * agreement.n_runs).astype(np.int64)
 
-    def array(self, what: str, a: int, b: int) -> tuple[Any, dict[str, Any]]:
-        """What a plane shows, and the facts that go with it."""
+    def flat(self, array: np.ndarray, z: int) -> np.ndarray:
+        """One plane of a stack; an image as it is."""
+        return array[z] if len(self.shape) == 3 else array
+
+    def plane(self, what: str, a: int, b: int, z: int) -> Plane:
+        """What one of the planes that a scene names holds."""
+        array: Any = None
+        facts: dict[str, Any] = {}
         match what:
+            case "story":
+                text = json.dumps(self.story(a, b), allow_nan=False)
+                return {"data": zlib.compress(text.encode(), level=1), "dtype": "json", "shape": []}
             case "image":
-                return self.image, self.limits
+                array, facts = self.image, self.limits
             case "truth":
-                return self.truth, {}
+                array = self.truth
             case "a" | "b":
-                return self.labels(a if what == "a" else b), {}
+                array = self.labels(a if what == "a" else b)
             case "categories":
-                return self.categories(a, b), {}
-        return self.votes(what), {"n_runs": len(self.view.having)}
+                array = self.categories(a, b)
+            case _:
+                array, facts = self.votes(what), {"n_runs": len(self.view.having)}
+        return _packed(self.flat(array, z), **facts)
 
 
 class Views:
@@ -160,19 +170,12 @@ class Views:
         if not views or few:
             raise BadInput(
                 f"{len(views)} images of {len(names)} runs were given, and masks are missing of "
-                f"{', '.join(few) or 'all'}; expected one image or more, each with masks or None "
-                "for every run, and masks of two runs or more"
+                f"{', '.join(few) or 'all'}; expected masks of two runs or more of every image"
             )
         self.views, self.names = tuple(views), tuple(names)
         self._named: dict[str, tuple[int, str, int, int, int]] = {}
-        self._opened: dict[int, OpenView] = {}
-
-    def open(self, view: int) -> OpenView:
-        """The arrays of one view; only the last one is held, as many big images would not fit."""
-        if view not in self._opened:
-            opened = OpenView(self.views[view], self.names)
-            self._opened = {view: opened}
-        return self._opened[view]
+        # Only the last one is held, as many big images would not fit.
+        self.open = lru_cache(maxsize=1)(lambda view: OpenView(views[view], names))
 
     def pair(self, view: int, a: int, b: int) -> tuple[int, int]:
         """Two different runs that have masks of a view: those asked for, or the first others."""
@@ -189,7 +192,6 @@ class Views:
         opened = self.open(view)
         n_planes = opened.shape[0] if len(opened.shape) == 3 else 1
         z = min(z, n_planes - 1)
-        counts = count(opened.categories(a, b))
         changes = opened.changes(a, b)
         kinds = Counter(change.kind for change in changes)
         names = self.names[a], self.names[b]
@@ -204,8 +206,7 @@ class Views:
             "short": {"a": short[0], "b": short[1]},
             "having": opened.view.having,
             "planes": self._named_planes(view, a, b, z),
-            "counts": counts,
-            "line": counts_line(counts, *short),
+            "line": _line(opened.categories(a, b), *short),
             "n_objects": {
                 "a": sum(len(change.labels_a) for change in changes),
                 "b": sum(len(change.labels_b) for change in changes),
@@ -233,22 +234,15 @@ class Views:
         return names
 
     def plane(self, name: str) -> Plane:
-        """One plane by the name that a scene gave it; see `packed`."""
-        if name not in self._named:
-            raise BadInput(f"there is no plane {name!r}; expected one that a scene names")
+        """One plane by the name that a scene gave it; see `_packed`."""
         view, what, a, b, z = self._named[name]
-        opened = self.open(view)
-        if what == "story":
-            text = json.dumps(opened.story(a, b), allow_nan=False)
-            return {"data": zlib.compress(text.encode(), level=1), "dtype": "json", "shape": []}
-        array, facts = opened.array(what, a, b)
-        return packed(array[z] if len(opened.shape) == 3 else array, **facts)
+        return self.open(view).plane(what, a, b, z)
 
 
 # -- arrays as planes ----------------------------------------------------------------------
 
 
-def packed(array: np.ndarray, **facts: Any) -> Plane:
+def _packed(array: np.ndarray, **facts: Any) -> Plane:
     """An array of integers in [0, 2**32), shape (Y, X) or (Y, X, C), as the browser receives it:
     ``data`` is a zlib stream of little-endian values in C order, in the narrowest ``dtype``."""
     dtype = np.min_scalar_type(int(array.max()))
@@ -258,7 +252,7 @@ def packed(array: np.ndarray, **facts: Any) -> Plane:
     return {"data": deflated, "dtype": dtype.name, "shape": list(array.shape), **facts}
 
 
-def narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+def _narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     """The image in at most two bytes a value, with the limits of its contrast.
 
     Integers that span less than 2**16 arrive exactly, as offset + value. Others are quantised to
@@ -268,7 +262,7 @@ def narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     offset, top = numbers.min().item(), numbers.max().item()
     exact = image.dtype.kind != "f" and top - offset < 2**16
     step = 1 if exact else (top - offset) / (2**16 - 1) or 1
-    stored = (numbers - offset if exact else np.rint((numbers - offset) / step)).astype(np.uint16)
+    stored = np.rint((numbers - offset) / step).astype(np.uint16)
     axes = tuple(range(image.ndim - 1))
     low, high = np.percentile(stored, (1, 99), axis=axes)
     # A channel of one value, or nearly, has no contrast to stretch: use its whole span.
@@ -279,28 +273,15 @@ def narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     return stored, {**limits, "offset": offset, "step": step, "exact": exact}
 
 
-# -- counts --------------------------------------------------------------------------------
-
-
-def count(categories: np.ndarray) -> dict[str, int | float]:
-    """How many pixels of a map fall into each of `CATEGORIES`, how many ``differ``, and how many of
-    a million ``pixels`` that is (``ppm``)."""
-    numbers = np.bincount(categories.ravel(), minlength=len(CATEGORIES)).tolist()
-    counts: dict[str, int | float] = dict(zip(CATEGORIES, numbers, strict=True))
-    counts["differ"] = sum(numbers[2:])
-    counts["pixels"] = categories.size
-    counts["ppm"] = counts["differ"] / categories.size * 1e6
-    return counts
-
-
-def counts_line(counts: dict[str, int | float], name_a: str = "A", name_b: str = "B") -> str:
-    """The counts as a sentence; digits are grouped in threes by spaces."""
-    differ = counts["differ"]
+def _line(categories: np.ndarray, name_a: str, name_b: str) -> str:
+    """How many pixels of a map of `CATEGORIES` differ; digits are grouped in threes by spaces."""
+    counts = np.bincount(categories.ravel(), minlength=len(CATEGORIES))
+    differ, only_a, only_b, other = (int(n) for n in (counts[2:].sum(), *counts[2:]))
     return (
         f"{grouped(differ)} {'pixel differs' if differ == 1 else 'pixels differ'} "
-        f"= {ppm_text(counts['ppm'])} (only {name_a}: {grouped(counts['only_a'])}, "
-        f"only {name_b}: {grouped(counts['only_b'])}, "
-        f"other object: {grouped(counts['other_object'])}) of {grouped(counts['pixels'])}"
+        f"= {ppm_text(differ / categories.size * 1e6)} (only {name_a}: {grouped(only_a)}, "
+        f"only {name_b}: {grouped(only_b)}, other object: {grouped(other)}) "
+        f"of {grouped(categories.size)}"
     )
 
 

@@ -8,7 +8,10 @@ afterwards (curtain, opacity, zoom, read-out, sorting) is done there and never w
 from __future__ import annotations
 
 import base64
+import itertools
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +19,22 @@ import anywidget
 import numpy as np
 import traitlets
 
-from cellrepro.compare.names import Names
+from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput, CellreproError
+from cellrepro.images.folder import folder_digest
 from cellrepro.show.explorer.planes import View, Views
-from cellrepro.show.explorer.stored_runs import first_shown, shared_images, stored_repeats
-from cellrepro.show.figures.masks import (
-    AGREE_SHARE,
-    AGREED,
-    AGREEMENT,
-    COLOURS,
-    DARKER,
-    DASHES,
-    DIMMED,
-    difference,
-)
+from cellrepro.show.figures import masks
 from cellrepro.show.figures.style import heading
-from cellrepro.store.store import Store
+from cellrepro.store.manifest import MaskRecord
+from cellrepro.store.store import Repeat, Store
 from cellrepro.text import some
 
 _PANEL = 560  # longer side of a panel of the still picture, pixels
 _STATIC = Path(__file__).with_name("static")
 # One module for the browser, which can only be given one; written as three to be read.
 _MODULES = ("explorer_pixels.js", "explorer_parts.js", "explorer.js")
+
+_SharedImage = tuple[View, list[MaskRecord | None]]  # what manifests say of each repeat's masks
 
 
 class Explorer(anywidget.AnyWidget):
@@ -58,13 +55,13 @@ class Explorer(anywidget.AnyWidget):
     height = traitlets.Int(512).tag(sync=True)
     drawing = traitlets.Dict(
         {
-            "colours": COLOURS,
-            "dashes": DASHES,
-            "agree_share": AGREE_SHARE,
-            "dimmed": DIMMED,
-            "darker": DARKER,
-            "agreement": AGREEMENT,
-            "agreed": AGREED,
+            "colours": masks.COLOURS,
+            "dashes": masks.DASHES,
+            "agree_share": masks.AGREE_SHARE,
+            "dimmed": masks.DIMMED,
+            "darker": masks.DARKER,
+            "agreement": masks.AGREEMENT,
+            "agreed": masks.AGREED,
         }
     ).tag(sync=True)
 
@@ -111,17 +108,13 @@ class Explorer(anywidget.AnyWidget):
         """What is shown now as a still picture, a PNG file: outlines of A, of B, where they differ;
         of more than two runs, also how many call a pixel cell."""
         scene, opened = self.scene, self._views.open(self.scene["view"])
-
-        def flat(array: np.ndarray) -> np.ndarray:
-            return array[scene["z"]] if len(opened.shape) == 3 else array
-
-        n_runs = len(scene["having"])
+        flat, n_runs = partial(opened.flat, z=scene["z"]), len(scene["having"])
         names = {
             key: name if name == short else f"{short}: {name}"
             for key, short in scene["short"].items()
             for name in [scene["names"][key]]
         }
-        picture = difference(
+        picture = masks.difference(
             flat(opened.image),
             flat(opened.labels(scene["a"])),
             flat(opened.labels(scene["b"])),
@@ -204,6 +197,9 @@ def explore(
     return Explorer([view], [name_a, name_b], title=title, height=height)
 
 
+# -- stored runs --------------------------------------------------------------------------
+
+
 def explore_runs(
     store: Store | str | Path,
     runs: Sequence[str] = (),
@@ -228,13 +224,13 @@ def explore_runs(
     store = store if isinstance(store, Store) else Store(store)
     shown = stored_repeats(store, runs, data=data)
     if len(shown) < 2:
-        which = f"named by {', '.join(runs)}" if runs else f"over {data or 'the same images'}"
         raise BadInput(
-            f"{store.root} has {len(shown)} repeats {which}; the explorer compares two or more: "
-            "name another one, or train again with `cellrepro train`"
+            f"{store.root} has {len(shown)} repeats of {', '.join(runs) or data or 'any images'}; "
+            "the explorer compares two or more: name another one, or train again with "
+            "`cellrepro train`"
         )
-    images, names = shared_images(store, shown), Names(shown)
-    first, a, b = first_shown(shown, images, chosen=bool(runs))
+    images, names = _shared_images(store, shown), Names(shown)
+    first, a, b = _first_shown(shown, images, chosen=bool(runs))
     return Explorer(
         [view for view, _ in images],
         [names.label(one) for one in shown],
@@ -244,3 +240,86 @@ def explore_runs(
         title=title,
         height=height,
     )
+
+
+def stored_repeats(
+    store: Store, runs: Sequence[str] = (), *, data: str | Path | None = None
+) -> list[Repeat]:
+    """The repeats that were named, or all that found objects in one set of images.
+
+    Parameters
+    ----------
+    store : Store or path
+    runs : sequence of str
+        ``KEY/MACHINE/REPEAT``, or ``KEY`` for all its repeats.
+    data : str or Path, optional
+        A folder of images; by default the images that most repeats are over. A network that
+        others of them were trained from is left out.
+    """
+    if runs:
+        named: dict[str, Repeat] = {}
+        for reference in runs:
+            run = () if "/" in reference else store.find_run(reference).repeats
+            named |= {repeat.name: repeat for repeat in run or [store.find(reference)]}
+        return list(named.values())
+    groups: dict[str, list[Repeat]] = defaultdict(list)
+    for repeat in (repeat for run in store.runs() for repeat in run.repeats):
+        if repeat.manifest.n_objects:
+            groups[repeat.spec.data_digest].append(repeat)
+    found = max(groups.values(), key=len, default=[])
+    if data is not None:
+        found = groups[folder_digest(data, to_train=False)]
+    names = Names(found)
+    results = [repeat for repeat in found if not names.is_start(place_of(repeat))]
+    return sorted(results, key=lambda repeat: (names.order(place_of(repeat)), repeat.index))
+
+
+def _shared_images(store: Store, shown: Sequence[Repeat]) -> list[_SharedImage]:
+    """Every image that two or more of the repeats segmented."""
+    # One name can mean another image in another data set.
+    keys = {(one.spec.data_digest, name): None for one in shown for name in one.manifest.masks}
+    several = len({digest for digest, _ in keys}) > 1
+    images = []
+    for digest, name in keys:
+        records = [
+            one.manifest.masks.get(name) if one.spec.data_digest == digest else None
+            for one in shown
+        ]
+        both = zip(shown, records, strict=True)
+        view = View(
+            f"{name} ({digest[:6]})" if several else name,
+            [partial(one.masks, name) if record else None for one, record in both],
+            image=partial(store.image, digest, name),
+            truth=partial(store.truth, digest, name),
+            digests=[record.digest if record else None for record in records],
+        )
+        if len(view.having) > 1:
+            images.append((view, records))
+    if not images:
+        raise BadInput(
+            f"no two of the {len(shown)} repeats segmented the same image; name runs over the "
+            "same folder of images"
+        )
+    return images
+
+
+def _first_shown(
+    shown: Sequence[Repeat], images: Sequence[_SharedImage], *, chosen: bool
+) -> tuple[str, int, int]:
+    """The image and the two repeats that are shown first; the first two where these are `chosen`.
+
+    Repeats of one spec on one machine that differ come first, as they should not; then what differs
+    by most objects. Manifests say that; no mask is read.
+    """
+    places = [place_of(one) for one in shown]
+    pairs = [(0, 1)] if chosen else itertools.combinations(range(len(shown)), 2)
+    best, first = (False, False, -1), (images[0][0].name, 0, 1)
+    for (a, b), (view, records) in itertools.product(pairs, images):
+        one, other = records[a], records[b]
+        if one is not None and other is not None:
+            differs = one.canonical_digest != other.canonical_digest
+            n_more = abs(one.n_objects - other.n_objects)
+            rank = (differs and places[a] == places[b], differs, n_more)
+            if rank > best:
+                best, first = rank, (view.name, a, b)
+    return first

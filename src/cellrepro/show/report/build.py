@@ -118,7 +118,8 @@ def _page(found: Summary, folder: str | None) -> str:
         finalize=_unbroken,
     )
     environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
-    worst = section_cells.worst_of_all(found.chapters)
+    axes = [(chapter, axis) for chapter in found.chapters for axis in chapter.spread.axes]
+    worst = section_cells.worst_image(axes)
     return environment.get_template("report.html.j2").render(
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,

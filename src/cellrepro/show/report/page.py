@@ -51,7 +51,7 @@ Mark = tuple[str, float, float, float]
 class Panel:
     """One picture of a figure."""
 
-    source: str
+    png: str  # base64
     alt: str
     width: int  # pixels
     height: int
@@ -73,10 +73,10 @@ def figure(picture: Picture, data: View | None = None) -> Shown:
     with warnings.catch_warnings():
         # A file name in a script that the font lacks shows as boxes; the caption spells it out.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        source = _image_address(picture.png(dpi=_DPI))
+        png = picture.png(dpi=_DPI)
     width, height = picture.get_size_inches()
     alt = picture.alt or picture.get_suptitle() or "Figure"
-    one = Panel(source, alt, round(width * _DPI), round(height * _DPI), round(width * 100))
+    one = Panel(_text(png), alt, round(width * _DPI), round(height * _DPI), round(width * 100))
     return Shown((one,), data)
 
 
@@ -87,11 +87,11 @@ def panel(pixels: np.ndarray, heading: str, alt: str, marks: Sequence[Mark] = ()
     buffer = io.BytesIO()
     imsave(buffer, pixels, format="png")
     height, width = pixels.shape[:2]
-    return Panel(_image_address(buffer.getvalue()), alt, width, height, 480, heading, tuple(marks))
+    return Panel(_text(buffer.getvalue()), alt, width, height, 480, heading, tuple(marks))
 
 
-def _image_address(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
 
 
 # -- pictures of images: side by side, or below each other on a phone ---------------------
@@ -118,7 +118,7 @@ def beside(
     return found, Shown(_difference_panels(image, a, b, found), data)
 
 
-def _rows_of_cells(name: str, comparison: MaskComparison) -> list[Row]:
+def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, Any]]:
     """What became of every cell of both sides, those that are not kept first."""
     kept = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
     rows = []
@@ -234,8 +234,7 @@ def table_file(name: str, rows: Sequence[Row]) -> View | None:
         return None
     shown = [{_plain(k): _plain(v) for k, v in row.items()} for row in rows]
     text = DataFrame(shown, dtype=object).to_csv(index=False, lineterminator="\n")
-    content = base64.b64encode(text.encode("utf-8")).decode("ascii")
-    href = f"data:text/csv;charset=utf-8;base64,{content}"
+    href = f"data:text/csv;charset=utf-8;base64,{_text(text.encode('utf-8'))}"
     return View(name=f"{name}.csv", href=href, n_rows=len(rows))
 
 

@@ -33,12 +33,8 @@ _KINDS = {
 # -- the worst image -----------------------------------------------------------------------
 
 
-def worst_of_all(chapters: Sequence[Chapter]) -> View | None:
-    """By cells that changed, then by pixels, over all chapters; none where no masks differ."""
-    return _worst([(chapter, axis) for chapter in chapters for axis in chapter.spread.axes], "")
-
-
-def _worst(axes: Sequence[tuple[Chapter, Axis]], file: str) -> View | None:
+def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> View | None:
+    """By cells that changed, then by pixels; none where no masks differ."""
     places = [
         (chapter, axis, pair, image)
         for chapter, axis in axes
@@ -74,7 +70,7 @@ def axis_view(chapter: Chapter, axis: Axis, shown: View | None) -> View:
     is the one `shown` at the top of the page."""
     above = shown is not None and shown.axis is axis
     drawn = axis.name in AXES and not above
-    worst = _worst([(chapter, axis)], f"{axis.name}-") if drawn else None
+    worst = worst_image([(chapter, axis)], f"{axis.name}-") if drawn else None
     weights = [pair.weights_equal for pair in axis.pairs if pair.weights_equal is not None]
     pairs = sorted(axis.pairs, key=lambda pair: (-np.nan_to_num(pair.changed), -pair.ppm))
     every = table(list(map(_row, pairs)), _KINDS, file=f"{axis.name}-{chapter.data}")

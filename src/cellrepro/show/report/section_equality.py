@@ -63,17 +63,17 @@ class Equality:
     def _cell(self, place: str) -> View:
         """How the repeats of one spec on one machine came out, and to which results."""
         n_failed = sum(failure.place == place for failure in self.chapter.failures)
-        over, detail, groups = [f"{amount(n_failed, 'repeat')} failed"] if n_failed else [], "", {}
+        over = [f"{amount(n_failed, 'repeat')} failed"] if n_failed else []
+        cell = View(place=place, verdict="failed", detail="", groups={})
         one = self._by_place.get(place)
         if one is not None:
             over.insert(0, amount(len(one.repeats), "repeat"))
-            groups = {self.of(r): self._style.get(self.masks[r.name], "") for r in one.repeats}
+            cell.verdict = one.verdict
+            cell.groups = {self.of(r): self._style.get(self.masks[r.name], "") for r in one.repeats}
             if one.judgement.overall not in (None, Verdict.IDENTICAL):
-                detail = one.judgement.detail()
-        verdict = one.verdict if one else "failed"
-        return View(
-            place=place, verdict=verdict, over="; ".join(over), detail=detail, groups=groups
-        )
+                cell.detail = one.judgement.detail()
+        cell.over = "; ".join(over)
+        return cell
 
     @property
     def equal(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 from cellrepro.compare.names import sort_key
 from cellrepro.compare.verdicts import Verdict, combine
@@ -45,8 +44,8 @@ def _alert(name: str, seen: Sequence[Seen], n_runs: int) -> View:
     warnings = [warning for _, warning in seen if warning is not None]
     places: Counter[str] = Counter()
     for warning in warnings:
-        source = _short_path(warning.source) if warning.source else ""
-        places[", ".join(filter(None, [warning.module, source])) or "not observed"] += warning.calls
+        place = ", ".join(filter(None, [warning.module, warning.source]))
+        places[place or "not observed"] += warning.calls
     shown = [place for place, _ in places.most_common()]
     return View(
         name=name,
@@ -74,10 +73,3 @@ def _effects(chapters: Sequence[Chapter]) -> list[View]:
         )
         for mode, found in sorted(verdicts.items(), key=lambda item: sort_key("mode", item[0]))
     ]
-
-
-def _short_path(file: str) -> str:
-    """A library's file as its users name it, whatever the machine."""
-    path = file.replace("\\", "/")
-    inside = path.rpartition("site-packages/")[2]
-    return inside if inside != path else "/".join(Path(path).parts[-2:])

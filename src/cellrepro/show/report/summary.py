@@ -194,11 +194,9 @@ def _outcomes(chapter: Chapter) -> str:
 
 def _between(axis: Axis) -> str:
     """In how many comparisons along an axis the masks differ."""
-    over = amount(len(axis.told), "comparison")
+    n, over = len(axis.differing), amount(len(axis.told), "comparison")
     by = ppm_text(axis.largest_ppm)
-    return (
-        f"between {axis.title} the masks differ in {len(axis.differing)} of {over}, by up to {by}"
-    )
+    return f"between {axis.title} the masks differ in {n} of {over}, by up to {by}"
 
 
 def _score(chapter: Chapter) -> list[str]:
