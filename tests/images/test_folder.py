@@ -251,7 +251,7 @@ FILES = {
     "pages of several sizes": ("a.tif", several_sizes(), "2 separate images of shapes .*; save"),
     "unknown format": ("a_masks.bmp", b"BM", "no mask, expected a_masks.tif"),
     "jpeg masks": ("a_masks.jpg", jpeg(), "JPEG changes label numbers; save .* as a_masks.tif"),
-    "palette": ("a_masks.png", palette(), "a palette of colours.*; .*16-bit grey"),
+    "palette": ("a_masks.png", palette(), "16-bit grey, not .* with a palette"),
     "another shape": ("a_masks.tif", labels((24, 30)), r"\(24, 30\), expected \(24, 32\).*belong"),
     "transposed": ("a_masks.tif", labels().T, r"\(32, 24\), expected \(24, 32\).*swapped"),
     "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions"),

@@ -133,7 +133,6 @@ class _Decoded:
     pixels: np.ndarray
     axes: str  # a letter for each dimension, as in tifffile: S and C are channels, Q and I unknown
     alpha: bool = False  # the last channel is transparency
-    palette: bool = False
 
     def __post_init__(self) -> None:
         while self.pixels.ndim > 2 and 1 in self.pixels.shape:
@@ -268,7 +267,7 @@ def _decode_png(file: Path, data: bytes) -> _Decoded:
     _refuse_absurd(file, data, width * height * n_channels * max(1, depth // 8))
     pixels = imagecodecs.png_decode(data)
     alpha = pixels.ndim == 3 and pixels.shape[2] in (2, 4)
-    return _Decoded(pixels, "YXS"[: pixels.ndim], alpha=alpha, palette=colour_type == 3)
+    return _Decoded(pixels, "YXS"[: pixels.ndim], alpha=alpha)
 
 
 def _decode_jpeg(file: Path, data: bytes) -> _Decoded:
@@ -335,14 +334,12 @@ def _labels(file: Path, decoded: _Decoded, *, stacks: bool) -> np.ndarray:
     Floats become int64, booleans uint8, other types stay.
     """
     labels, axes = decoded.pixels, decoded.axes
-    colours = decoded.palette or bool(set(axes) & set("CS"))
-    if colours or "T" in axes or labels.ndim not in ((2, 3) if stacks else (2,)):
-        found = "a palette of colours, " if decoded.palette else ""
+    if set(axes) & set("CST") or labels.ndim not in ((2, 3) if stacks else (2,)):
         expected = "(Y, X) or (Z, Y, X)" if stacks else "one plane (Y, X)"
         raise BadInput(
-            f"{file}: {found}shape {labels.shape} (axes {axes or 'unknown'}), expected "
-            f"label numbers, {expected}; save the labels as 16-bit grey, not as colours, the axes "
-            "of a stack named ZYX, and each image of a series on its own"
+            f"{file}: shape {labels.shape} (axes {axes or 'unknown'}), expected label numbers, "
+            f"{expected}; save the labels as 16-bit grey, not as colours or with a palette, the "
+            "axes of a stack named ZYX, and each image of a series on its own"
         )
     if labels.dtype.kind == "f":
         _refuse_not_finite(file, labels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import platform
@@ -35,7 +34,6 @@ PACKAGES = ("cellrepro", *_COMPUTING, "safetensors", "papermill")
 # -- libraries -----------------------------------------------------------------------------
 
 
-@functools.cache
 def distributions() -> dict[str, str]:
     """Version of every installed distribution, by name, sorted."""
     found = ((one.metadata["Name"], one.version) for one in metadata.distributions())
@@ -278,15 +276,15 @@ def _digest(results: tuple[Any, ...]) -> str:
 Probe = Callable[[Numbers], tuple[Any, ...]]
 
 
-def _probe(compute: Callable[..., Any], *shapes: tuple[int, ...], backward: bool = True) -> Probe:
+def _probe(compute: Callable[..., Any], *shapes: tuple[int, ...]) -> Probe:
     """An operation's output and the gradients of its inputs, or the outputs of several."""
 
     def probe(numbers: Numbers) -> tuple[Any, ...]:
         import torch
 
-        inputs = [numbers(*shape, gradient=backward) for shape in shapes]
+        inputs = [numbers(*shape, gradient=True) for shape in shapes]
         output = compute(torch.nn.functional, *inputs)
-        if not backward:
+        if isinstance(output, tuple):
             return output
         # Times one is exact, so these are the gradients for the incoming numbers; handing those to
         # `grad` itself makes PyTorch import half a second's worth of other modules.
@@ -294,9 +292,6 @@ def _probe(compute: Callable[..., Any], *shapes: tuple[int, ...], backward: bool
         return (output, *torch.autograd.grad(loss, inputs))
 
     return probe
-
-
-_forward = functools.partial(_probe, backward=False)
 
 
 # Sizes are odd, so that what is left over by a vector or a block shows, and large enough that
@@ -321,7 +316,7 @@ PROBES: Mapping[str, Probe] = {
         lambda F, x, w, b: F.layer_norm(x, (389,), w, b), (601, 389), (389,), (389,)
     ),
     "gelu": _probe(lambda F, rows: F.gelu(rows * 4), (130, 1037)),
-    "interpolation": _forward(
+    "interpolation": _probe(
         lambda F, images, lines, grid: (
             F.interpolate(images, size=(128, 150), mode="bilinear"),
             F.interpolate(images, size=(128, 150), mode="bicubic"),
@@ -330,13 +325,13 @@ PROBES: Mapping[str, Probe] = {
         ),
         *((1, 3, 61, 67), (1, 64, 63), (1, 90, 91, 2)),
     ),
-    "sum": _forward(lambda F, x: (x.sum(), x.sum(0), x.sum(1), x.mean()), (300, 1031)),
-    "variance": _forward(lambda F, x: (x.var(), x.var(1), x.norm()), (300, 1031)),
-    "loss": _forward(
+    "sum": _probe(lambda F, x: (x.sum(), x.sum(0), x.sum(1), x.mean()), (300, 1031)),
+    "variance": _probe(lambda F, x: (x.var(), x.var(1), x.norm()), (300, 1031)),
+    "loss": _probe(
         lambda F, a, b: (F.mse_loss(a, b), F.binary_cross_entropy_with_logits(a, b.abs())),
         *((300, 1031), (300, 1031)),
     ),
-    "elementwise": _forward(
+    "elementwise": _probe(
         lambda F, x: ((y := x * 8).exp(), y.sigmoid(), y.tanh(), y.abs().log(), y.sin()),
         (130, 1031),
     ),
