@@ -4,16 +4,13 @@ Not named ``jupyterlab``: next to the tests, that would hide the real package.
 """
 
 import base64
-import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from urllib.error import HTTPError
-from urllib.request import urlopen
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -26,8 +23,6 @@ LATE_FRAMES = """
 const soon = requestAnimationFrame;
 requestAnimationFrame = (paint) => soon(() => setTimeout(() => paint(performance.now()), 50));
 """
-# Neither news nor updates: JupyterLab would ask its servers, and then ask the user.
-NO_NEWS = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
 
 
 @contextmanager
@@ -48,15 +43,19 @@ def chromium():
 
 @contextmanager
 def browsing(browser, **settings):
-    """A page that remembers what it asked for and which errors it met."""
+    """A page that remembers what it asked for; it meets no error and asks no other server."""
     settings = {"viewport": {"width": 1400, "height": 1200}, **settings}
     context = browser.new_context(**settings)
     page = context.new_page()
     page.set_default_timeout(10_000)
-    page.asked, page.errors = [], []
+    page.asked, errors = [], []
     page.on("request", lambda request: page.asked.append(request))
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("pageerror", lambda error: errors.append(str(error)))
     yield page
+    own = ("http://127.0.0.1:", "data:", "blob:", "about:", "file:")
+    # What the browser itself refuses to send is none.
+    assert [r.url for r in page.asked if not r.url.startswith(own) and r.failure != "csp"] == []
+    assert errors == []
     context.close()
 
 
@@ -85,9 +84,7 @@ async ([esm, css, values]) => {
     on: (event, act) => (listeners[event] ??= []).push(act),
     off: () => {},
   };
-  const style = document.createElement("style");
-  style.textContent = css;
-  document.head.append(style);
+  document.head.append(Object.assign(document.createElement("style"), { textContent: css }));
   const address = URL.createObjectURL(new Blob([esm], { type: "text/javascript" }));
   const widget = (await import(address)).default();
   widget.initialize({ model });
@@ -101,20 +98,19 @@ def show_widget(page, widget):
     sent = []
     widget.send = lambda content, buffers=(): sent.append((content, list(map(_text, buffers))))
 
+    def values(names):
+        return {name: getattr(widget, name) for name in names.split()}
+
     def kernel(message):
         for name, value in message.get("values", {}).items():
             setattr(widget, name, value)
         if "content" in message:
             widget._handle_custom_msg(message["content"], [])
-        answer = {"values": values("scene", "choice", "answered", "problem"), "sent": sent.copy()}
+        answer = {"values": values("scene choice answered problem"), "sent": sent.copy()}
         sent.clear()
         return answer
 
-    def values(*names):
-        return {name: getattr(widget, name) for name in names}
-
-    state = values("runs", "images", "scene", "choice", "answered", "problem", "selected")
-    state |= values("title", "height", "drawing")
+    state = values("runs images scene choice answered problem selected title height drawing")
     state["planes"] = {
         name: {**plane, "data": _text(plane["data"])} for name, plane in widget.planes.items()
     }
@@ -135,19 +131,15 @@ def free_port():
 @contextmanager
 def jupyterlab(folder):
     """JupyterLab serving `folder`; gives the address of a ``{notebook}`` there."""
-    settings = folder / "home/.jupyter/lab/user-settings/@jupyterlab/apputils-extension"
-    settings.mkdir(parents=True)
-    (settings / "notification.jupyterlab-settings").write_text(json.dumps(NO_NEWS))
     port = free_port()
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
         *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"),
         *(f"--ServerApp.root_dir={folder}", "--IdentityProvider.token=explorer"),
-        "--LabApp.extension_manager=readonly",
+        *("--LabApp.extension_manager=readonly", "--LabApp.news_url=None"),
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]
-    status = f"http://127.0.0.1:{port}/api/status?token=explorer"
-    with serving(command, status, folder / "jupyterlab.log", with_home(folder / "home")):
+    with serving(command, port, folder):
         yield f"http://127.0.0.1:{port}/lab/tree/{{notebook}}?token=explorer"
 
 
@@ -158,29 +150,23 @@ def voila(folder, notebook, store):
     command = [sys.executable, "-m", "voila", str(notebook), "--no-browser"]
     command += [f"--Voila.config_file_paths={notebook.parent}", "--Voila.ip=127.0.0.1"]
     command += [f"--port={port}", "--port_retries=0"]
-    # Any file of Voila's own says that it listens; the page itself would start a kernel.
-    status = f"http://127.0.0.1:{port}/voila/static/voila.js"
-    environment = with_home(folder / "home-of-voila") | {"CELLREPRO_STORE": str(store)}
-    with serving(command, status, folder / "voila.log", environment):
+    with serving(command, port, folder, CELLREPRO_STORE=str(store)):
         yield f"http://127.0.0.1:{port}/"
 
 
-def with_home(home):
-    """The environment of a server that must not see the user's own settings."""
-    home.mkdir(exist_ok=True)
+@contextmanager
+def serving(command, port, folder, **variables):
+    """A server for the length of a block, once it listens; it does not see the user's settings."""
+    home, log = folder / "home-of-the-server", folder / "server.log"
+    home.mkdir()
     theirs = ("JUPYTER", "IPYTHON", "XDG_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(theirs)}
-    return inherited | {"HOME": str(home)}
-
-
-@contextmanager
-def serving(command, status, log, environment):
-    """A server for the length of a block, once it answers at the address `status`."""
+    environment = {**inherited, "HOME": str(home), **variables}
     with log.open("wb") as output:
         server = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         try:
             end = time.monotonic() + 40
-            while not answers(status):
+            while not listens(port):
                 if time.monotonic() > end or server.poll() is not None:
                     pytest.fail(f"the server does not answer:\n{log.read_text()[-3000:]}")
                 time.sleep(0.1)
@@ -190,11 +176,7 @@ def serving(command, status, log, environment):
             server.wait(timeout=20)
 
 
-def answers(address):
-    try:
-        with urlopen(address, timeout=5):
-            return True
-    except HTTPError:
-        return True  # a refusal is an answer
-    except OSError:
-        return False
+def listens(port):
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False

@@ -16,7 +16,7 @@ from PIL import Image
 from cellrepro.errors import BadInput
 from cellrepro.show.explorer.planes import View
 from cellrepro.show.explorer.widget import Explorer, explore, explore_runs
-from cellrepro.show.figures.masks import AGREEMENT, COLOURS, DARKER, DASHES, hatched, outlined
+from cellrepro.show.figures.masks import AGREEMENT, COLOURS, DASHES, outlined
 from cellrepro.show.figures.masks import painted as paint
 from cellrepro.store.store import Store
 from lab_server import LATE_FRAMES, browsing, jupyterlab, show_widget, voila
@@ -27,33 +27,22 @@ SIZE = 64
 SCALE = 8  # a picture of 512 on a screen of one pixel per CSS pixel
 
 
-def square(labels: np.ndarray, label: int, y: int, x: int, height: int, width: int) -> None:
-    labels[y : y + height, x : x + width] = label
-
-
 def drawn_by_hand() -> dict[str, np.ndarray]:
     """Two runs that differ in known places: 128 pixels only A, 256 only B, 96 other object."""
     a, b, truth = (np.zeros((SIZE, SIZE), dtype=np.int32) for _ in range(3))
-    square(a, 1, 8, 8, 16, 16)  # the same object, under another number
-    square(b, 5, 8, 8, 16, 16)
-    square(a, 2, 32, 8, 16, 8)  # missing in B
-    square(b, 70_000, 40, 40, 16, 16)  # missing in A
-    square(a, 3, 8, 36, 16, 16)  # B cuts a piece off
-    square(b, 9, 8, 36, 16, 10)
-    square(b, 10, 8, 46, 16, 6)
-    square(truth, 4, 30, 6, 20, 20)
+    a[8:24, 8:24], b[8:24, 8:24] = 1, 5  # the same object, under another number
+    a[32:48, 8:16] = 2  # missing in B
+    b[40:56, 40:56] = 70_000  # missing in A
+    a[8:24, 36:52], b[8:24, 36:46], b[8:24, 46:52] = 3, 9, 10  # B cuts a piece off
+    truth[30:50, 6:26] = 4
     y, x = np.mgrid[:SIZE, :SIZE]
     image = (1000 + 40 * y + x).astype(np.uint16)
     return {"image": image, "masks_a": a, "masks_b": b, "truth": truth}
 
 
 def categories_by_hand() -> np.ndarray:
-    categories = np.zeros((SIZE, SIZE), dtype=np.uint8)
-    for place in [(1, 8, 8, 16, 16), (2, 32, 8, 16, 8), (3, 40, 40, 16, 16)]:
-        square(categories, *place)
-    square(categories, 1, 8, 36, 16, 10)
-    square(categories, 4, 8, 46, 16, 6)
-    return categories
+    a, b = (drawn_by_hand()[name] for name in ("masks_a", "masks_b"))
+    return np.select([b == 10, (a > 0) & (b > 0), a > 0, b > 0], [4, 1, 2, 3])
 
 
 def three_runs() -> Explorer:
@@ -66,9 +55,9 @@ def three_runs() -> Explorer:
     first = View("large", [drawn["masks_a"], drawn["masks_b"], c], drawn["image"], drawn["truth"])
     second = View("small one", [squares(), squares(second=False), None])
     a, b = np.zeros((2, 3, 64, 64), int)
-    square(a[0], 1, 8, 8, 16, 16)
+    a[0, 8:24, 8:24] = 1
     b[:2] = a[0]  # one plane deeper: half of it is shared
-    square(a[2], 2, 40, 24, 8, 8)
+    a[2, 40:48, 24:32] = 2
     third = View("stack", [a, b, None], np.arange(3 * 64 * 64).reshape(3, 64, 64))
     return Explorer([first, second, third], ["A", "B", "C"], title="three runs")
 
@@ -108,16 +97,15 @@ def test_counts_and_planes_are_those_of_the_drawing():
     np.testing.assert_array_equal(unpacked(plane(shown, "categories")), categories_by_hand())
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_images_arrive_exactly_or_closely(exact):
+def test_images_arrive_exactly_or_closely():
     """Integers as they are: offset + what was stored; others within half of 1/65535 of the span."""
-    image = np.arange(SIZE * SIZE).reshape(SIZE, SIZE, 1).astype(np.int16) - 7
-    if not exact:
-        image = np.random.default_rng(0).random((SIZE, SIZE, 3)) * 3e6 - 1e6
-    sent = plane(explore(**drawn_by_hand() | {"image": image}), "image")
-    assert sent["exact"] == exact
-    error = np.abs(sent["offset"] + sent["step"] * unpacked(sent).astype(float) - image)
-    assert error.max() <= (0 if exact else 0.51 * np.ptp(image) / 65_535)
+    whole = np.arange(SIZE * SIZE).reshape(SIZE, SIZE, 1).astype(np.int16) - 7
+    rough = np.random.default_rng(0).random((SIZE, SIZE, 3)) * 3e6 - 1e6
+    for image, exact in ((whole, True), (rough, False)):
+        sent = plane(explore(**drawn_by_hand() | {"image": image}), "image")
+        assert sent["exact"] == exact
+        error = np.abs(sent["offset"] + sent["step"] * unpacked(sent).astype(float) - image)
+        assert error.max() <= (0 if exact else 0.51 * np.ptp(image) / 65_535)
 
 
 def test_story_tells_every_cell():
@@ -149,21 +137,13 @@ def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():
 # -- what is refused -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"truth": np.zeros((32, 32), int)}, r"truth has shape \(32, 32\); expected \(64, 64\)"),
-        ({"image": np.full((64, 64), np.nan)}, r"expected finite real numbers.*np.nan_to_num"),
-    ],
-    ids=["small truth", "nan"],
-)
-def test_refused(changes, message):
-    with pytest.raises(BadInput, match=message):
-        explore(**drawn_by_hand() | changes)
-
-
-def test_views_that_cannot_be_compared():
+def test_what_cannot_be_shown_is_refused():
     """Masks of another shape are found out when they are chosen; what was shown stays."""
+    drawn = drawn_by_hand()
+    with pytest.raises(BadInput, match=r"truth has shape \(32, 32\); expected \(64, 64\)"):
+        explore(**drawn | {"truth": np.zeros((32, 32), int)})
+    with pytest.raises(BadInput, match=r"expected finite real numbers.*np.nan_to_num"):
+        explore(**drawn | {"image": np.full((64, 64), np.nan)})
     with pytest.raises(BadInput, match="1 images of 2 runs were given, and masks are missing of a"):
         Explorer([View("a", [squares(), None])], ["A", "B"])
     wrong = View("cut", [squares(), np.zeros((3, 3), int)])
@@ -232,14 +212,6 @@ def shown(generators_free, browser):
         show_widget(page, three_runs())
         page.locator(READY).wait_for()
         yield page
-        assert page.errors == []
-        assert asked_elsewhere(page) == []
-
-
-def asked_elsewhere(page) -> list[str]:
-    """Requests to other servers; what the browser itself refuses to send is none."""
-    own = r"(http://127\.0\.0\.1:|data:|blob:|about:)"
-    return [r.url for r in page.asked if not re.match(own, r.url) and r.failure != "csp"]
 
 
 def wait_for(page, **state: str) -> None:
@@ -252,12 +224,11 @@ def state(page, key: str) -> str:
     return page.locator(".cellrepro-explorer").get_attribute(f"data-{key}")
 
 
-def look(page, mode: str, *, opacity: int = 100, patterns: bool = False) -> None:
+def look(page, mode: str) -> None:
     page.locator(f'[data-choose="{mode}"]').click()
-    wait_for(page, mode=mode)
-    page.locator("input.cre-opacity").fill(str(opacity))
-    page.locator('[data-show="patterns"]').set_checked(patterns)
-    wait_for(page, mode=mode, opacity=f"{opacity / 100:.2f}", patterns=str(int(patterns)))
+    page.locator("input.cre-opacity").fill("100")
+    page.locator('[data-show="patterns"]').uncheck()
+    wait_for(page, mode=mode, opacity="1.00", patterns="0")
 
 
 def painted(page) -> np.ndarray:
@@ -305,7 +276,7 @@ def text(page, selector: str) -> str:
 
 @pytest.mark.browser
 def test_pictures_are_painted_to_the_pixel_and_read_out(shown):
-    """Equal to the rules in Python: outlines, truth, differences with patterns, votes, curtain."""
+    """Equal to the rules in Python: outlines, truth, differences, votes, curtain."""
     assert text(shown, "[data-line]").startswith("480 pixels differ = 117 188 ppm (only A: 128")
     np.testing.assert_array_equal(painted(shown), expected_picture("a", "b"))
     shown.locator('[data-show="b"]').uncheck()
@@ -321,15 +292,10 @@ def test_pictures_are_painted_to_the_pixel_and_read_out(shown):
     np.testing.assert_array_equal(painted(shown), expected)
     shown.locator('[data-show="truth"]').uncheck()
 
-    look(shown, "categories", patterns=True)
-    with_patterns = painted(shown)
+    look(shown, "categories")
     for value, name in [(2, "only_a"), (3, "only_b"), (4, "other_object")]:
-        here = enlarged(categories_by_hand() == value)
-        rgb = [int(COLOURS[name][i : i + 2], 16) for i in (1, 3, 5)]
-        darker = "#{:02X}{:02X}{:02X}".format(*(int(DARKER * value + 0.5) for value in rgb))
-        lines = here & hatched(value, here.shape)
-        np.testing.assert_array_equal(coloured(with_patterns, darker), lines)
-        np.testing.assert_array_equal(coloured(with_patterns, COLOURS[name]), here & ~lines)
+        expected = enlarged(categories_by_hand() == value)
+        np.testing.assert_array_equal(coloured(painted(shown), COLOURS[name]), expected)
 
     look(shown, "agreement")
     one_run = enlarged(unpacked(plane(three_runs(), "cells")) == 1)
@@ -337,7 +303,6 @@ def test_pictures_are_painted_to_the_pixel_and_read_out(shown):
     # At corners of the squares, so that a shift by one pixel would be told.
     for y, x, readout in [
         (32, 15, "2295 | cell 2 | background | cell 4 | 1 of 3 | only A"),
-        (32, 16, "2296 | background | background | cell 4 | 0 of 3 | background in both"),
         (55, 40, "3240 | background | cell 70000 | background | 1 of 3 | only B"),
     ]:
         to_pixel(shown, y, x)
@@ -357,8 +322,6 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     wait_for(shown, chosen="lost 2", shows="a b")
     assert "only A has it in A cell 2, 128 px" in text(shown, ".cre-story")
     assert "stable in 1 of 3 runs (33 %)" in text(shown, ".cre-story")
-    marked = coloured(painted(shown), "#FFFFFF")
-    assert marked.sum() == 128 * 64 - 124 * 60  # its own line, two pixels wide
 
     shown.locator('.cre-row[data-kind="gained"]').click()
     wait_for(shown, chosen="gained 70000")
@@ -421,8 +384,6 @@ def test_keys_never_reach_jupyterlab(browser, tmp_path):
         assert page.locator(".jp-Dialog").count() == 0
         assert page.locator(".jp-Notebook .jp-CodeCell").count() == 1
         assert page.locator(".jp-Notebook .jp-MarkdownCell").count() == 0
-        assert asked_elsewhere(page) == []
-        assert page.errors == []
 
 
 @pytest.mark.browser
@@ -442,6 +403,4 @@ def test_voila_shows_what_a_run_lost(browser, tmp_path):
         page.locator(CANVAS).press("n")
         page.locator('.cellrepro-explorer[data-chosen$=" 2"]').wait_for(timeout=5_000)
         assert "stable in 2 of 3 runs (67 %)" in text(page, ".cre-story")
-        assert asked_elsewhere(page) == []
-        assert page.errors == []
         assert page.locator(".jp-CodeCell .jp-InputArea").count() == 0  # no code is shown

@@ -192,7 +192,7 @@ class Views:
         opened = self.open(view)
         n_planes = opened.shape[0] if len(opened.shape) == 3 else 1
         z = min(z, n_planes - 1)
-        changes = opened.changes(a, b)
+        counts, changes = _counts(opened.categories(a, b)), opened.changes(a, b)
         kinds = Counter(change.kind for change in changes)
         names = self.names[a], self.names[b]
         short = names if max(map(len, names)) <= _LONGEST_NAME else ("A", "B")
@@ -206,7 +206,8 @@ class Views:
             "short": {"a": short[0], "b": short[1]},
             "having": opened.view.having,
             "planes": self._named_planes(view, a, b, z),
-            "line": _line(opened.categories(a, b), *short),
+            "counts": counts,
+            "line": _line(counts, *short),
             "n_objects": {
                 "a": sum(len(change.labels_a) for change in changes),
                 "b": sum(len(change.labels_b) for change in changes),
@@ -273,15 +274,20 @@ def _narrow_image(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     return stored, {**limits, "offset": offset, "step": step, "exact": exact}
 
 
-def _line(categories: np.ndarray, name_a: str, name_b: str) -> str:
-    """How many pixels of a map of `CATEGORIES` differ; digits are grouped in threes by spaces."""
-    counts = np.bincount(categories.ravel(), minlength=len(CATEGORIES))
-    differ, only_a, only_b, other = (int(n) for n in (counts[2:].sum(), *counts[2:]))
+def _counts(categories: np.ndarray) -> dict[str, int]:
+    """How many pixels of a map fall into each of `CATEGORIES`."""
+    numbers = np.bincount(categories.ravel(), minlength=len(CATEGORIES)).tolist()
+    return dict(zip(CATEGORIES, numbers, strict=True))
+
+
+def _line(counts: dict[str, int], name_a: str, name_b: str) -> str:
+    """The counts as a sentence; digits are grouped in threes by spaces."""
+    only_a, only_b, other = (counts[name] for name in ("only_a", "only_b", "other_object"))
+    n, differ = sum(counts.values()), only_a + only_b + other
     return (
         f"{grouped(differ)} {'pixel differs' if differ == 1 else 'pixels differ'} "
-        f"= {ppm_text(differ / categories.size * 1e6)} (only {name_a}: {grouped(only_a)}, "
-        f"only {name_b}: {grouped(only_b)}, other object: {grouped(other)}) "
-        f"of {grouped(categories.size)}"
+        f"= {ppm_text(differ / n * 1e6)} (only {name_a}: {grouped(only_a)}, "
+        f"only {name_b}: {grouped(only_b)}, other object: {grouped(other)}) of {grouped(n)}"
     )
 
 

@@ -109,17 +109,14 @@ class Explorer(anywidget.AnyWidget):
         of more than two runs, also how many call a pixel cell."""
         scene, opened = self.scene, self._views.open(self.scene["view"])
         flat, n_runs = partial(opened.flat, z=scene["z"]), len(scene["having"])
-        names = {
-            key: name if name == short else f"{short}: {name}"
-            for key, short in scene["short"].items()
-            for name in [scene["names"][key]]
-        }
+        short, full = scene["short"], scene["names"]
+        names = [full[k] if full[k] == short[k] else f"{short[k]}: {full[k]}" for k in "ab"]
         picture = masks.difference(
             flat(opened.image),
             flat(opened.labels(scene["a"])),
             flat(opened.labels(scene["b"])),
-            name_a=names["a"],
-            name_b=names["b"],
+            name_a=names[0],
+            name_b=names[1],
             truth=None if opened.truth is None else flat(opened.truth),
             votes=(flat(opened.votes("cells")), n_runs) if n_runs > 2 else None,
             side=_PANEL,

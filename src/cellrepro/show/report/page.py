@@ -43,8 +43,7 @@ _LEAST_RADIUS = 0.014  # of a ring, share of the longer side
 View = SimpleNamespace
 """What a section's template reads."""
 Row = Mapping[str, Any]
-Mark = tuple[str, float, float, float]
-"""A sign beside a ring around one object of a panel: x, y and radius in the panel's pixels."""
+Mark = tuple[str, float, float, float]  # sign; x, y, radius of a ring, pixels of the panel
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def figure(picture: Picture, data: View | None = None) -> Shown:
         png = picture.png(dpi=_DPI)
     width, height = picture.get_size_inches()
     alt = picture.alt or picture.get_suptitle() or "Figure"
-    one = Panel(_text(png), alt, round(width * _DPI), round(height * _DPI), round(width * 100))
+    one = Panel(_base64(png), alt, round(width * _DPI), round(height * _DPI), round(width * 100))
     return Shown((one,), data)
 
 
@@ -87,10 +86,10 @@ def panel(pixels: np.ndarray, heading: str, alt: str, marks: Sequence[Mark] = ()
     buffer = io.BytesIO()
     imsave(buffer, pixels, format="png")
     height, width = pixels.shape[:2]
-    return Panel(_text(buffer.getvalue()), alt, width, height, 480, heading, tuple(marks))
+    return Panel(_base64(buffer.getvalue()), alt, width, height, 480, heading, tuple(marks))
 
 
-def _text(content: bytes) -> str:
+def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
 
 
@@ -234,7 +233,7 @@ def table_file(name: str, rows: Sequence[Row]) -> View | None:
         return None
     shown = [{_plain(k): _plain(v) for k, v in row.items()} for row in rows]
     text = DataFrame(shown, dtype=object).to_csv(index=False, lineterminator="\n")
-    href = f"data:text/csv;charset=utf-8;base64,{_text(text.encode('utf-8'))}"
+    href = f"data:text/csv;charset=utf-8;base64,{_base64(text.encode('utf-8'))}"
     return View(name=f"{name}.csv", href=href, n_rows=len(rows))
 
 

@@ -185,9 +185,8 @@ def _outcomes(chapter: Chapter) -> str:
     head = f"{amount(n_specs, 'spec')} {verb} in {amount(len(chapter.repeats), 'run')}"
     if n > n_specs:
         head += f", judged machine by machine ({n} in all)"
-    judged = [one.judgement for one in chapter.results]
-    n_masks = sum(one.masks == Verdict.DIFFERENT for one in judged)
-    counts = Counter(one.overall for one in judged)
+    n_masks = sum(one.judgement.masks == Verdict.DIFFERENT for one in chapter.results)
+    counts = Counter(one.judgement.overall for one in chapter.results)
     parts = [f"{counts[of]} {words}" for of, words in _OUTCOMES.items() if counts[of]]
     return f"{head}: {', '.join(parts)}".format(n_masks=n_masks)
 
