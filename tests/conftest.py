@@ -176,11 +176,14 @@ def options(**values):
     ]
 
 
+MAIN = "from cellrepro.cli import main; main()"
+
+
 def run_command(*arguments, **popen):
     """A command in a process of its own."""
-    main, started = "from cellrepro.cli import main; main()", time.monotonic()
+    started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-P", "-c", main, *map(str, arguments)],
+        [sys.executable, "-P", "-c", MAIN, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=300,

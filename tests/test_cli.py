@@ -6,23 +6,17 @@ import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import tifffile
-from safetensors.numpy import save_file
 
-from cellrepro.lab import process
+from cellrepro.lab import compare_results, process
 from cellrepro.store.digests import file_digest
 from cellrepro.store.store import Store
+from conftest import MAIN, SMALL, options
 from stores import add_run, three
-
-HEX = re.compile(r"[0-9a-f]{64}")
-SMALL = ["--epochs", 4, "--images-per-epoch", 16, "--learning-rate", 0.01]
-PROGRAM = "from cellrepro.cli import main; main()"
-
-
-# -- train ---------------------------------------------------------------------------------
 
 
 def test_train_twice_gives_the_same_bits(small_store):
@@ -36,7 +30,7 @@ def test_train_twice_gives_the_same_bits(small_store):
     assert (first["weights"], first["masks"]) == (second["weights"], second["masks"])
     for repeat in (first, second):
         assert {"index", "machine", "weights", "masks", "ap50", "seconds"} <= repeat.keys()
-        assert HEX.fullmatch(repeat["masks"]["synth_003"])
+        assert re.fullmatch(r"[0-9a-f]{64}", repeat["masks"]["synth_003"])
         assert repeat["objects"]["synth_003"] > 5
         assert 0 < repeat["ap50"] < 1
         folder = small_store.folder / str(repeat["index"])
@@ -47,7 +41,7 @@ def test_train_twice_gives_the_same_bits(small_store):
 
 def test_finished_repeats_are_not_run_again(small_store, invoke, no_child, listing):
     before = listing(small_store.root)
-    asked = ["train", small_store.data, *SMALL, "--store", small_store.root]
+    asked = ["train", small_store.data, *options(**SMALL, store=small_store.root)]
     assert invoke(*asked, "--json").json == small_store.answer.json
     lines = invoke(*asked).out.splitlines()
     assert lines[0] == f"run {small_store.key} in {small_store.root / 'runs' / small_store.key}"
@@ -55,9 +49,6 @@ def test_finished_repeats_are_not_run_again(small_store, invoke, no_child, listi
     alone = invoke(*asked, "--repeats", 1, "--json")
     assert (alone.code, alone.json["verdict"]) == (0, None)
     assert listing(small_store.root) == before
-
-
-# -- segment, compare, list ----------------------------------------------------------------
 
 
 def test_segmenting_gives_the_masks_that_training_found(small_store, tmp_path, command, invoke):
@@ -84,8 +75,7 @@ def test_compare_and_list_runs(invoke, tmp_path):
     second = add_run(store, [(1.0, same), (2.0, other)], seed=1)
     key, place = first.key, ["--store", tmp_path, "--json"]
     answer = invoke("compare", key, key, *place)
-    fields = {"verdict", "differs", "weights", "masks", "objects", "environment"}
-    assert fields <= answer.json.keys()
+    assert {"weights", "masks", "objects", "environment"} <= answer.json.keys()
     assert (answer.code, answer.json["verdict"], answer.json["differs"]) == (0, "identical", [])
     answer = invoke("compare", key, second.key, *place)  # the same bits of another spec
     assert (answer.code, answer.json["verdict"]) == (1, "identical")
@@ -109,14 +99,6 @@ def test_list_of_nothing(invoke, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_networks_of_other_layouts_are_told_apart_by_name(invoke, tmp_path):
-    for name, tensor in (("one", "a"), ("two", "b")):
-        save_file({tensor: np.ones(3, np.float32)}, tmp_path / f"{name}.safetensors")
-    said = invoke("compare", tmp_path / "one.safetensors", tmp_path / "two.safetensors").out
-    assert "nan" not in said
-    assert "only in A: a" in said
-
-
 @pytest.mark.parametrize("closed", ["", ">&-"], ids=["ascii", "no output"])
 def test_where_the_answer_cannot_be_written_the_code_still_tells(tmp_path, closed):
     """A file name that the terminal has no letters for, or no terminal at all."""
@@ -124,7 +106,7 @@ def test_where_the_answer_cannot_be_written_the_code_still_tells(tmp_path, close
     for n_labels, path in enumerate(paths, start=1):
         tifffile.imwrite(path, np.array([[0, 1, n_labels]], np.uint16))
     done = subprocess.run(
-        ["sh", "-c", f'"$0" -c "$1" compare "$2" "$3" {closed}', sys.executable, PROGRAM, *paths],
+        ["sh", "-c", f'"$0" -c "$1" compare "$2" "$3" {closed}', sys.executable, MAIN, *paths],
         env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
@@ -146,96 +128,70 @@ def test_data(invoke, tmp_path):
     assert len(list((tmp_path / "data" / "synthetic" / "train").glob("*_masks.tif"))) == 8
 
 
-# -- bad input -----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def given(tmp_path, small_data):
-    """A folder of one's own to spoil, and files that are no good."""
+    """A copy of the images with one that is cut off, and a file of the user's."""
     data = tmp_path / "mine"
     shutil.copytree(small_data, data)
-    bad = {"cut.safetensors": "{}", "my.yaml": "thread: 2", "grid.yaml": "notebook: ["}
-    for name, content in {**bad, "notes.txt": "mine"}.items():
-        (tmp_path / name).write_text(content)
-    image, masks = (data / "train" / f"synth_000{end}.tif" for end in ("", "_masks"))
-    return SimpleNamespace(tmp=tmp_path, data=data, image=image, masks=masks)
+    image = data / "train" / "synth_000.tif"
+    image.write_bytes(image.read_bytes()[:200])
+    (tmp_path / "my.yaml").write_text("thread: 2")
+    return SimpleNamespace(tmp=tmp_path, good=small_data, data=data, image=image)
 
 
-def corrupt(path):
-    path.write_bytes(path.read_bytes()[:200])
-
-
-def train(*options):
-    return lambda g: ["train", g.data, *(str(option).format(tmp=g.tmp) for option in options)]
+def train(*given):
+    return lambda g: ["train", g.good, *(str(one).format(tmp=g.tmp) for one in given)]
 
 
 BAD = {
-    # the images
-    "corrupt image": (lambda g: corrupt(g.image), train(), "synth_000.tif"),
-    "missing masks": (lambda g: g.masks.unlink(), train(), "synth_000"),
-    "empty folder": (lambda g: shutil.rmtree(g.data / "train"), train(), "mine"),
-    "a file for a folder": (None, lambda g: ["train", g.image], "synth_000.tif"),
-    # the model
-    "unknown model": (None, train("--model", "cyto9"), "'cyto9'"),
-    "truncated weights": (None, train("--model", "{tmp}/cut.safetensors"), "cut.safetensors"),
-    "a name too long": (None, train("--model", "m" * 5000), "m" * 50),
-    # the options
-    "unknown profile": (None, train("--profile", "gpu9"), "'gpu9'"),
-    "bad profile file": (None, train("--profile", "{tmp}/my.yaml"), "thread"),
-    "unknown mode": (None, train("--mode", "exact"), "'exact'"),
-    "negative seed": (None, train("--seed", -1), "seed is -1"),
-    "data seed in words": (None, train("--data-seed", "other"), "'other'"),
-    "steps in words": (None, train("--operation-steps", "3-"), "'3-'"),
-    "learning rate NaN": (None, train("--learning-rate", "nan"), "is nan"),
-    "unknown option": (None, train("--epoch-s", 2), "--epoch-s"),
-    # comparisons, grids, image sets
-    "compare unknown keys": (None, lambda g: ["compare", "abcdef", "fedcba/1"], "'abcdef'"),
-    "compare two kinds": (None, lambda g: ["compare", g.masks, g.data], "not of one kind"),
-    "missing grid": (None, lambda g: ["grid", g.tmp / "absent.yaml"], "absent.yaml"),
-    "grid that is no YAML": (None, lambda g: ["grid", g.tmp / "grid.yaml"], "grid.yaml is not"),
-    "grid in binary": (None, lambda g: ["grid", g.image], "synth_000.tif is not a grid file"),
-    "data set unknown": (None, lambda g: ["data", "nuclei9", "--into", g.tmp / "sets"], "nuclei9"),
+    "corrupt image": (lambda g: ["train", g.data], "synth_000.tif"),
+    "a file for a folder": (lambda g: ["train", g.image], "synth_000.tif"),
+    "unknown model": (train("--model", "cyto9"), "'cyto9'"),
+    "a name too long": (train("--model", "m" * 5000), "m" * 50),
+    "bad profile file": (train("--profile", "{tmp}/my.yaml"), "thread"),
+    "unknown mode": (train("--mode", "exact"), "'exact'"),
+    "negative seed": (train("--seed", -1), "seed is -1"),
+    "data seed in words": (train("--data-seed", "other"), "'other'"),
+    "steps in words": (train("--operation-steps", "3-"), "'3-'"),
+    "unknown option": (train("--epoch-s", 2), "--epoch-s"),
+    "unknown keys": (lambda g: ["compare", "abcdef", "fedcba/1"], "'abcdef'"),
+    "two kinds": (lambda g: ["compare", g.tmp / "my.yaml", g.data], "not of one kind"),
+    "binary grid": (lambda g: ["grid", g.image], "synth_000.tif is not a grid file"),
+    "unknown set": (lambda g: ["data", "nuclei9", "--into", g.tmp / "sets"], "nuclei9"),
 }
 
 
-@pytest.mark.parametrize(("spoil", "arguments", "named"), BAD.values(), ids=BAD.keys())
-def test_bad_input(given, invoke, no_child, listing, spoil, arguments, named):
+@pytest.mark.parametrize(("arguments", "named"), BAD.values(), ids=BAD.keys())
+def test_bad_input(given, invoke, no_child, listing, arguments, named):
     """One message that names what was given, exit code 2, and nothing is written."""
-    if spoil:
-        spoil(given)
     call = [str(argument) for argument in arguments(given)]
-    store = given.tmp / "outputs"
-    if call[0] in ("train", "segment", "compare", "grid"):
-        call += ["--store", str(store)]
+    if call[0] != "data":
+        call += ["--store", str(given.tmp / "outputs")]
     tree = listing(given.tmp)
     answer = invoke(*call, "--json")
-    assert answer.code == 2, answer
-    assert answer.out == ""
+    assert (answer.code, answer.out) == (2, ""), answer
     assert named in answer.err
-    assert "Traceback" not in answer.err
     ours = answer.err.count("cellrepro: ")
     assert (ours, "Usage: " in answer.err) in [(1, False), (0, True)], answer.err
     assert listing(given.tmp) == tree
 
 
-@pytest.mark.parametrize("root", ["/dev/null/store", "{tmp}/notes.txt"])
+@pytest.mark.parametrize("root", ["/dev/null/store", "{tmp}/my.yaml"])
 def test_a_store_that_cannot_be_written(given, invoke, no_child, listing, root):
     before = listing(given.tmp)
-    answer = invoke("train", given.data, "--store", root.format(tmp=given.tmp), "--json")
+    answer = invoke("train", given.good, "--store", root.format(tmp=given.tmp), "--json")
     assert (answer.code, answer.out) == (2, "")
     assert re.search(r"cellrepro: the store .*(--store|a name to make|name another)", answer.err)
     assert listing(given.tmp) == before
 
 
-def test_a_disk_that_is_full_elsewhere(given, invoke, no_child, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device", "/tmp")
-
+def test_a_disk_that_is_full_elsewhere(small_data, tmp_path, invoke, no_child, monkeypatch):
+    full = Mock(side_effect=OSError(28, "No space left on device", "/tmp"))
     monkeypatch.setattr(process.tempfile, "TemporaryDirectory", full)
-    answer = invoke("train", given.data, "--store", given.tmp / "outputs")
+    answer = invoke("train", small_data, "--store", tmp_path / "outputs")
     assert (answer.code, answer.out) == (3, "")
     assert "cellrepro: [Errno 28] No space left on device: '/tmp'" in answer.err
-    assert not (given.tmp / "outputs").exists()
+    assert not (tmp_path / "outputs").exists()
 
 
 @pytest.mark.slow
@@ -257,19 +213,12 @@ def test_a_missing_device(small_data, tmp_path, command):
     [
         (KeyboardInterrupt(), 130, "interrupted; what was finished is kept"),
         (MemoryError("Unable to allocate 20 GiB"), 3, "memory is short: Unable to allocate 20 GiB"),
-        (ZeroDivisionError(), None, ""),
     ],
-    ids=["Ctrl-C", "memory", "a fault of ours"],
 )
 def test_only_the_users_mistakes_become_messages(invoke, monkeypatch, error, code, said):
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr("cellrepro.lab.compare_results.compare", fails)
-    if code is None:
-        with pytest.raises(type(error)):
-            invoke("compare", "a", "b")
-        return
+    monkeypatch.setattr(compare_results, "compare", Mock(side_effect=error))
     answer = invoke("compare", "a", "b")
-    assert (answer.code, answer.out) == (code, "")
-    assert answer.err == f"cellrepro: {said}\n"
+    assert (answer.code, answer.out, answer.err) == (code, "", f"cellrepro: {said}\n")
+    monkeypatch.setattr(compare_results, "compare", Mock(side_effect=ZeroDivisionError))
+    with pytest.raises(ZeroDivisionError):  # a fault of ours
+        invoke("compare", "a", "b")
