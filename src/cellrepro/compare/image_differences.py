@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+
+import numpy as np
 
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.store.store import Repeat
 
-_MOST_HELD = 16  # label images, as many pairs need the same
+_MOST_HELD = 2**26  # pixels of label images, as many pairs need the same
 _EXCHANGED = {"lost": "gained", "gained": "lost", "split": "merged", "merged": "split"}
 
 
@@ -46,7 +47,7 @@ class MaskPairs:
         self.n_compared = 0  # pixels so far
         self._known: dict[tuple[str, str, str], ImageDifference] = {}
         self._sizes: dict[str, int] = {}
-        self._masks = lru_cache(_MOST_HELD)(Repeat.masks)
+        self._held: dict[tuple[str, str], np.ndarray] = {}
 
     def differences(
         self, a: Repeat, b: Repeat, results: Mapping[str, MaskComparison] | None = None
@@ -77,6 +78,14 @@ class MaskPairs:
             return found
         kinds = {_EXCHANGED.get(kind, kind): n for kind, n in found.kinds.items()}
         return replace(found, kinds=kinds)
+
+    def _masks(self, repeat: Repeat, image: str) -> np.ndarray:
+        key = (image, repeat.manifest.masks[image].digest)
+        if key not in self._held:
+            if sum(masks.size for masks in self._held.values()) > _MOST_HELD:
+                self._held.clear()
+            self._held[key] = repeat.masks(image)
+        return self._held[key]
 
     def _equal(self, image: str, repeat: Repeat, same_bits: bool) -> ImageDifference:
         if image not in self._sizes:

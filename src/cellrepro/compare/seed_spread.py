@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -205,12 +206,18 @@ class Spread:
 
     def decide(self, name: str) -> Decision:
         """Whether what an axis does is less than what seeds do, by its worst contrast."""
-        axis = self.axis(name)
-        if axis is None or name == "seed":
+        if name not in self._decisions:
             raise BadInput(
                 f"{name!r} is no axis to be held against seeds; expected one of "
-                f"{', '.join(axis.name for axis in self.axes if axis.name != 'seed') or 'none'}"
+                f"{', '.join(self._decisions) or 'none'}"
             )
+        return self._decisions[name]
+
+    @cached_property
+    def _decisions(self) -> dict[str, Decision]:
+        return {axis.name: self._decided(axis) for axis in self.axes if axis.name != "seed"}
+
+    def _decided(self, axis: Axis) -> Decision:
         pairs = axis.evidence
         contrasts = _grouped(pairs, lambda pair: pair.contrast)
         differing = [c for c in contrasts if any(p.verdict == Verdict.DIFFERENT for p in c)]
