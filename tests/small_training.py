@@ -108,7 +108,7 @@ def image(name, seed):
         y, x = 8 + 20 * (index // 3), 8 + 20 * (index % 3)
         masks[y - 5 : y + 5 + index % 2, x - 5 : x + 5] = index + 1
     noise = np.random.default_rng(seed).integers(0, 50, masks.shape)
-    return LabelledImage(name, ((masks > 0) * 100 + noise).astype(np.uint8), masks, name, None)
+    return LabelledImage(name, ((masks > 0) * 100 + noise).astype(np.uint8), masks, name)
 
 
 IMAGES = [image("a", 0), image("b", 1)]

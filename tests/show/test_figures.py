@@ -26,7 +26,7 @@ def n_painted(picture, colour, opacity=0.85):
 
 def folder(n_train, n_test):
     def item(name):
-        return LabelledImage(name, np.zeros((SIZE, SIZE), np.uint16), TRUTH, Path(name), None)
+        return LabelledImage(name, np.zeros((SIZE, SIZE), np.uint16), TRUTH, Path(name))
 
     train = tuple(item(f"train_{i}") for i in range(n_train))
     test = tuple(item(f"test_{i}") for i in range(n_test))

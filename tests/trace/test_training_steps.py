@@ -131,7 +131,7 @@ def test_cellposes_own_training_watched_in_every_way_ends_in_the_same_bits():
 
     masks = np.kron(np.arange(1, 10).reshape(3, 3), np.pad(np.ones((14, 14), int), 3))
     image = ((masks > 0) * 100 + np.arange(60)).astype(np.uint8)
-    images = [LabelledImage("a", image, masks.astype(np.int32), "a", None)]
+    images = [LabelledImage("a", image, masks.astype(np.int32), "a")]
     ends, rows = [], []
     for watched in (False, True):
         device = torch.device("cpu")

@@ -43,7 +43,6 @@ class LabelledImage:
     image: np.ndarray = field(repr=False)  # (Y, X) or (Y, X, C), C 2 or 3; dtype as stored
     masks: np.ndarray | None = field(repr=False)  # int32 (Y, X), 0 is background
     image_path: Path
-    masks_path: Path | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +79,8 @@ def read_folder(path: str | os.PathLike[str], *, to_train: bool = True) -> Image
     """
     found = _list_folder(Path(path), to_train)
     read: dict[str, list[LabelledImage]] = {"train": [], "test": []}
-    for pair in found.pairs:
-        read[pair.split] += _read_pair(pair, found)
+    for split, files in found.pairs:
+        read[split] += _read_pair(split, files, found)
     learnable = any(item.masks is not None and item.masks.any() for item in read["train"])
     if not found.problems and to_train and not learnable:
         found.problems.append(
@@ -108,8 +107,8 @@ def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str
     ``sha256sum FILES | LC_ALL=C sort | sha256sum`` prints.
     """
     found = _list_folder(Path(path), to_train)
-    for pair in found.pairs:
-        for file in pair.files:
+    for _, files in found.pairs:
+        for file in files:
             found.read(file)
     return found.digest()
 
@@ -123,23 +122,12 @@ def is_litter(path: str | Path) -> bool:
 # --- names ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Pair:
-    split: str
-    image: Path
-    masks: Path | None
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.image,) if self.masks is None else (self.image, self.masks)
-
-
 @dataclass
 class _Found:
     """What a folder holds, and what is wrong with it, as far as it has been looked at."""
 
     folder: Path
-    pairs: list[_Pair] = field(default_factory=list)
+    pairs: list[tuple[str, list[Path]]] = field(default_factory=list)  # ``train``, [image, masks]
     files: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -236,7 +224,7 @@ def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> b
     masks = by_stem["mask"]
     for stem, path in by_stem["image"].items():
         partner = masks.pop(stem + _MASKS, None)
-        found.pairs.append(_Pair(split, path, partner))
+        found.pairs.append((split, [path] if partner is None else [path, partner]))
         if partner is None and to_train:
             found.problems.append(
                 f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it, spelled like "
@@ -254,27 +242,27 @@ def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> b
 # --- pixels ---------------------------------------------------------------------------------------
 
 
-def _read_pair(pair: _Pair, found: _Found) -> Sequence[LabelledImage]:
+def _read_pair(split: str, files: list[Path], found: _Found) -> Sequence[LabelledImage]:
     """Read an image and its mask, check each and then both together; nothing where that fails."""
     arrays: list[np.ndarray] = []
-    for file, decode in zip(pair.files, (decode_image, decode_masks), strict=False):
+    for file, decode in zip(files, (decode_image, decode_masks), strict=False):
         remarks: list[str] = []
         try:
             arrays.append(decode(file, found.read(file), remarks))
         except BadInput as error:
             found.problems.append(str(error))
         found.warnings += [f"{found.relative(file)}: {remark}" for remark in remarks]
-    if len(arrays) < len(pair.files):
+    if len(arrays) < len(files):
         return []
     image, masks = arrays[0], arrays[1] if len(arrays) > 1 else None
     if masks is not None:
         if masks.shape != image.shape[:2]:
             found.problems.append(
-                f"{pair.files[1]}: (Y, X) = {masks.shape}, expected {image.shape[:2]} as in "
-                f"{pair.image.name}; check that the two belong together, that neither was resized "
+                f"{files[1]}: (Y, X) = {masks.shape}, expected {image.shape[:2]} as in "
+                f"{files[0].name}; check that the two belong together, that neither was resized "
                 "and Y and X are not swapped"
             )
             return []
-        if pair.split == "train" and not masks.any():
-            found.warnings.append(f"{found.relative(pair.files[1])}: no object, all background")
-    return [LabelledImage(pair.image.stem, image, masks, pair.image, pair.masks)]
+        if split == "train" and not masks.any():
+            found.warnings.append(f"{found.relative(files[1])}: no object, all background")
+    return [LabelledImage(files[0].stem, image, masks, files[0])]

@@ -92,7 +92,7 @@ def labelled_nuclei(n: int, **look: Any) -> list[LabelledImage]:
     """Nuclei of the seeds 0 to ``n`` - 1, as a folder gives them, but without files."""
     drawn = [nuclei(seed, **look) for seed in range(n)]
     return [
-        LabelledImage(f"synth_{seed}", made.image, made.masks.astype(np.int32), Path(), None)
+        LabelledImage(f"synth_{seed}", made.image, made.masks.astype(np.int32), Path())
         for seed, made in enumerate(drawn)
     ]
 

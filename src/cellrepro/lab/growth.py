@@ -177,7 +177,7 @@ def segmented(
     from cellrepro.model.network import TINY, seeded_network
 
     made: dict[int, io.BytesIO] = {}
-    read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p, None) for p in images)
+    read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p) for p in images)
     with child.prepared() as device, child.loosened():
         encoder = TINY if architecture == TINY else "vit-l"
         network = seeded_network(encoder, seed=0, device=device)
