@@ -302,7 +302,7 @@ def replace(f, make):
             lambda f: (f / "train/a.tif").rename(f / "train/a\nb.tif"),
             r"{}/train/'a\\nb.tif': .*cannot be printed.*; rename the file",
         ),
-        (lambda f: (f / "train").rename(f / "old"), "{}: none of the 0 training .*check .*train"),
+        (lambda f: (f / "train").rename(f / "old"), "{}: none of the 0 training .*lie in train/"),
         (lambda f: f.rename(f"{f}-"), "{}: the folder cannot be read .*check its spelling"),
         (
             lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],

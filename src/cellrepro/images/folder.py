@@ -85,7 +85,8 @@ def read_folder(path: str | os.PathLike[str], *, to_train: bool = True) -> Image
     if not found.problems and to_train and not learnable:
         found.problems.append(
             f"{path}: none of the {len(read['train'])} training masks holds an object, so there "
-            f"is nothing to learn; check that the right masks lie in {found.folder / 'train'}"
+            "is nothing to learn; check that the right masks were exported, and images to train on "
+            "lie in train/ where the folder has a test/"
         )
     digest = found.digest()
     known = {array_digest(item.image): item for item in read["train"]}
