@@ -14,7 +14,7 @@ from cellrepro.determinism.seeding import capture
 from cellrepro.images.folder import read_folder
 from cellrepro.images.synthetic import write_folder
 from cellrepro.lab import outside_the_step
-from cellrepro.model import cellpose_itself
+from cellrepro.model.inference import shared_defaults
 from cellrepro.model.network import import_cellpose
 
 NAMES = [
@@ -68,7 +68,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def defaults():
     import_cellpose()
-    return cellpose_itself.shared_defaults()
+    return shared_defaults()
 
 
 @pytest.fixture(scope="module")

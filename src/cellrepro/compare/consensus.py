@@ -25,9 +25,9 @@ pixels are awarded again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,29 +126,19 @@ def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> A
     >>> [(item.label, item.runs) for item in agreement.objects]
     [(2, (0, 2)), (1, (0, 1, 2, 3))]
     """
-    results = _different_results(masks, digests)
-    n_runs, shape = len(masks), results[0].image.shape
+    results, n_runs = _different_results(masks, digests), len(masks)
     cell_votes = _rank(results, n_runs)
-    groups = _groups(results)
-    n_runs_with = np.zeros(1 + max(int(group.max()) for group in groups), np.int64)
-    for result, group in zip(results, groups, strict=True):
-        n_runs_with[group[1:]] += result.weight
-    pixels, of_pixel, n = _votes(results, groups, n_runs)
-    most_votes = np.zeros(math.prod(shape), np.int64)
-    np.maximum.at(most_votes, pixels, n)
-    inside = 2 * n >= n_runs_with[of_pixel]
-    outlines = _outlines(pixels[inside], of_pixel[inside], n[inside], n_runs_with, n_runs, shape)
-    mean_iou = _mean_iou(results, groups, outlines) / np.maximum(1, n_runs_with)
-    objects, place = _stabilities(results, groups, outlines, mean_iou, n_runs_with, n_runs)
+    votes = _Votes(results, n_runs)
+    objects, place = votes.objects()
     return Agreement(
         n_runs=n_runs,
         n_distinct=len(results),
         cell_share=np.divide(cell_votes, n_runs, dtype=np.float32),
-        same_object_share=np.divide(most_votes, n_runs, dtype=np.float32).reshape(shape),
-        consensus=outlines.consensus,
+        same_object_share=np.divide(votes.most, n_runs, dtype=np.float32),
+        consensus=votes.consensus,
         objects=objects,
         results=tuple(tuple(result.runs) for result in results),
-        members=tuple(place[group[1:]] for group in groups),
+        members=tuple(place[group[1:]] for group in votes.groups),
     )
 
 
@@ -181,21 +171,20 @@ def _different_results(masks: Sequence[Source], digests: Sequence[str] | None) -
             "each, or none"
         )
 
-    def read(run: int) -> NDArray[np.integer]:
-        source = masks[run]
-        return label_image(f"run {run}", source() if callable(source) else source)
-
     by_digest: dict[str, _Result] = {}
     by_objects: dict[str, _Result] = {}
-    for run in range(len(masks)):
-        # Bits first: digesting them is far quicker than renumbering.
-        given = read(run) if digests is None else None
-        digest = digests[run] if digests is not None else tensor_digest(given)
+    first = None
+    for run, source in enumerate(masks):
+        digest = "" if digests is None else digests[run]
         if digest not in by_digest:
-            result = _Result(read(run) if given is None else given)
-            by_digest[digest] = by_objects.setdefault(result.digest, result)
+            given = label_image(f"run {run}", source() if callable(source) else source)
+            digest = digest or tensor_digest(given)
+            if digest not in by_digest:  # digesting bits is far quicker than renumbering
+                result = _Result(given)
+                by_digest[digest] = by_objects.setdefault(result.digest, result)
         by_digest[digest].runs.append(run)
-        first, shape = by_digest[next(iter(by_digest))].image.shape, by_digest[digest].image.shape
+        shape = by_digest[digest].image.shape
+        first = first or shape
         if shape != first:
             raise BadInput(
                 f"label images differ in shape: run 0 has {first}, run {run} has {shape}; check "
@@ -279,166 +268,137 @@ def _groups(results: list[_Result]) -> list[Integers]:
     return groups
 
 
-def _votes(
-    results: list[_Result], groups: list[Integers], n_runs: int
-) -> tuple[Integers, Integers, Integers]:
-    """Every pixel and group that go together, and their votes.
+# -- votes, outlines and consensus ---------------------------------------------------------
 
-    Runs agree at most pixels: what agrees with the typical result is counted in an array, the rest
-    in a list.
-    """
-    typical = results[0].image.ravel()
-    n_alike = np.zeros(typical.size, np.min_scalar_type(n_runs))
-    every, weights = [], []
-    for result, group in zip(results, groups, strict=True):
-        flat = group.astype(np.uint32)[result.image.ravel()]
-        alike = flat == typical
-        n_alike += alike * n_alike.dtype.type(result.weight)
-        other = np.flatnonzero(~alike & (flat > 0))
-        every.append(_codes_of(other, flat[other]))
-        weights.append(np.full(len(other), result.weight))
-    codes, position = np.unique(np.concatenate(every), return_inverse=True)
-    n = np.bincount(position, np.concatenate(weights), len(codes)).astype(np.int64)
-    cells = np.flatnonzero(typical)
-    pixels, others = np.divmod(codes.astype(np.int64), 2**32)
-    return (
-        np.concatenate([cells, pixels]),
-        np.concatenate([typical[cells].astype(np.int64), others]),
-        np.concatenate([n_alike[cells].astype(np.int64), n]),
-    )
+
+class _Votes:
+    """What all runs say of every group of objects; groups count from 1."""
+
+    def __init__(self, results: list[_Result], n_runs: int):
+        self._results, self._n_runs = results, n_runs
+        self.groups = _groups(results)
+        self._n_groups = 1 + max(int(group.max()) for group in self.groups)
+        self._n_runs_with = np.zeros(self._n_groups, np.int64)
+        for result, group in zip(results, self.groups, strict=True):
+            self._n_runs_with[group[1:]] += result.weight
+        image = results[0].image
+        pixels, groups, n = self._counted()
+        most = np.zeros(image.size, np.int64)
+        np.maximum.at(most, pixels, n)
+        self.most = most.reshape(image.shape)
+        """Per pixel, the votes of the group that has most of them."""
+        inside = 2 * n >= self._n_runs_with[groups]
+        pixels, groups = pixels[inside], groups[inside]
+        self._winners = self._award(pixels, groups, n[inside])  # the group of each pixel, or 0
+        self.consensus = canonical(self._winners.reshape(image.shape))
+        self._labels = np.zeros(self._n_groups, np.int64)  # in the consensus; 0 if not there
+        self._labels[self._winners] = self.consensus.ravel()
+        self._labels[0] = 0
+        # An object of the consensus is outlined as it is there, without pixels that others won.
+        held = (self._labels[groups] == 0) | (self._winners[pixels] == groups)
+        pixels, groups = pixels[held], groups[held]
+        self._areas = np.bincount(groups, minlength=self._n_groups)
+        at = np.unravel_index(pixels, image.shape)
+        sums = np.array([np.bincount(groups, along, self._n_groups) for along in at])
+        self._positions = sums / np.maximum(1, self._areas)
+        absent = self._labels[groups] == 0
+        self._elsewhere = np.sort(_codes_of(pixels[absent], groups[absent]))
+
+    def _counted(self) -> tuple[Integers, Integers, Integers]:
+        """Every pixel and group that go together, and their votes.
+
+        Runs agree at most pixels: what agrees with the typical result is counted in an array, the
+        rest in a list.
+        """
+        typical = self._results[0].image.ravel()
+        n_alike = np.zeros(typical.size, np.min_scalar_type(self._n_runs))
+        every, weights = [], []
+        for result, group in zip(self._results, self.groups, strict=True):
+            flat = group.astype(np.uint32)[result.image.ravel()]
+            alike = flat == typical
+            n_alike += alike * n_alike.dtype.type(result.weight)
+            other = np.flatnonzero(~alike & (flat > 0))
+            every.append(_codes_of(other, flat[other]))
+            weights.append(np.full(len(other), result.weight))
+        codes, position = np.unique(np.concatenate(every), return_inverse=True)
+        n = np.bincount(position, np.concatenate(weights), len(codes)).astype(np.int64)
+        cells = np.flatnonzero(typical)
+        pixels, others = np.divmod(codes.astype(np.int64), 2**32)
+        return (
+            np.concatenate([cells, pixels]),
+            np.concatenate([typical[cells].astype(np.int64), others]),
+            np.concatenate([n_alike[cells].astype(np.int64), n]),
+        )
+
+    def _award(self, pixels: Integers, groups: Integers, n: Integers) -> NDArray[np.uint32]:
+        """The group that each pixel of the consensus goes to, by the votes inside all outlines."""
+        n_pixels = self.most.size
+        areas = np.bincount(groups, minlength=self._n_groups)
+        first = np.full(self._n_groups, n_pixels)
+        np.minimum.at(first, groups, pixels)
+        rank = np.argsort(np.lexsort((first, areas, self._n_runs_with)))
+        bids = n * self._n_groups + (self._n_groups - rank[groups])  # most votes, then best rank
+        takes_part = 2 * self._n_runs_with >= self._n_runs
+        while True:
+            taking = takes_part[groups]
+            pixels, groups, bids = pixels[taking], groups[taking], bids[taking]
+            best = np.zeros(n_pixels, np.int64)
+            np.maximum.at(best, pixels, bids)
+            won = bids == best[pixels]
+            winners = np.zeros(n_pixels, np.uint32)
+            winners[pixels[won]] = groups[won]
+            out = takes_part & (2 * np.bincount(winners, minlength=self._n_groups) < areas)
+            if not out.any():
+                return winners
+            takes_part &= ~out
+
+    def _mean_iou(self) -> NDArray[np.float64]:
+        """Per group, over the runs that have it."""
+        absent = self._labels == 0
+        absent[0] = False
+        sums = np.zeros(self._n_groups)
+        for result, group in zip(self._results, self.groups, strict=True):
+            flat = result.image.ravel()
+            areas = np.bincount(flat, minlength=len(group))[1:]
+            held = (group.astype(np.uint32)[flat] == self._winners) & (flat > 0)
+            if absent[group].any():
+                other = np.flatnonzero(absent[group][flat])
+                held[other] = np.isin(_codes_of(other, group[flat[other]]), self._elsewhere)
+            shared = np.bincount(flat[held], minlength=len(group))[1:]
+            sums[group[1:]] += result.weight * shared / (areas + self._areas[group[1:]] - shared)
+        return sums / np.maximum(1, self._n_runs_with)
+
+    def objects(self) -> tuple[tuple[Stability, ...], Integers]:
+        """All objects, least stable first, and the place of every group among them."""
+        results_with: list[list[int]] = [[] for _ in range(self._n_groups)]
+        for i, group in enumerate(self.groups):
+            for number in group[1:].tolist():
+                results_with[number].append(i)
+
+        @cache  # most objects are in all results and share their (long) list of runs
+        def runs(*held: int) -> tuple[int, ...]:
+            return tuple(sorted(run for i in held for run in self._results[i].runs))
+
+        mean_iou = self._mean_iou()
+        keys = [self._areas, *self._positions[::-1], mean_iou, self._n_runs_with]
+        order = np.lexsort([key[1:] for key in keys]) + 1
+        place = np.zeros(self._n_groups, np.int64)
+        place[order] = np.arange(self._n_groups - 1)
+        objects = tuple(
+            Stability(
+                label=int(self._labels[number]),
+                position=tuple(self._positions[:, number].tolist()),
+                area=int(self._areas[number]),
+                n_runs_with=int(self._n_runs_with[number]),
+                share=int(self._n_runs_with[number]) / self._n_runs,
+                mean_iou=float(mean_iou[number]),
+                runs=runs(*results_with[number]),
+            )
+            for number in order.tolist()
+        )
+        return objects, place
 
 
 def _codes_of(pixels: Integers, groups: NDArray[np.integer]) -> NDArray[np.uint64]:
     """Pixel and group in one number."""
     return (pixels.astype(np.uint64) << np.uint64(32)) | groups.astype(np.uint64)
-
-
-# -- outlines and consensus ----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Outlines:
-    """The consensus, and the outline of every group; those of groups in it lie in it."""
-
-    consensus: NDArray[np.uint32]
-    winners: NDArray[np.uint32]  # per pixel, the group in the consensus
-    labels: Integers  # per group, in the consensus; 0 if it is not there
-    elsewhere: NDArray[np.uint64]  # pixels of the outlines of groups that are not there
-    areas: Integers  # per group, pixels
-    positions: NDArray[np.float64]  # per group, centroids; element 0 means nothing
-
-
-def _outlines(
-    pixels: Integers,
-    groups: Integers,
-    n: Integers,
-    n_runs_with: Integers,
-    n_runs: int,
-    shape: tuple[int, ...],
-) -> _Outlines:
-    """Of the pixels and groups that go together in at least half of the group's runs."""
-    winners = _award(pixels, groups, n, n_runs_with, n_runs, math.prod(shape))
-    consensus = canonical(winners.reshape(shape))
-    labels = np.zeros(len(n_runs_with), np.int64)
-    labels[winners] = consensus.ravel()
-    labels[0] = 0
-    # An object of the consensus is outlined as it is there, without pixels that others won.
-    held = (labels[groups] == 0) | (winners[pixels] == groups)
-    pixels, groups = pixels[held], groups[held]
-    areas = np.bincount(groups, minlength=len(labels))
-    sums = [np.bincount(groups, at, len(labels)) for at in np.unravel_index(pixels, shape)]
-    absent = labels[groups] == 0
-    elsewhere = np.sort(_codes_of(pixels[absent], groups[absent]))
-    positions = (np.array(sums) / np.maximum(1, areas)).T
-    return _Outlines(consensus, winners, labels, elsewhere, areas, positions)
-
-
-def _award(
-    pixels: Integers,
-    groups: Integers,
-    n: Integers,
-    n_runs_with: Integers,
-    n_runs: int,
-    n_pixels: int,
-) -> NDArray[np.uint32]:
-    """The group that each pixel of the consensus goes to, given the votes inside all outlines."""
-    n_groups = len(n_runs_with)
-    areas = np.bincount(groups, minlength=n_groups)
-    first = np.full(n_groups, n_pixels)
-    np.minimum.at(first, groups, pixels)
-    rank = np.empty(n_groups, np.int64)
-    rank[np.lexsort((first, areas, n_runs_with))] = np.arange(n_groups)
-    bids = n * n_groups + (n_groups - rank[groups])  # most votes, then the best rank
-    takes_part = 2 * n_runs_with >= n_runs
-    while True:
-        taking = takes_part[groups]
-        pixels, groups, bids = pixels[taking], groups[taking], bids[taking]
-        best = np.zeros(n_pixels, np.int64)
-        np.maximum.at(best, pixels, bids)
-        won = bids == best[pixels]
-        winners = np.zeros(n_pixels, np.uint32)
-        winners[pixels[won]] = groups[won]
-        out = takes_part & (2 * np.bincount(winners, minlength=n_groups) < areas)
-        if not out.any():
-            return winners
-        takes_part &= ~out
-
-
-# -- how stable an object is ---------------------------------------------------------------
-
-
-def _mean_iou(
-    results: list[_Result], groups: list[Integers], outlines: _Outlines
-) -> NDArray[np.float64]:
-    """Per group, summed over the runs that have it."""
-    absent = outlines.labels == 0
-    absent[0] = False
-    sums = np.zeros(len(absent))
-    for result, group in zip(results, groups, strict=True):
-        flat = result.image.ravel()
-        areas = np.bincount(flat, minlength=len(group))[1:]
-        held = (group.astype(np.uint32)[flat] == outlines.winners) & (flat > 0)
-        if absent[group].any():
-            other = np.flatnonzero(absent[group][flat])
-            held[other] = np.isin(_codes_of(other, group[flat[other]]), outlines.elsewhere)
-        shared = np.bincount(flat[held], minlength=len(group))[1:]
-        sums[group[1:]] += result.weight * shared / (areas + outlines.areas[group[1:]] - shared)
-    return sums
-
-
-def _stabilities(
-    results: list[_Result],
-    groups: list[Integers],
-    outlines: _Outlines,
-    mean_iou: NDArray[np.float64],
-    n_runs_with: Integers,
-    n_runs: int,
-) -> tuple[tuple[Stability, ...], Integers]:
-    """All objects, least stable first, and the place of every group among them."""
-    n_groups = len(n_runs_with)
-    results_with: list[list[int]] = [[] for _ in range(n_groups)]
-    for i, group in enumerate(groups):
-        for number in group[1:].tolist():
-            results_with[number].append(i)
-    # Most objects are in all results, so their (long) lists of runs are made once and shared.
-    runs = {
-        held: tuple(sorted(run for i in held for run in results[i].runs))
-        for held in set(map(tuple, results_with))
-    }
-    keys = [outlines.areas, *outlines.positions.T[::-1], mean_iou, n_runs_with]
-    order = np.lexsort([key[1:] for key in keys]) + 1
-    place = np.zeros(n_groups, np.int64)
-    place[order] = np.arange(n_groups - 1)
-    objects = tuple(
-        Stability(
-            label=int(outlines.labels[number]),
-            position=tuple(outlines.positions[number].tolist()),
-            area=int(outlines.areas[number]),
-            n_runs_with=int(n_runs_with[number]),
-            share=int(n_runs_with[number]) / n_runs,
-            mean_iou=float(mean_iou[number]),
-            runs=runs[tuple(results_with[number])],
-        )
-        for number in order.tolist()
-    )
-    return objects, place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.store.store import Repeat
 
 _MOST_HELD = 2**26  # pixels of label images, as many pairs need the same
-_EXCHANGED = {"lost": "gained", "gained": "lost", "split": "merged", "merged": "split"}
 
 
 @dataclass(frozen=True)
@@ -63,21 +62,14 @@ class MaskPairs:
 
     def _difference(self, image: str, a: Repeat, b: Repeat) -> ImageDifference:
         one, other = a.manifest.masks[image], b.manifest.masks[image]
+        key = (image, one.canonical_digest, other.canonical_digest)
         if one.canonical_digest == other.canonical_digest:
             return self._equal(image, a, one.digest == other.digest)
-        swapped = one.canonical_digest > other.canonical_digest
-        if swapped:
-            a, b, one, other = b, a, other, one
-        key = (image, one.canonical_digest, other.canonical_digest)
         if key not in self._known:
             found = _of(compare_masks(self._masks(a, image), self._masks(b, image)))
             self._known[key] = found
             self.n_compared += found.n_pixels
-        found = self._known[key]
-        if not swapped:
-            return found
-        kinds = {_EXCHANGED.get(kind, kind): n for kind, n in found.kinds.items()}
-        return replace(found, kinds=kinds)
+        return self._known[key]
 
     def _masks(self, repeat: Repeat, image: str) -> np.ndarray:
         key = (image, repeat.manifest.masks[image].digest)
@@ -92,17 +84,9 @@ class MaskPairs:
             self._sizes[image] = self._masks(repeat, image).size
         n = repeat.manifest.masks[image].n_objects
         verdict = Verdict.IDENTICAL if same_bits else Verdict.SAME_OBJECTS
-        score = 0.0 if n else math.nan
-        return ImageDifference(
-            verdict=verdict if n else Verdict.VACUOUS,
-            n_objects=2 * n,
-            n_unmatched=0,
-            n_pixels=self._sizes[image],
-            n_differing=0,
-            ap=score,
-            ap50=score,
-            kinds={**dict.fromkeys(map(str, ObjectKind), 0), "kept": n},
-        )
+        verdict, score = (verdict, 0.0) if n else (Verdict.VACUOUS, math.nan)
+        kinds = {**dict.fromkeys(map(str, ObjectKind), 0), "kept": n}
+        return ImageDifference(verdict, 2 * n, 0, self._sizes[image], 0, score, score, kinds)
 
 
 def _of(result: MaskComparison) -> ImageDifference:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -14,15 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.compare.boundaries import boundary_f1
 from cellrepro.compare.labels import label_images
-from cellrepro.compare.matching import Integers, Overlap, matches, overlap, partners, runs
+from cellrepro.compare.matching import BLOCK, Integers, Overlap, matches, overlap, partners, runs
 from cellrepro.compare.object_changes import ObjectKind, object_changes
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.errors import BadInput
 
 # Written out: arange(0.5, 1, 0.05) holds 0.6000000000000001, which an IoU of 3/5 fails.
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+
+TOLERANCE = 2  # pixels by which boundaries may lie apart and still count as the same
 
 Scores = NDArray[np.float64]
 
@@ -86,7 +88,7 @@ class MaskComparison:
         self.aji = _aji(table)
         # Pixels that are cell in both, twice, over those that are cell in each (Dice 1945).
         self.dice = _ratio(2 * n_shared, 2 * n_shared + self.n_only_a + self.n_only_b)
-        self.boundary_f1 = boundary_f1(a, b)  # 0 if one side has no boundary
+        self.boundary_f1 = _boundary_f1(a, b)  # 0 if one side has no boundary
         rows, columns, pixels = _with_background(table)
         # Variation of information in bits (Meilă 2003): H(b | a), which grows where b cuts
         # objects, H(a | b), which grows where it joins them, and their sum.
@@ -255,3 +257,57 @@ def _ratio(part: float, whole: float) -> float:
 
 def _mean(values: NDArray) -> float:
     return float(values.mean()) if len(values) else math.nan
+
+
+# -- boundaries ------------------------------------------------------------------------------
+
+
+def _boundary_f1(a: NDArray[np.integer], b: NDArray[np.integer]) -> float:
+    """F1 of the pixels of objects with another label beside a face, give or take `TOLERANCE`
+    (Csurka et al., BMVC 2013). 0 if one side has none, NaN if neither has."""
+    counts = np.zeros(4, np.int64)
+    step = max(1, BLOCK // max(1, a[:1].size))
+    around = itertools.product(range(-TOLERANCE, TOLERANCE + 1), repeat=a.ndim)
+    near = [shift for shift in around if math.hypot(*shift) <= TOLERANCE]
+    shifts = np.array(sorted(near, key=lambda shift: math.hypot(*shift)))  # the nearest first
+    for first in range(0, len(a) if a.size else 0, step):
+        low = max(0, first - TOLERANCE - 1)  # the edge of a block would hide a boundary
+        of_a, of_b = (
+            np.pad(_boundary(image[low : first + step + TOLERANCE + 1]), TOLERANCE)
+            for image in (a, b)
+        )
+        inner = slice(first - low + TOLERANCE, first - low + TOLERANCE + min(step, len(a) - first))
+        at_a, at_b = (
+            np.flatnonzero(part[inner]) + inner.start * part.strides[0] for part in (of_a, of_b)
+        )
+        flat_shifts = shifts @ np.array(of_a.strides)  # bytes, so positions of booleans
+        n_close = (
+            _n_close(at_a, of_b.ravel(), flat_shifts),
+            _n_close(at_b, of_a.ravel(), flat_shifts),
+        )
+        counts += (len(at_a), len(at_b), *n_close)
+    n_a, n_b, n_close_a, n_close_b = counts.tolist()
+    if not (n_close_a and n_close_b):
+        return 0.0 if n_a or n_b else math.nan
+    precision, recall = n_close_b / n_b, n_close_a / n_a
+    return 2 * precision * recall / (precision + recall)
+
+
+def _boundary(labels: NDArray[np.integer]) -> NDArray[np.bool_]:
+    found = np.zeros(labels.shape, bool)
+    for axis in range(labels.ndim):
+        along, marked = np.moveaxis(labels, axis, 0), np.moveaxis(found, axis, 0)
+        edge = along[1:] != along[:-1]
+        marked[:-1] |= edge
+        marked[1:] |= edge
+    found &= labels != 0
+    return found
+
+
+def _n_close(points: NDArray[np.intp], other: NDArray[np.bool_], shifts: NDArray[np.int64]) -> int:
+    left = points
+    for shift in shifts:
+        left = left[~other[left + shift]]
+        if not len(left):
+            break
+    return len(points) - len(left)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from cellrepro.store.manifest import Manifest
 
@@ -56,25 +55,18 @@ class Judgement:
     n_repeats: int
     n_images: int
     reasons: tuple[str, ...]  # why vacuous, or why no verdict; which switches changed
-    equal_weights: Groups = ()  # repeats with the same bits in all weights,
-    equal_masks: Groups = ()  # in all masks,
-    equal_outlines: Groups = ()  # and with the same objects under any numbers
-
-    @property
-    def agreement(self) -> dict[str, Groups | None]:
-        """The groups of equal repeats, by what was compared; None for what there is none of."""
-        return {
-            "weights": self.equal_weights or None,
-            "masks": self.equal_masks,
-            "outlines": self.equal_outlines,
-        }
+    agreement: Mapping[str, Groups | None]
+    """Equal repeats: the same bits in all ``weights`` (None without any), the same bits in all
+    ``masks``, and the same ``outlines`` under any numbers."""
 
     def detail(self) -> str:
         """Weights and masks each by themselves, with how many of the repeats agree."""
-        weights, masks = (_agreeing(g, "equal") for g in (self.equal_weights, self.equal_masks))
-        if self.equal_outlines != self.equal_masks and self.masks == Verdict.DIFFERENT:
-            masks += _agreeing(self.equal_outlines, "with the same objects")
-        parts = (("weights", self.weights, weights), ("masks", self.masks, masks))
+        weights, masks, outlines = (groups or () for groups in self.agreement.values())
+        of_masks = _agreeing(masks, "equal")
+        if outlines != masks and self.masks == Verdict.DIFFERENT:
+            of_masks += _agreeing(outlines, "with the same objects")
+        of_weights = _agreeing(weights, "equal")
+        parts = (("weights", self.weights, of_weights), ("masks", self.masks, of_masks))
         return ", ".join(
             f"{name} {verdict}" + (f": {' and '.join(agreeing)}" if agreeing else "")
             for name, verdict, agreeing in parts
@@ -104,34 +96,34 @@ def judge(manifests: Sequence[Manifest]) -> Judgement:
     )
     n_images = len(manifests[0].masks) if manifests else 0
     trained = [m.weights for m in manifests if m.weights is not None]
-    groups = (
-        _groups((m.repeat, m.weights.digest) for m in manifests if m.weights is not None),
-        _groups((m.repeat, _digests(m, "digest")) for m in manifests),
-        _groups((m.repeat, _digests(m, "canonical_digest")) for m in manifests),
+    of_weights = _groups((m.repeat, m.weights.digest) for m in manifests if m.weights is not None)
+    of_masks, of_outlines = (
+        _groups(
+            (m.repeat, str(sorted((name, getattr(one, kind)) for name, one in m.masks.items())))
+            for m in manifests
+        )
+        for kind in ("digest", "canonical_digest")
     )
+    agreement = {"weights": of_weights or None, "masks": of_masks, "outlines": of_outlines}
     if len(manifests) < 2:
         alone = ("a single repeat has nothing to be compared with",)
-        return Judgement(None, None, None, len(manifests), n_images, alone + reasons, *groups)
+        return Judgement(None, None, None, len(manifests), n_images, alone + reasons, agreement)
     weights = None
     if trained:
         proof = Verdict.IDENTICAL if all(one.n_changed for one in trained) else Verdict.VACUOUS
-        weights = proof if len(groups[0]) == 1 else Verdict.DIFFERENT
+        weights = proof if len(of_weights) == 1 else Verdict.DIFFERENT
     if not any(manifest.n_objects for manifest in manifests):
         masks = Verdict.VACUOUS
-    elif len(groups[1]) == 1:
+    elif len(of_masks) == 1:
         masks = Verdict.IDENTICAL
     else:
-        masks = Verdict.SAME_OBJECTS if len(groups[2]) == 1 else Verdict.DIFFERENT
+        masks = Verdict.SAME_OBJECTS if len(of_outlines) == 1 else Verdict.DIFFERENT
     overall = combine([masks] if weights is None else [weights, masks])
-    return Judgement(weights, masks, overall, len(manifests), n_images, reasons, *groups)
+    return Judgement(weights, masks, overall, len(manifests), n_images, reasons, agreement)
 
 
-def _groups(results: Iterable[tuple[int, Any]]) -> Groups:
-    found: dict[Any, list[int]] = {}
+def _groups(results: Iterable[tuple[int, str]]) -> Groups:
+    found: dict[str, list[int]] = {}
     for repeat, result in results:
         found.setdefault(result, []).append(repeat)
     return tuple(sorted(map(tuple, found.values()), key=len, reverse=True))
-
-
-def _digests(manifest: Manifest, kind: str) -> tuple[tuple[str, str], ...]:
-    return tuple((name, getattr(record, kind)) for name, record in sorted(manifest.masks.items()))

@@ -31,7 +31,7 @@ from cellrepro.determinism.seeding import (
 )
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.process import Child, call
-from cellrepro.model import cellpose_itself
+from cellrepro.model import inference
 from cellrepro.model.network import TINY, seeded_network
 from cellrepro.model.training import Loop, augment, trainable, with_flows
 from cellrepro.progress import progress
@@ -142,7 +142,7 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
     """The orders in which programs list the images of one folder, by who lists them."""
     with os.scandir(folder) as scan:
         directory = [entry.name for entry in scan if entry.name in names]
-    by_cellpose = [path.name for path in cellpose_itself.listed(folder)]
+    by_cellpose = [path.name for path in inference.listed(folder)]
     return {
         "the directory (os.scandir, Path.iterdir)": directory,
         "sorted()": sorted(names),
@@ -267,7 +267,7 @@ def _cropped(images: list[np.ndarray], by_item: bool, index: int) -> tuple[int, 
 # -- what the process did before -----------------------------------------------------------
 
 
-def import_order(modules: Sequence[str] = cellpose_itself.IMPORTED) -> Source:
+def import_order(modules: Sequence[str] = inference.IMPORTED) -> Source:
     """Whether importing Cellpose, in a fresh process, undoes a switch or moves a generator."""
     work = "cellrepro.lab.outside_the_step:imported"
     states = call(work, None, label="sources, imports", modules=list(modules))
@@ -327,12 +327,13 @@ def initial_weights() -> Source:
 def hidden_state(folder: ImageFolder) -> Source:
     """Whether ``CellposeModel.eval`` changes the next call's result, by its shared defaults."""
     images = [image.image[:_EVAL_PIXELS, :_EVAL_PIXELS] for image in folder.train[:2]]
-    evaluated = cellpose_itself.evaluator(seeded_network(TINY, seed=0))
+    evaluated = inference.evaluator(seeded_network(TINY, seed=0))
 
     def outputs(normalize: Any) -> list[str]:
-        return [value_digest(list(map(tensor_digest, evaluated(x, normalize)))) for x in images]
+        given = [evaluated(x, normalize=normalize, compute_masks=False)[1:] for x in images]
+        return [value_digest(list(map(tensor_digest, each))) for each in given]
 
-    shared = cellpose_itself.shared_defaults()
+    shared = inference.shared_defaults()
     start = copy.deepcopy(shared)
     other = not start["normalize"]
     try:

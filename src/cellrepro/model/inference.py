@@ -1,16 +1,21 @@
-"""Masks of images, through Cellpose's own ``CellposeModel.eval``."""
+"""Masks of images through Cellpose's own ``CellposeModel.eval``, and what Cellpose shares."""
 
 from __future__ import annotations
 
+import glob
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cellrepro.determinism.seeding import generators_kept
 from cellrepro.images.folder import LabelledImage
+
+IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
+"""What Cellpose brings in, after NumPy and PyTorch; the last brings in the network module."""
 
 
 @dataclass(frozen=True)
@@ -30,27 +35,23 @@ def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segment
 
     The network (``cellpose.vit.CPSAM``) is put into evaluation mode; ground truth is not looked at.
     """
-    network.eval()
-    model = as_cellpose_model(network)
+    evaluated = evaluator(network)
     for image in images:
         with generators_kept():
             started = time.perf_counter()
-            masks, given, _ = model.eval(
-                image.image, channel_axis=None if image.image.ndim == 2 else -1
-            )
+            masks, flows, probability = evaluated(image.image)
             seconds = time.perf_counter() - started
-        flows = {"flows": np.asarray(given[1]), "probability": np.asarray(given[2])}
-        yield Segmentation(image.name, np.asarray(masks).astype(np.uint32), seconds, flows)
+        given = {"flows": flows, "probability": probability}
+        yield Segmentation(image.name, masks.astype(np.uint32), seconds, given)
 
 
-def as_cellpose_model(network: Any) -> Any:
-    """A ``CellposeModel`` around a network that is already loaded.
-
-    Cellpose 4.2.1.1 builds one only from a file of weights of its own size.
-    """
+def evaluator(network: Any) -> Callable[..., list[np.ndarray]]:
+    """``CellposeModel.eval`` of an image and options: masks, flows (2, Y, X) and probability."""
     from cellpose.models import CellposeModel
 
     class LoadedModel(CellposeModel):
+        """Cellpose 4.2.1.1 builds one only from a file of weights of its own size."""
+
         def __init__(self) -> None:
             self.net = network
             self.device = network.device
@@ -58,4 +59,30 @@ def as_cellpose_model(network: Any) -> Any:
             self.backbone = network.backbone
             self.pretrained_model = ""
 
-    return LoadedModel()
+    network.eval()
+    model = LoadedModel()
+
+    def evaluated(image: np.ndarray, **options: Any) -> list[np.ndarray]:
+        channel_axis = None if image.ndim == 2 else -1
+        masks, given, _ = model.eval(image, channel_axis=channel_axis, **options)
+        return [np.asarray(part) for part in (masks, *given[1:3])]
+
+    return evaluated
+
+
+def listed(folder: Path) -> list[Path]:
+    """The images of a folder as Cellpose lists them, which knows fewer endings than the lab."""
+    from cellpose.io import get_image_files
+
+    try:
+        # Its argument is a pattern; brackets in a folder's name are none.
+        return [Path(path) for path in get_image_files(glob.escape(str(folder)), "_masks")]
+    except ValueError:  # where it finds none
+        return []
+
+
+def shared_defaults() -> dict[str, Any]:
+    """The normalisation defaults of the whole process, which ``eval`` reads and writes into."""
+    from cellpose import models
+
+    return models.normalize_default

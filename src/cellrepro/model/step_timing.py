@@ -1,8 +1,7 @@
 """Seconds of single training steps: Cellpose's own ``train_seg`` and the lab's loop, in turns.
 
-Both fetch every batch through Cellpose's ``_get_batch``. Watching that one function gives the time
-from one step's start to the next one's, the same way for both, and leaves out what is no step:
-preparing images and flows before, writing the weights behind.
+Both fetch every batch through Cellpose's ``_get_batch``. Watching that function gives the time from
+one step's start to the next one's, without preparing images and flows or writing the weights.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import generators_kept, seed_everything
-from cellrepro.errors import BadInput, whole
+from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.training import WEIGHT_DECAY, train, with_flows
 
@@ -45,10 +44,8 @@ def check_variants(variants: Sequence[str]) -> None:
 class SideBySide:
     """One network, the same steps, trained in several ways in turns.
 
-    Every run starts from the same weights and generators, draws the same batches and leaves the
-    network (``cellpose.vit.CPSAM`` in float32, on the device to train on) as it found it. In each
-    run ``steps`` are timed, after one that is not: it sets the optimizer's memory up. The flows of
-    the images are computed once, here.
+    Every run starts from the same weights and generators, draws the same batches and gives the
+    network back as it was. ``steps`` are timed, after one that sets the optimizer's memory up.
     """
 
     def __init__(
@@ -59,15 +56,13 @@ class SideBySide:
         steps: int,
         variants: Sequence[str],
         seed: int = 0,
-        batch_size: int = 1,
     ) -> None:
         self._network, self._variants, self._seed = network, tuple(variants), seed
-        self._steps = whole("steps", steps, 1)
-        batch_size = whole("batch_size", batch_size, 1)
+        # One untimed, those timed, and the start of one more, which ends the last.
+        self._steps = steps + 2
+        self._draws = -(-self._steps // 2)  # an epoch
         # Time does not depend on the learning rate.
-        self._both = {"batch_size": batch_size, "learning_rate": 1e-5, "n_epochs": 2}
-        # One step untimed, `steps` timed, and the start of one more, which ends the last.
-        self._draws = -(-(steps + 2) // 2) * batch_size
+        self._both = {"batch_size": 1, "learning_rate": 1e-5, "n_epochs": 2}
         self._images = with_flows(images, network.device)
         self._start = {name: t.detach().clone() for name, t in network.state_dict().items()}
         self._rounds_done = 0
@@ -83,21 +78,16 @@ class SideBySide:
         return {name: seconds[name] for name in self._variants}
 
     def _run(self, variant: str) -> list[float]:
-        self._put_back()
         with generators_kept(), self._switches(variant):
             seed_everything(self._seed)
-            with _batches_watched(self._steps + 2) as times:
+            with _batches_watched(self._steps) as times:
                 if variant in ("plain", "others"):
                     self._as_cellpose()
                 else:
                     options = {"images_per_epoch": self._draws, **self._both}
                     train(self._network, self._images, (), **options)
-        self._put_back()
-        if len(times) != self._steps + 2:
-            raise RuntimeError(
-                f"{variant} fetched {len(times)} batches through cellpose.train._get_batch, "
-                f"expected {self._steps + 2}: this Cellpose trains in another way"
-            )
+        self._network.load_state_dict(self._start)
+        self._network.zero_grad()
         return [end - start for start, end in itertools.pairwise(times[1:])]
 
     def _as_cellpose(self) -> None:
@@ -121,8 +111,7 @@ class SideBySide:
         import torch
         import torch.utils.deterministic as memory
 
-        mode = variant.partition("-")[0]
-        mode = mode if mode in ("warn", "strict") else "fast"
+        mode = {"plain": "fast", "others": "fast"}.get(variant, variant.removesuffix("-float32"))
         tf32 = not variant.endswith("-float32")
         # The mode gives every switch back, those that `others` sets too.
         with mode_in_force(mode, tf32=tf32, device=self._network.device.type):
@@ -133,11 +122,6 @@ class SideBySide:
                 torch.backends.cudnn.deterministic = True
                 memory.fill_uninitialized_memory = True  # type: ignore[attr-defined]
             yield
-
-    def _put_back(self) -> None:
-        self._network.load_state_dict(self._start)
-        for parameter in self._network.parameters():
-            parameter.grad = None
 
 
 class _Enough(Exception):
