@@ -37,13 +37,8 @@ def some_spec(**changes):
 
 def some_machine(label="abacus", **changes):
     """A machine that nobody has; what is changed makes another one."""
-    fields = {
-        "identity": label,
-        "device": "Abacus 9",
-        "numeric_class": "0a",
-        "versions": {"torch": "2.15.0"},
-    }
-    return MachineRecord(label=label, **{**fields, **changes})
+    fields = {"identity": label, "device": "Abacus 9", "numeric_class": "0a"}
+    return MachineRecord(label=label, **{**fields, "versions": {"torch": "2.15.0"}, **changes})
 
 
 def some_training(last_loss):

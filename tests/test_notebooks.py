@@ -53,17 +53,9 @@ def test_a_committed_notebook(path):
 
 def test_defaults_are_those_of_the_commands():
     found = notebook_parameters(find_notebook("01_seeded_training"))
-    expected = {
-        "seed": defaults.SEED,
-        "data_seed": defaults.DATA_SEED,
-        "epochs": defaults.EPOCHS,
-        "batch_size": defaults.BATCH_SIZE,
-        "profile": defaults.PROFILE,
-        "mode": defaults.MODE,
-        "ledger": defaults.LEDGER,
-        "repeats": defaults.TRAININGS,
-        "store": f"../{defaults.STORE}",
-    }
+    named = ("seed", "data_seed", "epochs", "batch_size", "profile", "mode", "ledger")
+    expected = {name: getattr(defaults, name.upper()) for name in named}
+    expected |= {"repeats": defaults.TRAININGS, "store": f"../{defaults.STORE}"}
     assert {name: found[name] for name in expected} == expected
     segmented = notebook_parameters(find_notebook("06_inference_benchmark"))
     assert segmented["repeats"] == defaults.SEGMENTATIONS

@@ -60,13 +60,6 @@ MIXED = "set through both of PyTorch's interfaces"
 """What `switches` reads where PyTorch refuses to answer: ``allow_tf32`` after ``fp32_precision``
 was set to something else. A mode resolves it."""
 
-MOVED_BY_CELLPOSE = (
-    "cuda_matmul_allow_tf32",
-    "float32_matmul_precision",
-    "fp32_precision_cuda_matmul",
-)
-"""What the import of Cellpose 4.2.1.1's network module changes in `switches`."""
-
 
 def check_mode(mode: str) -> str:
     """Return ``mode`` if there is such a mode."""
@@ -229,7 +222,7 @@ def _held() -> dict[str, Any]:
         except RuntimeError:
             return MIXED
 
-    with _no_warnings():
+    with warnings.catch_warnings(action="ignore"):  # the older interface is deprecated
         return {
             "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
             "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -257,7 +250,7 @@ def _write(state: dict[str, Any]) -> None:
         if now[name] is not None:
             owner, _, attribute = place.partition(".")
             setattr(getattr(torch.backends, owner), attribute, state[name])
-    with _no_warnings():
+    with warnings.catch_warnings(action="ignore"):  # the older interface is deprecated
         if state["float32_matmul_precision"] != MIXED:
             torch.set_float32_matmul_precision(state["float32_matmul_precision"])
         elif state["cuda_matmul_allow_tf32"] != MIXED:  # the same value, also read beside oneDNN's
@@ -268,11 +261,3 @@ def _write(state: dict[str, Any]) -> None:
         _precision("set")(*setting, "none")
         if _precision("get")(*setting) != state[name]:  # else it is inherited, as it may have been
             _precision("set")(*setting, state[name])
-
-
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """PyTorch 2.9 calls its older interface to precision deprecated, once."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
