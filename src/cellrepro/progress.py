@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -51,6 +52,10 @@ class Progress:
         """One step is done; ``text`` says something about it."""
         self.done += 1
         self.note(text)
+
+    def heard(self, event: Mapping[str, str]) -> None:
+        """A child process says that one part more is done."""
+        self.advance(event["name"])
 
     def note(self, text: str) -> None:
         """Say what is going on without counting a step."""

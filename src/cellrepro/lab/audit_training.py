@@ -119,13 +119,9 @@ def audit_training(
     }
     plan = plan_training(data, mode=mode, **settings)
     with progress((steps or 3) + 3, "audit", quiet=quiet) as bar:
+        work, request = "cellrepro.lab.audit_training:audited", plan.request
         return call(
-            "cellrepro.lab.audit_training:audited",
-            plan.request.setup,
-            label="audit",
-            on_event=lambda event: bar.advance(event["name"]),
-            request=plan.request,
-            options=options,
+            work, request.setup, label="audit", on_event=bar.heard, request=request, options=options
         )
 
 

@@ -106,7 +106,7 @@ def measure_cost(
             "cellrepro.lab.cost_of_determinism:timed",
             Setup(settings, "strict"),
             label="cost",
-            on_event=lambda event: bar.advance(event["name"]),
+            on_event=bar.heard,
             data=None if data is None else Path(data).resolve(),
             encoder=encoder,
             rounds=rounds,

@@ -85,13 +85,9 @@ def diagnose(
     seen: dict[str, Any] = {"numeric_class": None, "libraries": []}
     try:
         with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
+            work = "cellrepro.lab.doctor:few_steps"
             first, second = (
-                call(
-                    "cellrepro.lab.doctor:few_steps",
-                    setup,
-                    label=f"{which} run",
-                    on_event=lambda event: bar.advance(event["name"]),
-                )
+                call(work, setup, label=f"{which} run", on_event=bar.heard)
                 for which in ("first", "second")
             )
         findings += _of_double_run(first, second)

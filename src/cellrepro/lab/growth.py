@@ -128,7 +128,7 @@ def _masks(
                 "cellrepro.lab.growth:segmented",
                 Setup.of(repeat.spec),
                 label=f"masks of the checkpoints of {repeat.name}",
-                on_event=lambda event: bar.advance(event["name"]),
+                on_event=bar.heard,
                 images=[store.kept(digest, f"{name}.tif").resolve() for name in names],
                 architecture=repeat.manifest.model.architecture,
                 weights=[found[epoch] for epoch in epochs],

@@ -33,11 +33,11 @@ from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.process import Child, call
 from cellrepro.model import inference
 from cellrepro.model.network import TINY, seeded_network
-from cellrepro.model.training import Loop, augment, trainable, with_flows
+from cellrepro.model.training import Loop, augment, with_flows
 from cellrepro.progress import progress
 from cellrepro.store.digests import generator_digests, tensor_digest, value_digest
 from cellrepro.store.ledger import Ledger
-from cellrepro.text import amount
+from cellrepro.text import amount, some
 from cellrepro.trace.training_steps import StepWatch
 
 _MOST_IMAGES = 6  # flows take longer than all the rest
@@ -127,11 +127,11 @@ def file_order(folder: ImageFolder) -> Source:
     """Whether other listings put other images in the same places; Cellpose draws indices."""
     images = {image.image_path.name: tensor_digest(image.image) for image in folder.train}
     names = list(images)
-    evidence, others = [f"cellrepro's reader: {_few(names)}"], []
+    evidence, others = [f"cellrepro's reader: {some(names, 3)}"], []
     for label, order in _listings(folder.train[0].image_path.parent, names).items():
         n_places = sum(images[a] != images.get(b) for a, b in zip_longest(names, order))
         evidence.append(
-            f"{label}: {_few(order)}; {n_places} of {len(names)} places hold another image"
+            f"{label}: {some(order, 3)}; {n_places} of {len(names)} places hold another image"
         )
         others += [label] * bool(n_places)
     head = f"other than the reader's: {', '.join(others)}" if others else "every listing agrees"
@@ -152,18 +152,14 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
 
 
 def two_readings(folder: ImageFolder) -> Source:
-    """Whether one folder, read again here and in a fresh process, gives other numbers."""
-    first, again = (readings(None, data=folder.path) for _ in range(2))
+    """Whether one folder, read here and in a fresh process, gives other numbers."""
     work = "cellrepro.lab.outside_the_step:readings"
+    here = readings(None, data=folder.path)
     fresh = call(work, None, label="sources, readings", data=folder.path.resolve())
-    evidence = []
-    for label, reading in (("read again here", again), ("read in a fresh process", fresh)):
-        changed = _changed(first, reading)
-        evidence.append(
-            f"{label}: {len(changed)} of {amount(len(first), 'digest')} changed"
-            + "".join(f"; {name}" for name in changed[:3])
-        )
-    return Source("two-readings", not first == again == fresh, 2 * len(first), tuple(evidence))
+    changed = _changed(here, fresh)
+    evidence = f"read in a fresh process: {len(changed)} of {amount(len(here), 'digest')} changed"
+    told = "; ".join([evidence, *changed[:3]])
+    return Source("two-readings", bool(changed), len(here), (told,))
 
 
 def readings(child: Child | None, *, data: Path) -> dict[str, str]:
@@ -175,7 +171,7 @@ def readings(child: Child | None, *, data: Path) -> dict[str, str]:
             found[f"image {split}/{image.name}"] = tensor_digest(image.image)
             if image.masks is not None:
                 found[f"masks {split}/{image.name}"] = tensor_digest(image.masks)
-    prepared = _loop(_few_with_flows(folder)).prepared
+    prepared = _loop(_few(folder)).prepared
     return found | {name: tensor_digest(np.asarray(array)) for name, array in prepared.items()}
 
 
@@ -186,7 +182,7 @@ def augmentation(folder: ImageFolder) -> Source:
     """Whether Cellpose's augmentation shows an image otherwise, and what it draws from."""
     import torch
 
-    images = _few_with_flows(folder)
+    images = _few(folder)
     prepared = list(_loop(images).prepared.values())
     reseeds = {"Python": random.seed, "NumPy": np.random.seed, "PyTorch": torch.manual_seed}
 
@@ -358,12 +354,12 @@ def hidden_state(folder: ImageFolder) -> Source:
 # -- common --------------------------------------------------------------------------------
 
 
-def _few_with_flows(folder: ImageFolder) -> list[LabelledImage]:
+def _few(folder: ImageFolder) -> list[LabelledImage]:
+    """A few training images, with their flows."""
     import torch
 
-    few = [image for image in folder.train if trainable(image)][:_MOST_IMAGES]
     with contextlib.redirect_stderr(io.StringIO()):  # of Cellpose's bars
-        return with_flows(few or folder.train, torch.device("cpu"))
+        return with_flows(folder.train, torch.device("cpu"), most=_MOST_IMAGES)
 
 
 def _loop(images: list[LabelledImage], **options: Any) -> Loop:
@@ -383,7 +379,3 @@ def _n_other(a: Sequence[str], b: Sequence[str]) -> int:
 
 def _short(value: Any) -> str:
     return value_digest(value)[:12]
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -91,23 +91,11 @@ def which_seed_changes(
     quiet : bool
         Show no progress.
     """
-    plan = plan_training(
-        data,
-        model=model,
-        epochs=_EPOCHS,
-        images_per_epoch=_STEPS,
-        profile=profile,
-        mode="strict",
-        store=store,
-    )
+    short: dict[str, Any] = {"epochs": _EPOCHS, "images_per_epoch": _STEPS, "mode": "strict"}
+    plan = plan_training(data, model=model, profile=profile, store=store, **short)
     with progress(2 + len(SEEDS) * len(_VALUES), "seeds", quiet=quiet) as bar:
-        return call(
-            "cellrepro.lab.seed_effect:tried",
-            plan.request.setup,
-            label="seeds",
-            on_event=lambda event: bar.advance(event["name"]),
-            request=plan.request,
-        )
+        work, request = "cellrepro.lab.seed_effect:tried", plan.request
+        return call(work, request.setup, label="seeds", on_event=bar.heard, request=request)
 
 
 def tried(child: Child, *, request: Request) -> SeedProbe:

@@ -221,13 +221,7 @@ class Look:
         requests = [self._request(repeat) for repeat in repeats]
         total = len(repeats) * (step + 3)
         with progress(total, f"replay of {names}", quiet=self.quiet) as bar:
-            return replays(
-                requests,
-                repeats,
-                on_event=lambda event: bar.advance(event["name"]),
-                step=step,
-                **effort,
-            )
+            return replays(requests, repeats, on_event=bar.heard, step=step, **effort)
 
     def _request(self, repeat: Repeat) -> Request:
         folder = Path(repeat.manifest.data.path if self.data is None else self.data)
