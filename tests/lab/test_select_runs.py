@@ -134,4 +134,4 @@ def test_compare_masks_of(store):
     found = [compare_results.compare_masks_of(*pair) for pair in combinations(run.repeats, 2)]
     expected = 16e6 / (3 * squares().size)
     assert [pair.ppm for pair in found] == pytest.approx([expected, 0, expected])
-    assert [pair.n_unmatched for pair in found] == [1, 0, 1]
+    assert [pair.n_objects["lost"] + pair.n_objects["gained"] for pair in found] == [1, 0, 1]

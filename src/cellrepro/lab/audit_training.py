@@ -101,25 +101,18 @@ def audit_training(
         Folder of images with masks, as for `cellrepro.train`.
     mode : str
         In which the steps run: ``fast`` shows what flips, ``strict`` that nothing does.
-    steps, replays, suspects : int, optional
+    steps, replays, suspects, threads : int, optional
         As for `cellrepro.audit`; the steps all have a learning rate above 0.
-    threads : int, optional
-        CPU threads, instead of the profile's.
-    quiet : bool
-        Show no progress.
-    settings
-        ``model``, ``seed``, ``data_seed``, ``batch_size``, ``profile`` and ``store``, as for
-        `cellrepro.train`.
+    quiet, model, seed, data_seed, batch_size, profile, store
+        As for `cellrepro.train`.
     """
     numbers = {"steps": steps, "replays": replays, "suspects": suspects, "threads": threads}
-    options = {
-        name: whole(name, number, 0 if name == "suspects" else 1)
-        for name, number in numbers.items()
-        if number is not None
-    }
-    plan = plan_training(data, mode=mode, **settings)
+    least = {"suspects": 0}
+    given = {name: number for name, number in numbers.items() if number is not None}
+    options = {name: whole(name, number, least.get(name, 1)) for name, number in given.items()}
+    request = plan_training(data, mode=mode, **settings).request
     with progress((steps or 3) + 3, "audit", quiet=quiet) as bar:
-        work, request = "cellrepro.lab.audit_training:audited", plan.request
+        work = "cellrepro.lab.audit_training:audited"
         return call(
             work, request.setup, label="audit", on_event=bar.heard, request=request, options=options
         )
@@ -159,11 +152,12 @@ def with_effects(
     from cellrepro.determinism.substitutes import SUBSTITUTES
 
     spec = found.spec
-    settings = {n: getattr(spec, n) for n in ("seed", "data_seed", "batch_size")} | settings
+    usual = {name: getattr(spec, name) for name in ("seed", "data_seed", "batch_size")}
+    settings = {**usual, **settings, "repeats": whole("repeats", repeats, 2)}
     if not found.ops:
-        usual = SUBSTITUTES[0]
+        first = SUBSTITUTES[0]
         suspect = NondeterministicOperation(
-            *(usual.replaces[0], None, None, None), substitute=usual.name, reason=usual.reason
+            *(first.replaces[0], None, None, None), substitute=first.name, reason=first.reason
         )
         found = replace(found, suspects=found.warnings or (suspect,))
     yield found
@@ -175,7 +169,7 @@ def with_effects(
         try:
             if any(row.read_by is not None for row in same):
                 raise BadInput("memory that nobody has written cannot be held fixed by a mode")
-            measured["effect"] = effect(data, same[0].op, repeats=repeats, **settings)
+            measured["effect"] = effect(data, same[0].op, **settings)
         except Exception as error:  # whatever comes of one, the audit and the others stand
             kind = "" if isinstance(error, CellreproError) else f"{type(error).__name__}: "
             measured["no_effect_because"] = f"{kind}{error}"
@@ -185,11 +179,10 @@ def with_effects(
         yield found
 
 
-def effect(data: str | Path, op: str, *, repeats: int, **settings: Any) -> Effect:
+def effect(data: str | Path, op: str, **settings: Any) -> Effect:
     """Train in mode ``strict`` with one operation left loose, and with none, and compare."""
-    common = {"repeats": whole("repeats", repeats, 2), **settings, "mode": "strict"}
-    loose = train(data, loose=op, **common)
-    return between(op, train(data, **common), loose)
+    loose = train(data, loose=op, **settings | {"mode": "strict"})
+    return between(op, train(data, **settings | {"mode": "strict"}), loose)
 
 
 def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
@@ -197,6 +190,7 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
     (fixed_weights, fixed_masks), (weights, masks) = map(_different, (fixed, loose))
     files = [compare_weights(a.weights, b.weights) for a, b in combinations(weights, 2)]
     found = [compare_masks_of(a, b) for a, b in combinations(masks, 2)]
+    objects = [one.n_objects for one in found]
     reasons = [repeat.manifest.vacuous for repeat in loose.repeats]
     return Effect(
         op=op,
@@ -208,7 +202,7 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
         weights_differing=max((one.n_differing / one.n_parameters for one in files), default=0.0),
         n_masks=len(masks),
         ppm=max((one.ppm for one in found), default=0.0),
-        n_objects=max((one.n_unmatched for one in found), default=0),
+        n_objects=max((n["a"] + n["b"] - 2 * n["matched"] for n in objects), default=0),
         # What holds for every repeat: cells in one and none in another are an effect.
         vacuous=tuple(why for why in reasons[0] if all(why in others for others in reasons)),
     )
@@ -253,12 +247,11 @@ def audited(child: Child, *, request: Request, options: dict[str, int]) -> Train
         n_changed = sum(int((old != new).sum()) for old, new in both)
         child.phase("what PyTorch warns of")
     warnings = tuple(determinism_warnings(loop.step, model=network))
-    updates = "vacuous for the updates, which changed no weight"
-    if n_changed:
-        updates = (
-            f"learning rates {min(rates):.2g} to {max(rates):.2g}, {n_changed} weights changed"
-        )
-    sentence = f"{found.sentence()}; {updates}"
+    updates = f"learning rates {min(rates):.2g} to {max(rates):.2g}, {n_changed} weights changed"
     own = {field.name for field in fields(TrainingAudit)} & vars(found).keys()
-    same = {name: getattr(found, name) for name in own}
-    return TrainingAudit(spec=request.spec, warnings=warnings, sentence=sentence, **same)
+    return TrainingAudit(
+        spec=request.spec,
+        warnings=warnings,
+        sentence=f"{found.sentence()}; {updates}",
+        **{name: getattr(found, name) for name in own},
+    )

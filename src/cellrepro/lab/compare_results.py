@@ -15,7 +15,6 @@ from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.seed_spread import decide_between
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weights import WeightsComparison, compare_weights
-from cellrepro.compare.within_spread import Decision
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import is_litter
 from cellrepro.images.reading import read_labels
@@ -31,7 +30,6 @@ _WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files ha
 _ENVIRONMENT = "device threads cpu_capability versions variables switches host numeric_libraries"
 _MACHINE = {"label", "identity", "device", "driver", "cuda", "cudnn"}
 """What of a manifest, and of the machine in it, a repeat depends on beside its spec."""
-
 
 Reader = Callable[[], np.ndarray]
 
@@ -49,9 +47,6 @@ class Comparison:
     """These two where they differ: field to (a, b)."""
     ap50: tuple[float | None, float | None] | None = None  # against the ground truth, a and b
     notes: tuple[str, ...] = ()  # what was not compared, and how it stands beside what seeds do
-    spread: Decision | None = None
-    """On what ``within-spread`` was decided, also where it was not; None where nothing differs, or
-    there is no store whose other runs could tell."""
 
     @property
     def n_objects(self) -> dict[str, int]:
@@ -64,11 +59,6 @@ class Comparison:
             **{str(kind): sum(result.kinds[kind] for result in found) for kind in ObjectKind},
             "renumbered": sum(result.n_renumbered for result in found),
         }
-
-    @property
-    def n_unmatched(self) -> int:
-        """Objects of either side without a match at IoU 0.5, over all images."""
-        return sum(result.n_unmatched for result in self.masks.values())
 
     @property
     def ppm(self) -> float:
@@ -121,22 +111,22 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     The other runs of ``store`` show what seeds do; without it nothing is ``within-spread``.
     """
     first, second = a.manifest, b.manifest
-    masks, alone, changed = _masks_of(a, b)
-    environment, notes = _differing(_environment(first), _environment(second)), []
+    masks, notes = _masks_of(a, b)
+    environment = _differing(_environment(first), _environment(second))
     if "numeric_class" in environment:
-        probes = differing_probes(
-            *((m.numeric_class or {}).get("probes", {}) for m in (first, second))
-        )
-        notes = [f"the machines compute other bits in {len(probes)} probes: {some(probes)}"]
+        numbers = ((m.numeric_class or {}).get("probes", {}) for m in (first, second))
+        probes = differing_probes(*numbers)
+        notes.append(f"the machines compute other bits in {len(probes)} probes: {some(probes)}")
     spec = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
     same_data = first.data.digest == second.data.digest
-    verdicts, weights, spread = [_over_images(masks)], None, None
+    verdicts, weights = [_over_images(masks)], None
     if a.weights is not None and b.weights is not None:
         weights = compare_weights(a.weights, b.weights)
         untrained = any(m.weights is not None and not m.weights.n_changed for m in (first, second))
         verdicts.append(Verdict.VACUOUS if weights.equal and untrained else weights.verdict)
     verdict = combine(verdicts)
-    if verdict == Verdict.DIFFERENT and store is not None and same_data and not alone:
+    same_images = same_data and first.masks.keys() == second.masks.keys()
+    if verdict == Verdict.DIFFERENT and store is not None and same_images:
         spread = decide_between(a, b, store.runs(), results=masks)
         verdict = Verdict.WITHIN_SPREAD if spread.within else verdict
         notes.append(f"beside seeds: {spread.sentence}")
@@ -159,15 +149,14 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         environment,
         spec,
         ap50=(first.ap50, second.ap50),
-        notes=(*alone, *changed, *notes),
-        spread=spread,
+        notes=tuple(notes),
     )
 
 
 def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
     """Compare the masks of two repeats alone, over the images that both segmented."""
-    masks, alone, changed = _masks_of(a, b)
-    return Comparison(_over_images(masks), (), masks, notes=(*alone, *changed))
+    masks, _ = _masks_of(a, b)
+    return Comparison(_over_images(masks), (), masks)
 
 
 def _over_images(masks: Mapping[str, MaskComparison]) -> Verdict:
@@ -191,7 +180,7 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[An
     return {name: (a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)}
 
 
-def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str], list[str]]:
+def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str]]:
     """By image; what only one side has, and whose file was changed."""
     changed = []
 
@@ -205,7 +194,8 @@ def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str
         return labels
 
     sides = ({name: partial(read, one, name) for name in one.manifest.masks} for one in (a, b))
-    return *_compared(*sides, who=f"{a.name} and {b.name}"), changed
+    masks, alone = _compared(*sides, who=f"{a.name} and {b.name}")
+    return masks, alone + changed
 
 
 def _compared(

@@ -157,15 +157,12 @@ class Divergence:
             return "no masks to compare"
         n = found.n_objects
         n_outlines = n["matched"] - n["kept"]
-        n_changed = n["lost"] + n["gained"] + n_outlines
-        text = "no cell changes in the end"
-        if n_changed or found.ppm:
-            text = (
-                f"{n_changed} of {amount(n['matched'] + n['lost'] + n['gained'], 'cell')} "
-                f"{'changes' if n_changed == 1 else 'change'} in the end ({n['lost']} lost, "
-                f"{n['gained']} gained, {n_outlines} with another outline; {ppm_text(found.ppm)} "
-                "of the pixels)"
-            )
+        text = (
+            f"{n['lost'] + n['gained'] + n_outlines} of "
+            f"{amount(n['matched'] + n['lost'] + n['gained'], 'cell')} changed in the end "
+            f"({n['lost']} lost, {n['gained']} gained, {n_outlines} with another outline; "
+            f"{ppm_text(found.ppm)} of the pixels)"
+        )
         if found.weights is not None and not found.weights.equal:
             text += f"; the weights by {found.weights.relative_l2:.2g} of their length"
         return text
