@@ -56,6 +56,8 @@ class Bench:
         plan = plan_training(given.pop("data", self.data), **given)
         done = self.store.run(plan.spec.key)
         with ExitStack() as stack:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)
             area = stack.enter_context(self.store.staging())
             stack.enter_context(generators_kept())
             stack.enter_context(as_one_process())
@@ -196,18 +198,12 @@ def one_ulp(tensor):
     every_ulp(tensor, int(np.abs(memory(tensor)).argmax()))
 
 
-def scaled(tensor):
-    """Make every element a millionth larger."""
-    values = memory(tensor)
-    values *= values.dtype.type(1 + 1e-6)
-
-
 def rewrite_image(path, change):
-    """Change pixels of an image or a mask; a given result takes the array's place."""
+    """Change pixels of an image or a mask."""
     pixels = tifffile.imread(path)
-    result = change(pixels)
+    change(pixels)
     path.unlink()
-    tifffile.imwrite(path, pixels if result is None else result)
+    tifffile.imwrite(path, pixels)
 
 
 def rewrite_weights(path, change):

@@ -35,19 +35,12 @@ def masks(tmp_path):
 # -- files ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("labels", "verdict", "differs"),
-    [
-        (HALVES.astype(np.int32), "identical", ()),
-        (RENUMBERED, "same-objects", ("masks",)),
-        (ONE_LOST, "different", ("masks",)),
-        (np.zeros_like(HALVES), "different", ("masks",)),
-    ],
-    ids=["another dtype", "renumbered", "one lost", "nothing"],
-)
-def test_mask_files(masks, labels, verdict, differs):
-    result = compare(masks("a.tif", HALVES), masks("b.tif", labels))
-    assert (result.verdict, result.differs, result.weights) == (verdict, differs, None)
+def test_mask_files(masks):
+    """The dtype of labels does not count; nothing is a difference, too."""
+    a, others = masks("a.tif", HALVES), (HALVES.astype(np.int32), RENUMBERED, 0 * HALVES)
+    found = [compare(a, masks("b.tif", labels)) for labels in others]
+    assert [each.verdict for each in found] == ["identical", "same-objects", "different"]
+    assert [each.differs for each in found] == [(), ("masks",), ("masks",)]
 
 
 def test_every_kind_is_counted_over_all_images(masks, tmp_path):
@@ -62,7 +55,6 @@ def test_every_kind_is_counted_over_all_images(masks, tmp_path):
         "a": 7, "b": 6, "matched": 5, "kept": 3, "lost": 1, "split": 1, "merged": 1,
         "renumbered": 2,
     }  # fmt: skip
-    assert result.n_unmatched == 3
     assert result.ppm == pytest.approx(1e6 * (8 + 8 + 8) / 80)
 
 
@@ -100,11 +92,8 @@ def test_weights_files(tmp_path):
     [
         ("a.tif", "turned.tif", r"a.tif: label images differ in shape: .*\(4, 5\)"),
         ("a.tif", "absent.tif", r"a\.tif: .*absent\.tif"),
-        ("absent.pth", "gone.pth", "absent.pth is no weights file"),
         ("a.tif", "notes.txt", "are not of one kind, or one does not exist; expected two KEY/REP"),
         ("notes.txt", "notes.txt", r"notes.txt is no weights file .*expected \.safetensors, or"),
-        ("fractions.tif", "a.tif", "20 labels are fractions"),
-        ("objects.npy", "a.tif", r"numpy\.save"),  # it would run code that the file brings along
         ("folder", "empty", "folder and .*empty: 1 and 0 masks, and no image of the same name"),
         ("twice", "folder", r"x_masks\.tif and x_masks\.tiff have one name"),
     ],
@@ -112,8 +101,6 @@ def test_weights_files(tmp_path):
 def test_refusals(masks, tmp_path, a, b, message):
     masks("a.tif", HALVES)
     masks("turned.tif", HALVES.T.copy())
-    masks("fractions.tif", np.full((4, 5), 0.5, np.float32))
-    np.save(tmp_path / "objects.npy", np.array([print, None]), allow_pickle=True)
     (tmp_path / "notes.txt").write_text("notes")
     for file in ("folder/x.tif", "twice/x_masks.tif", "twice/x_masks.tiff"):
         masks(file, HALVES)
@@ -266,24 +253,12 @@ def test_a_difference_beside_what_seeds_do(seeds, n_seeds, masks, verdict, told)
     found = compare(*names, store=store.root)
     assert found.verdict == verdict
     assert {"spec", "weights", "masks"} <= set(found.differs)
-    assert found.spread.within is (verdict == "within-spread")
     (note,) = (note for note in found.notes if note.startswith("beside seeds: "))
     assert told in note
-    alone = compare_repeats(*map(store.find, names))
-    assert (alone.verdict, alone.spread) == ("different", None)  # without a store
-
-
-def test_the_files_count_and_not_what_manifests_say_of_them(seeds):
-    store = seeds(0, 1, 2)
-    names = on_one_thread(store, SLIGHTLY)
-    for path in (store.find(names[1]).folder / "masks").iterdir():
-        path.chmod(0o644)
-        tifffile.imwrite(path, np.zeros((SIZE, SIZE), "u2"))
-    assert compare(*names, store=store.root).verdict == "different"
+    assert compare_repeats(*map(store.find, names)).verdict == "different"  # without a store
 
 
 def test_images_that_one_side_lacks_are_not_within_spread(seeds):
     store = seeds(0, 1, 2)
     fewer = {name: masks for name, masks in SLIGHTLY.items() if name != "img_3"}
-    found = compare(*on_one_thread(store, fewer), store=store.root)
-    assert (found.verdict, found.spread) == ("different", None)
+    assert compare(*on_one_thread(store, fewer), store=store.root).verdict == "different"

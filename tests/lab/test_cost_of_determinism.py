@@ -1,7 +1,6 @@
 """The price of determinism: the same steps in every way, timed alike, and summed up rightly."""
 
 import sys
-import warnings
 
 import pytest
 
@@ -30,7 +29,6 @@ def test_rows_compare_the_rounds_medians():
     [
         ({"encoder": "vit-h"}, "encoder is 'vit-h'; expected one of tiny, vit-b, vit-l"),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"profile": "gpu"}, "unknown profile 'gpu'"),
         ({"variants": ("fast",)}, "plain among them"),
     ],
     ids=str,
@@ -44,33 +42,22 @@ def test_wrong_input_is_refused_before_anything_starts(changes, message, monkeyp
 # -- side by side --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def bench():
-    """One step of every variant, on a tiny network and two small images."""
-    import torch
-
-    from cellrepro.model.network import import_cellpose, seeded_network
-
-    import_cellpose()
-    network = seeded_network("tiny", seed=0, device=torch.device("cpu"))
-    images = labelled_nuclei(2, shape=(64, 64), n_nuclei=7, diameter=9)
-    with warnings.catch_warnings():
-        # Cellpose's autocast to float32 does nothing on a CPU and says so (4.2.1.1).
-        warnings.filterwarnings("ignore", message=".*autocast.*")
-        yield lambda *variants: SideBySide(network, images, steps=1, variants=variants, seed=3)
-
-
 ALL = ("plain", "fast", "warn", "strict", "others")
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_every_variant_takes_the_same_steps_under_its_own_switches(bench, monkeypatch):
-    import cellpose.train
+# Cellpose's autocast to float32 does nothing on a CPU and says so (4.2.1.1).
+@pytest.mark.filterwarnings("ignore:.*autocast")
+def test_every_variant_takes_the_same_steps_under_its_own_switches(monkeypatch):
     import torch
 
     from cellrepro.determinism.modes import switches
+    from cellrepro.model.network import import_cellpose, seeded_network
 
-    seen, original, fetch = [], cellpose.train._loss_fn_seg, cellpose.train._get_batch
+    import_cellpose()
+    from cellpose import train
+
+    seen, original, fetch = [], train._loss_fn_seg, train._get_batch
 
     def loss(*arguments):
         value = original(*arguments)
@@ -78,12 +65,13 @@ def test_every_variant_takes_the_same_steps_under_its_own_switches(bench, monkey
         seen.append({**switches(), "loss": value.item(), "seed": torch.initial_seed(), "by": by})
         return value
 
-    monkeypatch.setattr(cellpose.train, "_loss_fn_seg", loss)
-    timing = bench(*ALL)
+    monkeypatch.setattr(train, "_loss_fn_seg", loss)
+    images = labelled_nuclei(2, shape=(64, 64), n_nuclei=7, diameter=9)
+    timing = SideBySide(seeded_network("tiny", seed=0), images, steps=1, variants=ALL, seed=3)
     seconds = timing.round()
     assert tuple(seconds) == ALL
     assert all(len(times) == 1 and times[0] > 0 for times in seconds.values())
-    assert cellpose.train._get_batch is fetch
+    assert train._get_batch is fetch
 
     assert len(seen) == 2 * 6  # one untimed, one timed; plain once more to warm up
     runs = dict(zip(["warm-up", *seconds], zip(seen[::2], seen[1::2], strict=True), strict=True))
@@ -109,13 +97,3 @@ def test_every_variant_takes_the_same_steps_under_its_own_switches(bench, monkey
     assert losses["strict"] == pytest.approx(losses["plain"])
     assert losses["plain"][0] != losses["plain"][1]
     assert tuple(timing.round()) == ALL  # though it began with the next one
-
-
-@pytest.mark.slow
-def test_measured_in_a_process_of_its_own(small_data, capsys):
-    short = {"steps": 1, "rounds": 2, "variants": ("plain", "strict")}
-    cost = measure_cost(small_data, quiet=True, **short)
-    assert [row.name for row in cost.rows] == ["plain", "strict"]
-    assert (cost.rounds, cost.steps, cost.threads, cost.device) == (2, 1, 2, "cpu")
-    assert cost.rows[0].ratio == cost.rows[0].highest == 1
-    assert capsys.readouterr() == ("", "")

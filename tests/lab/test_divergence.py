@@ -14,7 +14,7 @@ from cellrepro.lab.growth import growth, masks_apart
 from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows, write_rows
 from cellrepro.store.store import Repeat, Store
 from conftest import options, run_command
-from stores import TRUTH, add_run, three
+from stores import add_run, three
 
 BRIEF = {"epochs": 2, "images_per_epoch": 3, "learning_rate": 0.01}
 
@@ -89,7 +89,6 @@ def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, strict):
     )
     assert f"largest difference {place.max_abs:.2g} {place.apart}; round-off" in found.sentence()
     assert found.judgement == "round-off"
-    assert found.evidence.substituted.startswith("4 of 8 calls gave equal bits: the substitutes")
     rows = [row for pair in found.operations.pairs for row in pair]
     assert not any("substitutes" in str(row.source) for row in rows)
 
@@ -141,34 +140,20 @@ def test_a_fault_is_called_one_where_no_race_is_possible(small_store, tmp_path):
     (arrival,) = found.evidence.arrival
     assert arrival.startswith("restored from the initial weights, 4 of 4 steps on the way")
     assert "; a nearer checkpoint was passed over: " in arrival
+    # Without the images no step is gone through again; the rest is told.
+    found = diverge(repeat.name, other, data=tmp_path / "gone", store=root, quiet=True)
+    assert (found.first.step, found.first.stage, found.first.op) == (4, "backward", None)
+    assert any("--data" in note for note in found.notes)
 
 
-def test_refusals(small_store, invoke, fast, tmp_path):
+def test_refusals(small_store, invoke):
     for *arguments, message in (
-        (["nowhere", "nowhere"], "names 0 runs"),
-        (["KEY/0", "KEY/1", "--repetitions", "0"], "repetitions must be a whole number"),
-        (["KEY/0", "KEY/1", "--suspects", "-1"], "suspects must be a whole number"),
+        ("nowhere", "nowhere", "names 0 runs"),
+        ("KEY/0", "KEY/1", "--repetitions", "0", "repetitions must be a whole number"),
     ):
-        named = [text.replace("KEY", small_store.key) for text in arguments[0]]
+        named = [text.replace("KEY", small_store.key) for text in arguments]
         answer = invoke("diverge", *named, "--store", small_store.root)
         assert (answer.code, message in answer.err) == (2, True)
-    # Without the images no step is gone through again; the rest is told.
-    root, trained = fast
-    names = [f"{trained['key']}/{index}" for index in (0, 1)]
-    found = diverge(*names, data=tmp_path / "gone", store=root, quiet=True)
-    if found.first is not None:
-        assert found.first.op is None
-        assert any("--data" in note for note in found.notes)
-
-
-def test_a_damaged_ledger(small_store, tmp_path):
-    root = tmp_path / "outputs"
-    shutil.copytree(small_store.root, root)
-    path = root / "runs" / small_store.key / small_store.machine / "1" / LEDGER
-    path.chmod(0o644)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(BadInput, match="is no ledger that can be read"):
-        diverge(small_store.key, small_store.key, store=root)
 
 
 # -- growth --------------------------------------------------------------------------------
@@ -188,19 +173,16 @@ def test_growth_follows_checkpoints(fast):
     assert moments[0].ap50 == (0, 0)
 
 
-@pytest.mark.parametrize("field", ["architecture", "data", "masks", None])
-def test_growth_refuses_other_networks_and_images(tmp_path, field):
+def test_growth_refuses_other_images_and_runs_without_checkpoints(tmp_path):
     store = Store(tmp_path)
     a = add_run(store, [(1.0, three())])
-    model = a.repeats[0].manifest.model.model_copy(update={"architecture": "cellpose"})
-    other = {"architecture": {"manifest": {"model": model}}, "data": {"data_digest": "c" * 64}}
-    masks = {"img_a": TRUTH} if field == "masks" else three()
-    b = add_run(store, [(1.0, masks)], seed=5, **other.get(field, {}))
-    message = (
-        "are not of one network over the same images" if field else "have not both kept checkpoints"
-    )
-    with pytest.raises(BadInput, match=message):
-        growth(a.key, b.key, store=tmp_path)
+    for message, fields in (
+        ("are not of one network over the same images", {"data_digest": "c" * 64}),
+        ("have not both kept checkpoints", {}),
+    ):
+        b = add_run(store, [(1.0, three())], seed=5, **fields)
+        with pytest.raises(BadInput, match=message):
+            growth(a.key, b.key, store=tmp_path)
 
 
 def test_how_far_masks_are_apart():

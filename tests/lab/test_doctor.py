@@ -116,7 +116,6 @@ istic implementation, but you set 'torch.use_deterministic_algorithms(True, warn
 def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
     """Cellpose's training calls no put_."""
     answer = command("doctor", "--mode", "warn", "--warning", PUT, "--json")
-    assert answer.code == 0, answer.err
     document = answer.json
     assert {"host", "profile", "findings", "ok", "warning"} <= document.keys()
     explained = document["warning"]
@@ -129,14 +128,13 @@ def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
     ("changes", "mode", "affects", "why"),
     [
         ({}, "fast", True, "mode fast fixes nothing but the seeds"),
-        ({}, "warn", True, "mode warn only warns of it"),
         ({}, "strict", True, "mode strict stops at it"),
         ({"ops": ("index_put",)}, "strict", False, "puts a substitute there (rel-pos-gather"),
         ({"kind": "switched"}, "strict", False, "selects its deterministic way"),
         ({"ops": ("cos",)}, "fast", False, "calls none of: cos"),
         ({"ops": ()}, "fast", None, "does not say which operations"),
     ],
-    ids=["fast", "warn", "stopped", "substituted", "switched", "not called", "nameless"],
+    ids=["fast", "stopped", "substituted", "switched", "not called", "nameless"],
 )
 def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
     entry = replace(known_operations.lookup("put_"), **changes)
@@ -150,10 +148,9 @@ def test_warnings_that_need_no_look_at_a_step(monkeypatch):
     """Of another device; newer than the list; and text that is no such warning."""
     monkeypatch.setattr(doctor, "call", None)
     found = explain_warning("scatter_add_cuda_kernel", profile="cpu")
-    assert found.affects is False
-    assert found.why == "it concerns cuda, and profile cpu computes on cpu."
-    new = "new_op does not have a deterministic implementation, but"
-    found = explain_warning(new)
+    expected = "it concerns cuda, and profile cpu computes on cpu."
+    assert (found.affects, found.why) == (False, expected)
+    found = explain_warning("new_op does not have a deterministic implementation, but")
     assert (found.op, found.affects) == ("new_op", None)
     with pytest.raises(BadInput, match="is no warning of PyTorch about determinism"):
         explain_warning("images are read in a deterministic order")

@@ -209,7 +209,6 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
 
 
 def _different(outcome: Outcome) -> tuple[list[Any], list[Any]]:
-    """One repeat for each different weights file, and one for each different set of masks."""
     by_weights = {str(repeat.manifest.weights): repeat for repeat in outcome.repeats}
     by_masks = {repeat.manifest.masks_digest: repeat for repeat in outcome.repeats}
     return list(by_weights.values()), list(by_masks.values())

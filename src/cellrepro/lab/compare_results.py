@@ -89,8 +89,7 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
         return Comparison(weights.verdict, () if weights.equal else ("weights",), weights=weights)
     raise BadInput(
         f"{a} and {b} are not of one kind, or one does not exist; expected two KEY/REPEAT of the "
-        f"store, two mask files ({', '.join(_MASKS)}), two folders of masks, or two weights files "
-        f"({', '.join(_WEIGHTS)}, or without an ending, as Cellpose's)"
+        f"store, two mask files ({', '.join(_MASKS)}), two folders of masks, or two weights files"
     )
 
 

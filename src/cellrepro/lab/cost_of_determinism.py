@@ -43,14 +43,7 @@ class Cost:
 
 
 def summarise(rounds: Sequence[Mapping[str, Sequence[float]]]) -> tuple[CostRow, ...]:
-    """Rows of a table, from the seconds of the same steps by variant, ``plain`` among them.
-
-    Examples
-    --------
-    >>> plain, strict = summarise([{"plain": [1, 2, 9], "strict": [1, 3, 4]}])
-    >>> plain.ratio, strict.ratio, strict.seconds
-    (1.0, 1.5, 3)
-    """
+    """Rows of a table, from the seconds of the same steps by variant, ``plain`` among them."""
     rows = []
     for name in sorted(rounds[0], key="plain".__ne__):
         seconds = median(s for timed in rounds for s in timed[name])
@@ -82,15 +75,13 @@ def measure_cost(
         Folder of images with masks, of which the first four are used; by default synthetic ones.
     encoder : str
         ``tiny``, ``vit-b`` or ``vit-l``, see `cellrepro.model.network.ENCODERS`.
-    profile : str or Path
-        Its device, threads and variables. TF32 stays as Cellpose leaves it.
+    profile, quiet
+        As for `cellrepro.train`. TF32 stays as Cellpose leaves it.
     steps, rounds : int
         Timed steps of each run, and how often every variant is run.
     variants : sequence of str, optional
         Names in `cellrepro.model.step_timing.VARIANTS`, ``plain`` among them; by default all, but
         ``strict-float32`` on CUDA only.
-    quiet : bool
-        Show no progress.
     """
     from cellrepro.model.network import ENCODERS
 
@@ -100,19 +91,12 @@ def measure_cost(
     check_variants(variants)
     if encoder not in ENCODERS:
         raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
-    whole("steps", steps, 1)
-    with progress(whole("rounds", rounds, 1) + 2, f"cost, {encoder}", quiet=quiet) as bar:
-        return call(
-            "cellrepro.lab.cost_of_determinism:timed",
-            Setup(settings, "strict"),
-            label="cost",
-            on_event=bar.heard,
-            data=None if data is None else Path(data).resolve(),
-            encoder=encoder,
-            rounds=rounds,
-            steps=steps,
-            variants=list(variants),
-        )
+    asked: dict[str, Any] = {"encoder": encoder, "steps": whole("steps", steps, 1)}
+    asked |= {"rounds": whole("rounds", rounds, 1), "variants": list(variants)}
+    asked["data"] = None if data is None else Path(data).resolve()
+    with progress(rounds + 2, f"cost, {encoder}", quiet=quiet) as bar:
+        work, setup = "cellrepro.lab.cost_of_determinism:timed", Setup(settings, "strict")
+        return call(work, setup, label="cost", on_event=bar.heard, **asked)
 
 
 def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **options: Any) -> Cost:
@@ -134,11 +118,5 @@ def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **optio
     for index in range(rounds):
         times.append(bench.round())
         child.phase(f"round {index + 1} of {rounds}")
-    return Cost(
-        encoder=encoder,
-        device=str(device),
-        threads=torch.get_num_threads(),
-        steps=options["steps"],
-        rounds=rounds,
-        rows=summarise(times),
-    )
+    threads, steps = torch.get_num_threads(), options["steps"]
+    return Cost(encoder, str(device), threads, steps, rounds, summarise(times))

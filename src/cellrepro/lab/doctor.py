@@ -65,14 +65,8 @@ def diagnose(
 
     Parameters
     ----------
-    profile : str or Path
-        Name or ``.yaml`` file.
-    mode : str
-        ``fast``, ``warn`` or ``strict``.
-    seed : int
-        Of the double run.
-    quiet : bool
-        Show no progress.
+    profile, mode, seed, quiet
+        As for `cellrepro.train`.
 
     Notes
     -----

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
+from operator import ne
 from pathlib import Path
 from typing import Any
 
@@ -211,9 +212,9 @@ def augmentation(folder: ImageFolder) -> Source:
     evidence = (
         f"from one state {once[:12]} and {again[:12]}, going on from there {after[:12]}",
         f"drawn from: {', '.join(drawn_from) or 'no global generator'}",
-        f"one epoch after your own seeds 1 and 2: {_n_other(first, second)} of {len(first)} "
+        f"one epoch after your own seeds 1 and 2: {sum(map(ne, first, second))} of {len(first)} "
         "batches differ",
-        f"with data_seed=1: {_n_other(first, other)} of {len(first)} differ",
+        f"with data_seed=1: {sum(map(ne, first, other))} of {len(first)} differ",
     )
     return Source("augmentation", not once == after == again, len(images), evidence)
 
@@ -343,7 +344,7 @@ def hidden_state(folder: ImageFolder) -> Source:
         shared.update(start)
     evidence = (
         f"eval(normalize={_PARTIAL}) gives {_short(before)} before and {_short(after)} after "
-        f"another call; {_n_other(before, after)} of {len(images)} images came out otherwise",
+        f"another call; {sum(map(ne, before, after))} of {len(images)} images came out otherwise",
         f"eval(normalize={other}) wrote into models.normalize_default: "
         f"{', '.join(written) or 'nothing'}",
         f"normalize_default['normalize'] is {start['normalize']} in this process now",
@@ -355,7 +356,6 @@ def hidden_state(folder: ImageFolder) -> Source:
 
 
 def _few(folder: ImageFolder) -> list[LabelledImage]:
-    """A few training images, with their flows."""
     import torch
 
     with contextlib.redirect_stderr(io.StringIO()):  # of Cellpose's bars
@@ -371,10 +371,6 @@ def _loop(images: list[LabelledImage], **options: Any) -> Loop:
 
 def _changed(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     return [name for name in sorted(a | b) if a.get(name) != b.get(name)]
-
-
-def _n_other(a: Sequence[str], b: Sequence[str]) -> int:
-    return sum(x != y for x, y in zip(a, b, strict=True))
 
 
 def _short(value: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from cellrepro.images.folder import ImageFolder, read_folder
-from cellrepro.lab import defaults
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_training
 from cellrepro.lab.worker import Request, training_loop
@@ -28,7 +27,6 @@ SEEDS = {
 _VALUES = (1, 2)  # of each seed
 _EPOCHS, _STEPS = 2, 3  # the first epoch trains with a learning rate of 0
 _MOST_IMAGES = 6  # flows take longer than the steps
-_UNTRAINED = "diam_labels"  # set from the data's diameters, not by training
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +67,7 @@ class SeedProbe:
         return tuple(map(max, zip(*(trial.n_changed for trial in self.trials), strict=True)))
 
 
-def which_seed_changes(
-    data: str | Path,
-    *,
-    model: str = "tiny",
-    profile: str = "cpu",
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
-) -> SeedProbe:
+def which_seed_changes(data: str | Path, *, quiet: bool = False, **settings: Any) -> SeedProbe:
     """Train two short epochs with two values of every seed, and compare.
 
     Each trial starts from the same weights, with every generator seeded alike, in mode ``strict``;
@@ -86,15 +77,13 @@ def which_seed_changes(
     ----------
     data : str or Path
         Folder of images with masks; the first six that can be trained on are drawn from.
-    model, profile, store
+    quiet, model, profile, store
         As for `cellrepro.train`.
-    quiet : bool
-        Show no progress.
     """
     short: dict[str, Any] = {"epochs": _EPOCHS, "images_per_epoch": _STEPS, "mode": "strict"}
-    plan = plan_training(data, model=model, profile=profile, store=store, **short)
+    request = plan_training(data, **short, **settings).request
     with progress(2 + len(SEEDS) * len(_VALUES), "seeds", quiet=quiet) as bar:
-        work, request = "cellrepro.lab.seed_effect:tried", plan.request
+        work = "cellrepro.lab.seed_effect:tried"
         return call(work, request.setup, label="seeds", on_event=bar.heard, request=request)
 
 
@@ -140,9 +129,9 @@ def _trial(network: Any, folder: ImageFolder, spec: Spec, what: str, seed: int) 
     np.random.seed(usual_seed)
     torch.manual_seed(torch_seed)
     spec = spec.model_copy(update={"data_seed": data_seed or "cellpose"})
-    trained = {n: p.detach() for n, p in network.named_parameters() if n != _UNTRAINED}
-    start = {name: weights.clone() for name, weights in trained.items()}
     loop, n_changed = training_loop(spec, network, folder, watch=Shown()), []
+    trained = {name: weights.detach() for name, weights in network.named_parameters()}
+    start = {name: weights.clone() for name, weights in trained.items()}
     for _ in range(_EPOCHS):
         for _ in range(_STEPS):
             loop.step()

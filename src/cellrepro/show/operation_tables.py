@@ -29,7 +29,6 @@ _SEEN = {
     "arrival": "state before the step",
     "ends_as": "the repeated step ended in the bits of",
     "alignment": "operations that correspond",
-    "substituted": "substitutes",
     "parting": "where operations diverge",
     "round_off": "round-off",
     "draws": "random numbers",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
-from cellrepro.errors import whole
+from cellrepro.errors import BadInput, whole
 from cellrepro.lab import defaults
 from cellrepro.lab.compare_results import compare_repeats
 from cellrepro.lab.divergence.judge import CannotLook, Look
@@ -44,13 +44,11 @@ def diverge(
     again : bool
         Repeat the step in which they diverge, to name the operation; without it an operation is
         named only where both runs wrote theirs down (``ledger="ops"``).
-    repetitions : int
-        How often, from one state, until it diverges from itself.
-    suspects : int
-        How often operations known to race are run again after that.
-    store : str or Path
-    quiet : bool
-        Show no progress.
+    repetitions, suspects : int
+        How often, from one state, until it diverges from itself; how often operations known to
+        race are run again after that.
+    store, quiet
+        As for `cellrepro.train`.
     """
     whole("repetitions", repetitions, 1)
     whole("suspects", suspects, 0)
@@ -80,7 +78,6 @@ def diverge(
 
 
 def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Divergence:
-    """What ledgers and files alone say."""
     a, b = repeats
     comparison, first = compare_repeats(a, b), ledgers.first
     by_stage = {stage: [found.name for found in ledgers.of_stage(stage)] for stage in STAGES}
@@ -98,7 +95,7 @@ def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Diverge
         comparison=comparison,
         evidence=None,
         n_compared=ledgers.compared.total(),
-        notes=_notes(ledgers, repeats),
+        notes=tuple(_notes(ledgers)),
         ledgers=ledgers,
     )
 
@@ -134,19 +131,12 @@ def _refuse_other_inputs(ledgers: LedgerComparison) -> None:
         raise CannotLook(f"operations were not compared: the two differ in {others}")
 
 
-def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> tuple[str, ...]:
-    notes = []
-    without = [side.name for side in repeats if not (side.folder / LEDGER).exists()]
-    if without:
-        notes.append(f"{' and '.join(without)} kept no ledger; train with --ledger steps")
+def _notes(ledgers: LedgerComparison) -> Iterator[str]:
     if n_unknown := ledgers.not_comparable.total():
-        notes.append(f"{n_unknown} digests of a processor stand beside those of a GPU")
+        yield f"{n_unknown} digests of a processor stand beside those of a GPU"
     n_a, n_b = ledgers.n_steps
     if n_a != n_b:
-        notes.append(
-            f"A made {n_a} steps and B {n_b}; only the first {min(n_a, n_b)} were compared"
-        )
-    return tuple(notes)
+        yield f"A made {n_a} steps and B {n_b}; only the first {min(n_a, n_b)} were compared"
 
 
 # -- stage by stage ------------------------------------------------------------------------
@@ -157,8 +147,13 @@ _TOLD_ELSEWHERE = {"data", "data_digest", "model_digest", "profile", "profile_se
 
 def _ledgers_compared(repeats: Sequence[Repeat]) -> LedgerComparison:
     """All that two runs left, compared in the order in which they passed it."""
+    for repeat in repeats:
+        if not (repeat.folder / LEDGER).exists():
+            raise BadInput(
+                f"{repeat.name} kept no ledger; train with --ledger steps, or see what `cellrepro "
+                "compare` says of the two"
+            )
     a, b = (repeat.spec for repeat in repeats)
-    with_ledger = all((repeat.folder / LEDGER).exists() for repeat in repeats)
     told = set(_TOLD_ELSEWHERE)
     if a.model_digest is not None and b.model_digest is not None:
         told.add("model")
@@ -170,19 +165,16 @@ def _ledgers_compared(repeats: Sequence[Repeat]) -> LedgerComparison:
             return entry.name.startswith("switches.") or entry.name.endswith("WORKSPACE_CONFIG")
         return False
 
-    return compare_ledgers(*(_entries(one, with_ledger) for one in repeats), ignored=ignored)
+    return compare_ledgers(*map(_entries, repeats), ignored=ignored)
 
 
-def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
+def _entries(repeat: Repeat) -> list[Entry]:
     """What a repeat says of itself, and its files as they lie there now."""
     ledger = Ledger()
     for name, value in flattened(repeat.spec.profile_settings, "profile"):
         if name != "profile.name":
             ledger.add("environment", name, value_digest(value), detail=value)
-    if with_ledger:
-        ledger.entries += read_rows(repeat.folder / LEDGER, Entry)
-    else:
-        _add_manifest(ledger, repeat)
+    ledger.entries += read_rows(repeat.folder / LEDGER, Entry)
     ledger.step = _LAST
     if repeat.weights is not None:
         ledger.add("weights", "stored file", file_digest(repeat.weights))
@@ -190,24 +182,3 @@ def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
         labels, _ = repeat.masks_on_disk(image)
         ledger.add("masks", f"{image} stored file", array_digest(labels), value=record.n_objects)
     return ledger.entries
-
-
-_ENVIRONMENT = {
-    *("host", "versions", "device", "threads", "cpu_capability", "numeric_libraries"),
-    *("numeric_class", "variables", "switches"),
-}
-
-
-def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
-    """What the manifest of a repeat without a ledger says of it."""
-    manifest = repeat.manifest
-    for name, value in flattened(manifest.model_dump(mode="json", include=_ENVIRONMENT)):
-        ledger.add("environment", name, value_digest(value), detail=value)
-    for name, value in repeat.spec.model_dump(mode="json").items():
-        ledger.add("spec", name, value_digest(value), detail=value)
-    for name, digest in manifest.data.files.items():
-        ledger.add("data", f"file {name}", digest)
-    ledger.add("weights-init", "initial weights", manifest.model.initial_weights)
-    for image, masks in manifest.masks.items():
-        ledger.add("masks", f"{image} outlines", masks.canonical_digest, value=masks.n_objects)
-        ledger.add("masks", f"{image} labels", masks.digest, value=masks.n_objects)

@@ -6,22 +6,28 @@ Where environments or modes differ, the step is repeated in two processes, else 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cellrepro.compare.operation_alignment import Alignment, first_divergence, judge_round_off
+from cellrepro.compare.operation_alignment import (
+    Alignment,
+    align,
+    first_divergence,
+    judge_round_off,
+)
 from cellrepro.determinism.known_operations import may_race
+from cellrepro.determinism.substitutes import stands_in
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.lab.divergence.rerun import Replay, replays, same_as_stored
 from cellrepro.lab.divergence.result import OF_STAGE, Evidence, Place
-from cellrepro.lab.divergence.substituted_calls import aligned, is_call, substituted, whose
 from cellrepro.lab.worker import Request
 from cellrepro.model.network import ModelSource, find_model
-from cellrepro.progress import progress
+from cellrepro.store.digests import tensor_digest
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.operation_ledger import OperationRow
@@ -56,13 +62,11 @@ class Look:
 
     def at(self, place: Place) -> Finding:
         """What made a place differ; `CannotLook` if that cannot be found here."""
-        step = place.step
-        if step is None:
-            return self._at_image(place)
         if place.stage == "rng" and place.names[0].endswith(" before"):
-            raise CannotLook(
-                "the operation could not be named: a generator changed before the step began"
-            )
+            raise CannotLook("no operation is named: a generator changed before the step began")
+        step = place.step
+        if step is None:  # operations of an image are numbered as the images are
+            step = list(self.repeats[0].manifest.masks).index(place.names[0].rpartition(" ")[0])
         rows = self._stored(OPERATIONS, OperationRow, step)
         draws = self._stored(DRAWS, Draw, step)
         drawn = None if draws is None else first_draw_difference(*draws)
@@ -72,30 +76,16 @@ class Look:
             return Finding(place, "draws", evidence)
         stored = None if rows is None else self._of_rows(place, *rows)
         try:
-            if not self.again:
-                raise CannotLook(
-                    "the stored operations do not show it; look without --no-again, or train with "
-                    "--ledger ops"
-                )
+            if place.step is None or not self.again:
+                raise CannotLook("look without --no-again, or write operations down: --ledger ops")
             a, b = ((r.spec.profile_settings, r.spec.mode, r.spec.loose) for r in self.repeats)
             return self._repeated(place, step, stored) if a == b else self._in_two(place, step)
         except (CannotLook, CellreproError) as error:
             if stored is None:  # a device that is not here, for example: the rest is told
-                raise CannotLook(f"the operation could not be named: {error}") from error
+                raise CannotLook(f"no operation is named: {error}") from error
             return stored
 
     # -- what both wrote down
-
-    def _at_image(self, place: Place) -> Finding:
-        """The operation in which segmenting an image diverges."""
-        image = place.names[0].rpartition(" ")[0]
-        index = list(self.repeats[0].manifest.masks).index(image)
-        rows = self._stored(OPERATIONS, OperationRow, index)
-        if rows is None:
-            raise CannotLook("segment both with --ledger ops to have the operation named")
-        if found := self._of_rows(place, *rows):
-            return found
-        raise CannotLook("every operation that both wrote down gave equal outputs")
 
     def _stored(self, name: str, kind: type, step: int) -> list[list[Any]] | None:
         """The rows of one step, or image, of both runs; none where one did not write them down."""
@@ -111,9 +101,8 @@ class Look:
         parting = first_divergence(alignment)
         if parting is None or not _may_explain(parting.a.phase, place):
             return None
-        evidence = Evidence(
-            "stored operations", alignment=alignment.sentence(), parting=parting.sentence
-        )
+        told: dict[str, Any] = {"alignment": alignment.sentence(), "parting": parting.sentence}
+        evidence = Evidence("stored operations", **told)
         place = replace(place, **_named(parting.a), inputs=parting.inputs)
         return Finding(place, "unexplained", evidence, alignment)
 
@@ -121,9 +110,8 @@ class Look:
 
     def _repeated(self, place: Place, step: int, stored: Finding | None) -> Finding:
         """What the stored operations or the repetitions show, and whether it came again."""
-        (seen,) = self._replays(
-            self.repeats[:1], step, repetitions=self.repetitions, suspects=self.suspects
-        )
+        effort = {"repetitions": self.repetitions, "suspects": self.suspects}
+        (seen,) = self._replays(self.repeats[:1], step, **effort)
         found = stored or self._of_repetitions(place, seen)
         evidence = replace(
             found.evidence,
@@ -196,9 +184,8 @@ class Look:
         draws = first_draw_difference(a.draws, b.draws)
         if parting is not None:
             outputs = a.kept.get(parting.a.index, []), b.kept.get(parting.b.index, [])
-            place = replace(
-                place, **_named(parting.a), inputs=parting.inputs, **_difference(*outputs)
-            )
+            named = {**_named(parting.a), **_difference(*outputs)}
+            place = replace(place, **named, inputs=parting.inputs)
             if is_call(parting.a):
                 words = (place.apart, f"between {whose(self.repeats)}")
                 place = replace(place, apart=" ".join(filter(None, words)))
@@ -209,7 +196,6 @@ class Look:
             round_off=round_off,
             arrival=(a.arrival, b.arrival),
             draws=None if draws is None else draws.sentence(),
-            substituted=substituted(self.repeats, alignment),
         )
         judgement = "unexplained" if verdict == "unknown" else verdict
         return Finding(place, judgement, evidence, alignment)
@@ -217,11 +203,8 @@ class Look:
     # -- what a replay needs
 
     def _replays(self, repeats: Sequence[Repeat], step: int, **effort: int) -> list[Replay]:
-        names = " and ".join(repeat.name for repeat in repeats)
         requests = [self._request(repeat) for repeat in repeats]
-        total = len(repeats) * (step + 3)
-        with progress(total, f"replay of {names}", quiet=self.quiet) as bar:
-            return replays(requests, repeats, on_event=bar.heard, step=step, **effort)
+        return replays(requests, repeats, step, quiet=self.quiet, **effort)
 
     def _request(self, repeat: Repeat) -> Request:
         folder = Path(repeat.manifest.data.path if self.data is None else self.data)
@@ -273,3 +256,97 @@ def _sizes(n_elements: int, max_abs: float) -> dict[str, Any]:
     if math.isfinite(max_abs):
         return {"n_elements": n_elements, "max_abs": max_abs}
     return {"n_elements": n_elements, "apart": "with NaN or infinity beside a number"}
+
+
+# -- operations that correspond, with each call of a substitute as one operation -----------------
+#
+# Where one side has a substitute for what the other ran, the operations inside are a difference of
+# settings; what can be compared is the result of the call, by its tensors where they were kept.
+
+Kept = Mapping[int, list[Any]]
+"""The tensors that came out of some operations, by their order in the step."""
+
+
+def aligned(
+    repeats: Sequence[Repeat], a: Sequence[Any], b: Sequence[Any], kept: Sequence[Kept] = ({}, {})
+) -> Alignment:
+    """The operations of two runs that correspond."""
+    if not any(_own_substitutes(repeats)):
+        return align(a, b)
+    alignment = align(_calls_as_one(a), _calls_as_one(b))
+    pairs, all_agree = [], True
+    for x, y in alignment.pairs:
+        if is_call(x):
+            x, y = _with_results(x, y, kept)
+            # What went in agrees as long as all that came out before does.
+            y = replace(y, inputs="agree" if all_agree else "other")
+        if x.outputs and y.outputs and x.outputs != y.outputs:
+            all_agree = False
+        pairs.append((x, y))
+    return replace(alignment, pairs=tuple(pairs))
+
+
+def to_compare(
+    repeats: Sequence[Repeat], a: Sequence[Any], b: Sequence[Any]
+) -> list[tuple[Any, Any]]:
+    """The operations whose tensors are needed: whole calls, and where the two diverge."""
+    alignment = aligned(repeats, a, b)
+    parting = first_divergence(alignment)
+    calls = [pair for pair in alignment.pairs if is_call(pair[0])]
+    return calls + ([] if parting is None else [(parting.a, parting.b)])
+
+
+def _own_substitutes(repeats: Sequence[Repeat]) -> tuple[list[str], list[str]]:
+    """The substitutes that only one of two runs had in place, of each."""
+    a, b = (set(repeat.manifest.switches.get("substitutes") or ()) for repeat in repeats)
+    return sorted(a - b), sorted(b - a)
+
+
+def _calls_as_one(rows: Sequence[Any]) -> list[Any]:
+    """Operations of a step, with each call of a function that has substitutes as one."""
+    nothing: dict[str, Any] = dict.fromkeys(("shapes", "dtypes", "inputs"), "")
+    nothing |= dict.fromkeys(("norm", "ulp", "limit", "problem"), None)
+    found: list[Any] = []
+    in_order = sorted(rows, key=lambda row: row.index)
+    for (function, _, _), group in groupby(
+        in_order, lambda row: (stands_in(row.source), row.module, row.phase)
+    ):
+        inside = list(group)
+        if function is None:
+            found += inside
+            continue
+        last = _end_of_call(inside[-1])
+        found += [
+            replace(row, op=function.rpartition(" ")[2], source=function, **nothing)
+            for row in inside
+            if _end_of_call(row) == last
+        ]
+    return found
+
+
+def _end_of_call(row: Any) -> tuple[Any, ...]:
+    """What the last operation of every call in a row has in common, and no other of them."""
+    n_axes = row.shapes.partition(",")[0].partition(" ")[0].count("x")
+    return row.op, row.source, n_axes, row.dtypes
+
+
+def is_call(row: Any) -> bool:
+    """Whether a row stands for a whole call; PyTorch's own names have dots."""
+    return "." not in row.op
+
+
+def _with_results(x: Any, y: Any, kept: Sequence[Kept]) -> tuple[Any, Any]:
+    """Two calls with digests of their results, which no layout in memory changes."""
+    results = [side.get(row.index) for side, row in zip(kept, (x, y), strict=True)]
+    if all(results):
+        digests = [",".join(map(tensor_digest, result or ())) for result in results]
+    else:
+        digests = [x.outputs, y.outputs] if x.outputs == y.outputs else ["", ""]
+    return replace(x, inputs="agree", outputs=digests[0]), replace(y, outputs=digests[1])
+
+
+def whose(repeats: Sequence[Repeat]) -> str:
+    """Whose substitutes are compared with what they stand for."""
+    own = zip("AB", _own_substitutes(repeats), strict=True)
+    sides = [f"{' and '.join(names)} of {side}" for side, names in own if names]
+    return f"the substitutes {' and '.join(sides)} and what they stand for"

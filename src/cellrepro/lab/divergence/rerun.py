@@ -10,7 +10,7 @@ import copy
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +19,9 @@ from typing import Any
 from cellrepro.determinism import seeding
 from cellrepro.errors import BadInput
 from cellrepro.lab.checkpointing import CHECKPOINTS
-from cellrepro.lab.divergence.substituted_calls import to_compare
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.worker import Request, training_loop
+from cellrepro.progress import progress
 from cellrepro.store import checkpoints
 from cellrepro.store.digests import comparable
 from cellrepro.store.ledger import LEDGER, Entry, Ledger, by_place, read_rows
@@ -50,34 +50,29 @@ class Replay:
 
 
 def replays(
-    requests: Sequence[Request],
-    repeats: Sequence[Repeat],
-    *,
-    on_event: Callable[[dict[str, Any]], None],
-    **options: Any,
+    requests: Sequence[Request], repeats: Sequence[Repeat], step: int, *, quiet: bool, **effort: Any
 ) -> list[Replay]:
-    """Repeat one ``step`` of one or two stored trainings with every operation written down.
+    """Repeat one step of one or two stored trainings with every operation written down.
 
     It is repeated up to ``repetitions`` times from the same state, until it diverges from itself;
     then each operation known to race is run again ``suspects`` times. Of two, each operation has
     its error against float64, and outputs that are compared are kept.
     """
     repeats = [Repeat(repeat.folder.resolve()) for repeat in repeats]
-    with tempfile.TemporaryDirectory() as meeting, ThreadPoolExecutor(2) as pool:
+    total, names = len(repeats) * (step + 3), [repeat.name for repeat in repeats]
+    with (
+        progress(total, f"replay of {' and '.join(names)}", quiet=quiet) as bar,
+        tempfile.TemporaryDirectory() as meeting,
+        ThreadPoolExecutor(2) as pool,
+    ):
 
         def one(side: int) -> Replay:
+            request, work = requests[side], "cellrepro.lab.divergence.rerun:replayed"
+            label = f"replay of step {step} of {names[side]}"
+            given = {"request": request, "repeats": repeats, "side": side, "step": step, **effort}
+            given["meeting"] = Path(meeting)
             try:
-                return call(
-                    "cellrepro.lab.divergence.rerun:replayed",
-                    requests[side].setup,
-                    label=f"replay of step {options['step']} of {repeats[side].name}",
-                    on_event=on_event,
-                    request=requests[side],
-                    repeats=repeats,
-                    side=side,
-                    meeting=Path(meeting),
-                    **options,
-                )
+                return call(work, request.setup, label=label, on_event=bar.heard, **given)
             except BaseException:
                 _leave(Path(meeting), side, [])  # the other one must not wait for ever
                 raise
@@ -133,14 +128,10 @@ class Stepper:
         self.loop.restore(copy.deepcopy(snapshot["loop"]))
         seeding.restore(snapshot["generators"])
 
-    def go_to(self, step: int, stored: Sequence[Entry], kept: Path, child: Child) -> str:
+    def go_to(self, step: int, expected: Mapping[Any, Entry], kept: Path, child: Child) -> str:
         """Be before a step, each step on the way held against the stored ledger; how that went."""
-        expected = by_place(stored)
         if same_as_stored(self.initial_weights, expected) is False:
-            raise BadInput(
-                "the initial weights are not those that the run began with, so its steps cannot "
-                "be repeated here"
-            )
+            raise BadInput("the initial weights are not those that the run began with")
         nearest, passed_over = checkpoints.nearest(kept, step=step)
         if nearest is not None:
             weights, optimizer = nearest.tensors()
@@ -159,9 +150,9 @@ class Stepper:
             child.phase(f"step {here}")
         self.ledger.entries.clear()
         place = f"the checkpoint at step {start}" if start else "the initial weights"
-        way = f", {n_verified} of {step - start} steps on the way in the stored bits"
-        over = f"; a nearer checkpoint was passed over: {'; '.join(passed_over)}"
-        return f"restored from {place}{way if step > start else ''}{over if passed_over else ''}"
+        way = f"{n_verified} of {step - start} steps on the way in the stored bits"
+        over = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)
+        return f"restored from {place}, {way}{over}"
 
     def _step(self, expected: Mapping[Any, Entry]) -> bool | None:
         """Make a step; whether it ended as the stored one: weights, optimizer and generators."""
@@ -183,11 +174,12 @@ def replayed(
     suspects: int = 0,
 ) -> Replay:
     """Go to the step, then through it, again and again as asked; see `replays`."""
+    from cellrepro.lab.divergence.judge import to_compare
     from cellrepro.trace.flips import Auditor
     from cellrepro.trace.operation_ledger import OperationLedger
 
     folder, in_two = repeats[side].folder, len(repeats) > 1
-    stored = read_rows(folder / LEDGER, Entry)
+    stored = by_place(read_rows(folder / LEDGER, Entry))
     with child.prepared() as device, child.loosened():
         child.phase("images and flows")
         stepper = Stepper(request, device)

@@ -109,7 +109,6 @@ class Evidence:
     ends_as: str | None = None  # whether a replay ends as a, b, both or neither; None if unknown
     arrival: tuple[str, ...] = ()  # how the state before the step was reached, on each side
     draws: str | None = None  # the first draw of random numbers in which the two differ
-    substituted: str | None = None  # in how many calls substitutes gave what they stand for
     elimination: str | None = None  # why it may be no fault though no race was seen
 
 
