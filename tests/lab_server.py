@@ -14,10 +14,6 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-CHROMIUM_FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-quic", "--disable-component-update"),
-]
 # Every frame is painted late, so that a test that does not wait for it fails each time, not once.
 LATE_FRAMES = """
 const soon = requestAnimationFrame;
@@ -36,7 +32,7 @@ def chromium():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        browser = playwright.chromium.launch(executable_path=path, args=["--disable-gpu"])
         yield browser
         browser.close()
 
@@ -44,19 +40,16 @@ def chromium():
 @contextmanager
 def browsing(browser, **settings):
     """A page that remembers what it asked for; it meets no error and asks no other server."""
-    settings = {"viewport": {"width": 1400, "height": 1200}, **settings}
-    context = browser.new_context(**settings)
-    page = context.new_page()
+    page = browser.new_page(**{"viewport": {"width": 1400, "height": 1200}, **settings})
     page.set_default_timeout(10_000)
-    page.asked, errors = [], []
+    page.asked, errors, own = [], [], ("http://127.0.0.1:", "data:", "blob:", "about:", "file:")
     page.on("request", lambda request: page.asked.append(request))
     page.on("pageerror", lambda error: errors.append(str(error)))
     yield page
-    own = ("http://127.0.0.1:", "data:", "blob:", "about:", "file:")
     # What the browser itself refuses to send is none.
     assert [r.url for r in page.asked if not r.url.startswith(own) and r.failure != "csp"] == []
     assert errors == []
-    context.close()
+    page.close()
 
 
 # The model of a widget as a page has it; `kernel` answers with new values and messages.

@@ -7,7 +7,6 @@ import re
 import zlib
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 import tifffile
@@ -19,6 +18,7 @@ from cellrepro.show.explorer.widget import Explorer, explore, explore_runs
 from cellrepro.show.figures.masks import AGREEMENT, COLOURS, DASHES, outlined
 from cellrepro.show.figures.masks import painted as paint
 from cellrepro.store.store import Store
+from conftest import write_notebook
 from lab_server import LATE_FRAMES, browsing, jupyterlab, show_widget, voila
 from stores import add_run, squares, three
 
@@ -46,10 +46,8 @@ def categories_by_hand() -> np.ndarray:
 
 
 def three_runs() -> Explorer:
-    """The drawing as runs A and B; C is B without the cell that only B has.
-
-    On a second image C has no masks; nor on a third, a stack.
-    """
+    """The drawing as runs A and B; C is B without the cell that only B has, and has no masks of a
+    second image and of a stack."""
     drawn = drawn_by_hand()
     c = np.where(drawn["masks_b"] == 70_000, 0, drawn["masks_b"])
     first = View("large", [drawn["masks_a"], drawn["masks_b"], c], drawn["image"], drawn["truth"])
@@ -72,16 +70,11 @@ def unpacked(plane: dict):
 
 
 def plane(shown: Explorer, key: str) -> dict:
-    """A plane of what is shown: sent at once, or when the browser asks for it."""
-    name, sent = shown.scene["planes"][key], []
-    if name in shown.planes:
-        return shown.planes[name]
+    """A plane of what is shown, as the browser asks for it."""
+    sent = []
     shown.send = lambda content, buffers=(): sent.append({**content, "data": buffers[0]})
-    shown._handle_custom_msg({"want": [name]}, [])
+    shown._handle_custom_msg({"want": [shown.scene["planes"][key]]}, [])
     return sent[0]
-
-
-# -- what it counts and sends --------------------------------------------------------------
 
 
 def test_counts_and_planes_are_those_of_the_drawing():
@@ -134,9 +127,6 @@ def test_equal_masks_travel_once_and_are_read_when_they_are_looked_at():
     assert set(read) == {"first"}
 
 
-# -- what is refused -----------------------------------------------------------------------
-
-
 def test_what_cannot_be_shown_is_refused():
     """Masks of another shape are found out when they are chosen; what was shown stays."""
     drawn = drawn_by_hand()
@@ -153,9 +143,6 @@ def test_what_cannot_be_shown_is_refused():
     assert shown.scene["names"]["image"] == "whole"
 
 
-# -- the still picture ---------------------------------------------------------------------
-
-
 def test_shows_itself_as_a_widget_and_as_a_picture_where_there_is_no_kernel():
     shown = explore(**drawn_by_hand(), title="cost: $5 and $6")
     bundle, *_ = shown._repr_mimebundle_()
@@ -163,9 +150,6 @@ def test_shows_itself_as_a_widget_and_as_a_picture_where_there_is_no_kernel():
     assert bundle["text/plain"] == shown.scene["line"]
     picture = decoded(base64.b64decode(bundle["image/png"]))
     assert np.ptp(picture.astype(int), axis=2).max() > 60  # outlines have colours
-
-
-# -- stored runs ---------------------------------------------------------------------------
 
 
 def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
@@ -187,7 +171,6 @@ def test_named_runs_come_in_their_order(tmp_path):
     two = add_run(store, [(2.0, three(img_b=squares(second=False)))], seed=1)
     shown = explore_runs(store, [two.key, f"{one.key}/0"], image="img_b")
     assert shown.scene["n_objects"] == {"a": 1, "b": 2}
-    assert "truth" in shown.scene["planes"]
     with pytest.raises(BadInput, match=rf"has 1 repeats of {one.key}/0; .* two or more"):
         explore_runs(store, [f"{one.key}/0"])
     with pytest.raises(BadInput, match="there is no image 'img_z'; expected one of img_a"):
@@ -323,28 +306,19 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     assert "only A has it in A cell 2, 128 px" in text(shown, ".cre-story")
     assert "stable in 1 of 3 runs (33 %)" in text(shown, ".cre-story")
 
-    shown.locator('.cre-row[data-kind="gained"]').click()
-    wait_for(shown, chosen="gained 70000")
-    shown.locator(CANVAS).press("Escape")
-
     with shown.expect_download() as download:
         shown.locator('[data-export="b"]').click()
     assert download.value.suggested_filename == "large_B_masks.tif"
     actual = tifffile.imread(download.value.path())
     np.testing.assert_array_equal(actual, drawn_by_hand()["masks_b"])
 
-    shown.locator(CANVAS).press("0")
     shown.locator(".cre-select-b").select_option("C")
     wait_for(shown, b="C", loading="0")
     look(shown, "categories")
     assert coloured(painted(shown), COLOURS["only_a"]).sum() == 128 * SCALE**2
-    assert not coloured(painted(shown), COLOURS["only_b"]).any()
 
     # Keys that outrun the kernel all count: two images on. Of these C has no masks.
-    shown.locator(CANVAS).evaluate(
-        """canvas => { for (let i = 0; i < 2; i++)
-            canvas.dispatchEvent(new KeyboardEvent("keydown", { key: ".", bubbles: true })); }"""
-    )
+    shown.locator(CANVAS).press_sequentially("..")
     wait_for(shown, image="stack", loading="0")
     assert {state(shown, "a"), state(shown, "b")} == {"A", "B"}
     shown.locator('[data-sort="kind"]').click()
@@ -358,15 +332,9 @@ def test_cells_runs_images_and_files_are_chosen(shown):
 @pytest.mark.slow
 def test_keys_never_reach_jupyterlab(browser, tmp_path):
     """There, x cuts the cell, h asks for help, 1 makes a heading, 0 0 restarts the kernel."""
-    code = (
-        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}, {str(ROOT / 'tests/show')!r}]\n"
-        "from test_explorer import three_runs\nthree_runs()"
-    )
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(code)],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
-    )
-    nbformat.write(notebook, tmp_path / "compare.ipynb")
+    paths = [str(ROOT / "tests"), str(ROOT / "tests/show")]
+    code = f"import sys; sys.path[:0] = {paths}\nimport test_explorer\ntest_explorer.three_runs()"
+    write_notebook(tmp_path / "compare.ipynb", parameters="", body=code)
     with jupyterlab(tmp_path) as address, browsing(browser) as page:
         page.goto(address.format(notebook="compare.ipynb"))
         # Earlier, a cell that is run asks which kernel it should have.
@@ -382,7 +350,7 @@ def test_keys_never_reach_jupyterlab(browser, tmp_path):
                 page.keyboard.press(key)
         wait_for(page, a="B", b="A", loading="0")
         assert page.locator(".jp-Dialog").count() == 0
-        assert page.locator(".jp-Notebook .jp-CodeCell").count() == 1
+        assert page.locator(".jp-Notebook .jp-CodeCell").count() == 2
         assert page.locator(".jp-Notebook .jp-MarkdownCell").count() == 0
 
 

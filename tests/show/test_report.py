@@ -1,7 +1,4 @@
-"""The report: its headline, groups, figures and page against planted facts; it trains nothing.
-
-A browser opens it as a reader does: offline and on a phone.
-"""
+"""The report: its headline, groups, files and page against planted facts; it trains nothing."""
 
 import base64
 import csv
@@ -25,11 +22,6 @@ from cellrepro.store.store import Store
 from lab_server import browsing
 from stores import NOTHING, add_run, planted, some_machine, squares, three
 
-TINY_PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
-    "0000000a49444154789c6360000000020001e221bc330000000049454e44ae426082"
-)
-
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
@@ -43,7 +35,7 @@ def page(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """Figures are made but not drawn, which takes most of the time; those of `page` are."""
-    monkeypatch.setattr(style.Picture, "png", lambda self, **_: TINY_PNG)
+    monkeypatch.setattr(style.Picture, "png", lambda self, **_: b"")
 
 
 class Page(HTMLParser):
@@ -104,9 +96,6 @@ def assert_self_contained(page: Page, *, beside: Path | None = None) -> None:
             assert (beside / address).exists(), address
     assert all(picture.get("alt") for picture in page.all("img"))
     assert all(drawing.get("aria-label") for drawing in page.all("svg"))
-
-
-# -- planted facts -------------------------------------------------------------------------
 
 
 def test_no_cell_of_a_csv_file_is_a_formula():
@@ -183,11 +172,8 @@ def test_the_worst_image_is_the_one_whose_cells_change(tmp_path):
     ]
     add_run(Store(tmp_path), outcomes, truth=False)
     shutil.rmtree(tmp_path / "data")  # the images were not kept
-    told = "On img_b, repeat 0 and repeat 1 differ in 33 % of the cells"
-    assert told in written_page(tmp_path).text
-
-
-# -- stores of other kinds -----------------------------------------------------------------
+    text = written_page(tmp_path).text
+    assert "On img_b, repeat 0 and repeat 1 differ in 33 % of the cells" in text
 
 
 def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
@@ -197,8 +183,6 @@ def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
     assert not (tmp_path / "store" / "report").exists()
     assert str(tmp_path) not in parsed.html  # nor where the store is
     assert "1 spec trained in 1 run: 1 had nothing to be compared with." in parsed.text
-    assert "A 1 ? no verdict 1 repeat" in parsed.text
-    assert "worst" not in [tag["id"] for tag in parsed.all("section")]
     with pytest.raises(OSError, match="deep"):
         write_report(tmp_path / "store", html=tmp_path / "deep")
     with pytest.raises(BadInput, match="holds no finished run"):
@@ -299,17 +283,15 @@ def test_five_steps_with_their_answers(tmp_path):
     cuda = {"profile": "cuda", "profile_settings": {"name": "cuda", "device": "cuda"}}
     add_run(store, [(1.0, near)], truth=False, **cuda, manifest={"device": "cuda:0"})
     steps = protocol(measure_spread(Store(tmp_path).runs()))
-    assert [step.answer for step in steps] == [
-        "No: 0 of 1 pair bit-identical; 0 % of the cells changed on average.",
-        "Yes: 3 of 3 pairs bit-identical; 0 % of the cells changed on average.",
-        "No: changing the mode changed 0 % of the cells and 0 ppm of the pixels on average (0 of 1 "
-        "pair differ); less than seeds do.",
-        "No: changing the device changed 0 % of the cells and 289 ppm of the pixels on average (1 "
-        "of 1 pair differ); less than seeds do.",
-        "Changing the seed changes 19 % of the cells (16 % to 22 %, 95 % interval over images and "
-        "seeds); less than that: repeats of one spec, modes, devices; not shown to be less: "
-        "nothing.",
+    assert [step.answer.partition(" of the cells")[0] for step in steps] == [
+        "No: 0 of 1 pair bit-identical; 0 %",
+        "Yes: 3 of 3 pairs bit-identical; 0 %",
+        "No: changing the mode changed 0 %",
+        "No: changing the device changed 0 %",
+        "Changing the seed changes 19 %",
     ]
+    assert "289 ppm of the pixels on average (1 of 1 pair differ); less than" in steps[3].answer
+    assert "(16 % to 22 %, 95 % interval over images and seeds); less than that" in steps[4].answer
     assert all(step.answered for step in steps)
 
 
@@ -327,12 +309,9 @@ def test_what_is_missing_is_said(tmp_path):
     assert "only 2 seeds: not enough to say" in steps[4].answer
 
 
-# -- in a browser --------------------------------------------------------------------------
-
-
 @pytest.mark.browser
 def test_it_is_read_offline_and_on_a_phone(page, browser, tmp_path):
-    _, written, parsed = page
+    _, written, _ = page
     long = "a-name-without-any-space-" * 6
     for profile in ("cpu", long):
         found = [(1.0, {long[:100]: squares()}), (1.5, {long[:100]: squares(second=False)})]
@@ -345,11 +324,3 @@ def test_it_is_read_offline_and_on_a_phone(page, browser, tmp_path):
             shown.eval_on_selector_all("details", opened)
             assert shown.evaluate("document.documentElement.scrollWidth") == 390
             assert [r for r in shown.asked[1:] if not r.url.startswith("data:image/png")] == []
-    with browsing(browser) as shown:
-        shown.goto(written.html.as_uri())
-        assert shown.locator("#worst figure").bounding_box()["y"] < 800
-        with shown.expect_download() as saving:
-            shown.get_by_role("link", name="Every run with its letter, number and settings").click()
-        assert saving.value.suggested_filename == "equal-results-cells.csv"
-        saved = rows_of(saving.value.path().read_bytes())
-        assert saved == parsed.file("equal-results-cells")

@@ -301,9 +301,8 @@ def _checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if not fits or not image.size or image.dtype.kind not in "buif" or not np.isfinite(image).all():
         raise BadInput(
             f"image has shape {image.shape} and dtype {image.dtype}; expected finite real numbers "
-            f"in the shape of the masks, (Y, X) or (Z, Y, X), or in that with up to "
-            f"{_MOST_CHANNELS} channels last. Move channels with np.moveaxis(image, 0, -1), and "
-            "fill gaps with np.nan_to_num(image)."
+            f"in the shape of the masks, {shape}, with or without 1 to {_MOST_CHANNELS} channels "
+            "last. Move them with np.moveaxis(image, 0, -1), fill gaps with np.nan_to_num(image)."
         )
     return with_channels
 
@@ -312,8 +311,8 @@ def _checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np
     """The label image; a foreground map is one object."""
     if labels.shape != shape:
         raise BadInput(
-            f"{name} has shape {labels.shape}; expected {shape}, (Y, X) of the image. Give "
-            "the masks of this very image, one plane, neither cropped nor resized."
+            f"{name} has shape {labels.shape}; expected {shape}, that of the image. Give the masks "
+            "of this very image, neither cropped nor resized."
         )
     return label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)
 

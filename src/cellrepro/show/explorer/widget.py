@@ -303,17 +303,13 @@ def _shared_images(store: Store, shown: Sequence[Repeat]) -> list[_SharedImage]:
 def _first_shown(
     shown: Sequence[Repeat], images: Sequence[_SharedImage], *, chosen: bool
 ) -> tuple[str, int, int]:
-    """The image and the two repeats that are shown first; the first two where these are `chosen`.
-
-    Repeats of one spec on one machine that differ come first, as they should not; then what differs
-    by most objects. Manifests say that; no mask is read.
-    """
+    """The image and the two repeats that are shown first, by the manifests: repeats of one spec on
+    one machine that differ, as they should not; else what differs by most objects."""
     places = [place_of(one) for one in shown]
     pairs = [(0, 1)] if chosen else itertools.combinations(range(len(shown)), 2)
     best, first = (False, False, -1), (images[0][0].name, 0, 1)
     for (a, b), (view, records) in itertools.product(pairs, images):
-        one, other = records[a], records[b]
-        if one is not None and other is not None:
+        if (one := records[a]) is not None and (other := records[b]) is not None:
             differs = one.canonical_digest != other.canonical_digest
             n_more = abs(one.n_objects - other.n_objects)
             rank = (differs and places[a] == places[b], differs, n_more)

@@ -65,11 +65,6 @@ def _effects(chapters: Sequence[Chapter]) -> list[View]:
         if overall is not None and overall != Verdict.VACUOUS:
             verdicts[one.spec.held].append(overall)
     return [
-        View(
-            mode=mode,
-            verdict=combine(found),
-            n_repeated=len(found),
-            n_differ=found.count(Verdict.DIFFERENT),
-        )
+        View(mode=mode, verdict=combine(found), verdicts=found)
         for mode, found in sorted(verdicts.items(), key=lambda item: sort_key("mode", item[0]))
     ]
