@@ -47,7 +47,7 @@ class Small:
         first, *others = self.network.parameters()
         groups = [{"params": first}, {"params": others, "weight_decay": 0.0, "betas": (0.8, 0.99)}]
         self.optimizer = torch.optim.AdamW(groups, lr=0.01)
-        self.losses, self.n_steps = [], 0
+        self.losses = []
 
     def epoch(self):
         for group in self.optimizer.param_groups:
@@ -58,28 +58,23 @@ class Small:
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
-            self.n_steps += 1
         self.losses.append(loss.item())
 
     def save(self, parent):
-        loop = {"epochs": self.losses, "n_steps": self.n_steps}
-        return checkpoints.save(
-            parent,
-            origin=ORIGIN,
-            network=self.network,
-            loop_state={"loop": loop, "optimizer": self.optimizer.state_dict()},
-            n_rows={"ledger.parquet": 7},
-        )
+        loop = {"epochs": self.losses, "n_steps": 2 * len(self.losses)}
+        state = {"loop": loop, "optimizer": self.optimizer.state_dict()}
+        made = {"origin": ORIGIN, "network": self.network, "n_rows": {"ledger.parquet": 7}}
+        return checkpoints.save(parent, loop_state=state, **made)
 
     def go_on(self, checkpoint):
         weights, optimizer = checkpoint.tensors()
         self.network.load_state_dict(weights)
         self.optimizer.load_state_dict(optimizer)
-        self.losses, self.n_steps = list(checkpoint.loop["epochs"]), checkpoint.loop["n_steps"]
+        self.losses = list(checkpoint.loop["epochs"])
         seeding.restore(checkpoint.generators)
 
     def outcome(self):
-        return left_by(self.network, self.optimizer), list(self.losses), self.n_steps
+        return left_by(self.network, self.optimizer), self.losses
 
 
 def change_byte(folder):
@@ -92,8 +87,7 @@ def change_byte(folder):
 def change_plain(**changes):
     def change(folder):
         path = folder / checkpoints.PLAIN
-        plain = {**json.loads(path.read_text()), **changes}
-        path.write_text(json.dumps({k: v for k, v in plain.items() if v != "gone"}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
     return change
 

@@ -147,8 +147,7 @@ def add_run(store, outcomes, *, truth=True, manifest=None, **fields):
             if not any(record.n_objects for record in records.values()):
                 changes["vacuous"] = [f"no object was found in any of the {len(records)} images"]
             written = some_manifest(spec, repeat=index, **changes)
-            written.masks = records
-            written.data.n_test = len(records)
+            written.masks, written.data.n_test = records, len(records)
             if "machine" not in changes:
                 written.machine = _machine(written)
             (folder / "manifest.json").write_text(written.model_dump_json())

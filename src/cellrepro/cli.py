@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Told = tuple[answers.Answer, int]
 """An answer, and the exit code."""
 
+_INTERRUPTED = ("interrupted; what was finished is kept", 130)  # as shells report Ctrl-C
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 app = typer.Typer(
@@ -60,14 +61,13 @@ def _verb(name: str | None = None) -> Callable[[Callable[..., Told]], Callable[.
             except MemoryError as error:
                 code = _complain(f"memory is short: {error}", NotPossibleHere.exit_code)
             except KeyboardInterrupt:
-                code = _interrupted()
+                code = _complain(*_INTERRUPTED)
             raise typer.Exit(code)
 
         own = inspect.signature(function, eval_str=True)
-        added: dict[str, Any] = {"default": False, "annotation": JsonOption}
-        option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, **added)
-        own = own.replace(parameters=[*own.parameters.values(), option])
-        command.__signature__ = own  # type: ignore[attr-defined]
+        option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False)
+        parameters = [*own.parameters.values(), option.replace(annotation=JsonOption)]
+        command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         app.command(name)(command)
         return command
 
@@ -77,10 +77,6 @@ def _verb(name: str | None = None) -> Callable[[Callable[..., Told]], Callable[.
 def _complain(message: str, code: int) -> int:
     sys.stderr.write(f"cellrepro: {message}\n")
     return code
-
-
-def _interrupted() -> int:
-    return _complain("interrupted; what was finished is kept", 130)  # as shells report Ctrl-C
 
 
 # -- options -------------------------------------------------------------------------------
@@ -149,13 +145,12 @@ def doctor(
     from cellrepro.store import platform
 
     explained = explain_warning(warning, profile=profile, mode=mode, model=model, store=store)
-    harmless = explained.affects is False
-    level: Any = "info" if harmless else "warning"
+    ok = explained.affects is False
     document = {
         "host": platform.host(),
         "profile": {**profiles.load(profile).model_dump(mode="json"), "mode": mode},
-        "findings": [Finding(level, explained.meaning, explained.remedy)],
-        "ok": harmless,
+        "findings": [Finding("info" if ok else "warning", explained.meaning, explained.remedy)],
+        "ok": ok,
         "warning": explained,
     }
     return (document, [explained.sentence()]), 0
@@ -180,10 +175,9 @@ def audit(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Replay every operation of training steps on equal inputs; report those that flip."""
-    of_training: dict[str, Any] = {"epochs": epochs, "images_per_epoch": images_per_epoch}
-    given = {name: value for name, value in locals().items() if name not in of_training}
-    del given["effect"], given["of_training"]
-    if effect:
+    given: dict[str, Any] = dict(locals())
+    of_training = {name: given.pop(name) for name in ("epochs", "images_per_epoch")}
+    if given.pop("effect"):
         whole("effect", effect, least=2)
     found = cellrepro.audit_training(**given)
     code = 1 if found.ops or not found.n_replays else 0
@@ -195,7 +189,7 @@ def audit(
         for latest in cellrepro.with_effects(found, data, repeats=effect, **of_training):
             found = latest
     except KeyboardInterrupt:  # what was found is told
-        code = _interrupted()
+        code = _complain(*_INTERRUPTED)
     document, lines = answers.audit(found)
     return (document, [*lines, *answers.effects(found)]), code
 
@@ -343,12 +337,7 @@ def demo(
     from cellrepro.demo import run_demo
 
     made = run_demo(data, store=store, model=model)
-    document = {
-        "base": made.base.key,
-        "runs": made.runs,
-        "notebooks": made.notebooks,
-        "report": made.report.html,
-    }
+    document = {**vars(made), "base": made.base.key, "report": made.report.html}
     return (document, [made.report.sentence, f"report: {made.report.html}"]), 0
 
 

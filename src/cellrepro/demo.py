@@ -95,34 +95,31 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
     root = Path(store).resolve()
     images: dict[str, Any] = {"data": str(Path(data).resolve())}
     place = images | {"store": str(root)}
+    # What warns is shown in a few steps, kept apart from the demo's grid.
+    apart = {"store": str(root / "warnings"), "model": elsewhere(model, Store(store))}
     few = {"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1}
-    jobs = {
-        # The longest first. What warns is shown in a few steps, kept apart from the demo's grid.
-        "03_determinism_warnings": images
-        | few
-        | {"store": str(root / "warnings"), "model": elsewhere(model, Store(store))},
+    # What differs outside the training step is the same every time.
+    followed = {"follow_epochs": 3, "follow_images": 8, "outside": False}
+    jobs = {  # the longest first
+        "03_determinism_warnings": images | few | apart,
         "00_setup": images,
         "02_mask_comparison": place | {"model": model},
         "04_cross_device_report": place,
-        # What differs outside the training step is the same every time.
-        "05_first_divergence": place
-        | {"model": model, "follow_epochs": 3, "follow_images": 8, "outside": False},
+        "05_first_divergence": place | followed | {"model": model},
         "06_inference_benchmark": place | {"model": model, "repeats": 2},
     }
     folder = root / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
 
     def execute(name: str) -> Path:
-        output = folder / f"{name}.ipynb"
+        output, work = folder / f"{name}.ipynb", "cellrepro.lab.notebook_process:execute"
+        given: dict[str, Any] = {
+            "notebook": find_notebook(name),
+            "output": output,
+            "parameters": jobs[name],
+        }
         try:
-            call(
-                "cellrepro.lab.notebook_process:execute",
-                None,
-                label=f"the notebook {name}",
-                notebook=find_notebook(name),
-                output=output,
-                parameters=jobs[name],
-            )
+            call(work, None, label=f"the notebook {name}", **given)
         except CellreproError as error:
             raise CellreproError(f"the notebook {name} failed: {error}; see {output}") from error
         _say(f"     {output}")

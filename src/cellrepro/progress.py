@@ -16,16 +16,12 @@ _REFRESH_SECONDS = 0.5
 _LINES = 5
 
 
-def _in_notebook() -> bool:
-    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
-    return bool(shell) and hasattr(shell, "kernel")
-
-
 def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
     """A bar of ``total`` steps that suits where this process writes to; ``quiet`` shows nothing."""
     if quiet:
         return Progress(total, label)
-    if _in_notebook():
+    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
+    if hasattr(shell, "kernel"):  # a notebook
         lines = os.environ.get(LINES_VARIABLE) == "lines"
         return Lines(total, label, stream=sys.stdout) if lines else NotebookBar(total, label)
     if sys.stderr.isatty():
@@ -114,7 +110,7 @@ class TerminalBar(Progress):
         self._bar.write(line, file=sys.stderr)
 
 
-class NotebookBar(Progress):
+class NotebookBar(Lines):
     """One output that is redrawn in place, so a saved notebook keeps only its end."""
 
     def __init__(self, total: int, label: str):
@@ -134,9 +130,6 @@ class NotebookBar(Progress):
         if end or now - self._last >= _REFRESH_SECONDS:
             self._last = now
             self._handle.update(self._bundle(), raw=True)
-
-    def say(self, line: str) -> None:  # noqa: D102
-        print(line, file=sys.stderr)
 
 
 def _minutes(seconds: float) -> str:

@@ -5,11 +5,7 @@ from collections.abc import Sequence
 
 
 def amount(n: int, noun: str) -> str:
-    """A number of things.
-
-    >>> amount(1, "spec"), amount(0, "repeat")
-    ('1 spec', '0 repeats')
-    """
+    """A number of things: "1 spec", "0 repeats"."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
@@ -50,11 +46,7 @@ def share_text(share: float) -> str:
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Parts of a sentence.
-
-    >>> joined(["a"]), joined(["a", "b"]), joined(["a", "b", "c"])
-    ('a', 'a and b', 'a, b and c')
-    """
+    """Parts of a sentence: "a, b and c"."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 

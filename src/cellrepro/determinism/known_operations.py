@@ -42,15 +42,7 @@ class Entry:
 
 @cache
 def base_name(op: str) -> str:
-    """The one name under which an operation is looked up, however it is written.
-
-    Examples
-    --------
-    >>> base_name("aten::_index_put_impl_"), base_name("torch.ops.aten._unsafe_index_put.default")
-    ('index_put', 'index_put')
-    >>> base_name("upsample_linear1d_backward_out_cuda"), base_name("lab.sum.default")
-    ('upsample_linear1d_backward', 'lab.sum')
-    """
+    """The one name under which an operation is looked up, however it is written."""
     parts = op.strip().replace("::", ".").removeprefix("torch.ops.").split(".")
     named = parts[0] == "aten" or "::" in op or len(parts) > 2
     space = parts.pop(0) if named else "aten"

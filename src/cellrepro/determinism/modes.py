@@ -196,11 +196,8 @@ def _flag(place: str) -> Any:
 
 
 def _precision(way: str) -> Callable[..., Any]:
-    """Getter or setter of the newer interface; one that does nothing before torch 2.9.
-
-    The public attributes are no way to all of it: in torch 2.15 setting
-    ``torch.backends.mkldnn.fp32_precision`` sets the generic one.
-    """
+    """Getter or setter of the newer interface; one that does nothing before torch 2.9."""
+    # Not public: in torch 2.15 setting `torch.backends.mkldnn.fp32_precision` sets the generic.
     import torch
 
     return getattr(torch._C, f"_{way}_fp32_precision_{way}ter", lambda *place: None)

@@ -282,11 +282,6 @@ def split(
     Gives the items of every part in ascending order; those of one group stay together. They are
     sorted by the 64 raw bits that PCG64 gives each: NumPy promises these, and not the order of
     ``Generator.permutation`` (NEP 19). Item or group is in the part in which its middle falls.
-
-    Examples
-    --------
-    >>> split(10, [0.7, 0.3], seed=3)
-    (array([0, 1, 4, 5, 6, 7, 9]), array([2, 3, 8]))
     """
     labels = range(whole("n", n, 1)) if groups is None else list(groups)
     if len(labels) != n:
