@@ -198,10 +198,7 @@ class Pair:
 
 
 def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tuple[list[Pair], int]:
-    """Pairs of samples along an axis, not compared yet, and how many there are.
-
-    All surroundings and all runs in them take turns, and what is chosen follows from these alone.
-    """
+    """Pairs along an axis, not compared yet, all surroundings in turn; and how many there are."""
     if axis != "repeats":  # one of several that differ in nothing: more would count twice
         samples = list({sample.but(): sample for sample in reversed(samples)}.values())[::-1]
     freed = (axis, *_FREED.get(axis, ()))
@@ -276,14 +273,11 @@ _Pairs = list[tuple[Sample, Sample]]
 
 
 def _pairs_among(members: Sequence[Sample], axis: str) -> _Pairs:
-    """Which pairs there are in one surrounding; any first part of them shows each equally often,
-    or nearly."""
+    """Those in one surrounding; any first part of them shows each member about equally often."""
     n = len(members)
-    pairs = [
-        (members[min(i, (i + k) % n)], members[max(i, (i + k) % n)])
-        for k in range(1, n // 2 + 1)  # each with its k-th neighbour in a circle
-        for i in range(n // 2 if 2 * k == n else n)
-    ]
+    steps = [(i, k) for k in range(1, n // 2 + 1) for i in range(n // 2 if 2 * k == n else n)]
+    circle = (sorted([i, (i + k) % n]) for i, k in steps)  # each with its k-th neighbour
+    pairs = [(members[i], members[j]) for i, j in circle]
     if axis in _FREED:
         pairs = [(a, b) for a, b in pairs if _is_pair(axis, a, b)]
     if axis == "profile":

@@ -1,26 +1,19 @@
 """Many runs of one image: where they agree, how stable each object is, and what most of them say.
 
-Everything is a vote of runs, so a result that 900 of 1,000 runs have counts 900 times; but it is
-read and compared once. What is computed depends on the outlines and on how many runs have them,
-never on the order of the runs or on label numbers.
+Everything is a vote of runs, but what 900 of 1,000 runs have is read and compared once. Nothing
+depends on the order of the runs or on label numbers.
 
-**Typical result.** The one with which the fewest runs disagree, summed over all pixels (is it
-cell?) and all pairs of neighbouring pixels (do both belong to one object?). The second question is
-what tells two touching cells from one merged cell.
-
-**The same object.** Every object of the typical result starts a group. Objects of other results,
-the nearest result first, join the group whose first object they match at IoU >= 0.5, or start one.
-Sameness is judged against the object that started the group, so that a chain of small shifts
-cannot join two cells.
-
-**Outline.** A pixel belongs to a group if at least half of the runs that have the group give it
-that pixel.
-
-**Consensus.** It holds the groups that at least half of all runs have. A pixel in several outlines
-goes to the group with most votes there; of equal votes to the group that fewer runs have, then to
-the smaller outline, so that a cell which is cut in exactly half of the runs is shown cut, then to
-the one that begins first. A group left with less than half of its outline is taken out and its
-pixels are awarded again.
+- The *typical result* is the one with which the fewest runs disagree, summed over all pixels (is it
+  cell?) and all pairs of neighbours (do both belong to one object?), which two touching cells and
+  one merged cell answer differently.
+- Every object of it starts a *group*. Objects of other results, the nearest result first, join the
+  group whose first object they match at IoU >= 0.5, so that no chain of small shifts joins two
+  cells, or start one.
+- A pixel is in a group's *outline* if at least half of the runs that have the group give it to it.
+- The *consensus* holds the groups that at least half of all runs have. A pixel in several outlines
+  goes to the group with most votes there; of equal votes to the one that fewer runs have, so that a
+  cell cut in half of the runs is shown cut, then to the smaller, then to the first. A group left
+  with less than half of its outline is taken out, and its pixels are awarded again.
 """
 
 from __future__ import annotations
@@ -305,11 +298,8 @@ class _Votes:
         self._elsewhere = np.sort(_codes_of(pixels[absent], groups[absent]))
 
     def _counted(self) -> tuple[Integers, Integers, Integers]:
-        """Every pixel and group that go together, and their votes.
-
-        Runs agree at most pixels: what agrees with the typical result is counted in an array, the
-        rest in a list.
-        """
+        """Every pixel and group that go together, and their votes; most are the typical result's,
+        and are counted in an array."""
         typical = self._results[0].image.ravel()
         n_alike = np.zeros(typical.size, np.min_scalar_type(self._n_runs))
         every, weights = [], []

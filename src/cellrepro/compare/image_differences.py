@@ -51,10 +51,7 @@ class MaskPairs:
     def differences(
         self, a: Repeat, b: Repeat, results: Mapping[str, MaskComparison] | None = None
     ) -> dict[str, ImageDifference]:
-        """What differs, by image, over the images that both segmented.
-
-        ``results``, by image and a against b, where the files were compared already.
-        """
+        """By image that both segmented; ``results`` where the files were compared already."""
         shared = [name for name in a.manifest.masks if name in b.manifest.masks]
         if results is not None:
             return {name: _of(results[name]) for name in shared}

@@ -48,7 +48,7 @@ class LedgerComparison:
 
     @property
     def first(self) -> Difference | None:
-        """The first difference."""
+        """Of all differences."""
         return next(iter(self.differences), None)
 
     @property
@@ -67,10 +67,7 @@ def compare_ledgers(
     *,
     ignored: Callable[[Entry], bool] = lambda entry: False,
 ) -> LedgerComparison:
-    """Compare entry by entry, some ignored, in the order in which the runs passed them.
-
-    Steps that only one side made are left out: the spec says that.
-    """
+    """Compare entry by entry; steps that only one side made are left out: the spec says that."""
     n_steps = _n_steps(a), _n_steps(b)
     both_steps = min(n_steps)
     held_a, held_b = (
@@ -92,9 +89,8 @@ def compare_ledgers(
     differences = []
     compared: Counter[str] = Counter()
     not_comparable: Counter[str] = Counter()
-    for place in sorted(rank, key=in_order):
-        position, stage, name = place
-        one, other = held_a.get(place), held_b.get(place)
+    for position, stage, name in sorted(rank, key=in_order):
+        one, other = (side.get((position, stage, name)) for side in (held_a, held_b))
         in_step = BEFORE < position < math.inf
         if one and other:
             alike = comparable(one.digest, other.digest)
@@ -104,8 +100,7 @@ def compare_ledgers(
         elif in_step and position >= both_steps:
             continue
         some = one or other
-        assert some is not None
-        step, epoch = (some.step, some.epoch) if in_step else (None, None)
+        step, epoch = (some.step, some.epoch) if some and in_step else (None, None)
         differences.append(Difference(step, epoch, stage, name, one, other))
     return LedgerComparison(tuple(differences), compared, not_comparable, n_steps)
 

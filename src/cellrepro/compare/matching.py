@@ -218,8 +218,7 @@ def _first_of_each(values: Integers) -> NDArray[np.bool_]:
 
 
 def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
-    """Positions, ascending, of the one-to-one pairs with the largest total overlap in pixels, of
-    ``among`` (bool, shape (P,)); exchanging a and b exchanges the result."""
+    """Positions of the one-to-one pairs with the largest total overlap, of those ``among``."""
     allowed = np.ones(len(table.iou), bool) if among is None else among
     # A pair (i, j) with IoU > 1/2 is in every such assignment: if i went with k and j with l
     # instead, then |i & k| + |l & j| <= |i| - |i & j| + |j| - |i & j| < |i & j|, because
@@ -236,8 +235,7 @@ def partners(table: Overlap, among: NDArray[np.bool_] | None = None) -> NDArray[
 
 
 def _weights(table: Overlap, pairs: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Shared pixels, and less than a pixel in all to settle which of equal assignments is meant:
-    near centroids, then the order of appearance; exchanging a and b changes nothing."""
+    """Shared pixels; near centroids, then the order of appearance, settle equal assignments."""
     rows, columns = table.rows[pairs], table.columns[pairs]
     apart = np.sqrt(((table.centroids_a[rows] - table.centroids_b[columns]) ** 2).sum(1))
     n = max(table.n_a, table.n_b, 1)

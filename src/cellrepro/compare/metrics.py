@@ -9,7 +9,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -27,16 +26,6 @@ THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 TOLERANCE = 2  # pixels by which boundaries may lie apart and still count as the same
 
 Scores = NDArray[np.float64]
-
-
-class Category(IntEnum):
-    """What a pixel is in two label images; the values of a ``categories`` map."""
-
-    BACKGROUND = 0  # in both
-    AGREE = 1  # the same object in both
-    ONLY_A = 2  # an object in a, background in b
-    ONLY_B = 3
-    OTHER_OBJECT = 4  # an object in both, but the two are not partners
 
 
 class MaskComparison:
@@ -62,7 +51,10 @@ class MaskComparison:
         self.n_other_object = n_shared - self.n_agree  # objects in both, but no partners
         self.n_differing = self.n_only_a + self.n_only_b + self.n_other_object
         self.ppm = 1e6 * _ratio(self.n_differing, self.n_pixels)  # differing pixels per million
-        self.verdict = _verdict(table, self.n_differing)
+        # Never ``within-spread``, which takes more than two images to know.
+        self.verdict = Verdict.DIFFERENT if self.n_differing else Verdict.SAME_OBJECTS
+        if table.equal_labels:
+            self.verdict = Verdict.IDENTICAL if n_a else Verdict.VACUOUS
         self.objects = object_changes(table)  # each object in exactly one change
         self.kinds: Counter[str] = Counter(change.kind for change in self.objects)
         self.n_objects_a, self.n_objects_b = n_a, n_b
@@ -105,22 +97,9 @@ class MaskComparison:
         return {**shown, "thresholds": THRESHOLDS}
 
 
-def _verdict(table: Overlap, n_differing: int) -> Verdict:
-    """Never ``within-spread``, which takes more than two images to know."""
-    if table.n_a == table.n_b == 0:
-        return Verdict.VACUOUS
-    if table.equal_labels:
-        return Verdict.IDENTICAL
-    return Verdict.DIFFERENT if n_differing else Verdict.SAME_OBJECTS
-
-
 def _aji(table: Overlap) -> float:
-    """Aggregated Jaccard index with a as the truth (Kumar et al., IEEE TMI 2017).
-
-    For each object of a the object of b with the largest IoU; their intersections over their
-    unions and all that is left over. Not the measure that
-    ``cellpose.metrics.aggregated_jaccard_index`` (4.2.1.1) returns under that name.
-    """
+    """Aggregated Jaccard index with a as the truth (Kumar et al., IEEE TMI 2017), which
+    ``cellpose.metrics.aggregated_jaccard_index`` (4.2.1.1) is not."""
     best_first = np.lexsort((table.columns, -table.pixels, -table.iou, table.rows))
     best = best_first[np.unique(table.rows[best_first], return_index=True)[1]]
     rows, columns, shared = table.rows[best], table.columns[best], table.pixels[best]
@@ -150,10 +129,8 @@ def _conditional_entropy(given: Integers, shared: Integers) -> float:
 
 
 def _rand_error(in_a: Integers, in_b: Integers, pixels: Integers) -> float:
-    """Adapted Rand error (SNEMI3D), a being the truth, over the pixels of a's objects.
-
-    1 - F1 over the ordered pairs of pixels that one object joins.
-    """
+    """Adapted Rand error (SNEMI3D), a being the truth: 1 - F1 over the ordered pairs of pixels of
+    a's objects that one object joins."""
     held = in_a > 0
     in_a, in_b, shared = in_a[held], in_b[held], pixels[held].astype(np.float64)
     counts = (shared, np.bincount(in_a, shared), np.bincount(in_b, shared))
@@ -196,10 +173,10 @@ def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
     Returns
     -------
     ndarray of uint8, same shape
-        `Category` values: 0 background in both, 1 the same object, 2 only in a, 3 only in b,
-        4 another object. Objects are the same if they are partners. Where several assignments
-        overlap equally, as for an object cut into exact halves, the map shows one of them, chosen
-        by outlines and never by numbers; the counts are equal for all.
+        0 background in both, 1 the same object, 2 only in a, 3 only in b, 4 another object.
+        Objects are the same if they are partners. Where several assignments overlap equally, as
+        for an object cut into exact halves, the map shows one of them, chosen by outlines and
+        never by numbers; the counts are equal for all.
 
     Examples
     --------
@@ -218,7 +195,7 @@ def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
         at = np.searchsorted(labels[:-1], of_a)
         same = (labels[at] == of_a) & (partner[at] == of_b)
         kind = np.where((of_a > 0) & (of_b > 0), 4, 2 * (of_a > 0) + 3 * (of_b > 0))
-        kind[same] = Category.AGREE
+        kind[same] = 1
         start = block.starts[0]
         result[start : start + block.lengths.sum()] = np.repeat(kind, block.lengths)
     return result.reshape(image_a.shape)

@@ -54,27 +54,26 @@ class Names:
 
     def _telling(self, places: Sequence[str]) -> list[str]:
         """Fields that names need; one that follows from the others would only lengthen them."""
+
+        def n_told(fields: Sequence[str]) -> int:
+            return len({tuple(self.facts[place][name] for name in fields) for place in places})
+
         varying = self._varying(places)
         kept = [name for name in varying if name in (*_BARE, "seed")]
         for name in varying:
-            seen: dict[tuple, set] = defaultdict(set)
-            for place in places:
-                facts = self.facts[place]
-                seen[tuple(facts[field] for field in kept)].add(facts[name])
-            if any(len(values) > 1 for values in seen.values()):
+            if n_told([*kept, name]) > n_told(kept):
                 kept.append(name)
         return kept
 
     @cached_property
     def usual(self) -> dict[str, Any]:
         """Values that most share, by field; a short name does not mention them."""
-        found = {}
-        for name in self._fields:
-            counts = Counter(self.facts[place][name] for place in self.shown)
-            value, n = counts.most_common(1)[0]
-            if name not in ("seed", *_BARE) and n > 2 * len(self.shown) / 3:
-                found[name] = value
-        return found
+        found = {
+            name: Counter(self.facts[place][name] for place in self.shown).most_common(1)[0]
+            for name in self._fields
+            if name not in ("seed", *_BARE)
+        }
+        return {name: value for name, (value, n) in found.items() if n > 2 * len(self.shown) / 3}
 
     def is_start(self, place: str) -> bool:
         """Whether others were trained from it."""

@@ -45,12 +45,8 @@ class Alignment:
 
 
 def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:
-    """Find the operations of two lists, one step each, that correspond.
-
-    Only within one phase and module, and there in their order: as many as possible of equal name,
-    calling function and shapes; between these by base name, which ``add.Tensor``, ``add.Scalar``
-    and ``add_.Tensor`` share.
-    """
+    """Find the operations of two lists, one step each, that correspond: only within one phase and
+    module, and there in their order, as many as possible by the strictest of `_KEYS`."""
     if any(len({row.step for row in rows}) > 1 for rows in (a, b)):
         raise BadInput("operations of several steps were given; give those of one step")
     a, b = (sorted(rows, key=lambda row: row.index) for rows in (a, b))
@@ -87,7 +83,8 @@ _KEYS: tuple[_Key, ...] = (
     lambda row: (base_name(row.op), row.shapes),
     lambda row: base_name(row.op),
 )
-"""What operations that correspond have in common, the strictest first."""
+"""What operations that correspond have in common, the strictest first; ``add.Tensor``,
+``add.Scalar`` and ``add_.Tensor`` share a base name."""
 
 
 def _correspond(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> _Positions:
@@ -146,11 +143,8 @@ class DivergingOperation:
 
 
 def first_divergence(alignment: Alignment) -> DivergingOperation | None:
-    """Name the first operation, in A's order, whose inputs agree and whose outputs do not.
-
-    Where every pair that differs in its outputs differs in its inputs too, or these are not known,
-    it is the first that differs; None where no outputs are known to differ.
-    """
+    """The first operation, in A's order, whose inputs agree and whose outputs do not; without one
+    the first whose outputs differ."""
     found = [_compared(x.outputs, y.outputs) for x, y in alignment.pairs]
     differing = [at for at, answer in enumerate(found) if answer == "differ"]
     if not differing:
@@ -194,10 +188,7 @@ def _inputs(a: OperationRow, b: OperationRow) -> str:
 
 
 def judge_round_off(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> tuple[str, str]:
-    """A verdict and a sentence: whether every operation erred no more than its class may.
-
-    Each is judged by its own error, so it needs no counterpart, nor digests that can be compared.
-    """
+    """A verdict and a sentence: whether every operation erred no more than its class may."""
     judged = [row for row in (*a, *b) if _is_judged(row)]
     faults = [row for row in judged if _strain(row) > 1]
     if faults:

@@ -48,20 +48,18 @@ from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat, Run
 from cellrepro.text import amount, share_text
 
-_TITLES = {
-    "repeats": "repeats of one spec",
-    "threads": "threads and instruction sets",
-    "profile": "profiles that differ in several settings",
-    "version": "versions of libraries",
-    "epochs": "numbers of epochs",
-    "images_per_epoch": "images per epoch",
+_WORDS = {
+    "repeats": ("repeats of one spec", "repeating the same spec"),
+    "threads": ("threads and instruction sets", "changing threads or instruction set"),
+    "profile": (
+        "profiles that differ in several settings",
+        "changing several settings of the profile at once",
+    ),
+    "version": ("versions of libraries", "changing a library's version"),
+    "epochs": ("numbers of epochs", "changing the epochs"),
+    "images_per_epoch": ("images per epoch", "changing the images per epoch"),
 }
-_DOING = {
-    "repeats": "repeating the same spec",
-    "threads": "changing threads or instruction set",
-    "profile": "changing several settings of the profile at once",
-    "version": "changing a library's version",
-}
+"""What differs along an axis, and what is done along it."""
 MOST_PAIRS = 150  # of runs along one axis
 MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
 
@@ -89,8 +87,7 @@ class Axis:
         self.name, self.pairs = name, pairs
         self.n_left_out = n_left_out  # pairs that were not compared because there are too many
         words = name.replace("_", " ")
-        self.title = _TITLES.get(name, f"{words}s")  # what differs along it
-        self.doing = _DOING.get(name, f"changing the {words}")  # what is done along it
+        self.title, self.doing = _WORDS.get(name, (f"{words}s", f"changing the {words}"))
         self.told = [pair for pair in pairs if not pair.vacuous]  # whose masks say something
         self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
         self.largest_ppm = max((pair.ppm for pair in self.told), default=0.0)
@@ -309,12 +306,8 @@ def decide_between(
     *,
     results: Mapping[str, MaskComparison] | None = None,
 ) -> Decision:
-    """Whether two stored repeats differ by less than seeds make them differ.
-
-    Those are ``runs`` that equal a's, or b's, in all but the seed, on the same machine with the
-    same libraries. It never is if a and b differ in the seed. ``results`` are by image, where the
-    files were compared already; otherwise masks of equal digests are taken as equal.
-    """
+    """Whether two stored repeats differ by less than seeds do: ``runs`` that equal a's, or b's, in
+    all but the seed. Never if a and b differ in the seed."""
     masks = MaskPairs()
     found = Pair("", "", "a", "b", a, b, ("", ""), images=masks.differences(a, b, results))
     beside = {sample.but("seed") for sample in (Sample(a), Sample(b))}

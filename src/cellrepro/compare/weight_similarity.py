@@ -102,8 +102,7 @@ def _layout(file: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 def _pairwise(
     bits: Sequence[Bits], dtypes: Sequence[str]
 ) -> tuple[Values, Values, Values, NDArray[np.bool_]]:
-    """Of a block of M files: squared lengths, shape (M,); squared distances, largest differences,
-    and whether all bits are equal, shape (M, M)."""
+    """Squared lengths, (M,); squared distances, largest differences, equality of bits, (M, M)."""
     # Nothing is subtracted from sums of squares, in which close networks would cancel.
     from scipy.spatial.distance import pdist, squareform
 
@@ -150,8 +149,7 @@ class LayerDistances(NamedTuple):
 
 
 def layers_by_distance(table: Similarity) -> list[LayerDistances]:
-    """The layers of N networks by falling median of their distances, over all pairs of networks
-    that are not equal and have a distance there."""
+    """The layers by falling median of their distances over all pairs of different networks."""
     found = []
     for layer, relative in zip(table.layers, table.layer_relative_l2, strict=True):
         shown = ~table.equal & ~np.isnan(relative)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from natsort import natsorted
 from numpy.typing import NDArray
 
 from cellrepro.compare.verdicts import Verdict
@@ -264,8 +264,7 @@ def values(bits: Bits, dtype: str) -> Values:
 
 
 def open_weights(path: str | Path) -> dict[str, Tensor]:
-    """Read the header of a safetensors file, or map what PyTorch saved of a network, which is known
-    by how it begins: files that Cellpose trains have no ending."""
+    """Read the header of a safetensors file, or map what PyTorch saved, known by how it begins."""
     path = Path(path)
     try:
         with path.open("rb") as stream:
@@ -345,12 +344,7 @@ def _read(path: Path, dtype: str, n: int, offset: int, start: int, stop: int) ->
 
 def natural_order(names: Iterable[str]) -> tuple[str, ...]:
     """Sorted with numbers as numbers: blocks.2 before blocks.10."""
-
-    def key(name: str) -> tuple[str, str]:
-        # [0-9], not \d, which takes digits that int() refuses; the name itself settles 1 and 01.
-        return re.sub("[0-9]+", lambda found: f"{int(found[0]):020}", name), name
-
-    return tuple(sorted(names, key=key))
+    return tuple(natsorted(sorted(names)))
 
 
 def layer_group(name: str) -> str:

@@ -1,21 +1,12 @@
 """The rule of ``within-spread``: whether a difference is *shown* to be less than what seeds do.
 
-With d the mean share of cells changed over the pairs in question, s that over the pairs of seeds
-in the same environment, and L = log(d / s):
-
-1. At least three seeds, at least three images that show an object, and no vacuous pair on either
-   side. Two seeds make one pair, which says nothing of how pairs vary.
-2. s > 0: between equal results there is no spread to be within.
-3. The upper end of the one-sided 95 % interval of L lies below 0, that is L + t * sqrt(V) < 0.
-   V adds up: *images*, the variance of L over resampled images, the same for d and s (at least
-   1/n_d + 1/n_s with the numbers of changed cells, as a count has); *seeds*, the delete-one-seed
-   jackknife (Efron and Stein 1981) of s, relative to s; and *the pair itself*: n/2 times the
-   former for n seeds, which is exact where seeds act additively, or more if the pairs in question
-   scatter more. t is Student's with Satterthwaite's degrees of freedom.
-4. The same holds for differing pixels per million.
-
-Counts get half a cell (half a pixel) more, so that nothing changed on few cells is weak evidence.
-docs/spread.md says which pairs are taken together, and why images alone are not enough.
+docs/spread.md has the rule and its reasons. With d the mean share of cells changed over the pairs
+in question, s that over the pairs of seeds and L = log(d / s), L + t * sqrt(V) < 0 is asked for. V
+adds up: *images*, the variance of L over resampled images, the same for d and s (at least
+1/n_d + 1/n_s with the numbers of changed cells, as a count has); *seeds*, the delete-one-seed
+jackknife (Efron and Stein 1981) of s, relative to s; and *the pair itself*: n/2 times the former
+for n seeds, which is exact where seeds act additively, or more if the pairs in question scatter
+more. t is Student's with Satterthwaite's degrees of freedom.
 """
 
 from __future__ import annotations
@@ -47,7 +38,6 @@ class Decision:
     sentence: str  # the decision with its numbers, or why there is none
     n_seeds: int = 0
     n_seed_pairs: int = 0
-    n_pairs: int = 0
     n_images: int = 0
     changed: tuple[float, float] = (math.nan, math.nan)  # share of cells: of the pairs, of seeds
     ppm: tuple[float, float] = (math.nan, math.nan)  # differing pixels per million: likewise
@@ -57,10 +47,8 @@ class Decision:
 
 
 def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
-    """Whether a difference is less than what seeds do, by the rule in this module's docstring.
-
-    Vacuous pairs are left out, and of pairs of seeds also those with cells on one side only.
-    """
+    """Whether pairs differ by less than seeds do; vacuous ones are left out, and of pairs of seeds
+    those with cells on one side only."""
     pairs = [pair for pair in pairs if not pair.vacuous]
     seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
     if not pairs:
@@ -71,7 +59,6 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         sentence="",
         n_seeds=len(units_of(seeds)),
         n_seed_pairs=len(seeds),
-        n_pairs=len(pairs),
         n_images=len(images),
         changed=(mean_of(pairs, "changed", images), mean_of(seeds, "changed", images)),
         ppm=(mean_of(pairs, "ppm", images), mean_of(seeds, "ppm", images)),

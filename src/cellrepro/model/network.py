@@ -79,10 +79,7 @@ class ModelSource:
 
 def find_model(reference: str, store: Store) -> ModelSource:
     """What a model reference means: ``tiny``, a name, a weights file, ``KEY`` or ``KEY/REPEAT``.
-
-    PyTorch is not imported. An unknown reference is refused: Cellpose itself would train the
-    default model instead (4.2.1.1, ``models.py``).
-    """
+    PyTorch is not imported."""
     if reference == TINY:
         return ModelSource(TINY, TINY)
     if reference in CELLPOSE_NAMES:
@@ -130,11 +127,8 @@ def import_cellpose() -> None:
 
 
 def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -> Any:
-    """Cellpose's ``CPSAM`` with its weights; no generator of the process is moved.
-
-    The seed draws `tiny`'s initial weights, where there are none to load; the dtype is ``float32``
-    or ``bfloat16``.
-    """
+    """Cellpose's ``CPSAM`` with its weights, `tiny`'s drawn where there are none to load; no
+    generator of the process is moved."""
     import torch
 
     with generators_kept():
@@ -150,11 +144,8 @@ def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -
 
 
 def seeded_network(encoder: str, *, seed: int, device: torch.device | str = "cpu") -> Any:
-    """Cellpose's ``CPSAM`` in float32 around one of `ENCODERS`, with weights that a seed draws.
-
-    The weights are the same bytes on every machine; nothing is downloaded and no generator of
-    the process is moved. `tiny` trained from there finds cells; the large ones are for measuring.
-    """
+    """Cellpose's ``CPSAM`` in float32 around one of `ENCODERS`, with weights that a seed draws, the
+    same bytes on every machine; the large ones are for measuring."""
     if encoder not in ENCODERS:
         raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
     check_seed(seed)
@@ -221,11 +212,8 @@ def _draw_weights(network: Any, generator: np.random.Generator, sizes: Encoder) 
 
 
 def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
-    """Walsh functions of a patch, the smoothest first: exact in binary, so equal everywhere.
-
-    Float32, shape (n_patterns, 3, size, size): the same pattern for each of Cellpose's three
-    channels, of which grey images fill one.
-    """
+    """Walsh functions of a patch, the smoothest first: exact in binary, so equal everywhere. The
+    same for each of Cellpose's three channels, of which grey images fill one."""
     from scipy.linalg import hadamard
 
     rows = hadamard(size)
@@ -304,11 +292,8 @@ def _refuse_incomplete(network: Any, path: str, wanted: str) -> None:
 
 
 def save_weights(network: Any, path: Path, *, architecture: str) -> str:
-    """Write every parameter as float32 safetensors and return the file's SHA-256.
-
-    The file holds names, shapes and values and one word for the architecture (``tiny`` or
-    ``cellpose``): no device, no time. Equal parameters give equal files.
-    """
+    """Write every parameter as float32 safetensors and return the file's SHA-256: no device and no
+    time is in it, so that equal parameters give equal files."""
     import torch
     from safetensors.torch import save_file
 

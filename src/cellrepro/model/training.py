@@ -151,11 +151,8 @@ class Loop:
 
     @property
     def prepared(self) -> dict[str, np.ndarray]:
-        """The training images as they are augmented, and their flows.
-
-        ``NAME normalised``: float32, shape (C, Y, X); ``NAME flows``: float32, shape (4, Y, X),
-        labels, cell or not, and flows in y and x.
-        """
+        """``NAME normalised``, (C, Y, X), before augmentation; ``NAME flows``, (4, Y, X): labels,
+        cell or not, flows in y and x; all float32."""
         of_images = zip(self._names, self._images, self._labels, strict=True)
         return {
             f"{name} {what}": array
@@ -287,11 +284,8 @@ def augment(
 
 
 def upcoming_crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
-    """What Cellpose's augmentation is about to draw for each image, without drawing it.
-
-    ``random_rotate_and_resize`` (4.2.1.1) takes five numbers an image from NumPy's global
-    generator: scale, angle, flip, and where the crop lies in y and x.
-    """
+    """What Cellpose's augmentation (4.2.1.1) is about to draw for each image from NumPy's global
+    generator, without drawing it."""
     ahead = np.random.RandomState()
     ahead.set_state(np.random.get_state())
     crops = []
@@ -311,11 +305,8 @@ def _copies_of_masks(images: Sequence[LabelledImage]) -> list[np.ndarray]:
 
 
 def trainable(image: LabelledImage) -> bool:
-    """Whether Cellpose trains on an image: `MIN_TRAIN_MASKS` masks or more, as it counts them.
-
-    It leaves the lowest label out as the background, also where there is none (4.2.1.1,
-    ``utils.diameters``, which ``train._process_train_test`` asks).
-    """
+    """Whether Cellpose trains on an image. It leaves the lowest label out as the background, also
+    where there is none (4.2.1.1, ``utils.diameters``)."""
     if image.masks is None:
         return False
     labels = image.masks if image.masks.ndim == 2 else image.masks[0]  # beside its flows
@@ -325,10 +316,7 @@ def trainable(image: LabelledImage) -> bool:
 def with_flows(
     images: Sequence[LabelledImage], device: Any, *, most: int | None = None
 ) -> list[LabelledImage]:
-    """The first `trainable` images with their flows in the place of masks: none is computed again.
-
-    Float32, shape (4, Y, X): labels, cell probability, flow along Y, flow along X.
-    """
+    """The first `trainable` images, flows in the place of masks: none is computed again."""
     from cellpose.dynamics import labels_to_flows
 
     usable = _usable(images)[:most]
