@@ -56,7 +56,6 @@ def browsing(browser, **settings):
 MODEL = """
 async ([esm, css, values]) => {
   const bytes = (text) => new DataView(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
-  for (const plane of Object.values(values.planes)) plane.data = bytes(plane.data);
   const listeners = {};
   let changed = {};
   const fire = (event, ...args) => (listeners[event] ?? []).forEach((act) => act(...args));
@@ -87,9 +86,12 @@ async ([esm, css, values]) => {
 
 
 def show_widget(page, widget):
-    """A widget of this very process on an empty page, as a notebook would show it."""
+    """A widget of this very process on an empty page, which asks it for every plane."""
     sent = []
-    widget.send = lambda content, buffers=(): sent.append((content, list(map(_text, buffers))))
+    widget.send = lambda content, buffers=(): sent.append((content, list(map(text, buffers))))
+
+    def text(content):
+        return base64.b64encode(content).decode()
 
     def values(names):
         return {name: getattr(widget, name) for name in names.split()}
@@ -104,15 +106,8 @@ def show_widget(page, widget):
         return answer
 
     state = values("runs images scene choice answered problem selected title height drawing")
-    state["planes"] = {
-        name: {**plane, "data": _text(plane["data"])} for name, plane in widget.planes.items()
-    }
     page.expose_function("kernel", kernel)
-    page.evaluate(MODEL, [widget._esm, widget._css, state])
-
-
-def _text(content):
-    return base64.b64encode(content).decode()
+    page.evaluate(MODEL, [widget._esm, widget._css, {**state, "planes": {}}])
 
 
 def free_port():
