@@ -199,6 +199,21 @@ def test_what_stands_in_unwritten_memory_does_not_count():
     assert a[-1].inputs == last(lambda: torch.stack([torch.ones(N)] * 3, dim=1).exp()).inputs
 
 
+def test_what_resize_adds_does_not_count_until_it_is_written():
+    def run(added):
+        x = torch.ones(10)
+        x.resize_(N)
+        x.numpy()[10:] = added  # which PyTorch does not dispatch
+        x.exp()
+        x[10:].fill_(3)
+        x.resize_(20).cos()
+
+    a, b = ([row.inputs for row in logged(lambda given=given: run(given)).rows] for given in (5, 6))
+    assert a == b
+    known = torch.cat([torch.ones(10), torch.full((10,), 3.0)])
+    assert a[-1] == last(lambda: known.cos()).inputs
+
+
 # -- options -------------------------------------------------------------------------------
 
 

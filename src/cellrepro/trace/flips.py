@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -24,7 +23,6 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
 from cellrepro.trace.reexecution import (
     Before,
-    Buffers,
     Plan,
     devices_of,
     inputs_of,
@@ -39,25 +37,6 @@ race, if nobody says otherwise. Two executions miss every second race that flips
 
 
 @dataclass(frozen=True)
-class Group:
-    """Operations that were replayed equally often, and what could have been missed of them.
-
-    If each possible result i has the chance p_i, all of r replays equal the first execution with
-    a chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance of other
-    bits than the commonest ones. This is below 5 % where q > 1 - 0.05 ** (1 / r).
-    """
-
-    name: str  # documented to race (or with a substitute), or all others
-    least_replays: int  # of the place that was replayed least
-    could_miss: float  # a larger chance of other bits would have been seen, with 95 % certainty
-
-    def __str__(self) -> str:
-        """As a part of a sentence."""
-        share = f"{100 * self.could_miss:.2g} %"
-        return f"{share} in {self.name} (at least {self.least_replays} replays each)"
-
-
-@dataclass(frozen=True)
 class Audit:
     """What an audit found, and over how much."""
 
@@ -69,7 +48,7 @@ class Audit:
     replays: dict[str, int]  # replays
     not_replayed: dict[str, int]  # calls that were not
     n_followed: int  # memories that were handed out unwritten
-    groups: tuple[Group, ...]
+    least_replays: dict[str, int]  # of a place, among what is documented to race and all others
     threads: int  # of PyTorch on the CPU
 
     def sentence(self) -> str:
@@ -80,11 +59,16 @@ class Audit:
         )
         if self.n_followed:
             over += f", unwritten memory followed {self.n_followed} times"
-        if self.groups:
-            over += (
-                f"; a chance of other bits above {' or '.join(map(str, self.groups))} would have "
-                "been seen with 95 % certainty"
+        if self.least_replays:
+            # If each possible result i has the chance p_i, all of r replays equal the first with a
+            # chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance
+            # of other bits than the commonest. This is below 5 % where q > 1 - 0.05 ** (1 / r).
+            missed = " or ".join(
+                f"{100 * (1 - 0.05 ** (1 / least)):.2g} % in {name} (at least {least} replays each)"
+                for name, least in self.least_replays.items()
             )
+            over += f"; a chance of other bits above {missed} would have been seen with "
+            over += "95 % certainty"
         if not self.ops:
             nothing = self.n_replayed == 0
             return f"{'vacuous: nothing was replayed' if nothing else 'no operation flips,'} {over}"
@@ -113,8 +97,7 @@ def audit(
     step : callable
         One training step, without arguments: forward, backward, update.
     steps, replays : int
-        How many steps to watch, and how often each operation of them is executed again; ``groups``
-        of the answer says which chance of other bits could be missed.
+        How many steps to watch, and how often each operation of them is executed again.
     suspects : int
         How often, if more, those that have a substitute or are documented to race.
     threads : int, optional
@@ -162,17 +145,11 @@ class Auditor(Observer):
         self._replays = whole("replays", replays, least=1)
         self._suspects = max(replays, whole("suspects", suspects, least=0))
         self._spots: dict[int, _Spot] = {}
-        self._buffers = Buffers()
-        self._unwritten = Unwritten(self._buffers)
-        self._problems: Counter[str] = Counter()  # calls, by what went wrong
+        self._kinds: Counter[str] = Counter()  # calls replayed, by operation
+        self._not_replayed: Counter[str] = Counter()  # others, by operation and what went wrong
+        self._unwritten = Unwritten(self._not_replayed)
         # The backward passes of several GPUs run at once, and share the processor's generator.
         self._lock = threading.RLock()
-
-    def __exit__(self, *exception: Any) -> None:
-        """Stop watching and give the memory back."""
-        super().__exit__(*exception)
-        self._buffers.clear()
-        self._unwritten.close()
 
     def observe(self, call: Call) -> Any:
         """Run one operation as it is, then again on equal inputs."""
@@ -181,87 +158,80 @@ class Auditor(Observer):
             spot = self._spots[id(call.place)] = _Spot(call.place, plan_of(call.func))
         with self._lock:
             spot.n_calls += 1
-            begun = self._unwritten.begin(call, spot.plan)
-            returned = self._run(call, spot)
-            try:
-                self._unwritten.end(call, spot.plan, begun, returned)
-            except Exception as error:  # a kind of tensor unknown here: the step goes on
-                why = f"{call.place.op}: its memory was not followed, {type(error).__name__}"
-                self._problems[why] += 1
-            return returned
+            return self._unwritten.run(call, spot.plan, partial(self._run, call, spot))
 
     def _run(self, call: Call, spot: _Spot) -> Any:
-        plan = spot.plan
-        if not plan.replayable or (plan.copies and len(devices_of(inputs_of(call))) > 1):
-            return call.run()
-        before = Before(call, plan, self._buffers) if plan.written or plan.draws else None
-        if before is not None and not before.complete:
-            return call.run()
+        plan, before = spot.plan, None
+        again = plan.replayable and not (plan.copies and len(devices_of(inputs_of(call))) > 1)
+        if again and (plan.written or plan.draws):
+            before = Before(call, plan)
+            again = before.complete
         returned = call.run()
-        expected = plan.outputs(call.args, call.kwargs, returned)
+        expected = plan.outputs(call.args, call.kwargs, returned) if again else []
         if any(map(holds_bits, expected)):
             without_warnings(partial(self._replay, call, spot, before, expected))
+        else:
+            self._not_replayed[call.place.op] += 1
         return returned
 
     def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Any]) -> None:
         func, args, kwargs = call.func, call.args, call.kwargs
         try:
-            n_replays = self._suspects if spot.is_suspected(expected) else self._replays
-            for index in range(n_replays):
+            for _ in range(self._suspects if spot.is_suspected(expected) else self._replays):
                 if before is not None:
-                    args, kwargs = before.again(last=index == n_replays - 1)
+                    args, kwargs = before.again()
                 replayed: Any = spot.plan.outputs(args, kwargs, func(*args, **kwargs))
                 spot.n_replays += 1
                 same = len(expected) == len(replayed) and all(map(same_bits, expected, replayed))
                 if not same:
                     spot.add(expected, replayed)
                 replayed = None  # so that the next one takes its memory
-            spot.n_replayed += 1
+            self._kinds[call.place.op] += 1
         except Exception as error:
             # Out of memory, or an operation that cannot be executed twice: the step goes on.
-            spot.n_failed += 1
-            self._problems[f"{call.place.op}: replay raised {type(error).__name__}"] += 1
+            self._not_replayed[f"{call.place.op}: replay raised {type(error).__name__}"] += 1
         finally:
             if before is not None:
                 before.finish()
 
     def result(self, *, n_steps: int) -> Audit:
         """What was found so far."""
-        kinds: Counter[str] = Counter()
+        spots = [spot for spot in self._spots.values() if spot.n_replays]
         replays: Counter[str] = Counter()
-        not_replayed = self._problems.copy()
-        spots = list(self._spots.values())
-        for spot in spots:
-            op = spot.place.op
-            kinds[op] += spot.n_replayed
-            replays[op] += spot.n_replays
-            not_replayed[op] += spot.n_calls - spot.n_replayed - spot.n_failed
+        least: dict[str, int] = {}
+        for spot in sorted(spots, key=lambda spot: not spot.suspected):
+            replays[spot.place.op] += spot.n_replays
+            group = "what is documented to race" if spot.suspected else "all others"
+            least[group] = min(spot.n_replays, least.get(group, spot.n_replays))
         found = [spot.found() for spot in spots if spot.flips] + self._unwritten.found()
         return Audit(
             ops=tuple(sorted(found, key=lambda op: -op.flips)),
             n_steps=n_steps,
-            n_replayed=kinds.total(),
+            n_replayed=self._kinds.total(),
             n_replays=replays.total(),
-            kinds=dict(sorted((+kinds).items())),
-            replays=dict(sorted((+replays).items())),
-            not_replayed=dict(sorted((+not_replayed).items())),
+            kinds=dict(sorted(self._kinds.items())),
+            replays=dict(sorted(replays.items())),
+            not_replayed=dict(sorted(self._not_replayed.items())),
             n_followed=self._unwritten.n_followed.total(),
-            groups=tuple(_groups(spots)),
+            least_replays=least,
             threads=torch.get_num_threads(),
         )
 
 
+@dataclass
 class _Spot:
     """One operation at one place: how often it came and what its replays gave."""
 
-    def __init__(self, place: Place, plan: Plan) -> None:
-        self.place, self.plan = place, plan
-        self.n_calls = self.n_replayed = self.n_replays = self.n_failed = 0
-        self.flips = self.n_elements = 0
-        self.max_abs = 0.0
-        self.suspected: bool | None = None
-        self.substitute = substitutes.for_operation(place.op, place.source)
-        self.known: known_operations.Entry | None = None
+    place: Place
+    plan: Plan
+    n_calls: int = 0
+    n_replays: int = 0
+    flips: int = 0
+    n_elements: int = 0
+    max_abs: float = 0.0
+    suspected: bool | None = None
+    substitute: substitutes.Substitute | None = None
+    known: known_operations.Entry | None = None
 
     def is_suspected(self, outputs: list[Any]) -> bool:
         """Whether it is known to race: it has a substitute, or is documented to on its device."""
@@ -269,6 +239,7 @@ class _Spot:
             tensors = (value for value in outputs if isinstance(value, torch.Tensor))
             device = next((tensor.device.type for tensor in tensors), "cpu")
             self.known = known_operations.for_operation(self.place.op, device)
+            self.substitute = substitutes.for_operation(self.place.op, self.place.source)
             # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
             listed = self.known is not None and (self.known.kind == "error" or device == "cpu")
             self.suspected = listed or self.substitute is not None
@@ -297,11 +268,3 @@ class _Spot:
             reason=known.reason if known else "",
             remedy=known.remedy if known else "try one thread or another device",
         )
-
-
-def _groups(spots: list[_Spot]) -> Iterator[Group]:
-    """What could have been missed of those documented to race, and of the others."""
-    for name, suspected in (("what is documented to race", True), ("all others", False)):
-        replays = [s.n_replays for s in spots if s.n_replays and bool(s.suspected) is suspected]
-        if replays:
-            yield Group(name, min(replays), 1 - 0.05 ** (1 / min(replays)))

@@ -9,6 +9,7 @@ both share, is not seen.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,43 +69,40 @@ class OperationLedger(DrawLog):
         super().__init__(model, step=step)
         self.kept: dict[int, list[torch.Tensor]] = {}
         self._norms, self._reference, self._wanted = norms, reference, wanted
-        self._seen: list[tuple[Any, ...]] = []  # rows, made when somebody asks for them
+        self.rows: list[OperationRow] = []
         self._known = _Known()
-
-    @property
-    def rows(self) -> list[OperationRow]:
-        """Every operation so far, in order."""
-        return [OperationRow(*fields) for fields in self._seen]
 
     def observe(self, call: Call) -> Any:
         """Run one operation and write it down."""
-        plan, known, place, index = plan_of(call.func), self._known, call.place, len(self._seen)
+        plan, known, place, index = plan_of(call.func), self._known, call.place, len(self.rows)
         inputs, shapes, dtypes = known.digest(inputs_of(call))
         reference = Reference.of(call, plan) if self._reference else None
+        resizes = place.op.startswith(("aten.resize_.", "aten.resize_as_."))
+        resizes = resizes and is_plain(call.args[0])
+        n_written = call.args[0].untyped_storage().nbytes() if resizes else 0
         returned = super().observe(call) if plan.draws else call.run()
-        outputs, norm, error = "", None, None
-        if plan.written or plan.replayable:
+        outputs, norm = "", None
+        error: Any = None, None
+        if (plan.written or plan.replayable) and not resizes:
             values = plan.outputs(call.args, call.kwargs, returned)
             if plan.written:
                 known.written(values)
             outputs, shapes_out, dtypes_out = known.digest(values, computed=True)
             shapes, dtypes = f"{shapes} -> {shapes_out}", f"{dtypes} -> {dtypes_out}"
             norm = _norm(values) if self._norms else None
-            error = None if reference is None else reference.error(values)
+            error = error if reference is None else reference.error(values) or error
         else:  # what is only viewed was digested before
             values = leaves_of([returned])
-            if plan.allocates:
-                known.handed_out(values)
+            if plan.allocates or resizes:
+                known.handed_out(values, n_written)
         if index in self._wanted:
             self.kept[index] = [v.detach().clone() for v in values if isinstance(v, torch.Tensor)]
-        self._seen.append(
-            (
-                *(self._step, index, place.op, place.module, place.source, place.phase),
-                *(inputs, outputs, shapes, dtypes, norm, plan.draws),
-                *(error or (None, None)),
-                None if reference is None else reference.problem,
-            )
+        row: tuple[Any, ...] = (
+            *(self._step, index, place.op, place.module, place.source, place.phase),
+            *(inputs, outputs, shapes, dtypes, norm, plan.draws, *error),
+            None if reference is None else reference.problem,
         )
+        self.rows.append(OperationRow(*row))
         return returned
 
 
@@ -146,8 +144,6 @@ class _Known:
         self._held: dict[int, tuple[StorageWeakRef, dict[tuple[Any, ...], bytes]]] = {}
         # By storage: how many bytes have not been written yet.
         self._unwritten: dict[int, tuple[StorageWeakRef, int]] = {}
-        # What a kind of tensor adds to a digest, its shape and its dtype in words.
-        self._kinds: dict[tuple[Any, ...], tuple[bytes, str, str]] = {}
 
     def written(self, values: Iterable[Any]) -> None:
         """What an operation wrote into is not what it was."""
@@ -158,11 +154,13 @@ class _Known:
             if alive is not None and n_bytes > value.nbytes:
                 self._unwritten[storage._cdata] = alive, n_bytes - value.nbytes
 
-    def handed_out(self, values: Iterable[Any]) -> None:
-        """Memory that nobody has written into; what happens to stand in it is not digested."""
+    def handed_out(self, values: Iterable[Any], n_written: int) -> None:
+        """Memory that nobody has written into, but for so many bytes: it is not digested."""
         for storage in [value.untyped_storage() for value in filter(is_plain, values)]:
-            if storage.nbytes():
-                self._unwritten[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+            _, n_bytes = self._unwritten.get(storage._cdata, (None, 0))
+            n_bytes += storage.nbytes() - n_written
+            if n_bytes > 0:
+                self._unwritten[storage._cdata] = StorageWeakRef(storage), n_bytes
 
     def digest(self, values: list[Any], *, computed: bool = False) -> tuple[str, str, str]:
         """One digest of several values, in order, and the shapes and dtypes of the tensors.
@@ -180,23 +178,16 @@ class _Known:
                 continue
             dense = in_one_stretch(value)
             size = () if value.is_nested else value.shape
-            kind = (value.dtype, size, value.stride() if dense else None)
-            if kind not in self._kinds:
-                dtype = str(value.dtype).removeprefix("torch.")
-                header = f"{dtype}{tuple(size)}{kind[2]}".encode()
-                self._kinds[kind] = header, "x".join(map(str, size)) or "1", dtype
-            header, shape, dtype = self._kinds[kind]
+            header, shape, dtype = _kind(value.dtype, size, value.stride() if dense else None)
             shapes.append(shape)
             dtypes.append(dtype)
             parts.append(header)
-            if self._unwritten and not computed and self._is_unwritten(value):
+            key = value.untyped_storage()._cdata if self._unwritten and is_plain(value) else None
+            if key in self._unwritten and not computed:
                 parts.append(b"unwritten")
             elif not value.is_meta:
                 parts.append(self._memory(value, dense))
         return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
-
-    def _is_unwritten(self, tensor: torch.Tensor) -> bool:
-        return is_plain(tensor) and tensor.untyped_storage()._cdata in self._unwritten
 
     def _memory(self, tensor: torch.Tensor, dense: bool) -> bytes:
         """Digest of the memory of a tensor, or of its values where there are gaps in it."""
@@ -222,16 +213,20 @@ def _digest(tensor: torch.Tensor, dense: bool) -> bytes:
     return xxhash.xxh3_128_digest((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
 
 
+@functools.lru_cache(maxsize=4096)
+def _kind(dtype: torch.dtype, size: Any, strides: Any) -> tuple[bytes, str, str]:
+    """What a kind of tensor adds to a digest, its shape and its dtype in words."""
+    name = str(dtype).removeprefix("torch.")
+    return f"{name}{tuple(size)}{strides}".encode(), "x".join(map(str, size)) or "1", name
+
+
 def _norm(outputs: list[Any]) -> float | None:
     """Euclidean norm of all floating outputs together: float32 sums are enough for a size."""
-    total: float | None = None
-    for value in outputs:
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.is_meta:
-            flat = value.detach()
-            if flat.dtype not in (torch.float32, torch.float64):
-                flat = flat.float()
-            try:
-                total = (total or 0.0) + float(torch.linalg.vector_norm(flat)) ** 2
-            except RuntimeError:  # in parts, or laid out by another library
-                return None
-    return None if total is None else total**0.5
+    tensors = [value.detach() for value in outputs if isinstance(value, torch.Tensor)]
+    floating = [value for value in tensors if value.is_floating_point() and not value.is_meta]
+    wide = [value if value.dtype.itemsize >= 4 else value.float() for value in floating]
+    try:
+        squares = [float(torch.linalg.vector_norm(value)) ** 2 for value in wide]
+    except RuntimeError:  # in parts, or laid out by another library
+        return None
+    return sum(squares) ** 0.5 if squares else None

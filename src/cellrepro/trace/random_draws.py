@@ -13,7 +13,7 @@ import pickle
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, Self
@@ -74,18 +74,18 @@ class DrawLog(Observer):
         self._replaced: list[tuple[ModuleType, str, Any, Any]] = []
 
     def __enter__(self) -> Self:
-        """Start watching; refused while another log is open."""
         if DrawLog._open is not None:
             raise BadInput("a DrawLog is open already; close it first, or use that one's draws")
         super().__enter__()
         self._last, self._last_place = _seen_now(), source_line() or "the start of the block"
         DrawLog._open = self
-        for module, name, generator in _global_functions():
-            self._replace(module, name, generator)
+        for name in _names(np.random, np.random.RandomState):
+            self._replace(np.random, f"np.random.{name}", "numpy")
+        for name in _names(random, random.Random):
+            self._replace(random, f"random.{name}", "python")
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        """Look a last time and put everything back."""
         try:
             self._look("the end of the block")
         finally:
@@ -105,13 +105,10 @@ class DrawLog(Observer):
         """Carry out a call; what moved before it is not its doing."""
         place = caller.source or caller.op
         self._look(place)
-        has_set = None
         try:
-            result = run()
-            has_set = reseeded  # else it refused its seed
-            return result
+            return run()
         finally:
-            self._look(place, caller, has_set)
+            self._look(place, caller, reseeded)
 
     def _look(self, place: str, caller: Place | None = None, reseeded: str | None = None) -> None:
         """Write down every generator that moved since the last look."""
@@ -131,9 +128,9 @@ class DrawLog(Observer):
 
     # -- Python's and NumPy's functions ----------------------------------------------------
 
-    def _replace(self, module: ModuleType, name: str, generator: str) -> None:
+    def _replace(self, module: ModuleType, what: str, generator: str) -> None:
+        name = what.rpartition(".")[2]
         original = getattr(module, name)
-        what = f"{'np.random' if module is np.random else module.__name__}.{name}"
         reseeded = generator if name in _SEEDERS else None
 
         @functools.wraps(original)
@@ -153,14 +150,11 @@ _SEEDERS = frozenset({"seed", "setstate", "set_state", "set_bit_generator"})
 _NO_METHODS = ("ranf", "sample", "set_bit_generator")  # of NumPy's global generator (NumPy 2.4)
 
 
-def _global_functions() -> Iterator[tuple[ModuleType, str, str]]:
-    """Module and name of whatever moves a global generator, and which one."""
-    for module, methods, generator, more in (
-        (np.random, np.random.RandomState, "numpy", _NO_METHODS),
-        (random, random.Random, "python", ()),
-    ):
-        names = {*(name for name in module.__all__ if hasattr(methods, name)), *more} - _GETTERS
-        yield from ((module, name, generator) for name in sorted(names) if hasattr(module, name))
+def _names(module: ModuleType, methods: type) -> list[str]:
+    """The functions of a module that move its global generator."""
+    own = {name for name in module.__all__ if hasattr(methods, name)}
+    own |= {name for name in _NO_METHODS if module is np.random and hasattr(module, name)}
+    return sorted(own - _GETTERS)
 
 
 # -- generators ----------------------------------------------------------------------------
@@ -264,24 +258,19 @@ def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifferenc
     return DrawDifference("b", b[at]) if more_in_b else None
 
 
-def _sites(a: Sequence[Draw], b: Sequence[Draw]) -> list[list[tuple[Any, ...]]]:
-    """Of each draw its generator and call, and its line where that says anything."""
+def _sites(a: Sequence[Draw], b: Sequence[Draw]) -> list[list[tuple[str, ...]]]:
+    """Of each draw its generator, call and function, and its line where that says anything."""
+    sites = [[_site(draw) for draw in side] for side in (a, b)]
+    only_a, only_b = set(sites[0]) - set(sites[1]), set(sites[1]) - set(sites[0])
+    edited = {site[:3] for site in only_a} & {site[:3] for site in only_b}
+    return [[site[:3] if site[:3] in edited else site for site in side] for side in sites]
 
-    def family(draw: Draw) -> tuple[Any, ...]:
-        """Without the line; what was not seen has none."""
-        function = re.sub(r":\d+(?= in |$)", "", draw.source or "", count=1)
-        return draw.generator, draw.what, "" if draw.what == _UNSEEN else function
 
-    lines = [{(family(draw), draw.source) for draw in side} for side in (a, b)]
-    only_a, only_b = ({place for place, _ in one - other} for one, other in (lines, lines[::-1]))
-    edited = only_a & only_b
-    return [
-        [
-            place if place in edited or draw.what == _UNSEEN else (*place, draw.source)
-            for draw, place in zip(side, map(family, side), strict=True)
-        ]
-        for side in (a, b)
-    ]
+def _site(draw: Draw) -> tuple[str, ...]:
+    if draw.source is None or draw.what == _UNSEEN:
+        return draw.generator, draw.what, "", ""
+    function = re.sub(r":\d+(?= in |$)", "", draw.source, count=1)
+    return draw.generator, draw.what, function, draw.source
 
 
 def _amount(draw: Draw) -> int | None:

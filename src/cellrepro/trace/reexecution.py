@@ -11,7 +11,6 @@ import functools
 import random
 import re
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,8 +71,6 @@ class Plan:
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""
-        if not self.written:
-            return self.new_values(returned)
         return [*self.new_values(returned), *self.overwritten(args, kwargs)]
 
     def new_values(self, returned: Any) -> list[Any]:
@@ -177,33 +174,15 @@ def seen_on(view: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(tensor) if view.is_neg() else tensor
 
 
-class Buffers:
-    """Copies of storages, in memory used before: fresh memory costs more than copying into it."""
-
-    def __init__(self) -> None:
-        self._free: defaultdict[int, list[torch.Tensor]] = defaultdict(list)
-
-    def copy(self, memory: torch.Tensor, taken: list[torch.Tensor]) -> torch.Tensor:
-        """The same bytes once more, as they lie to the lines of memory; in a buffer ``taken``."""
-        if not memory.is_cpu:
-            return memory.clone()
-        begin = memory.data_ptr() % _LINE // 16 * 16  # 16 bytes: the largest item
-        size = 1 << (begin + memory.nbytes).bit_length()
-        free = self._free[size]
-        taken.append(free.pop() if free else torch.empty(size, dtype=torch.uint8, device="cpu"))
-        copy = taken[-1][begin : begin + memory.nbytes]
-        # Not PyTorch's copy: waiting for its threads costs more than the second one brings.
-        ctypes.memmove(copy.data_ptr(), memory.data_ptr(), memory.nbytes)
-        return copy
-
-    def give_back(self, taken: Iterable[torch.Tensor]) -> None:
-        """Use their memory for another operation."""
-        for buffer in taken:
-            self._free[buffer.nbytes].append(buffer)
-
-    def clear(self) -> None:
-        """Let go of all memory."""
-        self._free.clear()
+def _copy(memory: torch.Tensor) -> torch.Tensor:
+    """The same bytes once more, as they lie to the lines of memory."""
+    if not memory.is_cpu:
+        return memory.clone()
+    begin = memory.data_ptr() % _LINE // 16 * 16  # 16 bytes: the largest item
+    copy = torch.empty(begin + memory.nbytes, dtype=torch.uint8, device="cpu")[begin:]
+    # Not PyTorch's copy: waiting for its threads costs more than the second one brings.
+    ctypes.memmove(copy.data_ptr(), memory.data_ptr(), memory.nbytes)
+    return copy
 
 
 class Before:
@@ -213,22 +192,17 @@ class Before:
     """
 
     def __init__(
-        self,
-        call: Call,
-        plan: Plan,
-        buffers: Buffers,
-        instead: Mapping[int, torch.Tensor] | None = None,
+        self, call: Call, plan: Plan, instead: Mapping[int, torch.Tensor] | None = None
     ) -> None:
         self.complete = True  # if not, it writes into what cannot be copied as plain memory
         self.kept = dict(instead or {})  # bytes, by storage
         self.copies: dict[int, torch.Tensor] = {}  # given in its place by `again`
-        self._call, self._buffers = call, buffers
-        self._taken: list[torch.Tensor] = []
+        self._call = call
         for tensor in plan.overwritten(call.args, call.kwargs):
             if is_plain(tensor):
                 storage = tensor.untyped_storage()
                 if storage._cdata not in self.kept:
-                    self.kept[storage._cdata] = buffers.copy(bytes_of(storage), self._taken)
+                    self.kept[storage._cdata] = _copy(bytes_of(storage))
             elif isinstance(tensor, torch.Tensor) and not tensor.is_meta:
                 self.complete = False
         # An argument that shares memory with a written one has to share the copy too. Views are
@@ -242,32 +216,30 @@ class Before:
         self._states = [get() for get, _ in self._generators]
         self._after: list[Any] | None = None
 
-    def again(self, *, last: bool = False) -> tuple[tuple, dict[str, Any]]:
-        """The same arguments, with fresh copies of what is written; generators as they were."""
+    def again(self) -> tuple[tuple, dict[str, Any]]:
+        """The same arguments, with copies of what is written as it was; generators, too."""
         if self._after is None:
             self._after = [get() for get, _ in self._generators]
+        self.copies = {key: _copy(kept) for key, kept in self.kept.items()}
         self._put(self._states)
         if not self.kept:
             return self._call.args, self._call.kwargs
-        copies = self.kept
-        if not last:  # the last one may have what was kept
-            copies = {key: self._buffers.copy(kept, self._taken) for key, kept in copies.items()}
-        self.copies = copies
 
         def other(value: Any) -> Any:
             if isinstance(value, list | tuple):
                 return [other(item) for item in value]
             view = self._views.get(id(value))
-            return value if view is None else seen_on(view, copies[view.untyped_storage()._cdata])
+            if view is None:
+                return value
+            return seen_on(view, self.copies[view.untyped_storage()._cdata])
 
         kwargs = {name: other(value) for name, value in self._call.kwargs.items()}
         return tuple([other(value) for value in self._call.args]), kwargs
 
     def finish(self) -> None:
-        """Leave the generators as the operation itself left them, and give buffers back."""
+        """Leave the generators as the operation itself left them."""
         if self._after is not None:
             self._put(self._after)
-        self._buffers.give_back(self._taken)
 
     def _put(self, states: list[Any]) -> None:
         for (_, put), state in zip(self._generators, states, strict=True):

@@ -8,6 +8,7 @@ and where its result differs it was computed from the pattern.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -21,7 +22,6 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
 from cellrepro.trace.reexecution import (
     Before,
-    Buffers,
     Plan,
     bytes_of,
     inputs_of,
@@ -44,10 +44,10 @@ class _Memory:
 class Unwritten:
     """Follows the unwritten memory of one audit to the first operation that computes from it."""
 
-    def __init__(self, buffers: Buffers) -> None:
+    def __init__(self, problems: Counter[str]) -> None:
         self.n_followed: Counter[Place] = Counter()  # memories, by what handed them out
-        self._buffers = buffers
-        self._memories: dict[int, _Memory] = {}
+        self._problems = problems  # calls whose memory could not be followed, by why
+        self._memories: dict[int, _Memory] = {}  # by storage
         # For each memory that was read: by what, how many elements changed by the pattern, how far.
         self._reads: dict[Place, list[tuple[Place, int, float]]] = {}
 
@@ -73,71 +73,73 @@ class Unwritten:
             )
         return found
 
-    def close(self) -> None:
-        """Let go of all memory."""
-        self._memories = {}
+    def run(self, call: Call, plan: Plan, run: Callable[[], Any]) -> Any:
+        """Carry out an operation: follow what it hands out, see what it computes from."""
+        given = self._given(call) if plan.computes and self._memories else {}
+        if not given and not plan.allocates:
+            return run()
+        shadows = {key: memory.shadow for key, memory in given.items()}
+        before, blamed = Before(call, plan, shadows), self._blamed(call, plan, given)
+        returned = run()
+        try:
+            if plan.allocates:
+                self._hand_out(call.place, returned)
+            elif apart := self._apart(call, plan, before, given, returned):
+                n_elements, max_abs = (max(column) for column in zip(*apart, strict=True))
+                for memory in blamed:
+                    read = call.place, n_elements, max_abs
+                    self._reads.setdefault(memory.place, []).append(read)
+        except Exception as error:  # a kind of tensor unknown here: the step goes on
+            why = f"{call.place.op}: its memory was not followed, {type(error).__name__}"
+            self._problems[why] += 1
+        finally:
+            before.finish()
+        return returned
 
-    def begin(self, call: Call, plan: Plan) -> _Second | None:
-        """Before an operation runs: what `end` has to know of now."""
-        if not self._memories or not plan.computes:
-            return None
-        given: dict[int, _Memory] = {}
-        read: dict[int, _Memory] = {}
+    def _given(self, call: Call) -> dict[int, _Memory]:
+        """The memories that an operation is given."""
+        given = {}
+        for storage in (view.untyped_storage() for view in filter(is_plain, inputs_of(call))):
+            memory = self._memories.get(storage._cdata)
+            if memory is not None and torch.equal(memory.real, bytes_of(storage)):
+                given[storage._cdata] = memory
+            else:  # written by what PyTorch does not dispatch: NumPy, Triton, another library
+                self._memories.pop(storage._cdata, None)
+        return given
+
+    @staticmethod
+    def _blamed(call: Call, plan: Plan, given: dict[int, _Memory]) -> list[_Memory]:
+        """Whose pattern it is given; what it only writes into counts where it reads no other."""
+        read = {}
         for view in filter(is_plain, inputs_of(call)):
             key = view.untyped_storage()._cdata
-            memory = self._memories.get(key)
-            if memory is None:
-                continue
-            given[key] = memory
-            if not torch.equal(memory.real, bytes_of(view.untyped_storage())):
-                # Written by what PyTorch does not dispatch: NumPy, Triton, another library.
-                del self._memories[key], given[key]
-            elif not same_bits(seen_on(view, memory.real), seen_on(view, memory.shadow)):
+            memory = given.get(key)
+            if memory and not same_bits(seen_on(view, memory.real), seen_on(view, memory.shadow)):
                 read[key] = memory
-        if not given:
-            return None
-        shadows = {key: memory.shadow for key, memory in given.items()}
-        written = [leaf for leaf in plan.overwritten(call.args, call.kwargs) if is_plain(leaf)]
-        # What it only writes into counts where it reads no other.
-        only_read = read.keys() - {leaf.untyped_storage()._cdata for leaf in written}
-        blamed = [read[key] for key in only_read or read]
-        return _Second(Before(call, plan, self._buffers, shadows), given, blamed, written)
-
-    def end(self, call: Call, plan: Plan, second: _Second | None, returned: Any) -> None:
-        """After an operation has run: follow what it handed out, or see what it computed from."""
-        if plan.allocates:
-            self._hand_out(call.place, returned)
-        if second is None:
-            return
-        for key in second.given:
-            del self._memories[key]
-        try:
-            apart = self._apart(call, plan, second, returned)
-        finally:
-            second.before.finish()
-        if apart:
-            n_elements, max_abs = (max(column) for column in zip(*apart, strict=True))
-            for memory in second.blamed:
-                read = call.place, n_elements, max_abs
-                self._reads.setdefault(memory.place, []).append(read)
+        written = filter(is_plain, plan.overwritten(call.args, call.kwargs))
+        only_read = read.keys() - {view.untyped_storage()._cdata for view in written}
+        return [read[key] for key in only_read or read]
 
     def _apart(
-        self, call: Call, plan: Plan, second: _Second, returned: Any
+        self, call: Call, plan: Plan, before: Before, given: dict[int, _Memory], returned: Any
     ) -> list[tuple[int, float]]:
         """Elements of each result that differ with the pattern, and by how much; none if equal."""
-        args, kwargs = second.before.again()
+        for key in given:
+            del self._memories[key]
+        args, kwargs = before.again()
         other: Any = without_warnings(lambda: call.func(*args, **kwargs))
         both = zip_longest(plan.new_values(returned), plan.new_values(other))
         apart = [difference(x, y) for x, y in both if not same_bits(x, y)]
-        left = dict(second.given)
-        for view in second.written:
+        left = dict(given)
+        for view in filter(is_plain, plan.overwritten(call.args, call.kwargs)):
             key, now = view.untyped_storage()._cdata, bytes_of(view.untyped_storage())
-            shadow, shadow_before = second.before.copies[key], second.before.kept[key]
-            before = second.given[key].real if key in second.given else shadow_before
-            if len(now) != len(before):  # resized
+            shadow, shadow_before = before.copies[key], before.kept[key]
+            real_before = given[key].real if key in given else shadow_before
+            if len(now) != len(real_before):  # resized
                 left.pop(key, None)
                 continue
-            n_apart = _n_apart(*(seen_on(view, m) for m in (now, shadow, before, shadow_before)))
+            memories = now, shadow, real_before, shadow_before
+            n_apart = _n_apart(*(seen_on(view, memory) for memory in memories))
             apart += [(n_apart, float("inf"))] if n_apart else []
             if key in left:
                 left[key] = replace(left[key], real=now.clone(), shadow=shadow.clone())
@@ -161,16 +163,6 @@ class Unwritten:
         real, shadow = bytes_of(storage).clone(), bytes_of(storage).clone()
         _fill(shadow.view(tensor.dtype.to_real()), self.n_followed.total())
         self._memories[storage._cdata] = _Memory(place, StorageWeakRef(storage), real, shadow)
-
-
-@dataclass
-class _Second:
-    """One operation that is given followed memory, to be run with the pattern in its place."""
-
-    before: Before
-    given: dict[int, _Memory]  # by storage
-    blamed: list[_Memory]  # where its results then differ
-    written: list[torch.Tensor]  # what it writes into
 
 
 def _n_apart(
