@@ -92,9 +92,6 @@ def change_plain(**changes):
     return change
 
 
-# -- the real loop -------------------------------------------------------------------------
-
-
 def image(name, seed):
     """64 x 64 pixels with nine cells."""
     masks = np.zeros((64, 64), np.int32)

@@ -6,17 +6,8 @@ from safetensors.numpy import save_file
 
 from cellrepro.compare.labels import canonical
 from cellrepro.compare.metrics import average_precision
+from cellrepro.store import manifest as records
 from cellrepro.store.digests import array_digest, file_digest
-from cellrepro.store.manifest import (
-    DataRecord,
-    MachineRecord,
-    Manifest,
-    MaskRecord,
-    ModelRecord,
-    TrainingRecord,
-    WarningRecord,
-    WeightsRecord,
-)
 from cellrepro.store.spec import Spec
 from cellrepro.store.store import Store
 
@@ -38,12 +29,14 @@ def some_spec(**changes):
 def some_machine(label="abacus", **changes):
     """A machine that nobody has; what is changed makes another one."""
     fields = {"identity": label, "device": "Abacus 9", "numeric_class": "0a"}
-    return MachineRecord(label=label, **{**fields, "versions": {"torch": "2.15.0"}, **changes})
+    return records.MachineRecord(
+        label=label, **{**fields, "versions": {"torch": "2.15.0"}, **changes}
+    )
 
 
 def some_training(last_loss):
     losses = {"train_losses": [2.0, 1.5, last_loss], "test_losses": [1.9, None, None]}
-    return TrainingRecord(learning_rates=[0.0, 0.5, 1.0], **losses, n_steps=9, n_removed=0)
+    return records.TrainingRecord(learning_rates=[0.0, 0.5, 1.0], **losses, n_steps=9, n_removed=0)
 
 
 def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, **changes):
@@ -53,6 +46,7 @@ def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, 
     """
     spec = spec or some_spec()
     masks = {"cell": ("b", "c", 3)} if masks is None else masks
+    images = {"path": "/somewhere", "digest": spec.data_digest, "files": {}, "segmented": "test"}
     fields = {
         "key": spec.key,
         "repeat": repeat,
@@ -72,35 +66,27 @@ def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, 
         "variables": {"OMP_NUM_THREADS": "2"},
         "switches": {"deterministic_algorithms": True},
         "seeds": {"python": spec.seed},
-        "data": DataRecord(
-            path="/somewhere",
-            digest=spec.data_digest,
-            files={},
-            n_train=3,
-            n_test=len(masks),
-            segmented="test",
-            warnings=[],
-        ),
-        "model": ModelRecord(
+        "data": records.DataRecord(**images, n_train=3, n_test=len(masks), warnings=[]),
+        "model": records.ModelRecord(
             architecture="tiny", n_parameters=84, dtype="float32", initial_weights="e" * 64
         ),
         "training": some_training(1.0),
-        "weights": WeightsRecord(digest=weights * 64, n_changed=n_changed)
+        "weights": records.WeightsRecord(digest=weights * 64, n_changed=n_changed)
         if isinstance(weights, str)
         else weights,
         "masks": {
-            name: MaskRecord(
-                file=f"masks/{name}.tif",
-                digest=digest * 64,
-                canonical_digest=canonical * 64,
-                n_objects=n_objects,
-                seconds=0.1,
-            )
-            for name, (digest, canonical, n_objects) in masks.items()
+            name: _mask(name, digest * 64, canonical_digest * 64, n_objects)
+            for name, (digest, canonical_digest, n_objects) in masks.items()
         },
         "warnings": [],
     }
-    return Manifest(**{**fields, **changes})
+    return records.Manifest(**{**fields, **changes})
+
+
+def _mask(name, digest, canonical_digest, n_objects, **truth):
+    digests = {"digest": digest, "canonical_digest": canonical_digest}
+    file = f"masks/{name}.tif"
+    return records.MaskRecord(file=file, **digests, n_objects=n_objects, seconds=0.25, **truth)
 
 
 SIZE = 48
@@ -136,7 +122,7 @@ def add_run(store, outcomes, *, truth=True, manifest=None, **fields):
             folder = area / "repeat"
             (folder / "masks").mkdir(parents=True)
             (folder / "data").mkdir()
-            records = {name: _masks(folder, name, m, truth) for name, m in masks.items()}
+            found = {name: _masks(folder, name, m, truth) for name, m in masks.items()}
             changes = {
                 "threads": spec.profile_settings.get("threads", 2),
                 "switches": {"deterministic_algorithms": spec.mode != "fast"},
@@ -144,10 +130,10 @@ def add_run(store, outcomes, *, truth=True, manifest=None, **fields):
                 "training": None if weight is None else some_training(weight),
                 **(manifest or {}),
             }
-            if not any(record.n_objects for record in records.values()):
-                changes["vacuous"] = [f"no object was found in any of the {len(records)} images"]
+            if not any(record.n_objects for record in found.values()):
+                changes["vacuous"] = [f"no object was found in any of the {len(found)} images"]
             written = some_manifest(spec, repeat=index, **changes)
-            written.masks, written.data.n_test = records, len(records)
+            written.masks, written.data.n_test = found, len(found)
             if "machine" not in changes:
                 written.machine = _machine(written)
             (folder / "manifest.json").write_text(written.model_dump_json())
@@ -169,7 +155,7 @@ def _weights(folder, weight):
         "out.bias": np.arange(20, dtype=np.float32),
     }
     save_file(tensors, path)
-    return WeightsRecord(digest=file_digest(path), n_changed=64)
+    return records.WeightsRecord(digest=file_digest(path), n_changed=64)
 
 
 def _masks(folder, name, masks, truth):
@@ -178,15 +164,9 @@ def _masks(folder, name, masks, truth):
     tifffile.imwrite(folder / "data" / f"{name}.tif", image)
     if truth:
         tifffile.imwrite(folder / "data" / f"{name}_masks.tif", TRUTH)
-    return MaskRecord(
-        file=f"masks/{name}.tif",
-        digest=array_digest(masks.astype(np.uint32)),
-        canonical_digest=array_digest(canonical(masks)),
-        n_objects=len(np.unique(masks[masks > 0])),
-        seconds=0.25,
-        ap50=float(average_precision(TRUTH, masks)[0]) if truth else None,
-        n_true=2 if truth else None,
-    )
+    scores = {"ap50": float(average_precision(TRUTH, masks)[0]), "n_true": 2} if truth else {}
+    digests = array_digest(masks.astype(np.uint32)), array_digest(canonical(masks))
+    return _mask(name, *digests, len(np.unique(masks[masks > 0])), **scores)
 
 
 def _machine(manifest):
@@ -206,7 +186,7 @@ def planted(root):
     """Five specs of known outcome, and one that failed."""
     store = Store(root)
     missing = three(squares(second=False))  # one object of 16 pixels is lost
-    warned = WarningRecord(
+    warned = records.WarningRecord(
         message="no deterministic <implementation>",
         category="UserWarning",
         file="/home/me/lib/python3.11/site-packages/torch/nn/functional.py",

@@ -102,9 +102,7 @@ def test_no_private_name_is_imported_across_files():
     assert private == []
 
 
-# -- sizes ---------------------------------------------------------------------------------
-
-MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_ALL = 500, 60, 22_600
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_ALL = 500, 60, 21_850
 LONG_FILES = {"cellrepro.images.synthetic": 512}  # drawing, whose bytes are pinned
 LINES = {name: path.read_text(encoding="utf-8").splitlines() for name, path in MODULES.items()}
 
@@ -128,9 +126,6 @@ def test_a_long_function_says_why():
                 assert told or len(body) <= MOST_OF_A_FUNCTION, f"{module}: {node.name}"
 
 
-# -- importing -----------------------------------------------------------------------------
-
-
 HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "matplotlib", "cv2"}
 
 
@@ -148,7 +143,6 @@ HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "m
             {"torch", "cellpose", "papermill", "matplotlib"},
         ),
     ],
-    ids=["the command line", "runs and grids"],
 )
 def test_importing_is_light(code, heavy):
     asked = f"{code}\nimport sys; print(*sys.modules)"

@@ -53,7 +53,8 @@ def test_other_files_say_the_same():
 
 def run(command, *, code=0, **options):
     """What it says, once it ended as expected."""
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
+    options |= {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run(list(map(str, command)), **options)
     said = done.stdout + done.stderr
     assert done.returncode == code, said
     return said
@@ -145,10 +146,6 @@ def clone(tmp_path):
     )
 
 
-def set_up(clone, *, code=0):
-    return run(clone.make, code=code, timeout=120, **clone.options)
-
-
 @pytest.mark.slow
 def test_an_interrupted_set_up_is_begun_anew(clone):
     """Killed in the middle; where no wheel of uv fits the platform, pip installs the lock."""
@@ -157,21 +154,21 @@ def test_an_interrupted_set_up_is_begun_anew(clone):
         time.sleep(0.01)
     os.killpg(making.pid, signal.SIGKILL)
     making.wait()
-    said = set_up(clone)
+    said = run(clone.make, **clone.options)
     assert ".venv was not finished: removing it and starting anew" in said
     assert "uv cannot install here, so pip does" in said
     question = "import cellrepro; print(cellrepro.iniconfig.__file__, cellrepro.__file__)"
     answer = run([clone.venv / "bin" / "python", "-c", question], **clone.options).split()
     assert answer[0].startswith(str(clone.venv))
     assert answer[1].startswith(str(clone.path / "src"))
-    assert "starting anew" not in set_up(clone)  # finished, it is left alone
+    assert "starting anew" not in run(clone.make, **clone.options)  # finished, it is left alone
 
 
 @pytest.mark.slow
 def test_another_digest_is_refused(clone):
     lock = clone.path / "requirements.lock"
     lock.write_text(re.sub("sha256:.{8}", "sha256:00000000", lock.read_text(), count=1))
-    assert "THESE PACKAGES DO NOT MATCH THE HASHES" in set_up(clone, code=2)
+    assert "THESE PACKAGES DO NOT MATCH THE HASHES" in run(clone.make, code=2, **clone.options)
 
 
 def test_set_up_removes_nothing_of_the_users(clone, tmp_path):
@@ -179,6 +176,6 @@ def test_set_up_removes_nothing_of_the_users(clone, tmp_path):
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "pyvenv.cfg").write_text("mine")
     clone.venv.symlink_to(tmp_path / "shared")
-    said = set_up(clone, code=2)
+    said = run(clone.make, code=2, **clone.options)
     assert ".venv is no virtual environment that this set-up has begun, but a link to" in said
     assert (tmp_path / "shared" / "pyvenv.cfg").read_text() == "mine"

@@ -104,29 +104,20 @@ def test_a_switch_that_does_not_take_hold_is_an_error(monkeypatch):
         mode_in_force("Strict").__enter__()
 
 
-MATMUL = torch.backends.cuda.matmul
-
-
-def new(place, value):
-    """Set one of the newer precisions, which an older one does not know of."""
-    if NEWER:
-        torch._C._set_fp32_precision_setter(*place, value)
-
-
 @pytest.mark.parametrize(
-    "start",
+    ("allow_tf32", "newer"),
     [
-        lambda: torch.set_float32_matmul_precision("medium"),
-        lambda: (new(("generic", "all"), "ieee"), new(("cuda", "conv"), "tf32")),
-        lambda: new(("cuda", "matmul"), "tf32"),
-        lambda: (setattr(MATMUL, "allow_tf32", True), new(("generic", "all"), "bf16")),
+        (False, [("generic", "all", "ieee"), ("cuda", "conv", "tf32")]),
+        (False, [("cuda", "matmul", "tf32")]),  # now the two interfaces disagree
+        (True, [("generic", "all", "bf16")]),  # as Cellpose, and others inherit
     ],
-    ids=["medium", "newer precisions", "what both interfaces set", "Cellpose's and inherited"],
 )
-def test_nested_modes_end_as_they_began(start):
+def test_nested_modes_end_as_they_began(allow_tf32, newer):
     """Also where a block changes switches or raises."""
     with as_found():
-        start()
+        torch.backends.cuda.matmul.allow_tf32 = allow_tf32
+        for place in newer * NEWER:
+            torch._C._set_fp32_precision_setter(*place)
         before = switches()
         with mode_in_force("strict") as outer:
             for mode, tf32 in itertools.product(MODES, (False, True)):
