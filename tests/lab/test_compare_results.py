@@ -77,14 +77,11 @@ def test_folders_of_masks(masks, tmp_path):
 def test_weights_files(tmp_path):
     import torch
 
-    save_file({"w": np.ones(4, np.float32)}, tmp_path / "a.safetensors")
-    torch.save({"w": torch.ones(4)}, tmp_path / "cpsam")  # as Cellpose's, without an ending
-    save_file({"w": np.array([1, 1, 1, 2], np.float32)}, tmp_path / "c.safetensors")
-    a, b, c = (str(tmp_path / name) for name in ("a.safetensors", "cpsam", "c.safetensors"))
-    assert (compare(a, b).verdict, compare(a, b).differs) == ("identical", ())
-    result = compare(a, c)
-    assert (result.verdict, result.differs) == ("different", ("weights",))
-    assert result.weights.n_differing == 1
+    a, b = (str(tmp_path / name) for name in ("a.safetensors", "cpsam"))
+    torch.save({"w": torch.ones(4)}, b)  # as Cellpose's, without an ending
+    for last, expected in ((1, ("identical", ())), (2, ("different", ("weights",)))):
+        save_file({"w": np.array([1, 1, 1, last], np.float32)}, a)
+        assert (compare(a, b).verdict, compare(a, b).differs) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """Which runs a notebook looks at, against stores of planted outcomes."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.images.synthetic import write_folder
-from cellrepro.lab import compare_results, select_runs
+from cellrepro.lab import select_runs
 from cellrepro.store.store import Store
 from stores import add_run, short, squares, three
 
@@ -126,12 +124,3 @@ def test_one_network_for_each_change(store):
     there = [repeat for repeat in every if repeat.machine == machine.name]
     here = [repeat for repeat in every if repeat.machine != machine.name]
     assert select_runs.one_change_each([*here, *there]) == [*here, there[0]]
-
-
-def test_compare_masks_of(store):
-    """The lost object has 16 pixels; three images of equal size are compared."""
-    run = add_run(store, [(1.0, three()), (1.0, MISSING), (1.0, three())])
-    found = [compare_results.compare_masks_of(*pair) for pair in combinations(run.repeats, 2)]
-    expected = 16e6 / (3 * squares().size)
-    assert [pair.ppm for pair in found] == pytest.approx([expected, 0, expected])
-    assert [pair.n_objects["lost"] + pair.n_objects["gained"] for pair in found] == [1, 0, 1]

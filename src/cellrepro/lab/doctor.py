@@ -215,8 +215,7 @@ def few_steps(child: Child) -> dict[str, Any]:
     seed = child.setup.seed
     with child.prepared() as device:
         seed_everything(seed)
-        tiny = ModelSource(TINY, TINY)
-        loop, network = small_loop(tiny, device, seed=seed, n_steps=_STEPS)
+        loop, network = small_loop(ModelSource(TINY, TINY), device, seed=seed)
         before = tensors_digest(network.state_dict())
         child.phase("flows")
         while not loop.finished:
@@ -230,14 +229,14 @@ def few_steps(child: Child) -> dict[str, Any]:
     }
 
 
-def small_loop(source: Any, device: Any, *, seed: int, n_steps: int) -> tuple[Any, Any]:
+def small_loop(source: Any, device: Any, *, seed: int) -> tuple[Any, Any]:
     """Two epochs of a network on synthetic images, about to begin, and the network."""
     from cellrepro.images.synthetic import labelled_nuclei
     from cellrepro.model.network import build
     from cellrepro.model.training import Loop
 
     network = build(source, seed=seed, device=device, dtype="float32")
-    options: dict[str, Any] = {"n_epochs": 2, "images_per_epoch": n_steps // 2}
+    options: dict[str, Any] = {"n_epochs": 2, "images_per_epoch": _STEPS // 2}
     return Loop(network, labelled_nuclei(2), (), learning_rate=1e-3, **options), network
 
 
@@ -256,9 +255,8 @@ class Explanation:
 
     def sentence(self) -> str:
         """All of it."""
-        can = "can change" if self.affects else "cannot change"
-        if self.affects is None:
-            can = "may change, for all that is known,"
+        words = {True: "can", False: "cannot", None: "may, for all that is known,"}
+        can = f"{words[self.affects]} change"
         return f"{self.op}: {self.meaning}\nIt {can} this training: {self.why}\n-> {self.remedy}"
 
 
@@ -291,16 +289,14 @@ def explain_warning(
             why="it is newer than the lab's list.",
             remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
         )
-    affects: bool | None = False
-    why = (
-        f"it concerns {' and '.join(entry.devices)}, and profile {settings.name} computes on "
-        f"{settings.kind}."
-    )
     if settings.kind in entry.devices:
         with progress(1, "a training step"):
             work = "cellrepro.lab.doctor:calls_of_a_step"
             calls = call(work, Setup(settings), label="a training step", source=source)
         affects, why = affected(entry, calls, mode, model)
+    else:
+        here = f"profile {settings.name} computes on {settings.kind}"
+        affects, why = False, f"it concerns {' and '.join(entry.devices)}, and {here}."
     return Explanation(entry.alert or "", entry.reason, affects, why, entry.remedy)
 
 
@@ -328,17 +324,11 @@ def affected(
 
 def calls_of_a_step(child: Child, *, source: Any) -> dict[str, str]:
     """Inside the child: every operation of a training step, and where it is called first."""
-    from cellrepro.trace.observer import Call, Observer
-
-    found: dict[str, str] = {}
-
-    class Places(Observer):
-        def observe(self, call: Call) -> Any:
-            found.setdefault(base_name(call.place.op), str(call.place))
-            return call.run()
+    from cellrepro.trace.operation_ledger import OperationLedger
 
     with child.prepared() as device:
-        loop, network = small_loop(source, device, seed=0, n_steps=2)
-        with Places(network):
+        loop, network = small_loop(source, device, seed=0)
+        with OperationLedger(network, norms=False) as seen:
             loop.step()
-    return found
+    rows = reversed(seen.rows)
+    return {base_name(row.op): f"{row.phase} of {row.module}, {row.source}" for row in rows}

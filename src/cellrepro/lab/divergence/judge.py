@@ -27,6 +27,7 @@ from cellrepro.lab.divergence.rerun import Replay, replays, same_as_stored
 from cellrepro.lab.divergence.result import OF_STAGE, Evidence, Place
 from cellrepro.lab.worker import Request
 from cellrepro.model.network import ModelSource, find_model
+from cellrepro.store import manifest
 from cellrepro.store.digests import tensor_digest
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
 from cellrepro.store.store import Repeat, Store
@@ -77,7 +78,9 @@ class Look:
         stored = None if rows is None else self._of_rows(place, *rows)
         try:
             if place.step is None or not self.again:
-                raise CannotLook("look without --no-again, or write operations down: --ledger ops")
+                raise CannotLook(
+                    "the stored rows do not show it; --ledger ops writes operations down"
+                )
             a, b = ((r.spec.profile_settings, r.spec.mode, r.spec.loose) for r in self.repeats)
             return self._repeated(place, step, stored) if a == b else self._in_two(place, step)
         except (CannotLook, CellreproError) as error:
@@ -121,8 +124,7 @@ class Look:
             arrival=(seen.arrival,),
         )
         place = found.place
-        reader = f"{place.op}, {place.phase} of {place.module or 'no module'}, "
-        reader += place.source or "no line"
+        reader = f"{place.op}, {manifest.Place(**_named(place))}"
         for op in seen.audited:
             unwritten = reader in (op.read_by or "")
             if unwritten or (op.op, op.module, op.phase) == (place.op, place.module, place.phase):

@@ -116,14 +116,10 @@ class Evidence:
 class Divergence:
     """Where two runs diverge, and what comes of it."""
 
-    a: str
+    a: str  # this and the next as ``KEY/MACHINE/REPEAT``
     b: str
-    """These two as ``KEY/MACHINE/REPEAT``."""
-    first: Place | None
-    """The first stage, in the order in which a run passes them, in which they differ."""
-    computed: Place | None
-    """The first thing that the two computed otherwise; the same as ``first`` unless they differ in
-    their settings or environments."""
+    first: Place | None  # the first stage in which they differ, in the order of a run
+    computed: Place | None  # the first that was computed otherwise; ``first`` where that was
     stages: Mapping[str, tuple[str, ...]]  # what differs, by stage
     judgement: str | None
     """One of `JUDGEMENTS`. A ``fault`` is an operation beyond the error of its class, or one that
