@@ -1,4 +1,4 @@
-"""What the report's sections are made of: figures, tables, their data, links."""
+"""What the report's sections are made of: figures, pictures, tables, their data, links."""
 
 from __future__ import annotations
 

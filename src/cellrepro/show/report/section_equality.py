@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import cached_property
+from itertools import count, product
+from string import ascii_uppercase
 
 from cellrepro.compare.names import said, sort_key
 from cellrepro.compare.verdicts import Verdict
@@ -35,7 +37,8 @@ class Equality:
             if trained is not None:
                 number = weights.setdefault(trained.digest, len(weights) + 1)
                 self.networks[repeat.name] = number
-        named = {_letters(i): members for i, members in enumerate(outlines.values())}
+        letters = ("".join(some) for n in count(1) for some in product(ascii_uppercase, repeat=n))
+        named = dict(zip(letters, outlines.values(), strict=False))  # A to Z, then AA, AB, …
         self.masks = {repeat.name: letter for letter, group in named.items() for repeat in group}
         shared = [letter for letter in named if len(named[letter]) > 1][:_N_COLOURS]
         self._style = {letter: f"g-{i}" for i, letter in enumerate(shared)}
@@ -133,9 +136,3 @@ class Equality:
             for repeat in one.repeats
         ]
         return table_file(f"equal-results-{self.chapter.data}", rows)
-
-
-def _letters(number: int) -> str:
-    """A to Z, then AA, AB, …: the name of group ``number``, from 0."""
-    before, last = divmod(number, 26)
-    return (_letters(before - 1) if before else "") + chr(ord("A") + last)
