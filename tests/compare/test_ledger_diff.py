@@ -8,8 +8,6 @@ from cellrepro.compare.ledger_diff import Difference, compare_ledgers
 from cellrepro.store.digests import value_digest
 from cellrepro.store.ledger import BEFORE, Entry
 
-SEED = Entry(BEFORE, -1, "spec", "seed", "ab" * 32, None, "0")
-LOSS = Entry(0, 0, "loss", "loss", "cd" * 16, 0.25, None)
 IN_A_STEP = [
     *[("rng", "numpy before"), ("batch", "crops"), ("batch", "images"), ("forward", "output")],
     *[("loss", "loss"), ("backward", "out"), ("update", "out"), ("weights", "out")],
@@ -100,9 +98,3 @@ def test_what_is_ignored_does_not_count():
     found = compare_ledgers(a, b, ignored=lambda entry: entry.stage == "environment")
     assert places(found.differences) == [(0, "backward", "out")]
     assert found.compared.total() == len(a) - 1
-
-
-def test_what_a_difference_says():
-    found = Difference(None, None, "loss", "loss", LOSS, replace(LOSS, detail="x" * 61))
-    assert found.said() == f"loss: 0.25 (cdcdcdcd) in A, {'x' * 57}… in B"
-    assert replace(found, a=None, b=SEED).said() == "loss: missing in A, 0 in B"

@@ -1,14 +1,9 @@
 """Second opinions on the scores: Cellpose 4.2.1.1, StarDist 0.9.2 and scikit-image 0.26.0."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from cellrepro.compare.metrics import THRESHOLDS, average_precision, compare_masks
-from cellrepro.images.reading import read_masks
-
-REAL = Path(__file__).parents[3] / "shared" / "data" / "nuclei" / "test"
 
 
 def numbered(image):
@@ -53,14 +48,6 @@ def unrelated():
     return ellipses(generator, 40), ellipses(generator, 30)
 
 
-def real():
-    paths = sorted(REAL.glob("*_masks.tif"))
-    if not paths:
-        pytest.skip("the nuclei that this compares are not here")
-    a = numbered(read_masks(paths[0]))
-    return a, perturbed(np.random.default_rng(0), a)
-
-
 def in_three_dimensions():
     generator = np.random.default_rng(1)
     a = numbered(np.stack([ellipses(generator, 8, (24, 32)) for _ in range(3)]).repeat(2, axis=0))
@@ -69,7 +56,7 @@ def in_three_dimensions():
     return a, numbered(b)
 
 
-PAIRS = pytest.mark.parametrize("make", [made_up, unrelated, real, in_three_dimensions])
+PAIRS = pytest.mark.parametrize("make", [made_up, unrelated, in_three_dimensions])
 
 
 @PAIRS

@@ -56,12 +56,9 @@ def test_repeats_are_judged_by_their_digests(made_up, repeats, expected):
 
 
 def test_images_are_told_apart_by_name(made_up):
-    masks = {"x": ("1", "2", 1), "y": ("3", "4", 1), "empty": ("5", "6", 0)}
-    a, turned = (made_up.manifest(masks=each) for each in (masks, dict(reversed(masks.items()))))
+    a = made_up.manifest(masks={"x": ("1", "2", 1), "y": ("3", "4", 1)})
     swapped = made_up.manifest(masks={"x": ("3", "4", 1), "y": ("1", "2", 1)})
-    assert judge([a, turned]).masks is Verdict.IDENTICAL
     assert judge([a, swapped]).masks is Verdict.DIFFERENT
-    assert judge([a, turned]).n_images == 3
 
 
 @pytest.mark.parametrize(
@@ -93,8 +90,6 @@ def test_which_repeats_agree(made_up, weights, masks, groups, said):
 
 def test_reasons_are_given_once(made_up):
     """A switch that changed is a reason, and the bits are compared all the same."""
-    untrained = [made_up.manifest(n_changed=0, vacuous=["1 epoch trains nothing"])] * 2
-    assert judge(untrained).reasons == ("1 epoch trains nothing",)
     switched = made_up.manifest(repeat=1, moved={"deterministic_algorithms": False})
     found = judge([made_up.manifest(), switched])
     assert found.overall is Verdict.IDENTICAL

@@ -202,24 +202,14 @@ def test_code_in_a_file_of_weights_is_not_run(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"PK\x03\x04" * 50, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", None],
-    ids=["empty", "zip", "cut off", "missing"],
-)
-def test_other_content_is_refused(tmp_path, content):
-    path = tmp_path / "model.pth"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"model\.pth is no weights file .* expected \.safetensors"):
-        distributions({"a": path})
-
-
 def test_what_cannot_be_read_is_refused(files, tmp_path):
     a, b = files
-    b.write_bytes(b.read_bytes()[:-1])
-    with pytest.raises(BadInput, match=r"b is no weights file that can be read .*do that again"):
-        similarity([a, b])
+    for content in (b"", b"PK\x03\x04" * 50, b.read_bytes()[:-1]):
+        b.write_bytes(content)
+        with pytest.raises(
+            BadInput, match=r"b is no weights file that can be read .*do that again"
+        ):
+            similarity([a, b])
     eight = saved_raw(tmp_path / "eight", "F8_E4M3", b"\x00\x01")
     with pytest.raises(BadInput, match=r"eight holds w as F8_E4M3, and F64, F32, .* store"):
         similarity([a, eight])
@@ -228,7 +218,7 @@ def test_what_cannot_be_read_is_refused(files, tmp_path):
 # -- many networks ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [1, 1e-20, 1e18])
+@pytest.mark.parametrize("scale", [1e-20, 1e18])
 def test_every_two_networks_as_if_alone(tmp_path, scale):
     rows = np.float32(scale) * np.random.default_rng(0).normal(size=(5, 40)).astype(np.float32)
     rows[3], rows[4] = rows[0], 1e-3 * rows[0]

@@ -2,8 +2,8 @@
 
 import copy
 import random
-from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import cellpose.train
 import numpy as np
@@ -208,7 +208,6 @@ def test_a_watched_training_is_the_same(images):
 
 
 def test_the_schedule_of_test_losses(toy, images):
-    """Cellpose evaluates after epochs 0, 5, 10, 20, …"""
     training = train(toy, *images, n_epochs=22, learning_rate=0.01, images_per_epoch=1)
     evaluated = [epoch.index for epoch in training.epochs if epoch.test_loss is not None]
     assert evaluated == [0, 5, 10, 20]
@@ -273,37 +272,8 @@ def test_masks_are_counted_as_cellpose_counts_them(images, n, background):
 # -- what the loop tells of a step ----------------------------------------------------------
 
 
-class Told(Watch):
-    """Writes down what it is told, in order."""
-
-    def __init__(self):
-        self.told = []
-
-    @contextmanager
-    def step(self, step, epoch):
-        self.told.append((step, epoch))
-        yield
-        self.told.append("end")
-
-    def batch(self, names, crops, images, targets):
-        self.told.append(("batch", names, len(crops), tuple(images.shape), tuple(targets.shape)))
-
-    def forward(self, output):
-        self.told.append(("forward", tuple(output.shape)))
-
-    def loss(self, loss):
-        self.told.append(("loss", loss.item()))
-
-    def backward(self, network):
-        assert sum(p.grad is not None for p in network.parameters()) > 20
-        self.told.append("backward")
-
-    def updated(self, network, optimizer):
-        self.told.append("updated")
-
-
 def test_a_loop_tells_what_it_does_in_order(monkeypatch):
-    told, drawn = Told(), []
+    told, drawn = MagicMock(spec=Watch), []
     get_batch = cellpose.train._get_batch
 
     def spy(indices, **rest):
@@ -314,16 +284,13 @@ def test_a_loop_tells_what_it_does_in_order(monkeypatch):
     watch = Watches([told, Watch()])
     _, loop = begun(n_epochs=2, batch_size=2, watch=lambda network: watch)
     losses = [loop.step() for _ in range(2)]
-    assert told.told == [
-        one
-        for index in range(2)
-        for one in (
-            (index, index),
-            ("batch", drawn[index], 2, (2, 3, 256, 256), (2, 3, 256, 256)),
-            *(("forward", (2, 3, 256, 256)), ("loss", losses[index])),
-            *("backward", "updated", "end"),
-        )
-    ]
+    order = ["step", "step().__enter__", "batch", "forward", "loss", "backward", "updated"]
+    assert [name for name, *_ in told.mock_calls] == [*order, "step().__exit__"] * 2
+    assert [each.args for each in told.step.call_args_list] == [(0, 0), (1, 1)]
+    assert [each.args[0].item() for each in told.loss.call_args_list] == losses
+    for each, names in zip(told.batch.call_args_list, drawn, strict=True):
+        given, crops, x, y = each.args
+        assert (given, len(crops), x.shape, y.shape) == (names, 2, (2, 3, 256, 256), x.shape)
 
 
 def test_the_crops_are_those_that_cellpose_takes(monkeypatch):
