@@ -101,7 +101,6 @@ def test_what_changes_is_named(plant, name):
     found = training.check(n=4)
     assert [(changed.name, changed.n_elements) for changed in found.changed] == [(name, 1)]
     assert not found.identical
-    assert found.sentence().startswith("different over 4 runs from one state, ")
     assert name in found.sentence()
     assert training.everything() == before
 
@@ -134,9 +133,7 @@ def test_everything_is_put_back_when_the_step_raises():
 
 def test_a_step_that_changes_nothing_is_vacuous():
     found = check_repeatable(lambda: 1.0, Net())
-    assert found.vacuous
-    assert not found.identical
-    assert found.sentence().startswith("vacuous over 3 runs from one state, ")
+    assert (found.vacuous, found.identical) == (True, False)
 
 
 @pytest.mark.parametrize(

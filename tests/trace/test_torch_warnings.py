@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from cellrepro.determinism.modes import mode_in_force, switches
+from cellrepro.determinism.modes import mode_in_force
 from cellrepro.store.manifest import Place, WarningRecord
 from cellrepro.trace.torch_warnings import WarningLog, about_determinism, determinism_warnings
 
@@ -73,18 +73,6 @@ def test_each_warning_has_operation_module_line_and_phase(module, op, source):
             assert warning.substitute is None
             assert warning.reason
             assert warning.remedy
-
-
-def test_nothing_stays_when_the_step_raises():
-    before, filters, show = switches(), list(warnings.filters), warnings.showwarning
-
-    def step():
-        put(torch.ones(3))
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        determinism_warnings(step)
-    assert (switches(), warnings.filters, warnings.showwarning) == (before, filters, show)
 
 
 def test_the_log_counts_by_message_place_and_phase():

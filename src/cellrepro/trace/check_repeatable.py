@@ -47,8 +47,7 @@ class Repeatability:
             return f"identical {over}"
         most = max(self.changed, key=lambda result: result.max_abs)
         return (
-            f"different {over}: {len(self.changed)} results changed, first "
-            f"{self.changed[0].name}, most {most.name} by {most.max_abs:.2g}"
+            f"different {over}: {len(self.changed)} changed, most {most.name} by {most.max_abs:.2g}"
         )
 
 
@@ -95,13 +94,10 @@ def check_repeatable(
     if not isinstance(model, torch.nn.Module):
         raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module")
     whole("n", n, least=2)
-    held = [*([] if optimizer is None else [optimizer]), *others]
+    held = [*filter(None, [optimizer]), *others]
     for item in held:
         if not hasattr(item, "load_state_dict"):
-            raise BadInput(
-                f"{type(item).__name__} has no load_state_dict; expected an optimizer, schedulers "
-                "and scalers"
-            )
+            raise BadInput(f"{type(item).__name__} has no load_state_dict; expected an optimizer")
     start = _State(model, held)
     worst: dict[str, Any] = {}
     try:
@@ -110,7 +106,7 @@ def check_repeatable(
         for _ in range(n - 1):
             start.put_back()
             results = dict(_results(model, held, step()))
-            for name in dict.fromkeys((*results, *first)):
+            for name in results | first:
                 a, b = first.get(name), results.get(name)
                 if not same_bits(a, b):
                     sizes = zip(difference(a, b), worst.get(name, (0, 0.0)), strict=True)
@@ -152,7 +148,6 @@ class _State:
         restore(self._generators)
 
     def is_left(self) -> bool:
-        """Whether anything of the model has changed since."""
         tensors: list[Any] = [(held[name], kept) for held, name, _, kept in self._tensors]
         tensors += [(parameter.grad, kept) for parameter, kept in self._gradients]
         return not all(same_bits(now, kept) for now, kept in tensors)

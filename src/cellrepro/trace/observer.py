@@ -28,6 +28,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from cellrepro.determinism import modes, seeding
 from cellrepro.errors import BadInput
 from cellrepro.store.manifest import Place
 
@@ -36,11 +37,8 @@ _MOST_AT_ONCE = 64  # nodes that one operation, or a custom function around it, 
 _ACCUMULATE = 2**64 - 1  # autograd's number of every node that adds to a parameter's gradient
 _next_node: Callable[[], int] = torch.autograd._get_sequence_nr
 
-Where = tuple[str | None, str | None]
-"""Module and source line."""
-
-Step = Callable[[], Any]
-"""One training step: forward, backward and update, with nothing left to give it."""
+Where = tuple[str | None, str | None]  # module and source line
+Step = Callable[[], Any]  # forward, backward and update, with nothing left to give it
 
 
 def check_step(step: Any) -> None:
@@ -103,7 +101,6 @@ class Observer(TorchDispatchMode):
         return self._here.current
 
     def __enter__(self) -> Self:
-        """Start watching; refused while it is watching already."""
         if self._hooks:
             raise BadInput("this observer is watching already; make another to nest them")
         self._forget()
@@ -118,7 +115,6 @@ class Observer(TorchDispatchMode):
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        """Stop watching and take the hooks away."""
         try:
             super().__exit__(*exception)
         finally:
@@ -136,7 +132,6 @@ class Observer(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """PyTorch's entry: one operation."""
         here = self._here
         outer = here.current
         here.current = place = self._place(func, here)
@@ -217,24 +212,21 @@ class Observer(TorchDispatchMode):
                 return
 
     def _name(self, module: torch.nn.Module, outermost: torch.nn.Module) -> str:
-        for root in (outermost,) if self._model is None else (self._model, outermost):
-            names = self._names.get(root)
-            if names is None or module not in names:
-                names = self._learn_names(root)
+        name = None
+        for root in filter(None, (self._model, outermost)):
+            names = self._names.setdefault(root, weakref.WeakKeyDictionary())
+            if module not in names:
                 # Not looked for again: a loss, for example, which is no part of the network.
-                names.setdefault(module, None)
-            name = names[module]
-            if name is not None:
-                return name
-        return type(module).__name__
+                names[module] = None
+                self._learn_names(root, names)
+            name = name or names[module]
+        return name or type(module).__name__
 
-    def _learn_names(self, root: torch.nn.Module) -> weakref.WeakKeyDictionary[Any, str | None]:
-        names = self._names.setdefault(root, weakref.WeakKeyDictionary())
+    def _learn_names(self, root: torch.nn.Module, names: Any) -> None:
         for path, module in root.named_modules():
             names[module] = path or type(root).__name__
         for path, parameter in root.named_parameters():
             self._owners.setdefault(parameter, path.rpartition(".")[0] or type(root).__name__)
-        return names
 
     # -- the update ------------------------------------------------------------------------
 
@@ -251,12 +243,12 @@ class Observer(TorchDispatchMode):
         here = self._here
         here.n_updates = max(0, here.n_updates - 1)
 
-    def _outside_update(self, closure: Callable[..., Any]) -> Callable[..., Any]:
-        def outside(*args: Any, **kwargs: Any) -> Any:
+    def _outside_update(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def outside() -> Any:
             here = self._here
             before, here.n_updates = here.n_updates, 0
             try:
-                return closure(*args, **kwargs)
+                return closure()
             finally:
                 here.n_updates = before
 
@@ -269,13 +261,8 @@ _ENGINE = torch_graph._engine_run_backward.__code__  # of a backward pass asked 
 _LIBRARIES = tuple(
     str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__)
 )
-_DETERMINISM = Path(__file__).parent.with_name("determinism")
-_PLUMBING = {
-    # These two act for whoever calls them.
-    str(_DETERMINISM / "modes.py"),
-    str(_DETERMINISM / "seeding.py"),
-    *(str(module.__file__) for module in (functools, contextlib, random)),
-}
+# These act for whoever calls them.
+_PLUMBING = {str(m.__file__) for m in (functools, contextlib, random, modes, seeding)}
 
 
 @functools.cache

@@ -139,7 +139,7 @@ def leaves_of(values: Any) -> list[Any]:
 
 def inputs_of(call: Call) -> list[Any]:
     """Whatever an operation is given, in order."""
-    return leaves_of([*call.args, *call.kwargs.values()] if call.kwargs else call.args)
+    return leaves_of([*call.args, *call.kwargs.values()])
 
 
 def is_plain(tensor: Any) -> bool:
@@ -209,21 +209,18 @@ class Before:
         # those of now: an operation may make its output larger.
         self._views = {
             id(leaf): leaf.detach()
-            for leaf in filter(is_plain, inputs_of(call) if self.kept else ())
+            for leaf in filter(is_plain, inputs_of(call))
             if leaf.untyped_storage()._cdata in self.kept
         }
         self._generators = list(_generators(call, plan)) if plan.draws else []
         self._states = [get() for get, _ in self._generators]
-        self._after: list[Any] | None = None
+        self._after: list[Any] = []
 
     def again(self) -> tuple[tuple, dict[str, Any]]:
         """The same arguments, with copies of what is written as it was; generators, too."""
-        if self._after is None:
-            self._after = [get() for get, _ in self._generators]
+        self._after = self._after or [get() for get, _ in self._generators]
         self.copies = {key: _copy(kept) for key, kept in self.kept.items()}
         self._put(self._states)
-        if not self.kept:
-            return self._call.args, self._call.kwargs
 
         def other(value: Any) -> Any:
             if isinstance(value, list | tuple):
@@ -234,15 +231,14 @@ class Before:
             return seen_on(view, self.copies[view.untyped_storage()._cdata])
 
         kwargs = {name: other(value) for name, value in self._call.kwargs.items()}
-        return tuple([other(value) for value in self._call.args]), kwargs
+        return tuple(map(other, self._call.args)), kwargs
 
     def finish(self) -> None:
         """Leave the generators as the operation itself left them."""
-        if self._after is not None:
-            self._put(self._after)
+        self._put(self._after)
 
     def _put(self, states: list[Any]) -> None:
-        for (_, put), state in zip(self._generators, states, strict=True):
+        for (_, put), state in zip(self._generators, states, strict=False):
             put(state)
 
 

@@ -86,15 +86,11 @@ def about_determinism(records: list[WarningRecord]) -> tuple[NondeterministicOpe
         where: dict[str, Any] = {"op": alert, "module": None, "source": None, "phase": None}
         where |= vars(record.place) if record.place else {}
         substitute = substitutes.for_operation(where["op"], where["source"])
+        where |= {"reason": known.reason, "remedy": known.remedy} if known else {}
+        name = substitute.name if substitute else None
         found.append(
             NondeterministicOperation(
-                **where,
-                warned=True,
-                substitute=substitute.name if substitute else None,
-                calls=record.count,
-                reason=known.reason if known else "",
-                remedy=known.remedy if known else "",
-                alert=alert,
+                **where, warned=True, substitute=name, calls=record.count, alert=alert
             )
         )
     return tuple(found)
