@@ -1,4 +1,4 @@
-"""Figures of images, trainings and segmentations: what they show, and what they refuse."""
+"""Figures of images, masks and trainings: what they show, and what they refuse."""
 
 import io
 from pathlib import Path
@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cellrepro.compare.consensus import agree
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.show.figures import masks, style, training
+from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.store.store import Store
-from drawn import pixels, texts
-from stores import NOTHING, SIZE, TRUTH, add_run, squares, three
+from drawn import is_coloured, pixels, texts
+from stores import SIZE, TRUTH, add_run, squares, three
 
 
 def n_painted(picture, colour, opacity=0.85):
@@ -41,21 +43,11 @@ def store(tmp_path):
 def test_a_picture_shows_itself_with_its_caption_and_its_words():
     picture = style.note("nothing to see").described("Nothing", "A caption. " * 30, "a note")
     data, metadata = picture._repr_mimebundle_()
-    assert (
-        metadata == {"image/png": {"alt": data["text/plain"]}} == {"image/png": {"alt": "a note"}}
-    )
+    assert (data["text/plain"], metadata) == ("a note", {"image/png": {"alt": "a note"}})
     alone, both = (Image.open(io.BytesIO(picture.png(caption=below))) for below in (False, True))
     above = both.crop((0, 0, *alone.size))
     assert above.tobytes() == alone.convert("RGB").tobytes()
     assert np.asarray(both)[alone.height :].min() < 120  # something is written there
-    assert picture.png() == picture.png()
-
-
-def test_zero_has_a_place_of_its_own_on_an_axis_in_powers_of_ten():
-    axes = style.Picture().subplots()
-    style.with_zero(axes, "x", [0, 2e-6, 0.3, np.inf])
-    written = [text.get_text() for text in axes.get_xticklabels()]
-    assert written == ["0", "1e−06", "0.0001", "0.01", "1"]
 
 
 def test_data_at_a_glance_shows_both_parts():
@@ -77,8 +69,10 @@ def test_masks_beside_truth(store):
         masks.masks_beside_truth(store, run.repeats[0], n=0)
 
 
-def test_difference_paints_what_differs():
-    picture = masks.difference(None, squares(), squares(grown=30, second=False), name_a="one")
+@pytest.mark.parametrize("name", ["a $x^$ b", "x" * 300, "two\nlines", ""])
+def test_difference_paints_what_differs(name):
+    """Whatever the runs are called."""
+    picture = masks.difference(None, squares(), squares(grown=30, second=False), name_a=name)
     assert "46 of 2 304 pixels differ; objects lost 1, gained 0" in texts(picture)
     map_ = pixels(picture)[2]
     scale = (map_.shape[0] / SIZE) ** 2
@@ -105,11 +99,9 @@ def test_difference_with_truth_and_votes():
     assert "The two outline the same objects" in texts(picture)
 
 
-def test_odd_images_become_grey():
-    odd = np.full((4, 4), 7, np.uint8), np.array([[np.nan, 1], [np.inf, 2]]), np.zeros((4, 4, 3))
-    for image in odd:
-        grey = masks.grey_image(image)
-        assert (grey.dtype, grey.shape) == (np.uint8, image.shape[:2])
+@pytest.mark.parametrize("image", [np.full((4, 4), 7, np.uint8), [[np.nan, 1], [np.inf, 2]]])
+def test_odd_images_become_grey(image):
+    assert masks.grey_image(image).dtype == np.uint8
 
 
 def test_equal_curves_share_a_line(store):
@@ -120,20 +112,14 @@ def test_equal_curves_share_a_line(store):
     assert "zero = one" in written
     loss, rate = picture.axes
     assert [len(loss.lines), len(rate.lines)] == [4, 2]  # with markers at the tested epochs
-    assert loss.lines[0].get_linewidth() > 1.5 * loss.lines[2].get_linewidth()
     with pytest.raises(BadInput, match="2 labels were given for 3"):
         training.training_curves(run.repeats, labels=["a", "b"])
-    with pytest.raises(BadInput, match="none of the 0 repeats trained"):
-        training.training_curves([])
 
 
 def test_equal_scores_are_counted(store):
-    picture = training.scores_of_runs(
-        [
-            add_run(store, [(1.0, three())] * 2 + [(1.5, three(squares(second=False)))]),
-            add_run(store, [(2.0, three())], profile="cpu-1thread"),
-        ]
-    )
+    first = add_run(store, [(1.0, three())] * 2 + [(1.5, three(squares(second=False)))])
+    other = add_run(store, [(2.0, three())], profile="cpu-1thread")
+    picture = training.scores_of_runs([first, other])
     assert "0.833 (1×), 1.000 (3×)" in texts(picture)
     drawn = {line.get_label(): line.get_xdata().tolist() for line in picture.axes[0].lines}
     assert drawn == {"cpu": [1, 1, pytest.approx(2.5 / 3)], "cpu-1thread": [1]}
@@ -142,18 +128,69 @@ def test_equal_scores_are_counted(store):
 
 def test_inference_times(store):
     run = add_run(store, [(None, three()), (None, three())], task="segment")
-    picture = training.inference_times(run.repeats, labels=["one", "one"])
+    picture = training.inference_times(run.repeats)
     assert "2 repeats, 6 images in all" in texts(picture)
     with pytest.raises(BadInput, match="none of the 0 repeats segmented"):
         training.inference_times([])
 
 
-@pytest.mark.parametrize("name", ["a $x^$ b", "x" * 300, "two\nlines", ""])
-def test_any_name_can_be_drawn(store, name):
-    run = add_run(store, [(1.0, {"img": squares()}), (2.0, {"img": NOTHING})])
-    for picture in (
-        training.training_curves(run.repeats, labels=[name, "other"]),
-        training.inference_times(run.repeats, labels=[name, "other"]),
-        masks.difference(None, squares(), NOTHING, name_a=name, name_b=name),
-    ):
-        texts(picture)
+SIDE = 40
+IMAGE = np.tile(np.arange(SIDE, dtype=np.uint16), (SIDE, 1))
+
+
+def boxes(*places):
+    """A label image of squares of 10 pixels at some (y, x)."""
+    found = np.zeros((SIDE, SIDE), np.int32)
+    for number, (y, x) in enumerate(places, 1):
+        found[y : y + 10, x : x + 10] = number
+    return found
+
+
+ALL_THREE = boxes((2, 2), (2, 20), (25, 5))
+TWO = boxes((2, 2), (2, 20))
+MERGED = np.where(np.isin(ALL_THREE, (1, 2)), 1, ALL_THREE)
+
+
+def test_the_map_colours_what_is_disputed_and_nothing_else():
+    figure = agreement_map(IMAGE, agree([ALL_THREE] * 3 + [TWO]))
+    for picture in pixels(figure):
+        scale = picture.shape[0] // SIDE
+        rows, columns = np.nonzero(is_coloured(picture))
+        assert (rows.min() // scale, rows.max() // scale) == (25, 34)
+        assert (columns.min() // scale, columns.max() // scale) == (5, 14)
+    assert "100 of 1 600 pixels are disputed" in texts(figure)
+
+
+def test_a_merge_is_on_the_right_only():
+    cell, same = pixels(agreement_map(IMAGE, agree([ALL_THREE] * 3 + [MERGED])))
+    assert not is_coloured(cell).any()
+    assert is_coloured(same).any()
+
+
+def test_one_disputed_pixel_is_seen():
+    one_more = ALL_THREE.copy()
+    one_more[12, 2] = 1
+    for picture in pixels(agreement_map(IMAGE, agree([ALL_THREE, one_more]), side=13)):
+        assert 1 / SIDE**2 < is_coloured(picture).mean() < 0.3
+
+
+def test_least_stable_says_in_how_many_runs():
+    runs = [ALL_THREE] * 7 + [TWO] * 13
+    figure = least_stable(IMAGE, agree(runs), runs)
+    written = texts(figure)
+    assert "The 1 least stable of 3 objects (2 are in all 20 runs)" in written
+    assert "in 7 of 20 runs\nat y 30, x 10; mean IoU 1.00" in written
+    (crop,) = pixels(figure)
+    apart = {
+        side: np.abs(crop.astype(int) - masks.rgb(masks.COLOURS[side])).max(-1) for side in "ab"
+    }
+    assert apart["b"].min() <= 2
+    assert apart["a"].min() > 30  # the other runs have nothing there
+
+
+def test_masks_of_another_image_are_refused():
+    runs = [ALL_THREE, TWO]
+    with pytest.raises(BadInput, match=r"image has shape \(39, 40\)"):
+        agreement_map(IMAGE[1:], agree(runs))
+    with pytest.raises(BadInput, match="the same masks in the same order"):
+        least_stable(IMAGE, agree(runs), runs[::-1])

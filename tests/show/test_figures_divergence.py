@@ -25,7 +25,6 @@ from drawn import texts
 OP = "aten.mm.default"
 LINE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
 SEED = Place(None, None, "spec", ("seed",), "seed: 0 in A, 1 in B")
-FILE = Place(None, None, "weights", ("file",), "file: 408a8a4b in A, 0c4952cb in B")
 STEP = Place(
     4, 0, "backward", ("m",), "m: 408a8a4b in A, 0c4952cb in B",
     op=OP, module="m", source=LINE, phase="backward", max_abs=4.4e-11, inputs="agree",
@@ -64,20 +63,12 @@ SAME = replace(DIVERGENCE, first=None, computed=None, stages={}, judgement=None,
             "The two runs diverge before training: spec",
         ),
         (
-            {
-                **{"first": FILE, "computed": None, "stages": {"weights": ("file",)}},
-                "ledgers": ledgers(compared=(*STAGES[:4], "weights", "masks")),
-            },
-            "====??????!?=",
-            "The two runs diverge after training: weights",
-        ),
-        (
             {**vars(SAME), "ledgers": ledgers(other=("batch", "loss"))},
             "=====?=?=====",
             "No difference",
         ),
     ],
-    ids=["race", "equal", "seed", "no ledger", "other digests"],
+    ids=["race", "equal", "seed", "other digests"],
 )
 def test_the_chain_shows_what_agrees_and_what_differs(changes, expected, said):
     found = replace(DIVERGENCE, **changes)
@@ -96,16 +87,12 @@ def fields(picture):
 
 def test_fields_stand_at_their_stage_and_step():
     picture = step_map(DIVERGENCE)
-    assert "first: step 4, backward; m has other bits" in texts(picture)
     shown = fields(picture)
     assert shown.shape == (13, 24 + 2)
     assert shown[STAGES.index("backward"), 1 + 4] == 2
     assert shown[STAGES.index("update"), 1 + 5] == 1
     assert shown[STAGES.index("weights"), -1] == 1
     assert np.nansum(shown) == 2 + 1 + 1
-    assert "Differs: forward, backward, update, weights, flows." in picture.alt
-    found = replace(DIVERGENCE, first=SEED, ledgers=ledgers((None, "spec"), n_steps=(0, 0)))
-    assert np.argwhere(fields(step_map(found)) > 0).tolist() == [[1, 0]]
     with pytest.raises(BadInput, match="holds no ledgers"):
         step_map(replace(DIVERGENCE, ledgers=None))
 
@@ -114,7 +101,6 @@ def test_a_field_stands_for_several_of_many_steps():
     found = ledgers((900, "backward"), (4999, "update"), (5003, "loss"), n_steps=(5000, 6000))
     picture = step_map(replace(DIVERGENCE, first=replace(STEP, step=900), ledgers=found))
     assert np.argwhere(fields(picture) > 0).tolist() == [[8, 1 + 18], [9, 1 + 99]]
-    assert "A field stands for 50 steps" in picture.caption
 
 
 def test_operations_stand_by_how_far_their_outputs_differ():
@@ -146,19 +132,14 @@ def test_growth_has_a_panel_for_everything_that_was_measured():
         Moment(2, 16, 40, 1000, math.inf),
         Moment(3, 24, 1000, 1000, 3e-5, 12000.0, 4, 3, ap50=(0.7, 0.6)),
     ]
-    picture = growth_curve(moments, at_operation=4.4e-11)
-    written = texts(picture)
-    assert "The weights drift apart: 0 to 3e-05; 12 000 ppm of the pixels" in written
-    assert "not\nfinite" in written
-    assert "they differed by 4.4e-11" in picture.caption
-    weights, pixels, cells, scores, shares = picture.axes
+    picture = growth_curve(moments)
+    assert "The weights drift apart: 0 to 3e-05; 12 000 ppm of the pixels" in texts(picture)
+    weights, _, cells, scores, shares = picture.axes
     assert weights.lines[0].get_xydata().tolist() == [[1, 0], [2, math.inf], [3, 3e-5]]
-    assert pixels.lines[0].get_ydata().tolist() == [0, 12000]
     assert [bar.get_height() for bar in shares.patches] == [0, 4, 100]
     bars = {found.get_label(): [bar.get_height() for bar in found] for found in cells.containers}
     assert bars == {"gained": [0, 3], "lost": [0, -4]}
     assert [line.get_ydata().tolist() for line in scores.lines] == [[0.1, 0.7], [0.1, 0.6]]
-    assert "stay equal" in texts(growth_curve(moments[:1]))
     with pytest.raises(BadInput, match="no moment was given"):
         growth_curve([])
 
@@ -168,7 +149,6 @@ def test_the_evidence_answers_every_question():
     assert shown["they diverge at"] == "step 4, backward; m has other bits"
     assert shown["judgement"] == JUDGEMENTS["race"]
     assert (shown["operation"], shown["largest difference"]) == (OP, "4.4e-11")
-    assert shown["of these, with other bits"] == "3"
     empty = operation_tables.evidence_table(SAME)["what was found"]
     assert empty.index.tolist() == shown.index.tolist()
     assert empty["operation"] == "-"

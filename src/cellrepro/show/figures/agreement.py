@@ -89,9 +89,6 @@ def _map_heading(agreement: Agreement) -> str:
     )
 
 
-# -- the least stable objects --------------------------------------------------------------
-
-
 def least_stable(
     image: np.ndarray | None,
     agreement: Agreement,

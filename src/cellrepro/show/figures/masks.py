@@ -55,9 +55,6 @@ _MANY_PLACES = 12  # beyond this many separate differences, rings would hide the
 _NAME_LETTERS = 34  # above a panel
 
 
-# -- figures -------------------------------------------------------------------------------
-
-
 def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
     """Up to ``n`` images of a folder with the outlines of their masks, by name.
 

@@ -36,9 +36,6 @@ _MOST_PLACES = 10
 _MOST_STEPS = 8  # of a trial
 
 
-# -- what flips ----------------------------------------------------------------------------
-
-
 def flips_by_place(audit: TrainingAudit) -> Picture:
     """A bar for each place of an audit whose bits flipped; below, what became of the rest."""
     shown = audit.ops[:_MOST_PLACES]
@@ -70,9 +67,6 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
         f"{len(shown)} of {amount(len(audit.ops), 'place')}."
     )
     return figure.described(text, caption, f"Bar chart. {audit.sentence}.")
-
-
-# -- what it does --------------------------------------------------------------------------
 
 
 def results(store: Store, effect: Effect) -> Picture:
@@ -173,9 +167,6 @@ def _furthest(store: Store, effect: Effect) -> tuple[Repeat, Repeat]:
     return max(found, key=itemgetter(0, 1))[2:]
 
 
-# -- what it costs -------------------------------------------------------------------------
-
-
 def cost_bars(cost: Cost) -> Picture:
     """The time of a step in each mode, beside plain Cellpose; from `cellrepro.measure_cost`."""
     figure = Picture(height=1.1 + 0.62 * len(cost.rows))
@@ -204,9 +195,6 @@ def cost_bars(cost: Cost) -> Picture:
     alt = "; ".join(f"{name} {text}" for name, text in told.items())
     text = f"Time of a training step, plain Cellpose is 1; mode strict: {told.get('strict')}"
     return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {alt}.")
-
-
-# -- seeds and epochs ----------------------------------------------------------------------
 
 
 def seed_strips(probe: SeedProbe) -> Picture:

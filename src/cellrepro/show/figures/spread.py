@@ -104,11 +104,11 @@ def answer(spread: Spread, axis: Axis) -> str:
     """Whether what was changed along an axis with evidence matters less than the seed, in short."""
     if axis.name == "seed":
         return "" if spread.n_seeds >= FEWEST_SEEDS else "too few to be a baseline"
+    if axis.equal:
+        return "= the same outlines"
     found = spread.decide(axis.name)
     if found.within:
         return "≈ less than seeds do"
-    if axis.equal:
-        return "= the same outlines"
     if math.isnan(found.changed_ratio):
         return "? " + found.sentence.partition(":")[0]
     more = found.changed[0] > found.changed[1]

@@ -90,13 +90,10 @@ class Picture(Figure):
 
         # Two pictures: legends and titles keep to the edges of a figure that is made larger.
         width = self.get_figwidth()
-        lines = [
-            line
-            for paragraph in self.caption.splitlines()
-            for line in textwrap.wrap(paragraph, round(13 * width))
-        ]
-        below = Picture(width, 0.1 + 0.17 * len(lines))
-        below.text(0.01, 0.98, "\n".join(lines), va="top", fontsize=9, color=GREY, parse_math=False)
+        told = [textwrap.fill(line, round(13 * width)) for line in self.caption.splitlines()]
+        text = "\n".join(told)
+        below = Picture(width, 0.27 + 0.17 * text.count("\n"))
+        below.text(0.01, 0.98, text, va="top", fontsize=9, color=GREY, parse_math=False)
         files = (buffer, io.BytesIO(below.png(dpi=dpi)))
         stacked = np.vstack([np.asarray(Image.open(file).convert("RGB")) for file in files])
         buffer = io.BytesIO()
@@ -107,9 +104,6 @@ class Picture(Figure):
         content = base64.b64encode(self.png(caption=True)).decode("ascii")
         shown = {"image/png": content, "text/plain": self.alt or "a picture"}
         return shown, {"image/png": {"alt": self.alt}} if self.alt else {}
-
-
-# -- names ---------------------------------------------------------------------------------
 
 
 def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]:
@@ -124,9 +118,6 @@ def clipped(text: str, most: int = _TICK_LETTERS) -> str:
     """A text without its middle where it would crowd out the drawing; one line, no tabs."""
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[2 - most // 2 :]}"
-
-
-# -- parts of figures ----------------------------------------------------------------------
 
 
 def heading(figure: Picture, text: str) -> None:
@@ -153,6 +144,12 @@ def label_axes(axes: Axes, *, x: str = "", y: str = "") -> None:
     axes.set_ylabel(y, fontsize=9)
     axes.tick_params(labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def x_grid(axes: Axes) -> None:
+    """Pale lines up from the ticks, behind all else."""
+    axes.grid(axis="x", color=PALE, linewidth=0.8)
+    axes.set_axisbelow(True)
 
 
 def rows(axes: Axes, names: Iterable[str], *, size: float = 8) -> None:
@@ -212,9 +209,6 @@ def legend(figure: Picture, handles: Sequence[Any]) -> None:
     )  # fmt: skip
     for text in drawn.get_texts():
         text.set_parse_math(False)
-
-
-# -- axes in powers of ten -----------------------------------------------------------------
 
 
 def with_zero(axes: Axes, which: str, values: Iterable[float], *, mirrored: bool = False) -> None:

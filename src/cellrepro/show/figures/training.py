@@ -11,7 +11,7 @@ import numpy as np
 from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import GREY, MARKERS, PALE, SERIES, Picture
+from cellrepro.show.figures.style import GREY, MARKERS, SERIES, Picture
 from cellrepro.text import amount
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     were evaluated. ``labels``: what to call the repeats, ``KEY/REPEAT`` by default.
     """
     courses: dict[str, tuple[TrainingRecord, list[str]]] = {}
-    for repeat, label in zip(repeats, _labels(repeats, labels), strict=True):
+    names = style.labels_of(labels, map(_name, repeats))
+    for repeat, label in zip(repeats, names, strict=True):
         training = repeat.manifest.training
         if training is not None:
             courses.setdefault(training.model_dump_json(), (training, []))[1].append(label)
@@ -64,7 +65,11 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
 
 
 def scores_of_runs(runs: Sequence[Run]) -> Picture:
-    """AP@0.5 of every repeat against the ground truth, a row for each spec, profiles as groups."""
+    """AP@0.5 of every repeat against the ground truth, a row a spec, a marker a profile.
+
+    Beside each row stand its scores, and how many repeats have them. The axis shows a span of 0.1
+    or more, so that small differences look small.
+    """
     every = [repeat for run in runs for repeat in run.repeats]
     repeats = [repeat for repeat in every if repeat.manifest.ap50 is not None]
     if not repeats:
@@ -74,15 +79,6 @@ def scores_of_runs(runs: Sequence[Run]) -> Picture:
         (names.context(place_of(one), {"profile"}), one.spec.profile, one.manifest.ap50 or 0.0)
         for one in repeats
     ]
-    return scores(points)
-
-
-def scores(points: Sequence[tuple[str, str, float]]) -> Picture:
-    """One point per repeat, given as (row, group, AP@0.5), a marker per group.
-
-    Beside each row stand its scores, and how many repeats have them. The axis shows a span of 0.1
-    or more, so that small differences look small.
-    """
     rows = list(dict.fromkeys(row for row, _, _ in points))
     groups = list(dict.fromkeys(group for _, group, _ in points))
     figure = Picture(height=1.3 + max(0.34, 0.13 * len(groups)) * len(rows))
@@ -100,22 +96,21 @@ def scores(points: Sequence[tuple[str, str, float]]) -> Picture:
     middle, span = (min(values) + max(values)) / 2, max(0.1, 1.5 * (max(values) - min(values)))
     axes.set_xlim(middle - span / 2, middle + span / 2)
     style.rows(axes, rows, size=9)
-    axes.grid(axis="x", color=PALE, linewidth=0.8)
-    axes.set_axisbelow(True)
+    style.x_grid(axes)
     style.label_axes(axes, x="AP@0.5 (0: no object found right, 1: all)")
     style.legend(figure, axes.lines)
     return figure
 
 
-def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None) -> Picture:
+def inference_times(repeats: Sequence[Repeat]) -> Picture:
     """Seconds that each image took to segment, a row of points per repeat, a bar at the median.
 
     The first image of a process often takes longer, because libraries prepare themselves; it is
-    drawn as a hollow diamond. ``labels``: what to call the repeats, ``KEY/REPEAT`` by default.
+    drawn as a hollow diamond.
     """
     timed = [
-        (label, [record.seconds for record in repeat.manifest.masks.values()])
-        for repeat, label in zip(repeats, _labels(repeats, labels), strict=True)
+        (_name(repeat), [record.seconds for record in repeat.manifest.masks.values()])
+        for repeat in repeats
         if repeat.manifest.masks
     ]
     if not timed:
@@ -129,8 +124,7 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
         axes.plot(np.median(seconds), i, "|", color="black", ms=14, mew=2.2, label="median")
     style.rows(axes, [label for label, _ in timed])
     axes.set_xlim(left=0)
-    axes.grid(axis="x", color=PALE, linewidth=0.8)
-    axes.set_axisbelow(True)
+    style.x_grid(axes)
     style.label_axes(axes, x="seconds per image")
     style.legend(figure, axes.lines[:3])
     n_images = sum(len(seconds) for _, seconds in timed)
@@ -139,6 +133,5 @@ def inference_times(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     )
 
 
-def _labels(repeats: Sequence[Repeat], labels: Sequence[str] | None) -> list[str]:
-    names = (f"{repeat.manifest.key[:8]}/{repeat.manifest.repeat}" for repeat in repeats)
-    return style.labels_of(labels, names)
+def _name(repeat: Repeat) -> str:
+    return f"{repeat.manifest.key[:8]}/{repeat.manifest.repeat}"

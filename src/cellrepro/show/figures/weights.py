@@ -16,7 +16,7 @@ from cellrepro.compare.weight_similarity import (
 from cellrepro.compare.weights import WeightsComparison
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import GREY, PALE, SERIES, Picture
+from cellrepro.show.figures.style import GREY, SERIES, Picture
 from cellrepro.text import amount, grouped, share_text
 
 
@@ -122,8 +122,7 @@ def layer_distances(
             text = f"{row.median / np.median(medians):.2g}"
         style.beside(axes, 1, i, text, away=6, **look)
     style.rows(axes, [row.layer for row in shown])
-    axes.grid(axis="x", color=PALE, linewidth=0.8)
-    axes.set_axisbelow(True)
+    style.x_grid(axes)
     style.label_axes(
         axes, x="relative L2 distance of the layer (logarithmic), all pairs of networks"
     )
