@@ -48,9 +48,8 @@ def summarise(rounds: Sequence[Mapping[str, Sequence[float]]]) -> tuple[CostRow,
     for name in sorted(rounds[0], key="plain".__ne__):
         seconds = median(s for timed in rounds for s in timed[name])
         ratios = [median(timed[name]) / median(timed["plain"]) for timed in rounds]
-        rows.append(
-            CostRow(name, VARIANTS[name], seconds, median(ratios), min(ratios), max(ratios))
-        )
+        span = min(ratios), max(ratios)
+        rows.append(CostRow(name, VARIANTS[name], seconds, median(ratios), *span))
     return tuple(rows)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cellrepro.determinism import known_operations, modes, profiles
-from cellrepro.determinism.known_operations import alert_in, base_name
+from cellrepro.determinism.known_operations import base_name
 from cellrepro.determinism.seeding import check_seed
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
@@ -106,21 +106,16 @@ def diagnose(
 def _of_versions() -> Iterator[Finding]:
     here = {name: version.partition("+")[0] for name, version in platform.versions().items()}
     for package, tested in TESTED.items():
-        if here.get(package) != tested:
+        version = here.get(package, "not installed")
+        if version != tested:
+            listed = package != "torch" or version in known_operations.releases()
+            gap = "" if listed else ", and its operations are not among those the lab knows"
             yield Finding(
                 "warning",
-                f"{package} is {here.get(package, 'not installed')}; the lab was checked with "
-                f"{tested}, and other versions give other bits",
+                f"{package} is {version}; the lab was checked with {tested}, and other versions "
+                f"give other bits{gap}",
                 f"install {package}=={tested}, or run `make test` to see what still holds",
             )
-    listed = known_operations.releases()
-    if here.get("torch", "") not in ("", *listed):
-        yield Finding(
-            "warning",
-            "the lab's list of nondeterministic operations covers PyTorch "
-            f"{', '.join(listed)}, not {here['torch']}",
-            "`cellrepro audit DATA` says which operations give other bits here",
-        )
 
 
 def _of_settings(setup: Setup) -> Iterator[Finding]:
@@ -275,19 +270,12 @@ def explain_warning(
     modes.check_mode(mode)
     settings = profiles.load(profile)
     source = find_model(model, Store(store))
-    entry, alert = known_operations.lookup(text), alert_in(text)
-    if entry is None and alert is None:
-        raise BadInput(
-            f"{text[:80]!r} is no warning of PyTorch about determinism; expected its text, as in "
-            "`put_ does not have a deterministic implementation`, or the operation's name"
-        )
+    entry = known_operations.lookup(text)
     if entry is None:
-        return Explanation(
-            op=alert or "",
-            meaning="PyTorch has no deterministic implementation of it on this device.",
-            affects=None,
-            why="it is newer than the lab's list.",
-            remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
+        raise BadInput(
+            f"{text[:80]!r} is no warning about determinism that the lab knows; expected its text, "
+            "as in `put_ does not have a deterministic implementation`, or the operation's name; "
+            "where PyTorch is newer than the lab, `cellrepro audit DATA` says what flips"
         )
     if settings.kind in entry.devices:
         with progress(1, "a training step"):

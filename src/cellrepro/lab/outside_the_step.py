@@ -308,17 +308,16 @@ def initial_weights() -> Source:
                 getattr(module, "reset_parameters", lambda: None)()
         return {name: tensor_digest(value) for name, value in network.state_dict().items()}
 
-    evidence, moves, n_compared = [], False, 0
-    for by_pytorch in (True, False):
-        who = "PyTorch's own initialisation" if by_pytorch else "cellrepro's seeded_network"
+    evidence, moves = [], False
+    makers = {"PyTorch's own initialisation": True, "cellrepro's seeded_network": False}
+    for who, by_pytorch in makers.items():
         first, again, after = (made(n_drawn, by_pytorch) for n_drawn in (0, 0, 1))
         evidence.append(
             f"{who}: seed 0 {_short(first)}, again {_short(again)}, after one more draw "
             f"{_short(after)} ({len(_changed(first, after))} of {len(first)} tensors differ)"
         )
         moves |= not first == again == after
-        n_compared += len(first)
-    return Source("initial-weights", moves, n_compared, tuple(evidence))
+    return Source("initial-weights", moves, len(evidence) * len(first), tuple(evidence))
 
 
 def hidden_state(folder: ImageFolder) -> Source:

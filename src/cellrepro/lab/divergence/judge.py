@@ -78,9 +78,7 @@ class Look:
         stored = None if rows is None else self._of_rows(place, *rows)
         try:
             if place.step is None or not self.again:
-                raise CannotLook(
-                    "the stored rows do not show it; --ledger ops writes operations down"
-                )
+                raise CannotLook("what was stored does not show it; --ledger ops stores more")
             a, b = ((r.spec.profile_settings, r.spec.mode, r.spec.loose) for r in self.repeats)
             return self._repeated(place, step, stored) if a == b else self._in_two(place, step)
         except (CannotLook, CellreproError) as error:
