@@ -144,7 +144,7 @@ class Auditor(Observer):
         super().__init__(model)
         self._replays = whole("replays", replays, least=1)
         self._suspects = max(replays, whole("suspects", suspects, least=0))
-        self._spots: dict[int, _Spot] = {}
+        self._spots: dict[Place, _Spot] = {}
         self._kinds: Counter[str] = Counter()  # calls replayed, by operation
         self._not_replayed: Counter[str] = Counter()  # others, by operation and what went wrong
         self._unwritten = Unwritten(self._not_replayed)
@@ -153,10 +153,10 @@ class Auditor(Observer):
 
     def observe(self, call: Call) -> Any:
         """Run one operation as it is, then again on equal inputs."""
-        spot = self._spots.get(id(call.place))
-        if spot is None:  # the spot holds its place, so that no id is given twice
-            spot = self._spots[id(call.place)] = _Spot(call.place, plan_of(call.func))
         with self._lock:
+            if call.place not in self._spots:
+                self._spots[call.place] = _Spot(call.place, plan_of(call.func))
+            spot = self._spots[call.place]
             spot.n_calls += 1
             return self._unwritten.run(call, spot.plan, partial(self._run, call, spot))
 
@@ -261,7 +261,7 @@ class _Spot:
             flips=self.flips,
             replays=self.n_replays,
             warned=known is not None and known.alert is not None,
-            substitute=None if self.substitute is None else self.substitute.name,
+            substitute=self.substitute.name if self.substitute else None,
             max_abs=self.max_abs,
             n_elements=self.n_elements,
             calls=self.n_calls,

@@ -72,6 +72,11 @@ class _Here(threading.local):
         self.next_node = max(0, _next_node() - 1)
 
 
+@functools.lru_cache(maxsize=65536)
+def _place(func: Any, module: str | None, source: str | None, phase: str) -> Place:
+    return Place(str(func), module, source, phase)
+
+
 class Observer(TorchDispatchMode):
     """Sees every dispatched operation of a ``with`` block; a subclass decides what to do.
 
@@ -88,7 +93,6 @@ class Observer(TorchDispatchMode):
             raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module, or none")
         self._model = model
         self._hooks: list[Any] = []
-        self._places: dict[tuple, tuple[Any, Place]] = {}
         self._forget()
 
     def observe(self, call: Call) -> Any:
@@ -149,11 +153,7 @@ class Observer(TorchDispatchMode):
         number = _next_node()
         if number != here.next_node:
             self._remember_nodes(here, number, (module, source))
-        key = (id(func), module, source, phase)
-        known = self._places.get(key)
-        if known is None:  # with the operation, so that no id is given twice
-            known = self._places[key] = func, Place(str(func), module, source, phase)
-        return known[1]
+        return _place(func, module, source, phase)
 
     def at_work(self) -> tuple[str | None, str, str | None]:
         """The module at work, the phase, and in a backward pass the line of the forward."""
@@ -190,11 +190,9 @@ class Observer(TorchDispatchMode):
             number -= 1  # a write into a view; its node is made after the write's own
         # Numbers count from 0 in each thread. A node that a backward pass made, by recomputing or
         # to be differentiated again, has this thread's number, any other the main thread's.
-        own = self._nodes.get(threading.get_ident())
-        if own is not None and number in own:
-            return own[number]
-        others = (nodes[number] for nodes in list(self._nodes.values()) if number in nodes)
-        return next(others, (None, None))
+        own = self._nodes.get(threading.get_ident(), {})
+        found = (nodes[number] for nodes in (own, *self._nodes.values()) if number in nodes)
+        return next(found, (None, None))
 
     # -- which module ----------------------------------------------------------------------
 

@@ -185,21 +185,22 @@ def _seen_now() -> dict[str, _Seen]:
     numpy = np.random.mtrand._rand.get_state(legacy=False)
     # Another bit generator, put in its place by somebody, has no position.
     found["numpy"] = _Seen(pickle.dumps(numpy), numpy["state"].get("pos"), _BLOCK)
-    raw = _raw_bytes(torch.default_generator.get_state())
+    raw = _raw_bytes(torch.default_generator)
     # Seed, then how many numbers of the block are left, and one (5056 bytes; torch 2.6 to 2.15).
     left = int.from_bytes(raw[8:12], "little")
     found["torch"] = _Seen(raw, _BLOCK + 1 - left, _BLOCK, raw[:8])
     # A generator cannot be read while its device records a graph; it is at the next look.
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         for index, generator in enumerate(torch.cuda.default_generators):
-            raw = _raw_bytes(generator.get_state())  # 16 bytes: seed, and offset in steps of 4
+            raw = _raw_bytes(generator)  # 16 bytes: seed, and offset in steps of 4
             offset = int.from_bytes(raw[8:16], "little", signed=True)
             found[f"cuda:{index}"] = _Seen((raw[:8], offset), offset, seed=raw[:8])
     return found
 
 
-def _raw_bytes(state: torch.Tensor) -> bytes:
-    """Its bytes, without an operation: none may be seen by who watches operations."""
+def _raw_bytes(generator: torch.Generator) -> bytes:
+    """Its state, without an operation: none may be seen by who watches operations."""
+    state = generator.get_state()
     return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 

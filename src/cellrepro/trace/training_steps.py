@@ -15,12 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from cellrepro.store.digests import (
-    generator_digests,
-    tensor_digest,
-    tensors_digest,
-    value_digest,
-)
+from cellrepro.store.digests import generator_digests, tensor_digest, tensors_digest, value_digest
 from cellrepro.store.ledger import Ledger
 
 
@@ -115,11 +110,9 @@ class StepWatch(Watch):
             for key, value in optimizer.state.get(parameter, {}).items()
         }
         self._groups("update", moments)
-        rates = [float(group["lr"]) for group in optimizer.param_groups]
-        settings = [
-            {key: value for key, value in group.items() if key not in ("params", "lr")}
-            for group in optimizer.param_groups
-        ]
+        groups = optimizer.param_groups
+        rates = [float(group["lr"]) for group in groups]
+        settings = [{k: group[k] for k in group if k not in ("params", "lr")} for group in groups]
         self.ledger.add("update", "learning rate", value_digest(rates), value=rates[0])
         self.ledger.add("update", "settings", tensor_digest(settings))
         self.weights("weights", network)
@@ -150,8 +143,7 @@ def layer_group(name: str) -> str:
     >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("W2")
     ('encoder.blocks.0', 'W2')
     """
-    found = re.match(r"(.*?\.\d+)(?:\.|$)", name)
-    if found:
+    if found := re.match(r"(.*?\.\d+)(?:\.|$)", name):
         return found[1]
     parts = name.partition("/")[0].split(".")
     return ".".join(parts[:2]) if len(parts) > 2 else parts[0]
