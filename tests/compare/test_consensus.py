@@ -24,9 +24,6 @@ def brief(agreement):
     return [(item.label, item.runs, round(item.mean_iou, 3)) for item in agreement.objects]
 
 
-# Hand-drawn cases
-
-
 def test_votes_of_four_runs():
     """One object shrinks, one is missing in half of the runs, one is in a single run."""
     runs = [row("aaaa.bb.."), row("aaaa....."), row("aa...bb.."), row("aaaa....c")]
@@ -73,16 +70,11 @@ def test_the_typical_result_is_the_one_nearest_to_all():
     assert agree([row(text) for text in runs]).results[0] == (3,)
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (0, 4)], ids=["2-D", "3-D", "no pixels"])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (0, 4)], ids=["3-D", "no pixels"])
 def test_no_objects_at_all_is_said(shape):
     agreement = agree([np.zeros(shape, np.int64)] * 2)
-    assert agreement.vacuous
-    assert agreement.objects == ()
+    assert (agreement.vacuous, agreement.objects) == (True, ())
     assert agreement.consensus.shape == agreement.cell_share.shape == shape
-    assert not agreement.same_object_share.any()
-
-
-# Reading
 
 
 def test_only_new_digests_are_read():
@@ -105,17 +97,13 @@ def test_only_new_digests_are_read():
         ([], None, "no masks were given"),
         ([[[1]], [[2]]], ["x"], "1 digests were given for the masks of 2 runs"),
         ([[[1]], [[7]], [[1, 2]]], None, r"run 0 has \(1, 1\), run 2 has \(1, 2\)"),
-        ([[[1]], [[0.5]]], None, "run 1 has dtype float64"),
         ([[[1]], lambda: [[-1]]], ["x", "y"], "run 1 holds labels from -1"),
     ],
-    ids=["none", "digests", "shapes", "no labels", "negative"],
+    ids=["none", "digests", "shapes", "negative"],
 )
 def test_refusals(runs, digests, message):
     with pytest.raises(BadInput, match=message):
         agree(runs, digests=digests)
-
-
-# Properties
 
 
 @st.composite

@@ -50,8 +50,6 @@ def renumbered(masks, order=(300, 1, HUGE, 3, 2, 7)):
     return np.vectorize(table.__getitem__, otypes=[np.int64])(masks)
 
 
-# -- drawn by hand ---------------------------------------------------------------------------
-
 SQUARE = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 2, 2], [0, 0, 2, 2]]
 
 
@@ -186,9 +184,6 @@ def test_images_read_in_several_blocks(monkeypatch, shape):
     np.testing.assert_array_equal(categories(a, b), expected_map)
 
 
-# -- what cannot be compared -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("masks", "message"),
     [
@@ -203,9 +198,6 @@ def test_what_cannot_be_compared(function, masks, message):
     """Cellpose 4.2.1.1 compares sizes, not shapes, and gives the last of these a score of 1."""
     with pytest.raises(BadInput, match=message):
         function(masks, np.ones((3, 2), int))
-
-
-# -- random images ---------------------------------------------------------------------------
 
 
 @PROPERTY

@@ -38,9 +38,6 @@ def indices(rows):
     return [row.index for row in rows]
 
 
-# -- which operations correspond -------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
@@ -90,9 +87,6 @@ def test_other_kernels():
         "ran 5 (aten._to_copy.default in block, aten.bmm.default in block, aten._softmax.default "
         "in block, …)"
     )
-
-
-# -- where two runs diverge ------------------------------------------------------------------
 
 
 def diverging(a, b):
@@ -149,9 +143,6 @@ def test_nothing_diverges():
         assert diverging(a, b) is None
 
 
-# -- round-off -------------------------------------------------------------------------------
-
-
 def judged(ulp, limit=4.0, **fields):
     return replace(ROW, ulp=ulp, limit=limit, **fields)
 
@@ -172,11 +163,3 @@ def test_round_off(a, b, verdict):
     found, sentence = judge_round_off(a, b)
     assert found == verdict
     assert sentence.startswith(verdict)
-
-
-def test_round_off_in_words():
-    """What came closest is relative to its limit: 3 of 4 strains more than 50 of 100."""
-    failed = replace(ROW, problem="out of memory")
-    _, found = judge_round_off([judged(50.0, 100.0), failed], [judged(3.0, module="head")])
-    assert "(2 operations judged, 1 not); the float64 replay failed of aten.mul.Tensor" in found
-    assert found.endswith("aten.mul.Tensor in head erred most, 3 ulp where 4 may be")

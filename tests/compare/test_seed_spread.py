@@ -278,6 +278,3 @@ def test_the_sentence_says_what_is_missing(tmp_path):
         "Repeating the same spec changed 3.2 % of the cells (1 pair, 3 images); what seeds do is "
         "not known, as no two of them were compared or found cells."
     )
-    add_run(store, [(1.0, images(3, without=[3, 4]))], seed=1, truth=False)
-    said = measure_spread(store.runs()).sentence()
-    assert "changing the seed changed 6.7 % (1 pair of 2 seeds, 3 images); only 2 seeds" in said

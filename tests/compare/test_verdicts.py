@@ -11,22 +11,15 @@ from cellrepro.compare.verdicts import Verdict, combine, judge
     ("verdicts", "expected"),
     [
         ([], "vacuous"),
-        (["identical", "identical"], "identical"),
         (["identical", "same-objects"], "same-objects"),
         (["same-objects", "vacuous", "identical"], "vacuous"),
-        (["vacuous", "within-spread"], "within-spread"),
         (["within-spread", "different", "vacuous"], "different"),
     ],
-    ids=["nothing", "all identical", "one renumbered", "one proved nothing",
-         "a difference beats no evidence", "a difference is never hidden"],
-)  # fmt: skip
+)
 def test_combine(verdicts, expected):
     for order in itertools.permutations(verdicts):
-        assert combine(Verdict(word) for word in order) == expected
-    assert str(combine(verdicts)) == expected
+        assert str(combine(Verdict(word) for word in order)) == expected
 
-
-# -- repeats, from made-up manifests ---------------------------------------------------------
 
 FOUND = {"cell": ("b", "c", 3)}
 RENUMBERED = {"cell": ("d", "c", 3)}
@@ -71,9 +64,8 @@ def test_images_are_told_apart_by_name(made_up):
             ([[0, 1, 2, 3]], [[1, 2], [0], [3]], [[1, 2, 3], [0]]),
             "masks different: 2 of 4 equal and 3 of 4 with the same objects",
         ),
-        ("ab", [FOUND, OTHER], ([[0], [1]], [[0], [1]], [[0], [1]]), "different, masks different)"),
     ],
-    ids=["two of three", "outlines", "only two"],
+    ids=["two of three", "outlines"],
 )
 def test_which_repeats_agree(made_up, weights, masks, groups, said):
     found = judge(

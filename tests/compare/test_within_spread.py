@@ -52,9 +52,6 @@ def axis_pair(share, *, n_images=5, n=1000, ppm_share=None):
     )
 
 
-# -- intervals -------------------------------------------------------------------------------
-
-
 def test_the_interval_is_the_percentile_bootstrap():
     changed = np.array([0, 1, 2, 3, 8, 4, 0, 1])
     axis = Axis("mode", [fake_pair(changed, [20] * 8, changed * 10, [1000] * 8)])
@@ -78,9 +75,6 @@ def test_seeds_are_drawn_too():
     alone = Axis("mode", pairs).distribution()  # one surrounding: only images are drawn
     assert alone.interval.over == "images"
     assert alone.interval.low == pytest.approx(alone.interval.high)
-
-
-# -- the rule ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_and_does_not_depend_on_the_instruction_set(tmp_path):
 def test_equal_seeds_agree_and_different_seeds_differ():
     a, b, c = bits(tiny(5)), bits(tiny(5)), bits(tiny(6))
     assert a == b
-    assert sum(a[name] != c[name] for name in a) > 20
+    assert sum(a[name] != c[name] for name in a) > 10
 
 
 def test_it_is_cellposes_own_class_and_the_process_is_left_as_it_was():
@@ -88,8 +88,6 @@ def test_it_is_cellposes_own_class_and_the_process_is_left_as_it_was():
     assert (len(network.encoder.blocks), network.rdrop) == (2, 0.4)
     assert {network.dtype, *(p.dtype for p in network.parameters())} == {torch.bfloat16}
 
-
-# -- other encoders ------------------------------------------------------------------------
 
 SMALL_DIGEST = "3a2a0a6ca3b2c6eeef62b4b56c48619d4d99d9c038a03c64e1a8e19b8453d4d0"
 
@@ -134,9 +132,6 @@ def test_weights_of_another_network_do_not_fit(tmp_path):
     safetensors.numpy.save_file(held, path)
     with pytest.raises(BadInput, match=r"w.safetensors does not fit the network 'tiny'"):
         tiny(path=path)
-
-
-# -- what a reference means ----------------------------------------------------------------
 
 
 def test_a_repeat_of_the_store(small_store):
@@ -227,8 +222,6 @@ def test_a_checkpoint_of_something_else(small_cellpose, tmp_path, change, expect
     with pytest.raises(BadInput, match=rf"(?s)mine.pth.*({expected})"):
         load(find_model(str(path), Store(tmp_path / "outputs")))
 
-
-# -- named networks, downloaded on first use -----------------------------------------------
 
 NAMED = ModelSource("cpsam_v2", "cellpose")
 

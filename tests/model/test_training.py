@@ -47,9 +47,6 @@ def images(small_data):
     return folder.train, folder.test
 
 
-# -- the same bits as Cellpose -------------------------------------------------------------
-
-
 def by_cellpose(network, images, folder, **options):
     """Cellpose's own training; it saves its network into a folder."""
     return cellpose.train.train_seg(
@@ -164,9 +161,6 @@ def test_the_learning_rates_are_those_that_train_seg_sets(
     assert learning_rates(n_epochs, 0.01).tolist() == used
 
 
-# -- seeds ---------------------------------------------------------------------------------
-
-
 def trained(images, *, seed=3, rdrop=0.4, n_epochs=2, **options):
     """The weights after a short training from one and the same start."""
     network = tiny(1)
@@ -188,9 +182,6 @@ def test_the_seed_drops_layers_and_the_data_seed_orders_the_data(images):
     )
     assert (cellpose, one) == (other, again)
     assert len({str(sorted(each.items())) for each in (cellpose, one, two)}) == 3
-
-
-# -- watching changes nothing --------------------------------------------------------------
 
 
 def test_a_watched_training_is_the_same(images):
@@ -222,9 +213,6 @@ def test_the_images_and_masks_given_are_left_as_they_are(toy, images):
     for now, then in zip(gaps, before, strict=True):
         assert np.array_equal(now.masks, then.masks)
         assert np.array_equal(now.image, then.image)
-
-
-# -- trainings that train nothing, or cannot -----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -267,9 +255,6 @@ def test_masks_are_counted_as_cellpose_counts_them(images, n, background):
     assert trainable(image) is expected is (n >= (5 if background else 6))
     (planes,) = labels_to_flows([masks.copy()])
     assert trainable(replace(image, masks=planes)) is expected
-
-
-# -- what the loop tells of a step ----------------------------------------------------------
 
 
 def test_a_loop_tells_what_it_does_in_order(monkeypatch):

@@ -1,8 +1,8 @@
 """Stored repeats that differ along one axis only, and what differs between their masks.
 
-The axes are those of docs/spread.md. Threads and instruction set are those of the processor: of two
-devices they count only where both profiles set them. Two profiles that differ in several of device,
-threads and precision are a pair along ``profile`` only, where no third profile lies between them.
+The axes are those of docs/spread.md. Of two devices, threads and instruction set count only where
+both profiles set them. Two profiles that differ in several of device, threads and precision are a
+pair along ``profile`` only, where no third profile lies between them.
 """
 
 from __future__ import annotations
@@ -62,11 +62,6 @@ class Sample:
     """A stored repeat, and everything in which it could differ from another."""
 
     repeat: Repeat
-
-    @property
-    def place(self) -> str:
-        """Spec and machine: ``KEY/MACHINE``."""
-        return place_of(self.repeat)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -204,7 +199,9 @@ def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tup
     freed = (axis, *_FREED.get(axis, ()))
     groups: dict[tuple, list[Sample]] = defaultdict(list)
     for sample in samples:
-        groups[(sample.place,) if axis == "repeats" else sample.but(*freed)].append(sample)
+        groups[(place_of(sample.repeat),) if axis == "repeats" else sample.but(*freed)].append(
+            sample
+        )
     for members in groups.values():
         members.sort(key=lambda sample: _order(axis, sample, names))
     streams = [_pairs_among(members, axis) for members in groups.values()]
@@ -218,10 +215,10 @@ def _pair(axis: str, names: Names, a: Sample, b: Sample) -> Pair:
     if differs & {*_OF_PROFILE, "profile"}:
         differs |= {*_OF_PROFILE, "profile"}
     name_a, name_b = _sides(axis, a, b, names)
-    of_spec = axis == "repeats"
+    place, of_spec = place_of(a.repeat), axis == "repeats"
     return Pair(
         axis=axis,
-        context=names.short(a.place) if of_spec else names.context(a.place, differs),
+        context=names.short(place) if of_spec else names.context(place, differs),
         name_a=name_a,
         name_b=name_b,
         a=a.repeat,
@@ -229,7 +226,7 @@ def _pair(axis: str, names: Names, a: Sample, b: Sample) -> Pair:
         units=(_unit(axis, a), _unit(axis, b)),
         surroundings=str(a.but(*differs)),
         settings=str(a.but(*differs, *DRAWN)),
-        setting=", ".join(names.words(a.place, {*differs, *DRAWN})),
+        setting=", ".join(names.words(place, {*differs, *DRAWN})),
     )
 
 
@@ -251,7 +248,7 @@ def _named(axis: str) -> str:
 def _order(axis: str, sample: Sample, names: Names) -> tuple:
     if axis == "repeats":
         return (sample.repeat.index,)
-    value = names.facts[sample.place].get(_named(axis), "")
+    value = names.facts[place_of(sample.repeat)].get(_named(axis), "")
     return sort_key(_named(axis), value), str(sample.facts[axis]), sample.repeat.name
 
 
@@ -262,7 +259,7 @@ def _sides(axis: str, a: Sample, b: Sample, names: Names) -> list[str]:
         return [f"repeat {side.repeat.index}" for side in both]
     if axis == "version":
         return changed_versions([side.repeat.manifest.machine for side in both])
-    facts = [names.facts[side.place] for side in both]
+    facts = [names.facts[place_of(side.repeat)] for side in both]
     sides = [said(_named(axis), of_side[_named(axis)]) for of_side in facts]
     if _named(axis) == "profile" and not a.beside(b):
         sides = [f"{name} on {f['machine']}" for name, f in zip(sides, facts, strict=True)]

@@ -148,11 +148,6 @@ class _Result:
         self.image: NDArray = image if self.n_objects >= 2**16 else image.astype(np.uint16)
         self.digest = tensor_digest(self.image)
 
-    @property
-    def weight(self) -> int:
-        """How many runs have it."""
-        return len(self.runs)
-
 
 def _different_results(masks: Sequence[Source], digests: Sequence[str] | None) -> list[_Result]:
     """Results that differ in their objects, with the runs that have each."""
@@ -195,7 +190,7 @@ def _rank(results: list[_Result], n_runs: int) -> NDArray[np.unsignedinteger]:
     ]
     for result in results:
         for total, said in zip(votes, _statements(result.image), strict=True):
-            total += said * total.dtype.type(result.weight)
+            total += said * total.dtype.type(len(result.runs))
 
     def distance(result: _Result) -> int:
         # Where V of N runs say yes, saying yes contradicts N - V runs and saying no V. What "no"
@@ -206,7 +201,7 @@ def _rank(results: list[_Result], n_runs: int) -> NDArray[np.unsignedinteger]:
         )
 
     if len(results) > 1:
-        results.sort(key=lambda result: (distance(result), -result.weight, result.digest))
+        results.sort(key=lambda result: (distance(result), -len(result.runs), result.digest))
     return votes[0]
 
 
@@ -273,7 +268,7 @@ class _Votes:
         self._n_groups = 1 + max(int(group.max()) for group in self.groups)
         self._n_runs_with = np.zeros(self._n_groups, np.int64)
         for result, group in zip(results, self.groups, strict=True):
-            self._n_runs_with[group[1:]] += result.weight
+            self._n_runs_with[group[1:]] += len(result.runs)
         image = results[0].image
         pixels, groups, n = self._counted()
         most = np.zeros(image.size, np.int64)
@@ -306,10 +301,10 @@ class _Votes:
         for result, group in zip(self._results, self.groups, strict=True):
             flat = group.astype(np.uint32)[result.image.ravel()]
             alike = flat == typical
-            n_alike += alike * n_alike.dtype.type(result.weight)
+            n_alike += alike * n_alike.dtype.type(len(result.runs))
             other = np.flatnonzero(~alike & (flat > 0))
             every.append(_codes_of(other, flat[other]))
-            weights.append(np.full(len(other), result.weight))
+            weights.append(np.full(len(other), len(result.runs)))
         codes, position = np.unique(np.concatenate(every), return_inverse=True)
         n = np.bincount(position, np.concatenate(weights), len(codes)).astype(np.int64)
         cells = np.flatnonzero(typical)
@@ -355,7 +350,7 @@ class _Votes:
                 other = np.flatnonzero(absent[group][flat])
                 held[other] = np.isin(_codes_of(other, group[flat[other]]), self._elsewhere)
             shared = np.bincount(flat[held], minlength=len(group))[1:]
-            sums[group[1:]] += result.weight * shared / (areas + self._areas[group[1:]] - shared)
+            sums[group[1:]] += len(result.runs) * shared / (areas + self._areas[group[1:]] - shared)
         return sums / np.maximum(1, self._n_runs_with)
 
     def objects(self) -> tuple[tuple[Stability, ...], Integers]:

@@ -27,8 +27,7 @@ def label_images(
 
 
 def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
-    """Number the objects 1 to N in raster order of first appearance; equal outlines give equal
-    arrays, of uint32, and therefore equal digests."""
+    """Number the objects 1 to N in raster order of first appearance, as uint32."""
     return renumbered(label_image("masks", masks))[0].astype(np.uint32)
 
 

@@ -1,8 +1,7 @@
 """Which objects of two label images overlap, and which of them are each other's counterpart.
 
-Both images are read as *runs*: stretches of one row in which neither label changes, of which there
-are about ten times fewer than pixels. They are read in blocks of rows; beyond the two arrays,
-memory grows with the number of objects and of overlapping pairs only.
+Both are read as *runs*, stretches of one row in which neither label changes, in blocks of rows:
+beyond the two arrays, memory grows with the number of objects and of overlapping pairs only.
 """
 
 from __future__ import annotations

@@ -181,14 +181,11 @@ def _told_apart(named: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
 
 def _versions(machines: Mapping[str, MachineRecord]) -> dict[str, str]:
     """The libraries in which a device differs from itself; two devices differ in more."""
-    of_device: dict[tuple[str, str], list[str]] = defaultdict(list)
+    of_device: dict[tuple[str, str], dict[str, MachineRecord]] = defaultdict(dict)
     for place, one in machines.items():
-        of_device[one.identity, one.device].append(place)
-    found: dict[str, str] = {}
-    for places in of_device.values():
-        told = changed_versions([machines[place] for place in places])
-        found |= dict(zip(places, told, strict=True))
-    return found
+        of_device[one.identity, one.device][place] = one
+    told = ((same, changed_versions([*same.values()])) for same in of_device.values())
+    return {place: text for same, texts in told for place, text in zip(same, texts, strict=True)}
 
 
 def versions_of(machine: MachineRecord) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """What became of every object between two label images: kept, moved, lost, gained, split, merged.
 
-docs/comparison.md defines the words. Every object is in exactly one change. Splits and merges that
-share an object are settled first, for the one with more shared pixels; then counterparts are
-assigned one to one, with the largest total overlap.
+docs/comparison.md defines the words. Splits and merges that share an object are settled first, for
+the one with more shared pixels; then counterparts are assigned, with the largest total overlap.
 """
 
 from __future__ import annotations

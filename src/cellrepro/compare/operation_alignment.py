@@ -68,17 +68,13 @@ def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:
     )
 
 
-_Positions = list[tuple[int, int]]
-_Key = Callable[["OperationRow"], Hashable]
-
-
 @cache
 def _function(source: str | None) -> str | None:
     """File and function of a source line, which outlast a shift of lines."""
     return source and re.sub(r"(.*):\d+( in .*)?", r"\1\2", source)
 
 
-_KEYS: tuple[_Key, ...] = (
+_KEYS: tuple[Callable[[OperationRow], Hashable], ...] = (
     lambda row: (row.op, _function(row.source), row.shapes),
     lambda row: (base_name(row.op), row.shapes),
     lambda row: base_name(row.op),
@@ -87,9 +83,9 @@ _KEYS: tuple[_Key, ...] = (
 ``add.Scalar`` and ``add_.Tensor`` share a base name."""
 
 
-def _correspond(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> _Positions:
+def _correspond(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> list[tuple[int, int]]:
     """Rising pairs of positions of the operations of one module that correspond."""
-    pairs: _Positions = []
+    pairs: list[tuple[int, int]] = []
     for key in _KEYS:  # between each two pairs the most that agree in the next key
         filled = []
         start_a = start_b = 0

@@ -157,7 +157,6 @@ class _Part(NamedTuple):
 
 
 def _undefined(n: int) -> _Part:
-    """Of parameters that have no distance."""
     return _Part(None, n, (math.nan,) * 4, math.nan)
 
 
@@ -182,7 +181,6 @@ def _part(name: str, bits: Sequence[Bits], dtypes: tuple[str, str]) -> _Part:
 
 
 def _ulps(a: Bits, b: Bits, dtype: str) -> tuple[int | None, NDArray[np.int64] | int]:
-    """The last two fields of `_Part`."""
     if dtype not in _FLOATS or not len(a):
         return -1, 0
     # Floats of one dtype in order of size are consecutive integers once the sign is taken off
@@ -348,8 +346,7 @@ def natural_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def layer_group(name: str) -> str:
-    """The part of the network that a tensor belongs to: the first two components of its name,
-    three where the second is ``blocks``, without the kind of parameter at the end."""
+    """The first two components of a tensor's name, three with ``blocks``, without its kind."""
     parts = name.split(".")
     if len(parts) > 1 and parts[-1] in _PARAMETER_KINDS:
         parts = parts[:-1]

@@ -19,7 +19,7 @@ from functools import cache
 
 import numpy as np
 
-from cellrepro.compare.axes import Pair, Values, images_of, mean_of, parts_of
+from cellrepro.compare.axes import Pair, Values, mean_of, parts_of
 from cellrepro.text import amount, share_text
 
 FEWEST_SEEDS = 3
@@ -53,7 +53,9 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
     if not pairs:
         return Decision(False, "no cells were found, so there is nothing to compare")
-    images = _common_images([*pairs, *seeds])
+    every = [pair.images for pair in (*pairs, *seeds)]
+    common = [name for name in every[0] if all(name in images for images in every)]
+    images = [name for name in common if any(one[name].n_objects for one in every)]
     known = Decision(
         within=False,
         sentence="",
@@ -79,14 +81,7 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     return replace(known, within=within, sentence=text, changed_ratio=cells, ppm_ratio=pixels)
 
 
-def _common_images(pairs: Sequence[Pair]) -> list[str]:
-    """Images that all of them have, and in which some show an object."""
-    common = [name for name in images_of(pairs) if all(name in p.images for p in pairs)]
-    return [name for name in common if any(p.images[name].n_objects for p in pairs)]
-
-
 def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
-    """Why nothing can be said, or nothing."""
     if known.n_seeds < FEWEST_SEEDS:
         return f"only {known.n_seeds} seeds" if known.n_seeds else "no other seed"
     if known.n_images < FEWEST_IMAGES:
@@ -118,19 +113,15 @@ def _largest_ratio(
     if measure == "changed":
         of_images = max(of_images, 1 / (over_d.sum() + 0.5) + 1 / (over_s.sum() + 0.5))
     of_seeds, n_seeds = _jackknife(over_s.sum(1) / under_s.sum(1), [p.units for p in seeds])
-    of_runs = of_seeds + max(of_seeds * n_seeds / 2, _own_variance(over_d.sum(1) / under_d.sum(1)))
+    shares = over_d.sum(1) / under_d.sum(1)  # relative variance of their mean
+    own = float(np.var(shares, ddof=1)) / len(shares) / d**2 if len(shares) > 1 and d else 0.0
+    of_runs = of_seeds + max(of_seeds * n_seeds / 2, own)
     variance = of_images + of_runs
     if not variance:
         return float((d + more_d) / (s + more_s))
     freedom = variance**2 / (of_images**2 / (n_images - 1) + of_runs**2 / (n_seeds - 1))
     furthest = float(stats.t.ppf(CONFIDENCE, freedom)) * math.sqrt(variance)
     return float((d + more_d) / (s + more_s)) * math.exp(min(furthest, _FURTHEST))
-
-
-def _own_variance(values: Values) -> float:
-    """Relative variance of the mean over the pairs in question."""
-    n, mean = len(values), values.mean()
-    return float(values.var(ddof=1)) / n / mean**2 if n > 1 and mean else 0.0
 
 
 def _jackknife(values: Values, units: Sequence[tuple[str, str]]) -> tuple[float, int]:

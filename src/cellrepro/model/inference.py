@@ -31,10 +31,7 @@ class Segmentation:
 
 
 def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segmentation]:
-    """Segment images one by one, on the network's own device, moving no generator.
-
-    The network (``cellpose.vit.CPSAM``) is put into evaluation mode; ground truth is not looked at.
-    """
+    """Segment images one by one with a ``cellpose.vit.CPSAM``, moving no generator."""
     evaluated = evaluator(network)
     for image in images:
         with generators_kept():

@@ -1,9 +1,8 @@
 """Cellpose's network: the small one that trains on any laptop, and any pretrained one.
 
-``tiny`` is Cellpose's own ``CPSAM`` class around a small encoder of SAM's own class, so that
-training, segmentation and every operation in between are the real ones. Its initial weights are
-drawn by NumPy and are the same bytes on every machine, which PyTorch's own are not (they depend
-on the vector instructions, torch 2.15).
+``tiny`` is Cellpose's own ``CPSAM`` class around a small encoder of SAM's own class, so that every
+operation is the real one. NumPy draws its initial weights: the same bytes on every machine, which
+PyTorch's own are not (they depend on the vector instructions, torch 2.15).
 """
 
 from __future__ import annotations
@@ -84,8 +83,7 @@ def find_model(reference: str, store: Store) -> ModelSource:
         return ModelSource(TINY, TINY)
     if reference in CELLPOSE_NAMES:
         return ModelSource(reference, "cellpose")
-    path = Path(reference)
-    if path.is_file():
+    if (path := Path(reference)).is_file():
         return ModelSource(path.name, _architecture(path), path, file_digest(path))
     try:
         repeat = store.find(reference)
@@ -97,8 +95,8 @@ def find_model(reference: str, store: Store) -> ModelSource:
         ) from error
     if repeat.weights is None:
         raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
-    path = repeat.weights
-    return ModelSource(repeat.name, _architecture(path), path, file_digest(path))
+    digest = file_digest(repeat.weights)
+    return ModelSource(repeat.name, _architecture(repeat.weights), repeat.weights, digest)
 
 
 def _architecture(path: Path) -> str:
@@ -146,8 +144,6 @@ def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -
 def seeded_network(encoder: str, *, seed: int, device: torch.device | str = "cpu") -> Any:
     """Cellpose's ``CPSAM`` in float32 around one of `ENCODERS`, with weights that a seed draws, the
     same bytes on every machine; the large ones are for measuring."""
-    if encoder not in ENCODERS:
-        raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
     check_seed(seed)
     sizes = ENCODERS[encoder]
     from cellpose.vit import CPSAM
@@ -188,10 +184,7 @@ def encoder_in_place(sizes: Encoder) -> Iterator[None]:
 
 
 def _draw_weights(network: Any, generator: np.random.Generator, sizes: Encoder) -> None:
-    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere.
-
-    What PyTorch starts at a constant stays there: norms, positions, tables of relative positions.
-    """
+    """Initialise like PyTorch, uniform in ±1/sqrt(fan-in), but with the same bytes everywhere."""
     import torch
 
     # Half the memory and time for 300 million numbers; tiny's draws are pinned in float64.
@@ -307,10 +300,7 @@ def save_weights(network: Any, path: Path, *, architecture: str) -> str:
 
 def saved_in_several_ways(weights: Path) -> Iterator[tuple[str, str, bool]]:
     """Save a stored network in four ways: how, the file's SHA-256, whether every bit came back.
-
-    ``torch.save``, which Cellpose uses, writes the file's own name into the archive, and the
-    device of every tensor (torch 2.15); ``safetensors`` as the store writes it holds neither.
-    """
+    ``torch.save`` writes the file's own name into it, and every tensor's device (torch 2.15)."""
     import torch
     from safetensors.torch import load_file, save_file
 

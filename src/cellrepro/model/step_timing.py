@@ -42,11 +42,8 @@ def check_variants(variants: Sequence[str]) -> None:
 
 
 class SideBySide:
-    """One network, the same steps, trained in several ways in turns.
-
-    Every run starts from the same weights and generators, draws the same batches and gives the
-    network back as it was. ``steps`` are timed, after one that sets the optimizer's memory up.
-    """
+    """The same steps of one network in several ways in turns, all from the same weights and
+    generators. ``steps`` are timed, after one that sets the optimizer's memory up."""
 
     def __init__(
         self,

@@ -1,9 +1,8 @@
 """Training as ``cellpose.train.train_seg`` trains, step by step and with a data seed.
 
 The loop is the project's own because Cellpose's can neither be watched nor be given a seed for
-order and augmentation; batches, augmentation, loss and preprocessing are Cellpose's functions.
-With ``data_seed="cellpose"`` it gives the same bits as ``train_seg`` of Cellpose 4.2.1.1, which a
-test holds.
+order and augmentation; its parts are Cellpose's. With ``data_seed="cellpose"`` it gives the same
+bits as ``train_seg`` of Cellpose 4.2.1.1, which a test holds.
 """
 
 from __future__ import annotations
@@ -94,11 +93,10 @@ class Loop:
     """A training that is walked step by step.
 
     The network (``cellpose.vit.CPSAM``) is trained in float32, whatever its dtype, and left in it.
-    Images with fewer than `MIN_TRAIN_MASKS` masks are left out, as Cellpose does; the test images
-    only give test losses. ``images_per_epoch`` are drawn with replacement, none takes every image
-    once. Order, crop and augmentation follow ``data_seed``; "cellpose" is Cellpose's own seeding,
-    by epoch number, which no seed of the user's changes. ``on_epoch`` is called after each epoch
-    with the generators kept, ``watch`` is told of every step as it goes.
+    Images with fewer than `MIN_TRAIN_MASKS` masks are left out, as Cellpose does.
+    ``images_per_epoch`` are drawn with replacement, none takes every image once. Order, crop and
+    augmentation follow ``data_seed``; "cellpose" is Cellpose's own seeding, by epoch number, which
+    no seed of the user's changes. ``on_epoch`` is called with the generators kept.
     """
 
     def __init__(
@@ -186,10 +184,8 @@ class Loop:
         return value
 
     def state(self) -> dict[str, Any]:
-        """Where the training stands, apart from the network's weights and the generators.
-
-        The next step writes into the optimizer's tensors: to come back to it, keep a copy.
-        """
+        """Where the training stands, without weights and generators; the next step writes into the
+        optimizer's tensors: to come back to it, keep a copy."""
         return {
             "loop": {
                 "epochs": [asdict(epoch) for epoch in self.training.epochs],
