@@ -26,8 +26,6 @@ BASE: dict[str, Any] = {"epochs": 12, "images_per_epoch": 20, "learning_rate": 0
 LEAST_SCORE = 0.1
 """Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""
 
-_WORKERS = 2
-
 
 @dataclass(frozen=True)
 class Demo:
@@ -59,7 +57,7 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
     overrides = {"data": str(data), "model": start}
     grid = read_grid(brought("grids") / "demo.yaml", store=store, overrides=overrides)
     _say(f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile")
-    runs = run_grid(grid, workers=_WORKERS)
+    runs = run_grid(grid, workers=2)
     for run in runs:
         if run.status == "failed":
             raise RunFailed(f"a spec failed: {run.reason}; its notebook is in {run.folder}")
@@ -113,19 +111,15 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
 
     def execute(name: str) -> Path:
         output, work = folder / f"{name}.ipynb", "cellrepro.lab.notebook_process:execute"
-        given: dict[str, Any] = {
-            "notebook": find_notebook(name),
-            "output": output,
-            "parameters": jobs[name],
-        }
+        given: dict[str, Any] = {"notebook": find_notebook(name), "parameters": jobs[name]}
         try:
-            call(work, None, label=f"the notebook {name}", **given)
+            call(work, None, label=f"the notebook {name}", output=output, **given)
         except CellreproError as error:
             raise CellreproError(f"the notebook {name} failed: {error}; see {output}") from error
         _say(f"     {output}")
         return output
 
-    with ThreadPoolExecutor(_WORKERS) as pool:  # each thread only waits for its process
+    with ThreadPoolExecutor(2) as pool:  # each thread only waits for its process
         return list(pool.map(execute, jobs))
 
 

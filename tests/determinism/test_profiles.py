@@ -142,10 +142,9 @@ else:
 
 def ask(late=(), **changes):
     """What a process says that was started with the right variables, but for the changes."""
-    right = {**os.environ, **startup_variables(3, mode="warn"), "A": "b c"}
-    return subprocess.check_output(
-        [sys.executable, "-c", ASK.format(late=dict(late))], env={**right, **changes}, text=True
-    ).strip()
+    started = {**os.environ, **startup_variables(3, mode="warn"), "A": "b c", **changes}
+    command = [sys.executable, "-c", ASK.format(late=dict(late))]
+    return subprocess.check_output(command, env=started, text=True).strip()
 
 
 def test_says_how_to_start_a_process_right():

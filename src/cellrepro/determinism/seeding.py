@@ -311,8 +311,7 @@ def split(
 def rank_seed(base: int, rank: int, n_ranks: int) -> int:
     """For `seed_everything` in one of several processes that train together: base + rank.
 
-    All divide one order of the data, with ``base`` for `split` and `loader_arguments`. A seed out
-    of range on any rank is refused by all, so that none waits for the others.
+    All divide one order of the data, with ``base`` for `split` and `loader_arguments`.
     """
     if whole("rank", rank, 0) >= whole("n_ranks", n_ranks, 1):
         raise BadInput(f"rank is {rank} of {n_ranks} ranks; expected one from 0 to n_ranks - 1")
