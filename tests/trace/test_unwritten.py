@@ -133,7 +133,6 @@ def in_parts():
 WRITTEN = {
     "out": lambda: torch.mul(torch.ones(3), 2, out=torch.empty(3)).sum(),
     "drawn": lambda: torch.empty(50).bernoulli_(0.5).sum(),
-    "shape of it": lambda: torch.zeros_like(torch.empty(3)).sum(),
     "masked": lambda: torch.where(torch.ones(3) > 0, torch.ones(3), torch.empty(3)).sum(),
     "list": lambda: torch._foreach_add_([torch.empty(3).zero_(), torch.ones(2)], 1),
     "in parts": in_parts,

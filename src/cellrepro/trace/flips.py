@@ -182,8 +182,7 @@ class Auditor(Observer):
                     args, kwargs = before.again()
                 replayed: Any = spot.plan.outputs(args, kwargs, func(*args, **kwargs))
                 spot.n_replays += 1
-                same = len(expected) == len(replayed) and all(map(same_bits, expected, replayed))
-                if not same:
+                if len(expected) != len(replayed) or not all(map(same_bits, expected, replayed)):
                     spot.add(expected, replayed)
                 replayed = None  # so that the next one takes its memory
             self._kinds[call.place.op] += 1

@@ -52,7 +52,11 @@ _JUMPS = (
     *("upsample_nearest",),
 )
 
-# For each class the limit for one term, in ulp, and what the root of their number adds.
+# For each class the limit for one term, in ulp, and what the root of their number adds: two to four
+# times the largest errors seen in float32 over a few hundred operations of random shapes and
+# magnitudes (PyTorch 2.15 on a CPU) and Cellpose's own steps. A result off by 1e-4 of the largest
+# exceeds them. Seen outside: batch normalisation of two values, attention scores beyond 1e4,
+# convolutions whose gradients cancel, overflow within half-precision functions.
 _LIMITS = {"exact": (0.5, 0.0), "elementwise": (8, 0), "function": (32, 4), "reduction": (4, 8)}
 
 _STEP = 2.0**-23  # part of itself by which an input is moved: small, and far above float64's ulp
@@ -91,8 +95,7 @@ class Reference:
         """How far the operation is from the exact result of its inputs, and how far it may be.
 
         Both in ulp; the first is infinite where a shape is another, or NaN or infinity is where it
-        should not be. None where no output is narrower than float64, or for a `problem`. To be
-        asked once, with what `Plan.outputs` gives for the operation that ran.
+        should not be. None where no output is narrower than float64, or for a `problem`.
         """
         if not any(map(_judged, outputs)):
             return None
@@ -124,7 +127,8 @@ class Reference:
                 scale = reach = _finite(scale).maximum(moves).max()
                 eps = max(eps, self._eps)  # it may round to its inputs' dtype on the way
             largest = max(largest or 0.0, _error(actual, precise, scale, reach, eps))
-        return None if largest is None else (largest, limit(self._base, n_terms))
+        one, each = _LIMITS[kind]
+        return None if largest is None else (largest, one + each * math.sqrt(n_terms))
 
     def _run(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         returned = without_warnings(lambda: self._call.func(*args, **kwargs))
@@ -153,23 +157,6 @@ class Reference:
         args = zip(self._args, self._kinds.values(), strict=False)
         kwargs = {name: changed(value, self._kinds[name]) for name, value in self._kwargs.items()}
         return tuple(changed(value, kind) for value, kind in args), kwargs
-
-
-def limit(op: str, n_terms: int) -> float:
-    """The error that a correct operation stays below, in ulp, with so many terms for an element.
-
-    Two to four times the largest errors seen in float32 over a few hundred operations of random
-    shapes and magnitudes (PyTorch 2.15 on a CPU) and Cellpose's own steps. A result off by 1e-4 of
-    the largest exceeds them. Seen outside: batch normalisation of two values, attention scores
-    beyond 1e4, convolutions whose gradients cancel, overflow within half-precision functions.
-
-    Examples
-    --------
-    >>> limit("aten._foreach_add_.List", 1), limit("aten.gelu.default", 1), limit("aten.mm", 4)
-    (8.0, 36.0, 20.0)
-    """
-    one, each = _LIMITS[_CLASS_OF.get(_base(op), "function")]
-    return one + each * math.sqrt(max(1, n_terms))
 
 
 # -- what an operation is ------------------------------------------------------------------
@@ -201,9 +188,8 @@ def _n_terms(call: Call, outputs: list[Any]) -> int:
     *_, second, largest = [0, 0, *sorted(t.numel() for t in inputs if t.is_floating_point())]
     results = [output for output in outputs if _judged(output)]
     fewest = max(1, min(result.numel() for result in results))
-    n = largest // fewest
-    if kind == "reduction" and second:
-        n = math.isqrt(largest * second // fewest)
+    in_pairs = kind == "reduction" and second
+    n = math.isqrt(largest * second // fewest) if in_pairs else largest // fewest
     if "convolution" in base:
         backward = base.endswith("backward")
         weight = inputs[2 if backward else 1]

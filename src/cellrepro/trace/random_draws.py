@@ -53,13 +53,6 @@ class DrawLog(Observer):
     draws otherwise is found by the generator having moved and is called ``unseen``: a function
     imported by name before, `torch.manual_seed`, another thread's PyTorch operations. An `Auditor`
     goes around it, not into it: what it replays would be written down, too.
-
-    Examples
-    --------
-    >>> with DrawLog() as log:
-    ...     values = np.random.rand(5)
-    >>> [(draw.what, draw.n) for draw in log.draws]
-    [('np.random.rand', 10)]
     """
 
     _open: DrawLog | None = None
@@ -247,9 +240,9 @@ def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifferenc
         at += 1
     more_in_a, more_in_b = at < len(a), at < len(b)
     if more_in_a and more_in_b:
-        for ahead in range(1, _AHEAD):
-            more_in_a = sites_a[at + ahead : at + ahead + 1] == [sites_b[at]]
-            more_in_b = sites_b[at + ahead : at + ahead + 1] == [sites_a[at]]
+        for ahead in range(at + 1, at + _AHEAD):
+            more_in_a = sites_a[ahead : ahead + 1] == [sites_b[at]]
+            more_in_b = sites_b[ahead : ahead + 1] == [sites_a[at]]
             if more_in_a or more_in_b:
                 break
         if more_in_a == more_in_b:
