@@ -89,9 +89,7 @@ def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
 
 
 def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.DataFrame:
-    """The n cells that are not kept: cut and joined first, then lost and gained, then changed
-    ones.
-    """
+    """The n cells that are not kept: cut and joined ones first, then lost, gained, changed."""
 
     def order(found: tuple[str, ObjectChange]) -> tuple[int, float, int]:
         change = found[1]
@@ -155,9 +153,7 @@ def _score(field: str, results: Sequence[MaskComparison]) -> float:
 
 
 def stability_table(agreement: Agreement, *, n: int = 10) -> pd.DataFrame:
-    """The n cells that fewest runs have, the least stable first, without those that all have
-    alike.
-    """
+    """The n cells that fewest runs have, the least stable first, without those of all runs."""
     unstable = [item for item in agreement.objects if item.share < 1 or item.mean_iou < 1]
     rows = [
         {

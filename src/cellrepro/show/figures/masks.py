@@ -68,16 +68,14 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
     n_columns = min(3, len(chosen))
     n_rows = -(-len(chosen) // n_columns)
     figure = Picture(height=0.5 + n_rows * (WIDTH / n_columns + 0.3))
-    panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-    for panel, (split, item) in zip(panels, chosen, strict=False):
+    for i, (split, item) in enumerate(chosen, start=1):
+        panel = figure.add_subplot(n_rows, n_columns, i)
         height, width = item.image.shape[:2]
         outlines = {} if item.masks is None else {"truth": item.masks}
         style.image_panel(panel, with_outlines(grey_image(item.image), outlines, solid=True))
         objects = "no masks" if item.masks is None else _objects(item.masks)
         name = style.clipped(item.name, _NAME_LETTERS)
         style.title(panel, f"{split}: {name}\n{width} × {height} pixels, {objects}")
-    for panel in panels[len(chosen) :]:
-        panel.set_axis_off()
     return figure.described(
         f"{len(chosen)} of {len(folder.train) + len(folder.test)} images of {folder.path.name}: "
         f"{len(folder.train)} to train, {len(folder.test)} to test",
@@ -120,12 +118,7 @@ def difference(
     votes: tuple[np.ndarray, int] | None = None,
     side: int = _SIDE,
 ) -> Picture:
-    """Two label images of one image side by side, and where they differ.
-
-    Where few pixels differ, the map shows each as a larger spot, and rings point at the places.
-    Counts are of true pixels. ``truth`` is dotted under both outlines; ``votes``, how many runs
-    call a pixel cell, and of how many runs, adds a panel; ``side``: longer side of a panel, pixels.
-    """
+    """Two label images side by side, and where they differ; ``votes`` of n runs add a panel."""
     background = background_of(image, a.shape)
     under = {} if truth is None else {"truth": truth}
     result = compare_masks(a, b)
@@ -188,26 +181,17 @@ def _ring(panel: Axes, differs: np.ndarray) -> None:
 
 def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
     """What outlines of masks of that shape stand on: the image in grey, or black."""
-    if len(shape) != 2:
+    if len(shape) != 2 or (image is not None and image.shape[:2] != shape):
+        given = "" if image is None else f"the image has shape {image.shape}, and "
         raise BadInput(
-            f"the masks have shape {shape}, and only masks of shape (Y, X) can be drawn; give one "
-            "plane, for example masks[z] of every run"
+            f"{given}the masks have shape {shape}; expected masks of shape (Y, X), such as "
+            "masks[z] of every run, and the image of shape (Y, X) or (Y, X, C)"
         )
-    if image is None:
-        return np.zeros(shape, np.uint8)
-    if image.shape[:2] != shape:
-        raise BadInput(
-            f"the image has shape {image.shape}, but the masks have {shape}; expected the image "
-            "that was segmented, of shape (Y, X) or (Y, X, C)"
-        )
-    return grey_image(image)
+    return np.zeros(shape, np.uint8) if image is None else grey_image(image)
 
 
 def grey_image(image: np.ndarray) -> np.ndarray:
-    """An 8-bit grey image (Y, X), each channel stretched from its 1st to its 99th percentile.
-
-    Channels are averaged. Values that are not finite are drawn black.
-    """
+    """8 bits (Y, X): the mean of channels stretched from percentile 1 to 99; NaN is black."""
     values = np.asarray(image, dtype=np.float64)
     values = values[..., None] if values.ndim == 2 else values
     values = np.where(np.isfinite(values), values, 0.0)
@@ -225,11 +209,7 @@ def with_outlines(
     solid: bool = False,
     side: int = _SIDE,
 ) -> np.ndarray:
-    """A grey image with the outlines of label images, as a panel (Y', X', 3) of uint8.
-
-    Outlines go by the keys of `DASHES`, which choose colour and dashes (``solid``: none is
-    dashed); where those of ``a`` and ``b`` coincide they are white. ``side``: longer side, pixels.
-    """
+    """A panel (Y', X', 3) of uint8: outlines by the keys of `DASHES`, white where a and b agree."""
     shape = panel_shape(background.shape, side)
     picture = np.repeat(enlarged(background, shape)[..., None], 3, axis=2)
     thickness = 1 if shape[0] < background.shape[0] else 2
@@ -246,10 +226,7 @@ def with_outlines(
 def category_picture(
     background: np.ndarray, categories: np.ndarray, *, side: int = _SIDE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A dimmed image under the colours of a categories map, as a panel (Y', X', 3) of uint8.
-
-    Also the map as drawn: no differing pixel is lost, and where few differ each is a larger spot.
-    """
+    """A dimmed image under the colours of a categories map, and the map as drawn, no pixel lost."""
     shape = panel_shape(categories.shape, side)
     picture = dimmed(background, shape)
     spots = all_seen(np.where(categories >= 2, categories, 0), shape)
@@ -279,11 +256,7 @@ def vote_picture(
 
 
 def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarray:
-    """Which pixels of a picture lie on the pattern of a category, for those who see no colours.
-
-    2 (only A) has lines that rise, 3 (only B) lines that fall, 4 (other object) dots; ``unit``:
-    pixels of the picture in one of the page. The browser's `onPattern` is the same rule.
-    """
+    """Pixels on the lines or dots of a category; the browser's `onPattern` is the same rule."""
     y, x = np.ogrid[: shape[0], : shape[1]]
     if category == 2:
         return (x + y) % (8 * unit) < 2 * unit

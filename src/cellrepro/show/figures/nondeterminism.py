@@ -41,12 +41,11 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
     shown = audit.ops[:_MOST_PLACES]
     names = [f"{base_name(row.op)}, {row.phase}: {row.module or 'no module'}" for row in shown]
     shares = [100 * row.flips / max(1, row.replays) for row in shown]
-    texts = [
-        f"{grouped(row.flips)} of {grouped(row.replays)}, "
-        + ("read though nobody wrote it" if row.read_by else "PyTorch ")
-        + ("" if row.read_by else "warns" if row.warned else "is silent")
-        for row in shown
-    ]
+    texts = []
+    for row in shown:
+        warns = "PyTorch warns" if row.warned else "PyTorch is silent"
+        why = "read though nobody wrote it" if row.read_by else warns
+        texts.append(f"{grouped(row.flips)} of {grouped(row.replays)}, {why}")
     n_kinds = len(audit.kinds.keys() - {row.op for row in audit.ops})
     names.append(f"everything else, {amount(n_kinds, 'kind')} of operation")
     n_rest = audit.n_replays - sum(row.replays for row in audit.ops if row.read_by is None)
@@ -186,13 +185,13 @@ def cost_bars(cost: Cost) -> Picture:
     axes.invert_yaxis()
     axes.set_xlim(0, max(row.highest for row in cost.rows) * 1.45)
     style.label_axes(axes, x="time of a training step; plain Cellpose is 1")
-    told = {row.name: text for row, text in zip(cost.rows, texts, strict=True)}
     caption = (
         f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "
         f"{cost.encoder} on {cost.device}, {amount(cost.threads, 'thread')}; black lines go from "
         f"the lowest to the highest round. A busy machine makes them long."
     )
-    alt = "; ".join(f"{name} {text}" for name, text in told.items())
+    told = {row.name: text for row, text in zip(cost.rows, texts, strict=True)}
+    alt = "; ".join(map(" ".join, told.items()))
     text = f"Time of a training step, plain Cellpose is 1; mode strict: {told.get('strict')}"
     return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {alt}.")
 

@@ -121,12 +121,9 @@ def _seed_band(axes: Axes, spread: Spread) -> None:
     values = spread.seeds.distribution().values
     low, high = float(values.min()), float(values.max())
     enough = spread.n_seeds >= FEWEST_SEEDS
-    look: dict[str, Any] = {
-        "facecolor": style.VERDICT_COLOURS["within-spread"],
-        "edgecolor": "#8A6D1B",
-    }
-    if not enough:
-        look = {"facecolor": "none", "edgecolor": "#777777", "linestyle": "--"}
+    look: dict[str, Any] = {"facecolor": "none", "edgecolor": "#777777", "linestyle": "--"}
+    if enough:
+        look = {"facecolor": style.VERDICT_COLOURS["within-spread"], "edgecolor": "#8A6D1B"}
     axes.axvspan(0.96 * low, 1.04 * high, zorder=0, gid="seeds", **look)
     axes.annotate(
         "baseline: what seeds do" if enough else f"{amount(spread.n_seeds, 'seed')}: no baseline",

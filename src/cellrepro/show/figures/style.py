@@ -212,11 +212,7 @@ def legend(figure: Picture, handles: Sequence[Any]) -> None:
 
 
 def with_zero(axes: Axes, which: str, values: Iterable[float], *, mirrored: bool = False) -> None:
-    """Scale an axis by powers of ten, with a place of its own for zero; mirrored: also below it.
-
-    ``values`` are what is drawn; those that are 0 or not finite do not count. Without minor ticks
-    and mathematical text, which take longer to draw than all else.
-    """
+    """Scale an axis for these values by powers of ten, zero apart; mirrored: also below zero."""
     sizes = [abs(value) for value in values if 0 < abs(value) < math.inf]
     low, high = math.log10(min(sizes, default=0.1)), math.log10(max(sizes, default=1.0))
     low = low if mirrored else math.floor(low + 1e-9)
@@ -224,7 +220,7 @@ def with_zero(axes: Axes, which: str, values: Iterable[float], *, mirrored: bool
     scale("symlog", linthresh=10.0**low, linscale=0.3 if mirrored else 0.6)
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_formatter("{x:g}")
-    axis.set_ticks([], minor=True)
+    axis.set_ticks([], minor=True)  # they take longer to draw than all else
     every = max(1, math.ceil((high - low) / (2 if mirrored else 5)))
     least = math.ceil(low) + (every if mirrored else 0)  # a mirrored one has no room beside zero
     powers = [10.0**power for power in range(least, math.ceil(high) + 1, every)]

@@ -57,7 +57,7 @@ def difference_distributions(
     holds those that are equal; in the panel stands how many. At most ``n`` layers, those with most
     parameters that differ, in the network's order; ``labels`` name the networks.
     """
-    names = _network_names(found.paths, labels)
+    names = style.labels_of(labels, map(str, range(1, len(found.paths) + 1)))
     totals = found.counts.sum(2) + found.n_undefined
     n_differing = (totals - found.n_zero).max(0, initial=0)
     most = np.argsort(-n_differing, kind="stable")[:n]
@@ -100,7 +100,7 @@ def layer_distances(
     beside it how many times that of the layer in the middle that is. An empty diamond at 0: a pair
     is equal in this layer. ``labels`` name the networks.
     """
-    names = _network_names(table.paths, labels)
+    names = style.labels_of(labels, map(str, range(1, len(table.paths) + 1)))
     every = layers_by_distance(table)
     shown = every[:n]
     if not shown:
@@ -166,10 +166,6 @@ def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture
         f"{len(order)} of {len(differing)} differing tensors "
         f"({weights.n_tensors} in all): those that differ most",
     )
-
-
-def _network_names(paths: Sequence[Path], labels: Sequence[str] | None) -> list[str]:
-    return style.labels_of(labels, (str(i + 1) for i in range(len(paths))))
 
 
 def _histograms(
