@@ -113,8 +113,8 @@ def least_stable(
         return style.note(_map_heading(agreement))
     n_rows = -(-len(shown) // _COLUMNS)
     figure = Picture(height=0.9 + n_rows * (WIDTH / _COLUMNS + 0.4))
-    for place, item in enumerate(shown):
-        panel = figure.add_subplot(n_rows, _COLUMNS, place + 1)
+    panels = figure.subplots(n_rows, _COLUMNS, squeeze=False).ravel()
+    for place, (panel, item) in enumerate(zip(panels, shown, strict=False)):
         cut = _cut(item, background.shape)
         neighbours = np.where(agreement.consensus == item.label, 0, agreement.consensus)[cut]
         # The object's own number in each result is one more than its place there; 0: it lacks it.
@@ -128,6 +128,8 @@ def least_stable(
         # One run always agrees with itself.
         text += f"; mean IoU {item.mean_iou:.2f}" if item.n_runs_with > 1 else ""
         style.title(panel, text, size=9)
+    for panel in panels[len(shown) :]:
+        panel.set_axis_off()
     dashed = {"color": COLOURS["a"], "linewidth": 2.5, "linestyle": (0, (2.5, 1.5))}
     handles = [
         style.line("runs that have it", color=COLOURS["b"], linewidth=2.5),
