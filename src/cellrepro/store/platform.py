@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -34,6 +35,7 @@ PACKAGES = ("cellrepro", *_COMPUTING, "safetensors", "papermill")
 # -- libraries -----------------------------------------------------------------------------
 
 
+@functools.cache
 def distributions() -> dict[str, str]:
     """Version of every installed distribution, by name, sorted."""
     found = ((one.metadata["Name"], one.version) for one in metadata.distributions())
