@@ -24,7 +24,6 @@ from drawn import texts
 
 OP = "aten.mm.default"
 LINE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
-SEED = Place(None, None, "spec", ("seed",), "seed: 0 in A, 1 in B")
 STEP = Place(
     4, 0, "backward", ("m",), "m: 408a8a4b in A, 0c4952cb in B",
     op=OP, module="m", source=LINE, phase="backward", max_abs=4.4e-11, inputs="agree",
@@ -58,17 +57,12 @@ SAME = replace(DIVERGENCE, first=None, computed=None, stages={}, judgement=None,
         ({}, "======≠=!≠≠≠=", "The two runs diverge at step 4: backward"),
         (vars(SAME), "=" * 13, "No difference, 13 entries compared"),
         (
-            {"first": SEED, "stages": dict.fromkeys(STAGES[1:], ("x",))},
-            "=!≠≠≠≠≠≠≠≠≠≠≠",
-            "The two runs diverge before training: spec",
-        ),
-        (
             {**vars(SAME), "ledgers": ledgers(other=("batch", "loss"))},
             "=====?=?=====",
             "No difference",
         ),
     ],
-    ids=["race", "equal", "seed", "other digests"],
+    ids=["race", "equal", "other digests"],
 )
 def test_the_chain_shows_what_agrees_and_what_differs(changes, expected, said):
     found = replace(DIVERGENCE, **changes)
@@ -89,10 +83,9 @@ def test_fields_stand_at_their_stage_and_step():
     picture = step_map(DIVERGENCE)
     shown = fields(picture)
     assert shown.shape == (13, 24 + 2)
-    assert shown[STAGES.index("backward"), 1 + 4] == 2
-    assert shown[STAGES.index("update"), 1 + 5] == 1
-    assert shown[STAGES.index("weights"), -1] == 1
-    assert np.nansum(shown) == 2 + 1 + 1
+    places = [(STAGES.index("backward"), 1 + 4), (STAGES.index("update"), 1 + 5), (10, 24 + 1)]
+    assert [tuple(place) for place in np.argwhere(shown > 0)] == places
+    assert shown[places[0]] == 2
     with pytest.raises(BadInput, match="holds no ledgers"):
         step_map(replace(DIVERGENCE, ledgers=None))
 
@@ -149,6 +142,4 @@ def test_the_evidence_answers_every_question():
     assert shown["they diverge at"] == "step 4, backward; m has other bits"
     assert shown["judgement"] == JUDGEMENTS["race"]
     assert (shown["operation"], shown["largest difference"]) == (OP, "4.4e-11")
-    empty = operation_tables.evidence_table(SAME)["what was found"]
-    assert empty.index.tolist() == shown.index.tolist()
-    assert empty["operation"] == "-"
+    assert operation_tables.evidence_table(SAME)["what was found"]["operation"] == "-"

@@ -55,7 +55,7 @@ def test_a_row_for_each_operation_and_line():
     warnings = (row("aten.put_.default", None, "mine.py:3 in f", "forward", **warned),)
     table = operation_table(audit_of(*rows, warnings=warnings)).data.set_index("operation")
     assert table.index.tolist() == ["index_put", "index_put", "put"]
-    first, _, last = (table.iloc[i] for i in range(3))
+    first, last = table.iloc[0], table.iloc[2]
     assert "encoder.blocks.0.attn and 1 more" in first["where"]
     assert first["other bits, %"] == pytest.approx(100 * 8 / 48)
     assert (first["pixels"], first["cells unmatched"]) == ("120 ppm", "3")
@@ -134,7 +134,6 @@ def test_seeds_row_by_row():
 
 def test_the_rate_starts_at_nothing():
     picture = nondeterminism.learning_rate_start(4)
-    assert "epoch 1 trains nothing" in texts(picture)
     assert picture.alt.endswith("by epoch: 0, 11, 22, 33.")
     with pytest.raises(BadInput, match="n_epochs must be a whole number of at least 2"):
         nondeterminism.learning_rate_start(1)
