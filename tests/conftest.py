@@ -21,7 +21,7 @@ from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import load
 from cellrepro.determinism.seeding import generators_kept
 from cellrepro.images.synthetic import write_folder
-from cellrepro.lab.machine import machine_here
+from cellrepro.lab.process import machine_here
 from cellrepro.store.digests import file_digest, generator_digests
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.spec import Spec

@@ -165,7 +165,6 @@ def test_growth_follows_checkpoints(fast):
     names = [f"{trained['key']}/{index}" for index in (0, 1)]
     moments = growth(*names, n_masks=2, store=root, quiet=True)
     assert [moment.epoch for moment in moments] == [1, 2]
-    assert [moment.step for moment in moments] == [3, 6]
     assert moments[0].n_differing == 0 == moments[0].relative_l2
     equal = trained["repeats"][0]["weights"] == trained["repeats"][1]["weights"]
     assert (moments[1].n_differing == 0) is equal
@@ -178,7 +177,7 @@ def test_growth_refuses_other_images_and_runs_without_checkpoints(tmp_path):
     a = add_run(store, [(1.0, three())])
     for message, fields in (
         ("are not of one network over the same images", {"data_digest": "c" * 64}),
-        ("have not both kept checkpoints", {}),
+        ("kept no checkpoints", {}),
     ):
         b = add_run(store, [(1.0, three())], seed=5, **fields)
         with pytest.raises(BadInput, match=message):

@@ -15,8 +15,8 @@ from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.lab import run
 from cellrepro.lab.grid import planned, read_grid, run_grid
-from cellrepro.lab.machine import HOLD_VARIABLE
 from cellrepro.lab.notebook_process import find_notebook
+from cellrepro.lab.process import HOLD_VARIABLE
 from cellrepro.store.digests import file_digest
 from cellrepro.store.store import Store
 from conftest import options, run_command, write_notebook

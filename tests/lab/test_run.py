@@ -16,7 +16,7 @@ from cellrepro.determinism.profiles import load
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import read_folder
 from cellrepro.lab import process, run
-from cellrepro.lab.machine import machine_here
+from cellrepro.lab.process import machine_here
 from cellrepro.lab.run import plan_segmentation, plan_training
 from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows
 from cellrepro.store.store import Store
@@ -57,7 +57,7 @@ def test_segmenting_needs_no_masks(small_data, tmp_path):
         ({"repeats": 0}, "repeats must be a whole number of at least 1, got 0"),
         ({"checkpoint_every": -1}, "checkpoint_every must be"),
         ({"keep_checkpoints": True, "checkpoint_every": 0}, "keep_checkpoints is True with 0"),
-        ({"operation_steps": [1]}, r"operation_steps is \[1\], and ledger is 'steps'"),
+        ({"operation_steps": [1]}, r"operation_steps is \(1,\), and ledger is not 'ops'"),
         ({"operation_steps": [-1], "ledger": "ops"}, "operation_steps must be"),
         ({"loose": "relu"}, "mode strict does not hold"),
     ],
@@ -237,6 +237,8 @@ def test_a_child_takes_and_answers_what_it_is_given(tmp_path, monkeypatch):
         "    os._exit(0)\n"
         "def refusing(child):\n"
         "    raise NotPossibleHere('no GPU')\n"
+        "def failing(child):\n"
+        "    raise MemoryError('of a fault')\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     events, given = [], {Path("a"): 2}
@@ -245,8 +247,9 @@ def test_a_child_takes_and_answers_what_it_is_given(tmp_path, monkeypatch):
     assert events == [{"event": "phase", "name": "one"}]
     with pytest.raises(process.RunFailed, match="it failed: exit code 0 and no answer"):
         process.call("away:gone", None, label="it")
-    with pytest.raises(NotPossibleHere, match="no GPU"):
-        process.call("away:refusing", None, label="it")
+    for work, why in {"refusing": "no GPU", "failing": "memory is short"}.items():
+        with pytest.raises(NotPossibleHere, match=why):
+            process.call(f"away:{work}", None, label="it")
 
 
 def test_a_child_ends_with_its_caller():

@@ -17,9 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole, wrong_fields
 from cellrepro.lab import defaults
-from cellrepro.lab.machine import HOLD_VARIABLE
 from cellrepro.lab.notebook_process import brought, find_notebook, notebook_parameters
-from cellrepro.lab.process import RUNNING, call
+from cellrepro.lab.process import HOLD_VARIABLE, RUNNING, call
 from cellrepro.lab.run import Plan, plan_segmentation, plan_training
 from cellrepro.progress import LINES_VARIABLE, Progress, progress
 from cellrepro.store.spec import PARAMETERS
@@ -227,7 +226,7 @@ def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> 
     else:
         pools = dict.fromkeys(devices, ThreadPoolExecutor(whole("workers", workers, least=1)))
     with progress(len(grid.points) * grid.repeats, "grid", quiet=quiet) as bar:
-        for text in dict.fromkeys(text for point in grid.points for text in point.plan.replaced()):
+        for text in dict.fromkeys(text for point in grid.points for text in point.plan.notices):
             bar.say(f"note: {text}")
         futures = [
             pools[point.plan.profile.device].submit(_run_point, grid, point, bar)

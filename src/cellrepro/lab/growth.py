@@ -31,7 +31,6 @@ class Moment:
     """Two runs after one epoch; what is of masks is none where no masks were made."""
 
     epoch: int  # done
-    step: int
     n_differing: int  # parameters (scalars) whose bits differ
     n_parameters: int
     relative_l2: float  # distance of the weights, relative to their length
@@ -45,9 +44,7 @@ class Moment:
 def growth(
     a: str, b: str, *, n_masks: int = 6, store: str | Path = defaults.STORE, quiet: bool = False
 ) -> list[Moment]:
-    """Follow the difference of two runs through their checkpoints.
-
-    Masks are made of each as the run itself makes them, in its own profile and mode.
+    """Follow the difference of two runs through their checkpoints; masks as each run makes them.
 
     Parameters
     ----------
@@ -79,15 +76,15 @@ def growth(
     for epoch in epochs:
         for side in held:
             checkpoints.refuse_changed(side[epoch])
-    spread = np.linspace(0, len(epochs) - 1, min(max(n_masks, 0), len(epochs))).round()
-    looked = [epochs[int(position)] for position in np.unique(spread)]
+    spread = np.linspace(0, len(epochs) - 1, min(max(n_masks, 0), len(epochs)))
+    looked = [epochs[round(position)] for position in spread]
     masks = _masks(place, sides, held, looked, quiet=quiet) if looked else {}
     moments = []
     for epoch in epochs:
         files = [side[epoch].folder / checkpoints.STATE for side in held]
         weights = compare_weights(*files, prefix=checkpoints.NETWORK)
         apart = weights.n_differing, weights.n_parameters, weights.relative_l2
-        moments.append(Moment(epoch, held[0][epoch].step, *apart, **masks.get(epoch, {})))
+        moments.append(Moment(epoch, *apart, **masks.get(epoch, {})))
     return moments
 
 
@@ -99,16 +96,11 @@ def has_checkpoints(repeat: Repeat) -> bool:
 def _refuse_other(*sides: Repeat) -> None:
     """Raise unless two runs trained one architecture and segmented the same images."""
     names = " and ".join(repeat.name for repeat in sides)
-    a, b = (
-        (r.manifest.model.architecture, r.spec.data_digest, list(r.manifest.masks)) for r in sides
-    )
+    a, b = ((one.manifest.model.architecture, one.spec.data_digest) for one in sides)
     if a != b:
         raise BadInput(f"{names} are not of one network over the same images; name two that are")
     if not all(map(has_checkpoints, sides)):
-        raise BadInput(
-            f"{names} have not both kept checkpoints; train with --keep-checkpoints into another "
-            "--store"
-        )
+        raise BadInput(f"{names} kept no checkpoints; train both anew with --keep-checkpoints")
 
 
 def _masks(

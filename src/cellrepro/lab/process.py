@@ -1,12 +1,13 @@
 """Work in a process of its own, with the profile's environment: both ends of the line.
 
-`call` starts ``python -m cellrepro.lab.process MODULE:FUNCTION SCRATCH`` and reads one JSON event a
-line from its standard output; what is given and answered travels as pickles in the private scratch
-folder. The child's standard input stays open: when it closes, the caller is gone, and it ends.
+`call` starts a process that calls `serve`, and reads one JSON event a line from its standard
+output; what is given and answered travels as pickles in a private scratch folder. The child's
+standard input stays open: when it closes, the caller is gone, and the child ends.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import json
@@ -26,15 +27,22 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.determinism.known_operations import PHRASES
 from cellrepro.determinism.profiles import Profile, startup_variables
 from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.store import platform
+from cellrepro.store.manifest import MachineRecord
 
 if TYPE_CHECKING:
     import torch
 
     from cellrepro.store.spec import Spec
 
-_GIVEN, _ANSWER = "given.pickle", "answer.pickle"
+_SERVE = "from cellrepro.lab.process import serve; serve()"  # as a script its classes were others
 
 Event = dict[str, str]
+
+HOLD_VARIABLE = "CELLREPRO_HOLD"
+"""Names a folder in which to leave the finished repeat instead of storing it; the grid sets it,
+adds the notebook it executed, and stores both together. A process that has it was started with
+the profile's environment."""
 RUNNING: set[subprocess.Popen[str]] = set()
 """The children of `call` that are at work, for who has to end them all."""
 
@@ -55,7 +63,7 @@ class Setup:
     loose: str | None = None
 
     @classmethod
-    def of(cls, spec: Spec, *, device: str | None = None) -> Setup:
+    def of(cls, spec: Spec, device: str | None = None) -> Setup:
         """That of a spec, on ``device`` where there are several of its kind."""
         settings = spec.profile_settings | ({} if device is None else {"device": device})
         return cls(Profile(**settings), spec.mode, spec.seed, spec.loose)
@@ -72,7 +80,7 @@ class Child:
         self.setup: Setup = setup  # as given to `call`; work that is called without one asks none
         self._send = send
 
-    def tell(self, event: str, name: str = "") -> None:
+    def tell(self, event: str, name: str) -> None:
         """Send one event at once."""
         self._send({"event": event, "name": name})
 
@@ -137,17 +145,17 @@ def call(
             raise explained(repr(error), 1, log.getvalue(), label) from error
     environment = setup.profile.child_environment(setup.variables()) if setup else dict(os.environ)
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as file:
-        Path(scratch, _GIVEN).write_bytes(pickle.dumps((setup, given)))
+        Path(scratch, "given").write_bytes(pickle.dumps((setup, given)))
         process = subprocess.Popen(
             # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
-            [sys.executable, "-P", "-m", "cellrepro.lab.process", work, scratch],
+            [sys.executable, "-P", "-c", _SERVE, work, scratch],
             env={**environment, **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=file,
             text=True,
         )
-        code, answer = _followed(process, on_event), Path(scratch, _ANSWER)
+        code, answer = _followed(process, on_event), Path(scratch, "answer")
         ended = RunFailed(f"exit code {code} and no answer")
         if code >= 0 and answer.exists():
             ended = pickle.loads(answer.read_bytes())
@@ -182,7 +190,6 @@ _SIGNS = {
         "not enough memory",
         "Cannot allocate memory",
         "bad_alloc",
-        "failed to map segment",  # a library that found no room when it was loaded
     ),
     "no space is left on the disk; free some, or name another folder with --store": (
         "No space left on device",
@@ -208,6 +215,32 @@ def explained(why: str, code: int, log: str, label: str) -> CellreproError:
     return RunFailed(f"{label} failed: {why}; its last words:\n{tail}")
 
 
+# -- this machine, as it computes under a profile ------------------------------------------
+
+
+def machine_here(profile: Profile) -> MachineRecord:
+    """The machine on which this computer would carry out a repeat under a profile now."""
+    settings = profile.model_dump_json(exclude={"description"})
+    return _seen(settings, os.environ.get(platform.MACHINE_VARIABLE), HOLD_VARIABLE in os.environ)
+
+
+@functools.cache
+def _seen(settings: str, named: str | None, inside: bool) -> MachineRecord:
+    profile = Profile.model_validate_json(settings)
+    label = f"looking at this machine under profile {profile.name!r}"
+    return call("cellrepro.lab.process:look", Setup(profile), label=label, here=inside)
+
+
+def look(child: Child) -> MachineRecord:
+    """What this process computes with; Cellpose, which takes seconds to import, is not needed."""
+    from cellrepro.determinism.modes import mode_in_force
+
+    profile = child.setup.profile
+    device = profile.enter()
+    with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
+        return platform.machine(device, platform.numeric_class(str(device))["name"])
+
+
 # -- the child's end -----------------------------------------------------------------------
 
 
@@ -229,14 +262,14 @@ def serve() -> None:
     work, scratch = sys.argv[1:]
     answer: Any
     try:
-        setup, given = pickle.loads(Path(scratch, _GIVEN).read_bytes())
+        setup, given = pickle.loads(Path(scratch, "given").read_bytes())
         answer = _function(work)(Child(setup, send), **given)
     except CellreproError as error:
         answer = error
     except Exception as error:
         traceback.print_exc()
         answer = RunFailed(repr(error))
-    Path(scratch, _ANSWER).write_bytes(pickle.dumps(answer))
+    Path(scratch, "answer").write_bytes(pickle.dumps(answer))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # all is written; to take PyTorch apart first takes one to two seconds
@@ -251,7 +284,3 @@ def end_with_caller() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-if __name__ == "__main__":
-    serve()

@@ -17,8 +17,7 @@ from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import read_folder
 from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping
-from cellrepro.lab.machine import HOLD_VARIABLE, machine_here
-from cellrepro.lab.process import call
+from cellrepro.lab.process import HOLD_VARIABLE, call, machine_here
 from cellrepro.lab.worker import Request, segmented_part
 from cellrepro.model.network import LEARNING_RATES, TINY, TINY_DRAWS_PER_EPOCH, find_model
 from cellrepro.model.training import trains_nothing
@@ -52,10 +51,6 @@ class Plan:
     def machine(self) -> str:
         """The name of this machine under the profile; found out once."""
         return machine_here(self.profile).name
-
-    def replaced(self) -> list[str]:
-        """What of the caller's environment its processes are not started with, in a sentence."""
-        return self.profile.replaced(self.request.setup.variables())
 
 
 @dataclass(frozen=True)
@@ -107,11 +102,8 @@ def plan_training(
         raise BadInput("keep_checkpoints is True with 0 epochs between checkpoints; expected 1")
     if operation_steps is not None:
         steps = tuple(whole("a step of operation_steps", step, 0) for step in operation_steps)
-        if not steps or plan.spec.ledger != "ops":
-            raise BadInput(
-                f"operation_steps is {list(steps)}, and ledger is {plan.spec.ledger!r}; expected "
-                "steps counted from 0, such as 0,17 or 0-9, with ledger 'ops'"
-            )
+        if plan.spec.ledger != "ops":
+            raise BadInput(f"operation_steps is {steps}, and ledger is not 'ops': give both")
     why = trains_nothing(epochs, plan.spec.learning_rate)
     notices = (*plan.notices, f"this run will be vacuous: {why}") if why else plan.notices
     keeping = Keeping(None, resume, every, keep_checkpoints, steps)
@@ -157,7 +149,8 @@ def _plan(
         **fields,
     )
     request, n_images = Request(spec, place, source, settings.device), len(segmented_part(folder))
-    return Plan(request, Keeping(), n_images, Store(store), tuple(folder.warnings))
+    notices = (*folder.warnings, *settings.replaced(request.setup.variables()))
+    return Plan(request, Keeping(), n_images, Store(store), notices)
 
 
 def _held_operation(name: str) -> str:
@@ -166,12 +159,10 @@ def _held_operation(name: str) -> str:
 
     held = {base_name(op) for entry in entries() for op in entry.ops}
     held |= {op for item in SUBSTITUTES for op in item.replaces}
-    if base_name(name) in held:
-        return base_name(name)
-    raise BadInput(
-        f"loose is {name!r}, an operation that mode strict does not hold; expected one of "
-        f"{', '.join(sorted(held))}"
-    )
+    if base_name(name) not in held:
+        known = ", ".join(sorted(held))
+        raise BadInput(f"loose is {name!r}, which mode strict does not hold; expected {known}")
+    return base_name(name)
 
 
 # -- carried out ---------------------------------------------------------------------------
@@ -198,8 +189,7 @@ def train(
     quiet : bool
         Show neither progress nor notices.
     resume : bool
-        Go on with a training of this spec that was killed, from its last checkpoint; the result
-        is that of the uninterrupted one.
+        Go on with a killed training of this spec from its last checkpoint, to the same result.
     checkpoint_every : int, optional
         Epochs between checkpoints, 0 for none; by default 1 for `tiny`, 10 otherwise.
     keep_checkpoints : bool
@@ -249,7 +239,7 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     """Run the repeats of a plan that the store lacks of this machine, and judge all of them."""
     whole("repeats", repeats, least=1)
     if not quiet:
-        for notice in (*plan.notices, *plan.replaced()):
+        for notice in plan.notices:
             _note(notice)
     if plan.keeping.resume:
         _refuse_nothing_to_resume(plan)
@@ -290,16 +280,15 @@ def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repe
         n_steps = plan.spec.epochs + plan.n_images
         with progress(n_steps, label, quiet=quiet) as bar:
             show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
+            given = {"request": plan.request, "repeat": index, "staged": folder}
             call(
                 "cellrepro.lab.worker:carry_out",
                 plan.request.setup,
                 label=label,
                 on_event=lambda event: show[event["event"]](event["name"]),
                 here=here,
-                request=plan.request,
-                repeat=index,
-                staged=folder,
                 keeping=keeping,
+                **given,
             )
         return Repeat(folder) if held else plan.store.commit(folder, plan.spec)
 

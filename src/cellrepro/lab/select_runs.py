@@ -20,10 +20,8 @@ from cellrepro.store.store import Repeat, Run, Store
 
 _START: dict[str, Any] = {"epochs": 6, "images_per_epoch": 32, "learning_rate": 0.01}
 """A tiny network that finds most cells of the synthetic images, in some ten seconds."""
-_SHORT: dict[str, Any] = {"epochs": 3, "images_per_epoch": 8, "learning_rate": 0.01}
-"""Seconds each, and steep enough that another seed changes cells of a network that finds them."""
-_CHANGED = ({"seed": 1}, {"seed": 2}, {"profile": "cpu-1thread"}, {"mode": "fast"})
-_HANDFUL: tuple[dict[str, Any], ...] = ({"repeats": 2}, *_CHANGED)
+_ONE_THREAD = {"profile": "cpu-1thread"}
+_HANDFUL: Any = ({"repeats": 2}, {"seed": 1}, {"seed": 2}, _ONE_THREAD, {"mode": "fast"})
 """The fewest trainings to compare all: repeats, three seeds, another profile, another mode."""
 _QUESTION = ("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch")
 """With the model: fields of a spec that are alike where only seeds, profile and mode differ."""
@@ -38,8 +36,8 @@ def _trained_on(store: Store, data: str | Path) -> list[Run]:
 
 def best_network(store: Store, data: str | Path) -> Repeat:
     """The network trained on a folder whose masks agree best with the ground truth."""
-    repeats = [repeat for run in _trained_on(store, data) for repeat in run.repeats]
-    trained = [repeat for repeat in repeats if not repeat.manifest.vacuous]
+    found = _with_objects(_trained_on(store, data))
+    trained = [repeat for repeat in found if not repeat.manifest.vacuous]
     if not trained:
         raise BadInput(
             f"the store {store.root} holds no network trained on {data} that finds objects; run "
@@ -58,13 +56,12 @@ def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]
     if len(found) > 1:
         return found
     common: dict[str, Any] = {"repeats": 1, "store": store.root}
-    short = {**common, **_SHORT}
-    if model != TINY:
-        del short["learning_rate"]  # a pretrained network has a default of its own
-    else:
+    short = {**common, "epochs": 3, "images_per_epoch": 8}  # seconds each
+    if model == TINY:
         if not found:
             train(data, **common, **_START)
         model = best_network(store, data).name
+        short["learning_rate"] = 0.01  # so steep that another seed changes cells
     for changes in _HANDFUL:
         train(data, model=model, **short | changes)
     return _trained_on(store, data)
@@ -75,18 +72,14 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
     groups: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         groups[_question(run.spec)].append(run)
-    most: list[Run] = max(groups.values(), key=len, default=[])
-    rest = operator.attrgetter("profile", "held", "key")
-    return sorted(most, key=lambda r: (r.spec.seed, str(r.spec.data_seed), *rest(r.spec)))
+    order = operator.attrgetter("spec.seed", "spec.profile", "spec.held", "key")
+    return sorted(max(groups.values(), key=len, default=[]), key=order)
 
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:
-    """The repeats that found objects, of runs like one but for seeds, profile and mode.
-
-    That run's own come first.
-    """
+    """The repeats that found objects, of runs like one but for seeds, profile and mode."""
     question = _question(first.spec)
-    found = [repeat for repeat in _with_objects(store) if _question(repeat.spec) == question]
+    found = [repeat for repeat in _with_objects(store.runs()) if _question(repeat.spec) == question]
     return sorted(found, key=lambda repeat: repeat.manifest.key != first.manifest.key)
 
 
@@ -94,9 +87,8 @@ def _question(spec: Spec) -> tuple:
     return (spec.model_digest or spec.model, *(getattr(spec, name) for name in _QUESTION))
 
 
-def _with_objects(store: Store) -> list[Repeat]:
-    every = [repeat for run in store.runs() for repeat in run.repeats]
-    return [repeat for repeat in every if repeat.manifest.n_objects]
+def _with_objects(runs: Iterable[Run]) -> list[Repeat]:
+    return [repeat for run in runs for repeat in run.repeats if repeat.manifest.n_objects]
 
 
 def against_truth(store: Store, repeat: Repeat) -> list[MaskComparison]:
@@ -119,8 +111,7 @@ def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
 def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
     """The first repeat, then the first of each kind that differs from it in one thing alone.
 
-    That is another repeat, mode, profile, seed or machine. The first two where every other differs
-    in several things.
+    The first two where every other differs in several things.
     """
     names = Names(repeats)
     first, *others = ([names.facts[place_of(one)][name] for name in _CHANGES] for one in repeats)
@@ -139,13 +130,12 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
 
 
 def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
-    """Two repeats over a folder of images whose masks differ, if there are any.
+    """Two repeats over a folder whose masks differ, if there are any, in the fewest settings.
 
-    Preferred are two with the same settings: repeats of one spec, then specs that differ in
-    fewest fields. Where all masks are equal, two equal ones of different specs before repeats.
+    Where all masks are equal, two equal ones of different specs before repeats.
     """
     digest = folder_digest(data, to_train=False)
-    found = [repeat for repeat in _with_objects(store) if repeat.spec.data_digest == digest]
+    found = [one for one in _with_objects(store.runs()) if one.spec.data_digest == digest]
     if len(found) < 2:
         raise BadInput(
             f"the store {store.root} holds fewer than two runs over {data} that found objects; "
@@ -154,21 +144,17 @@ def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
     return min(combinations(found, 2), key=_how_telling)
 
 
-def _how_telling(pair: tuple[Repeat, Repeat]) -> tuple[bool, bool, int, str]:
+def _how_telling(pair: tuple[Repeat, Repeat]) -> tuple[bool, bool, int]:
     a, b = (repeat.spec.model_dump() for repeat in pair)
     n_other_settings = sum(a[name] != b[name] for name in a)
     one, other = (
-        {name: record.canonical_digest for name, record in repeat.manifest.masks.items()}
-        for repeat in pair
+        [record.canonical_digest for record in repeat.manifest.masks.values()] for repeat in pair
     )
-    return one == other, one == other and not n_other_settings, n_other_settings, pair[0].name
+    return one == other, one == other and not n_other_settings, n_other_settings
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
-    """Two ``KEY/MACHINE/REPEAT`` of one training on one machine that came out differently, or none.
-
-    Preferred are those that can be gone through again quickest: of few steps.
-    """
+    """Two repeats of a training on one machine that came out differently, of the fewest steps."""
     found = [
         (a.manifest.training.n_steps, a.name, b.name)
         for run in _trained_on(store, data)

@@ -244,7 +244,7 @@ def _save(network: Any, path: Path, initial: Mapping[str, Any], architecture: st
     from cellrepro.model.network import save_weights
 
     n_changed = sum(
-        int((parameter.detach() != initial[name].to(parameter.device)).sum())
+        int((parameter.detach() != initial[name]).sum())
         for name, parameter in network.named_parameters()
         if name != "diam_labels"  # set from the data's diameters
     )
@@ -318,10 +318,10 @@ def _keep_masks(image: LabelledImage, masks: Any, seconds: float, staged: Path) 
 def _write_tiff(path: Path, array: Any) -> None:
     import tifffile
 
-    options: dict[str, Any] = {"photometric": "minisblack"}
+    colour = array.ndim == 3 and array.shape[-1] == 3
+    options: dict[str, Any] = {"photometric": "rgb" if colour else "minisblack"}
     if array.ndim == 3:
-        photometric = "rgb" if array.shape[-1] == 3 else "minisblack"
-        options = {"photometric": photometric, "planarconfig": "contig"}
+        options["planarconfig"] = "contig"
     tifffile.imwrite(path, array, compression="zlib", metadata=None, software=False, **options)
 
 
