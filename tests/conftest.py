@@ -245,6 +245,8 @@ behave = "well"
 """
 _BODY = """\
 import os, sys, cellrepro
+if behave == "by seed":
+    behave = ["raise", "kill", "nothing", "other seed", "well"][seed]
 if behave == "raise":
     raise ValueError(f"seed {seed} is not for me")
 if behave == "kill":

@@ -88,11 +88,8 @@ def killed_training(place, *, die=3, name="first", **options):
 
 def rows(staged):
     """The ledgers that a repeat was left with."""
-    return (
-        read_rows(staged / LEDGER, Entry),
-        read_rows(staged / OPERATIONS, OperationRow),
-        read_rows(staged / DRAWS, Draw),
-    )
+    kinds = {LEDGER: Entry, OPERATIONS: OperationRow, DRAWS: Draw}
+    return [read_rows(staged / name, kind) for name, kind in kinds.items()]
 
 
 def files(staged):
@@ -111,32 +108,27 @@ def whole_run(tmp_path_factory):
     return found, rows(place / "staged"), files(place / "staged")
 
 
-def of_level(whole_run, level):
-    names = [LEDGER, OPERATIONS, DRAWS] if level == "ops" else [LEDGER]
-    return {name: whole_run[2][name] for name in names}
-
-
 @pytest.mark.parametrize(
-    ("deaths", "every", "level", "resumed"),
-    [
-        ([5], 2, "steps", [2]),
-        ([2, 5], 1, "ops", [1, 2]),
-        ([6], 1, "steps", [3]),
-    ],
-    ids=["checkpoints every 2", "twice", "after the last step"],
+    ("deaths", "every", "resumed"),
+    [([5], 2, [2]), ([2, 5], 1, [1, 2])],
+    ids=["checkpoints every 2", "twice"],
 )
 def test_a_killed_training_leaves_what_an_unkilled_one_does(
-    tmp_path, whole_run, deaths, every, level, resumed
+    tmp_path, whole_run, deaths, every, resumed
 ):
-    options = {"level": level, "checkpoint_every": every}
+    options = {"level": "ops", "checkpoint_every": every}
     for n, die in enumerate(deaths):
-        if die == 6:  # all is done, but not yet in the store
-            kept_training(tmp_path, name=f"staged {n}", resume=n > 0, **options)
-        else:
-            killed_training(tmp_path, name=f"staged {n}", die=die, resume=n > 0, **options)
+        killed_training(tmp_path, name=f"staged {n}", die=die, resume=n > 0, **options)
     found, told, _ = kept_training(tmp_path, resume=True, **options)
     assert (found, told) == (whole_run[0], resumed)
-    assert files(tmp_path / "staged") == of_level(whole_run, level)
+    assert files(tmp_path / "staged") == whole_run[2]
+
+
+def test_killed_after_its_last_step(tmp_path, whole_run):
+    """All is done, but not yet in the store."""
+    kept_training(tmp_path, name="first", level="ops")
+    assert kept_training(tmp_path, level="ops", resume=True)[:2] == (whole_run[0], [3])
+    assert files(tmp_path / "staged") == whole_run[2]
 
 
 def test_without_resume_it_starts_anew(tmp_path, whole_run):
@@ -145,7 +137,7 @@ def test_without_resume_it_starts_anew(tmp_path, whole_run):
     killed_training(tmp_path, name="second", die=1)
     assert checkpoints.folders(tmp_path / "unfinished") == []
     assert kept_training(tmp_path, resume=True) == (whole_run[0], [], [])
-    assert files(tmp_path / "staged") == of_level(whole_run, "steps")
+    assert files(tmp_path / "staged") == {LEDGER: whole_run[2][LEDGER]}
 
 
 def test_only_the_last_checkpoint_is_kept_or_all_of_them(tmp_path):

@@ -20,23 +20,10 @@ SMALL = ["--epochs", "4", "--images-per-epoch", "16", "--learning-rate", "0.01"]
 N_MOMENTS = 4
 WORK = "cellrepro.lab.worker:carry_out"
 
-STARTED: list[subprocess.Popen] = []
 
-
-@pytest.fixture(autouse=True)
-def _nothing_goes_on():
-    """What a failing test started ends with it, so that it fails no other test."""
-    yield
-    while STARTED:
-        if (process := STARTED.pop()).poll() is None:
-            kill(process)
-
-
-def start(*arguments):
+def start(*arguments, pipe=subprocess.DEVNULL):
     command = [sys.executable, "-P", "-c", MAIN, *map(str, arguments)]
-    null = subprocess.DEVNULL
-    STARTED.append(subprocess.Popen(command, stdout=null, stderr=null))
-    return STARTED[-1]
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
 
 
 def kill(process):
@@ -76,9 +63,7 @@ def test_killed_trainings(small_store, tmp_path, command, wholeness):
 def test_a_killed_worker_is_no_run(small_data, tmp_path, listing):
     """The other way round: the worker is killed, as the system does when memory is short."""
     store = tmp_path / "outputs"
-    command = [sys.executable, "-P", "-c", MAIN, "train", str(small_data), "--store", str(store)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen([*command, *SMALL], stdout=pipe, stderr=pipe, text=True)
+    process = start("train", small_data, "--store", store, *SMALL, pipe=subprocess.PIPE)
     workers, until = [], time.monotonic() + 60
     while not workers and time.monotonic() < until:
         time.sleep(0.05)

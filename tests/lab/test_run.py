@@ -37,18 +37,12 @@ def test_defaults_follow_the_network(small_data, small_store):
     assert spec.model_digest == small_store.answer.json["repeats"][0]["weights"]
 
 
-def test_says_beforehand_what_will_be_vacuous(small_data):
+def test_says_beforehand_what_will_be_vacuous(small_data, tmp_path):
     (notice,) = plan_training(small_data, epochs=1).notices
     assert notice.startswith("this run will be vacuous: 1 epoch trains nothing")
-    (notice,) = plan_segmentation(small_data).notices
-    assert "finds no cells" in notice
-
-
-def test_segmenting_needs_no_masks(small_data, tmp_path):
     shutil.copy(next((small_data / "test").glob("*[0-9].tif")), tmp_path / "alone.tif")
-    assert plan_segmentation(tmp_path).spec.task == "segment"
-    with pytest.raises(BadInput):
-        plan_training(tmp_path)
+    (notice,) = plan_segmentation(tmp_path).notices  # needs no masks
+    assert "finds no cells" in notice
 
 
 @pytest.mark.parametrize(
@@ -97,7 +91,8 @@ def test_the_callers_environment_does_not_matter(small_store, tmp_path):
 
 
 def test_what_a_run_records(small_store):
-    repeat = Store(small_store.root).find(f"{small_store.key}/1")
+    store = Store(small_store.root)
+    repeat = store.find(f"{small_store.key}/1")
     manifest = repeat.manifest
     assert (manifest.repeat, manifest.vacuous, manifest.moved) == (1, [], {})
     assert (manifest.device, manifest.threads) == ("cpu", 2)
@@ -111,6 +106,9 @@ def test_what_a_run_records(small_store):
     (record,) = manifest.masks.values()
     assert record.n_objects == repeat.masks("synth_003").max() > 5
     assert set(manifest.seconds) == {"import", "data", "model", "train", "segment"}
+    (image,) = read_folder(small_store.data).test
+    assert (store.image(repeat.spec.data_digest, image.name) == image.image).all()
+    assert (store.truth(repeat.spec.data_digest, image.name) == image.masks).all()
 
 
 def test_the_ledger_of_a_run_follows_the_chain(small_store):
@@ -126,14 +124,6 @@ def test_the_ledger_of_a_run_follows_the_chain(small_store):
         ("synth_003 labels", record.digest),
     ]
     assert {entry.step for entry in entries if entry.stage == "backward"} == set(range(64))
-
-
-def test_the_images_that_were_segmented_are_kept(small_store):
-    store = Store(small_store.root)
-    digest = store.run(small_store.key).spec.data_digest
-    (image,) = read_folder(small_store.data).test
-    assert (store.image(digest, image.name) == image.image).all()
-    assert (store.truth(digest, image.name) == image.masks).all()
 
 
 def test_a_training_that_diverges_is_stored_as_such(small_data, tmp_path, wholeness):
@@ -167,15 +157,12 @@ def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, cap
     """It is stored, and manifest, verdict and user are told what did not hold to its end."""
     (tmp_path / "moving.py").write_text(
         "import torch\n"
-        "from cellrepro.lab.worker import carry_out as worker\n"
+        "from cellrepro.lab.worker import carry_out\n"
         "from cellrepro.model import inference\n"
-        "segment = inference.segment\n"
-        "def moving(*given):\n"
+        "def moving(*given, segment=inference.segment):\n"
         "    torch.backends.cudnn.benchmark = True\n"
         "    return segment(*given)\n"
-        "def carry_out(*given, **options):\n"
-        "    inference.segment = moving\n"
-        "    worker(*given, **options)\n"
+        "inference.segment = moving\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setattr(
@@ -210,13 +197,12 @@ def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_pat
 @pytest.mark.parametrize(
     ("code", "why", "expected", "exit_code"),
     [
-        (1, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "memory is short", 3),
         (1, "OSError: [Errno 28] No space left on device: 'w'", "no space is left on the disk", 3),
         (1, "RuntimeError: put_ does not have a deterministic implementation", "mode strict", 3),
         (-9, "exit code -9 and no answer", "the system killed the process", 3),
         (1, "ZeroDivisionError: division by zero", "failed: ZeroDivisionError.*last words", 1),
     ],
-    ids=["memory", "disk", "strict", "killed", "a fault"],
+    ids=["disk", "strict", "killed", "a fault"],
 )
 def test_how_an_end_is_told(code, why, expected, exit_code):
     told = process.explained(why, code, "the end", "train repeat 1/2")

@@ -56,12 +56,13 @@ class Keeper:
             return None
         from cellrepro.trace.training_steps import StepWatch, Watches
 
-        if self._level == "steps":
-            return Watches([StepWatch(self.ledger)])
-        from cellrepro.trace.operation_ledger import OperationWatch
+        watches: list[Any] = [StepWatch(self.ledger)]
+        if self._level == "ops":
+            from cellrepro.trace.operation_ledger import OperationWatch
 
-        self._operations = OperationWatch(network, steps=self._keeping.operation_steps)
-        return Watches([StepWatch(self.ledger), self._operations])
+            self._operations = OperationWatch(network, steps=self._keeping.operation_steps)
+            watches.append(self._operations)
+        return Watches(watches)
 
     def watching_image(self, network: Any, index: int) -> AbstractContextManager[Any]:
         """Write down the operations of segmenting one image, where nothing was trained."""
@@ -74,14 +75,13 @@ class Keeper:
     def begin(self, origin: Origin, network: Any, loop: Loop) -> list[str]:
         """Take up an unfinished training, if asked for; returns what the user should know of it."""
         self._origin = origin
-        passed_over: tuple[str, ...] = ()
         if self._keeping.resume:
             found, passed_over = checkpoints.nearest(self._place)
             if found is not None:
                 self._go_on(found, origin, network, loop)
                 return [f"{what}; an older checkpoint is taken" for what in passed_over]
-        if passed_over:
-            raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
+            if passed_over:
+                raise BadInput(f"{'; '.join(passed_over)}; {checkpoints.START_ANEW}")
         for pieces in self._pieces.values():
             pieces.go_back(0)
         for folder in checkpoints.folders(self._place):
@@ -111,11 +111,10 @@ class Keeper:
         if every and len(loop.training.epochs) % every:
             return
         self._flush()
-        if not every:
+        if not every or self._origin is None:
             return
         state = loop.state()
         state["loop"]["resumed"] = self.resumed
-        assert self._origin is not None
         checkpoints.save(
             self._place,
             origin=self._origin,

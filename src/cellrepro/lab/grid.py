@@ -123,10 +123,8 @@ def read_grid(
 def _read_file(path: Path) -> GridFile:
     try:
         return GridFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        why = wrong_fields(error)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = str(error)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = wrong_fields(error) if isinstance(error, ValidationError) else error
     raise BadInput(
         f"{path} is not a grid file: {why}; expected YAML with `notebook`, `fixed`, `vary`, "
         "`exclude` and `repeats`, where `vary` holds lists"
@@ -135,11 +133,9 @@ def _read_file(path: Path) -> GridFile:
 
 def _override(file: GridFile, overrides: Mapping[str, Any]) -> None:
     for name, value in overrides.items():
-        if isinstance(value, list):
+        if isinstance(value, list) or name in file.vary:
             file.fixed.pop(name, None)
-            file.vary[name] = value
-        elif name in file.vary:
-            file.vary[name] = [value]
+            file.vary[name] = value if isinstance(value, list) else [value]
         else:
             file.fixed[name] = value
 
@@ -173,13 +169,13 @@ def _point(parameters: dict[str, Any], varied: dict[str, Scalar], store: str | P
     chosen = {name: parameters[name] for name in passed_on if name in parameters}
     make = plan_training if "epochs" in parameters else plan_segmentation
     plan = make(data, store=store, **chosen)
+    places = {"data": data, "store": str(Path(store).resolve())}
     model, profile = str(parameters.get("model")), str(parameters.get("profile"))
     if plan.request.model.path is not None and Path(model).is_file():
-        chosen["model"] = str(Path(model).resolve())
+        places["model"] = str(Path(model).resolve())
     if profile.endswith((".yaml", ".yml")):
-        chosen["profile"] = str(Path(profile).resolve())
-    places = {"data": data, "store": str(Path(store).resolve())}
-    return Point({**parameters, **chosen, **places}, varied, plan)
+        places["profile"] = str(Path(profile).resolve())
+    return Point(parameters | places, varied, plan)
 
 
 # -- running -------------------------------------------------------------------------------
@@ -204,8 +200,6 @@ def planned(grid: Grid) -> list[GridRun]:
 
 def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> list[GridRun]:
     """Carry out what the store lacks of a grid on this machine; a failure is kept, others go on.
-
-    A training that was killed goes on from its last checkpoint.
 
     Parameters
     ----------

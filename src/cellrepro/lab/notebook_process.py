@@ -1,8 +1,4 @@
-"""Notebooks: where those of the package are, what they take, and executing one without a person.
-
-The state of a run is the child's exit and the store: the notebook itself says "completed" after a
-killed kernel (papermill 2.7.0).
-"""
+"""Notebooks: where those of the package are, what they take, and executing one without a person."""
 
 from __future__ import annotations
 
