@@ -114,34 +114,29 @@ def _masks(
     """What the masks of both would have been after these epochs, as fields of a `Moment`."""
     digest, names = sides[0].spec.data_digest, list(sides[0].manifest.masks)
     truths = [store.truth(digest, name) for name in names]
+    given = {
+        "images": [store.kept(digest, f"{name}.tif").resolve() for name in names],
+        "architecture": sides[0].manifest.model.architecture,
+    }
+    work, made = "cellrepro.lab.growth:segmented", []
     with progress(2 * (1 + len(epochs)), "masks along the way", quiet=quiet) as bar:
-        a, b = (
-            call(
-                "cellrepro.lab.growth:segmented",
-                Setup.of(repeat.spec),
-                label=f"masks of the checkpoints of {repeat.name}",
-                on_event=bar.heard,
-                images=[store.kept(digest, f"{name}.tif").resolve() for name in names],
-                architecture=repeat.manifest.model.architecture,
-                weights=[found[epoch] for epoch in epochs],
-            )
-            for repeat, found in zip(sides, held, strict=True)
-        )
-    return {epoch: masks_apart(truths, _read(a[epoch]), _read(b[epoch])) for epoch in epochs}
+        for repeat, found in zip(sides, held, strict=True):
+            asked: dict[str, Any] = {"weights": [found[epoch] for epoch in epochs], **given}
+            label = f"masks of {repeat.name}"
+            made.append(call(work, Setup.of(repeat.spec), label=label, on_event=bar.heard, **asked))
+    return {epoch: masks_apart(truths, *(_read(side[epoch]) for side in made)) for epoch in epochs}
 
 
-def _read(file: io.BytesIO) -> Masks:
-    file.seek(0)
-    with np.load(file) as masks:
+def _read(file: bytes) -> Masks:
+    with np.load(io.BytesIO(file)) as masks:
         return list(masks.values())  # in the order in which they were saved
 
 
 def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict[str, Any]:
     """How far the masks (Y, X) of the same images are apart, as fields of a `Moment`."""
     pairs = zip(a, b, strict=True)
-    found = Comparison(
-        Verdict.VACUOUS, (), {str(i): compare_masks(*p) for i, p in enumerate(pairs)}
-    )
+    masks = {str(index): compare_masks(*pair) for index, pair in enumerate(pairs)}
+    found = Comparison(Verdict.VACUOUS, (), masks)
     scores = [
         [average_precision(truth, side)[0] for side in sides]
         for truth, *sides in zip(truths, a, b, strict=True)
@@ -159,7 +154,7 @@ def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict
 
 def segmented(
     child: Child, *, images: list[Path], architecture: str, weights: list[Checkpoint]
-) -> dict[int, io.BytesIO]:
+) -> dict[int, bytes]:
     """Inside the child: what each checkpoint makes of the images, by epoch, compressed."""
     import tifffile
     import torch
@@ -168,7 +163,7 @@ def segmented(
     from cellrepro.model.inference import segment
     from cellrepro.model.network import TINY, seeded_network
 
-    made: dict[int, io.BytesIO] = {}
+    made: dict[int, bytes] = {}
     read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p) for p in images)
     with child.prepared() as device, child.loosened():
         encoder = TINY if architecture == TINY else "vit-l"
@@ -177,7 +172,8 @@ def segmented(
             network.dtype = torch.float32  # in which it was trained
             network.load_state_dict(checkpoint.tensors()[0])
             network.dtype = getattr(torch, child.setup.profile.dtype)
-            file = made[checkpoint.epoch] = io.BytesIO()
+            file = io.BytesIO()
             np.savez_compressed(file, *(result.masks for result in segment(network, read)))
+            made[checkpoint.epoch] = file.getvalue()
             child.phase(f"epoch {checkpoint.epoch}")
     return made

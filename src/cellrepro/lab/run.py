@@ -198,25 +198,21 @@ def train(
         The steps whose operations ``ledger="ops"`` writes down; all by default.
     model : str
         ``tiny``, a Cellpose model name, a weights file, or ``KEY/REPEAT`` of a stored run.
-    seed : int
-        For Python, NumPy, PyTorch, and `tiny`'s initial weights.
+    seed, epochs, batch_size : int
+        The seed is for Python, NumPy, PyTorch, and `tiny`'s initial weights.
     data_seed : int or "cellpose"
         For image order and augmentation; Cellpose's own seeding by default.
-    epochs, batch_size : int
     learning_rate : float, optional
         Peak; by default 1e-3 for `tiny`, 1e-5 otherwise.
     images_per_epoch : int, optional
         Draws per epoch; by default at least 48 for `tiny`, every image once otherwise.
-    profile : str
-        Name or ``.yaml`` file.
-    mode : str
-        ``fast``, ``warn`` or ``strict``.
+    profile, mode : str
+        A name or ``.yaml`` file; ``fast``, ``warn`` or ``strict``.
     ledger : str
         Digests of every step: ``steps``; of every operation, too: ``ops``; or ``off``.
     loose : str, optional
         One operation, ``index_put`` for example, that mode ``strict`` leaves as it is.
     store : str or Path
-        Where runs are kept.
     """
     return carry_out(plan_training(data, **parameters), repeats=repeats, quiet=quiet)
 
@@ -257,10 +253,8 @@ def _note(text: str) -> None:
 
 
 def computes_here(plan: Plan) -> bool:
-    """Whether the grid started this process for one repeat, and nothing was computed in it yet.
-
-    Then a worker beside it would only load PyTorch and Cellpose a second time.
-    """
+    """Whether the grid started this process for one repeat, and nothing was computed in it yet."""
+    # Then a worker beside it would only load PyTorch and Cellpose a second time.
     if HOLD_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
         return False
     try:
@@ -280,7 +274,7 @@ def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repe
         n_steps = plan.spec.epochs + plan.n_images
         with progress(n_steps, label, quiet=quiet) as bar:
             show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
-            given = {"request": plan.request, "repeat": index, "staged": folder}
+            given: dict[str, Any] = {"request": plan.request, "repeat": index, "staged": folder}
             call(
                 "cellrepro.lab.worker:carry_out",
                 plan.request.setup,

@@ -73,7 +73,8 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
     for run in runs:
         groups[_question(run.spec)].append(run)
     order = operator.attrgetter("spec.seed", "spec.profile", "spec.held", "key")
-    return sorted(max(groups.values(), key=len, default=[]), key=order)
+    most: list[Run] = max(groups.values(), key=len, default=[])
+    return sorted(most, key=order)
 
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:

@@ -228,14 +228,14 @@ def _train(
         tell(epoch)
     while not loop.finished:
         loop.step()
-    epochs = loop.training.epochs
-    keeper.ledger.step, keeper.ledger.epoch = loop.training.n_steps, len(epochs)
+    done, epochs = loop.training, loop.training.epochs
+    keeper.ledger.step, keeper.ledger.epoch = done.n_steps, len(epochs)
     return TrainingRecord(
         learning_rates=[epoch.learning_rate for epoch in epochs],
         train_losses=[epoch.train_loss for epoch in epochs],
         test_losses=[epoch.test_loss for epoch in epochs],
-        n_steps=loop.training.n_steps,
-        n_removed=loop.training.n_removed,
+        n_steps=done.n_steps,
+        n_removed=done.n_removed,
         resumed_at=keeper.resumed,
     )
 
