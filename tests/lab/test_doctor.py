@@ -146,10 +146,12 @@ def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
 
 
 def test_warnings_that_need_no_look_at_a_step(monkeypatch):
-    """Of another device, and newer than the list."""
+    """Of another device; newer than the list; and text that is no such warning."""
     monkeypatch.setattr(doctor, "call", None)
     found = explain_warning("scatter_add_cuda_kernel", profile="cpu")
     expected = "it concerns cuda, and profile cpu computes on cpu."
     assert (found.affects, found.why) == (False, expected)
-    with pytest.raises(BadInput, match="is no warning about determinism that the lab knows"):
-        explain_warning("new_op does not have a deterministic implementation, but")
+    found = explain_warning("new_op does not have a deterministic implementation, but")
+    assert (found.op, found.affects) == ("new_op", None)
+    with pytest.raises(BadInput, match="is no warning of PyTorch about determinism"):
+        explain_warning("images are read in a deterministic order")

@@ -268,16 +268,24 @@ def test_weight_between_two_steps(bench):
 
 
 def test_stored_files(bench, invoke):
-    """A mask or weight that was changed afterwards is only the file; no ledger is refused."""
+    """What was changed afterwards is only the file; without ledgers, manifests are compared."""
     clean, changed = bench.copy(bench.clean), bench.copy(bench.clean)
     planted.rewrite_image(changed.folder / "masks" / f"{IMAGE}.tif", a_pixel)
     outside_steps(bench.diverge(clean, changed), "masks", f"{IMAGE} stored file")
     planted.rewrite_weights(changed.weights, a_weight)
     outside_steps(bench.diverge(clean, changed), "weights", "stored file")
     (changed.folder / LEDGER).unlink()
-    answer = invoke("diverge", clean.name, changed.name, "--store", bench.store.root)
-    assert answer.code == 2
-    assert f"{changed.name} kept no ledger" in answer.err
+    found = bench.diverge(clean, changed)
+    outside_steps(found, "weights", "stored file")
+    assert found.notes[0].startswith(f"{changed.name} kept no ledger")
+    changed = bench.copy(bench.clean)
+    (changed.folder / LEDGER).unlink()
+    planted.rewrite_manifest(changed.folder, lambda m: m["versions"].update(torch="1.0"))
+    store = ["--no-again", "--store", bench.store.root]
+    answer = invoke("diverge", clean.name, changed.name, *store, "--json")
+    first = answer.json["first"]
+    assert (answer.code, answer.json["judgement"]) == (1, "environment")
+    assert (first["stage"], first["names"]) == ("environment", ["versions.torch"])
 
 
 def other_numbers(masks):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cellrepro.determinism import known_operations, modes, profiles
-from cellrepro.determinism.known_operations import base_name
+from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.determinism.seeding import check_seed
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
@@ -270,12 +270,19 @@ def explain_warning(
     modes.check_mode(mode)
     settings = profiles.load(profile)
     source = find_model(model, Store(store))
-    entry = known_operations.lookup(text)
-    if entry is None:
+    entry, alert = known_operations.lookup(text), alert_in(text)
+    if entry is None and alert is None:
         raise BadInput(
-            f"{text[:80]!r} is no warning about determinism that the lab knows; expected its text, "
-            "as in `put_ does not have a deterministic implementation`, or the operation's name; "
-            "where PyTorch is newer than the lab, `cellrepro audit DATA` says what flips"
+            f"{text[:80]!r} is no warning of PyTorch about determinism; expected its text, as in "
+            "`put_ does not have a deterministic implementation`, or the operation's name"
+        )
+    if entry is None:
+        return Explanation(
+            op=alert or "",
+            meaning="PyTorch has no deterministic implementation of it on this device.",
+            affects=None,
+            why="it is newer than the lab's list.",
+            remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
         )
     if settings.kind in entry.devices:
         with progress(1, "a training step"):

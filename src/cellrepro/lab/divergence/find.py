@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
-from cellrepro.errors import BadInput, whole
+from cellrepro.errors import whole
 from cellrepro.lab import defaults
 from cellrepro.lab.compare_results import compare_repeats
 from cellrepro.lab.divergence.judge import CannotLook, Look
@@ -95,7 +95,7 @@ def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Diverge
         comparison=comparison,
         evidence=None,
         n_compared=ledgers.compared.total(),
-        notes=tuple(_notes(ledgers)),
+        notes=tuple(_notes(ledgers, repeats)),
         ledgers=ledgers,
     )
 
@@ -131,7 +131,10 @@ def _refuse_other_inputs(ledgers: LedgerComparison) -> None:
         raise CannotLook(f"operations were not compared: the two differ in {others}")
 
 
-def _notes(ledgers: LedgerComparison) -> Iterator[str]:
+def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Iterator[str]:
+    for repeat in repeats:
+        if not (repeat.folder / LEDGER).exists():
+            yield f"{repeat.name} kept no ledger; train with --ledger steps"
     if n_unknown := ledgers.not_comparable.total():
         yield f"{n_unknown} digests of a processor stand beside those of a GPU"
     n_a, n_b = ledgers.n_steps
@@ -147,13 +150,8 @@ _TOLD_ELSEWHERE = {"data", "data_digest", "model_digest", "profile", "profile_se
 
 def _ledgers_compared(repeats: Sequence[Repeat]) -> LedgerComparison:
     """All that two runs left, compared in the order in which they passed it."""
-    for repeat in repeats:
-        if not (repeat.folder / LEDGER).exists():
-            raise BadInput(
-                f"{repeat.name} kept no ledger; train with --ledger steps, or see what `cellrepro "
-                "compare` says of the two"
-            )
     a, b = (repeat.spec for repeat in repeats)
+    with_ledger = all((repeat.folder / LEDGER).exists() for repeat in repeats)
     told = set(_TOLD_ELSEWHERE)
     if a.model_digest is not None and b.model_digest is not None:
         told.add("model")
@@ -165,16 +163,19 @@ def _ledgers_compared(repeats: Sequence[Repeat]) -> LedgerComparison:
             return entry.name.startswith("switches.") or entry.name.endswith("WORKSPACE_CONFIG")
         return False
 
-    return compare_ledgers(*map(_entries, repeats), ignored=ignored)
+    return compare_ledgers(*(_entries(one, with_ledger) for one in repeats), ignored=ignored)
 
 
-def _entries(repeat: Repeat) -> list[Entry]:
+def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
     """What a repeat says of itself, and its files as they lie there now."""
     ledger = Ledger()
     for name, value in flattened(repeat.spec.profile_settings, "profile"):
         if name != "profile.name":
             ledger.add("environment", name, value_digest(value), detail=value)
-    ledger.entries += read_rows(repeat.folder / LEDGER, Entry)
+    if with_ledger:
+        ledger.entries += read_rows(repeat.folder / LEDGER, Entry)
+    else:
+        _add_manifest(ledger, repeat)
     ledger.step = _LAST
     if repeat.weights is not None:
         ledger.add("weights", "stored file", file_digest(repeat.weights))
@@ -182,3 +183,24 @@ def _entries(repeat: Repeat) -> list[Entry]:
         labels, _ = repeat.masks_on_disk(image)
         ledger.add("masks", f"{image} stored file", array_digest(labels), value=record.n_objects)
     return ledger.entries
+
+
+_ENVIRONMENT = {
+    *("host", "versions", "device", "threads", "cpu_capability", "numeric_libraries"),
+    *("numeric_class", "variables", "switches"),
+}
+
+
+def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
+    """What the manifest of a repeat without a ledger says of it."""
+    manifest = repeat.manifest
+    for name, value in flattened(manifest.model_dump(mode="json", include=_ENVIRONMENT)):
+        ledger.add("environment", name, value_digest(value), detail=value)
+    for name, value in repeat.spec.model_dump(mode="json").items():
+        ledger.add("spec", name, value_digest(value), detail=value)
+    for name, digest in manifest.data.files.items():
+        ledger.add("data", f"file {name}", digest)
+    ledger.add("weights-init", "initial weights", manifest.model.initial_weights)
+    for image, masks in manifest.masks.items():
+        ledger.add("masks", f"{image} outlines", masks.canonical_digest, value=masks.n_objects)
+        ledger.add("masks", f"{image} labels", masks.digest, value=masks.n_objects)
