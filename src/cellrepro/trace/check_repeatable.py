@@ -47,7 +47,8 @@ class Repeatability:
             return f"identical {over}"
         most = max(self.changed, key=lambda result: result.max_abs)
         return (
-            f"different {over}: {len(self.changed)} changed, most {most.name} by {most.max_abs:.2g}"
+            f"different {over}: {len(self.changed)} results changed, first "
+            f"{self.changed[0].name}, most {most.name} by {most.max_abs:.2g}"
         )
 
 
@@ -97,7 +98,10 @@ def check_repeatable(
     held = [*filter(None, [optimizer]), *others]
     for item in held:
         if not hasattr(item, "load_state_dict"):
-            raise BadInput(f"{type(item).__name__} has no load_state_dict; expected an optimizer")
+            raise BadInput(
+                f"{type(item).__name__} has no load_state_dict; expected an optimizer, schedulers "
+                "and scalers"
+            )
     start = _State(model, held)
     worst: dict[str, Any] = {}
     try:
