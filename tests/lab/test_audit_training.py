@@ -87,7 +87,7 @@ def test_refusals(small_data, tmp_path, no_child, parameters, expected):
 
 def test_an_effect_refuses(small_data, tmp_path, no_child, invoke):
     assert invoke("audit", small_data, "--effect", 1).code == 2
-    with pytest.raises(BadInput, match="'relu', an operation that mode strict does not hold"):
+    with pytest.raises(BadInput, match="'relu', which mode strict does not hold"):
         auditing.effect(small_data, "relu", repeats=2, store=tmp_path / "outputs")
 
 
