@@ -215,9 +215,12 @@ def test_unwritten_memory_is_no_race(bench, monkeypatch):
     chance = iter(np.random.default_rng(0).random(1000))
 
     def reads(original, *arguments):
-        with _disable_current_modes():  # who had this memory before leaves something there
-            torch.empty(256).fill_(1e-5 * next(chance))
-        return original(*arguments) * (1 + torch.empty(256)[64:].sum())
+        loss = original(*arguments)
+        with _disable_current_modes():  # who had the memory before leaves something there
+            value = 1e-5 * next(chance)
+            left = [torch.empty(256).fill_(value) for _ in range(64)]  # one block may be taken
+            del left
+        return loss * (1 + torch.empty(256)[64:].sum())
 
     plant = partial(at_step, 2, lambda loop: wrapped(cellpose.train, "_loss_fn_seg", reads))
     a, b = (bench.run(plant(), mode="fast") for _ in range(2))  # mode strict fills all memory
