@@ -23,11 +23,11 @@ TIMEOUT = 900  # seconds a cell
 SHORT = {
     "01_seeded_training": {"images_per_epoch": 8, "learning_rate": 0.005},
     "03_determinism_warnings": {
-        **{"epochs": 2, "images_per_epoch": 8, "cost_rounds": 1},
+        **{"steps": 2, "replays": 4, "epochs": 2, "images_per_epoch": 8, "cost_rounds": 1},
         "store": "../outputs/aside",
     },
     "05_first_divergence": {
-        **{"follow_epochs": 3, "follow_images": 8, "outside": False},
+        **{"follow_epochs": 2, "follow_images": 8, "outside": False},
         "store": "../outputs/aside",
     },
 }

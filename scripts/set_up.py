@@ -29,7 +29,8 @@ IMPORTED = (
         "cellrepro.lab.grid",
         "cellrepro.show.report.build",
     ),
-    *("cellpose.train", "papermill", "ipykernel.kernelapp", "matplotlib.pyplot"),
+    *("cellrepro.cli", "cellpose.train", "matplotlib.pyplot", "pandas"),  # pyarrow takes pandas in
+    *("papermill", "ipykernel.kernelapp", "debugpy", "anywidget"),
 )
 
 

@@ -93,6 +93,7 @@ def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, strict):
     assert not any("substitutes" in str(row.source) for row in rows)
 
 
+@pytest.mark.slow  # notebook 05 asks the same of its runs
 def test_two_profiles_are_round_off(fast, strict, small_data):
     """Other threads: named as the cause, with the first operation, judged as round-off."""
     root, _ = fast
