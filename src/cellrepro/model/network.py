@@ -8,7 +8,6 @@ PyTorch's own are not (they depend on the vector instructions, torch 2.15).
 from __future__ import annotations
 
 import functools
-import gc
 import http.client
 import json
 import tempfile
@@ -121,17 +120,8 @@ def _architecture(path: Path) -> str:
 
 
 def import_cellpose() -> None:
-    """Import Cellpose: its network module changes a switch (TF32), so before a mode is set.
-
-    The search for garbage rests meanwhile: it finds none, and takes a tenth of the time.
-    """
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        import cellpose.models  # noqa: F401
-    finally:
-        if before:
-            gc.enable()
+    """Import Cellpose: its network module changes a switch (TF32), so before a mode is set."""
+    import cellpose.models  # noqa: F401
 
 
 def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -> Any:
