@@ -152,12 +152,15 @@ class Divergence:
             return "no masks to compare"
         n = found.n_objects
         n_outlines = n["matched"] - n["kept"]
+        n_changed = n["lost"] + n["gained"] + n_outlines
+        n_cells = n["kept"] + n_changed
         text = (
-            f"{n['lost'] + n['gained'] + n_outlines} of "
-            f"{amount(n['matched'] + n['lost'] + n['gained'], 'cell')} changed in the end "
+            f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
             f"({n['lost']} lost, {n['gained']} gained, {n_outlines} with another outline; "
             f"{ppm_text(found.ppm)} of the pixels)"
         )
+        if not n_cells:
+            text = "neither run found a cell"
         if found.weights is not None and not found.weights.equal:
             text += f"; the weights by {found.weights.relative_l2:.2g} of their length"
         return text
