@@ -25,7 +25,7 @@ from cellrepro.compare.weights import (
 )
 from cellrepro.errors import BadInput
 
-_BLOCK = 2**18  # parameters of all files in memory at a time: 2 MiB, which stays in the caches
+_BLOCK = 2**21  # parameters of all files in memory at a time; read in pieces, larger ones cost less
 _PIECE = 2**16  # parameters of each file in memory at a time, for histograms
 _LEAST = -1074  # exponent of the least float64; those below the greatest end at 1024
 
