@@ -37,7 +37,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--profile", default="cuda")
-    parser.add_argument("--encoder", choices=("tiny", "vit-b", "vit-l"), default="tiny")
+    parser.add_argument("--encoder", choices=("tiny", "vit-l"), default="tiny")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--out", type=Path, default=Path("gpu_checks.json"))
     parser.add_argument("--minutes", type=float, default=9.0, help="no check begins beyond these")
@@ -102,9 +102,9 @@ class Lab:
             _python(
                 "import sys; from pathlib import Path\n"
                 "from cellrepro.model.network import save_weights, seeded_network\n"
-                "save_weights(seeded_network(sys.argv[2], seed=0), Path(sys.argv[1]))",
+                "network = seeded_network('vit-l', seed=0)\n"
+                "save_weights(network, Path(sys.argv[1]), architecture='cellpose')",
                 file,
-                self.encoder,
             )
         return str(file)
 

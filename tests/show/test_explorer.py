@@ -328,6 +328,28 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     assert "2.0, 43.5, 27.5" in text(shown, ".cre-story")
 
 
+KEY_WITH_THE_PLANES = """() => {
+  const ask = window.kernel;
+  let pressed = false;
+  window.kernel = async (message) => {
+    const answer = await ask(message);
+    const press = new KeyboardEvent("keydown", { key: ".", bubbles: true });
+    const canvas = document.querySelector("canvas.cre-canvas");
+    if (message.content && !pressed) canvas.dispatchEvent(press);
+    pressed ||= Boolean(message.content);
+    return answer;
+  };
+}"""
+"""Press a key after the kernel has chosen an image, and before its planes are shown."""
+
+
+@pytest.mark.browser
+def test_a_key_counts_while_an_image_is_still_on_its_way(shown):
+    shown.evaluate(KEY_WITH_THE_PLANES)
+    shown.locator(CANVAS).press(".")
+    wait_for(shown, image="stack", loading="0")
+
+
 @pytest.mark.browser
 @pytest.mark.slow
 def test_keys_never_reach_jupyterlab(browser, tmp_path):

@@ -248,7 +248,8 @@ class Explorer {
 
   // What was chosen last, whether or not the kernel has followed.
   choice() {
-    const { view, a, b, z } = this.wanted ?? this.scene;
+    // Not `this.scene`: its planes may still be on their way.
+    const { view, a, b, z } = this.wanted ?? this.model.get("scene");
     return { view, a, b, z };
   }
 
