@@ -20,8 +20,9 @@ from cellrepro.images.synthetic import write_folder
 
 PROJECT = Path(__file__).resolve().parents[1]
 TIMEOUT = 900  # seconds a cell
+ONE_THREAD = {"profile": "cpu-1thread"}  # less waiting, since other tests run beside it
 SHORT = {
-    "01_seeded_training": {"images_per_epoch": 8, "learning_rate": 0.005},
+    "01_seeded_training": {"images_per_epoch": 8, "learning_rate": 0.005, **ONE_THREAD},
     "03_determinism_warnings": {
         **{"steps": 2, "replays": 4, "epochs": 2, "images_per_epoch": 8, "cost_rounds": 1},
         "store": "../outputs/aside",
@@ -30,6 +31,7 @@ SHORT = {
         **{"follow_epochs": 2, "follow_images": 8, "outside": False},
         "store": "../outputs/aside",
     },
+    "06_inference_benchmark": ONE_THREAD,
 }
 """Parameters with which a notebook is checked: enough for what its telling cells say. Trainings too
 short to find a cell stand aside, where no other notebook picks them."""

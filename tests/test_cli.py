@@ -52,9 +52,9 @@ def test_finished_repeats_are_not_run_again(small_store, invoke, no_child, listi
     assert listing(small_store.root) == before
 
 
-def test_segmenting_gives_the_masks_that_training_found(small_store, tmp_path, command):
+def test_segmenting_gives_the_masks_that_training_found(small_store, tmp_path, invoke):
     asked = {"model": small_store.weights, "repeats": 2, "store": tmp_path / "outputs"}
-    answer = command("segment", small_store.data, *options(**asked), "--json")
+    answer = invoke("segment", small_store.data, *options(**asked), "--json")
     assert (answer.code, answer.json["verdict"]) == (0, "identical")
     assert answer.json["verdicts"]["weights"] is None
     trained = small_store.answer.json["repeats"][0]
