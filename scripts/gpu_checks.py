@@ -92,22 +92,6 @@ class Lab:
             )
         return data
 
-    @property
-    def model(self) -> str:
-        """``tiny``, or a file of weights drawn from a seed."""
-        if self.encoder == "tiny":
-            return "tiny"
-        file = self.folder / f"{self.encoder}.safetensors"
-        if not file.exists():
-            _python(
-                "import sys; from pathlib import Path\n"
-                "from cellrepro.model.network import save_weights, seeded_network\n"
-                "network = seeded_network('vit-l', seed=0)\n"
-                "save_weights(network, Path(sys.argv[1]), architecture='cellpose')",
-                file,
-            )
-        return str(file)
-
     def call(self, verb: str, *words: object, expected: tuple[int, ...] = (0, 1)) -> Any:
         """What a command prints as JSON; an error for another exit code than expected."""
         command = [*COMMAND, verb, *map(str, words), "--json"]
@@ -118,7 +102,7 @@ class Lab:
 
     def train(self, mode: str, *words: object) -> Any:
         """Two repeats of one training."""
-        options = ["--model", self.model, "--profile", self.profile, "--mode", mode]
+        options = ["--model", self.encoder, "--profile", self.profile, "--mode", mode]
         options += ["--epochs", self.epochs, "--images-per-epoch", 4, "--store", self.folder / "s"]
         return self.call("train", self.data, *options, *words)
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -13,6 +14,7 @@ import pytest
 import tifffile
 import torch
 
+from cellrepro.images.folder import read_folder
 from cellrepro.lab import compare_results, process
 from cellrepro.store.digests import file_digest
 from cellrepro.store.store import Store
@@ -123,6 +125,13 @@ def test_data(invoke, tmp_path):
     assert len(list((tmp_path / "data" / "synthetic" / "train").glob("*_masks.tif"))) == 8
 
 
+def test_data_for_a_benchmark(invoke, tmp_path):
+    asked = options(images=3, size=128, cells=7, into=tmp_path)
+    folder = Path(invoke("data", "synthetic", *asked, "--json").json["folder"])
+    drawn = [image.masks for image in read_folder(folder).train]
+    assert [(masks.shape, masks.max()) for masks in drawn] == [((128, 128), 7)] * 3
+
+
 @pytest.fixture
 def given(tmp_path, small_data):
     """A copy of the images with one that is cut off, and a file of the user's."""
@@ -152,6 +161,8 @@ BAD = {
     "binary grid": (lambda g: ["grid", g.image], "synth_000.tif is not a grid file"),
     "no folder for a store": (train("--store", "/dev/null/store"), "/dev/null/store"),
     "a file for a store": (train("--store", "{tmp}/my.yaml"), "my.yaml"),
+    "cells of a real set": (lambda g: ["data", "dsb2018", "--cells", 3, "--into", g.tmp], "dsb2018"),
+    "no cells": (lambda g: ["data", "synthetic", "--cells", 0, "--into", g.tmp], "cells must be"),
     "unknown set": (lambda g: ["data", "nuclei9", "--into", g.tmp / "sets"], "nuclei9"),
 }
 

@@ -85,7 +85,8 @@ DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's conv
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
 OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repeats")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
-ModelOption = Annotated[str, Option(help="tiny, a Cellpose name, a weights file, or KEY/REPEAT")]
+_MODELS = "tiny, tiny-4, tiny-8, tiny-12, vit-l, a Cellpose name, a weights file, or KEY/REPEAT"
+ModelOption = Annotated[str, Option(help=_MODELS)]
 SeedOption = Annotated[int, Option(help="for Python, NumPy, PyTorch and initial weights")]
 ProfileOption = Annotated[str, Option(help="a profile's name, or a .yaml file")]
 ModeOption = Annotated[str, Option(help="fast, warn or strict")]
@@ -93,7 +94,9 @@ DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or
 LedgerOption = Annotated[str, Option(help="digests of every step: steps; operation: ops; off")]
 BatchSizeOption = Annotated[int, Option(help="images a step")]
 RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict")]
-ImagesPerEpochOption = Annotated[int | None, Option(help="drawn; default all, tiny at least 48")]
+ImagesPerEpochOption = Annotated[
+    int | None, Option(help="drawn; default all, small networks at least 48")
+]
 FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
 
 
@@ -202,7 +205,9 @@ def train(
     data_seed: DataSeedOption = defaults.DATA_SEED,
     epochs: Annotated[int, Option(help="2 or more; 1 trains nothing")] = defaults.EPOCHS,
     batch_size: BatchSizeOption = defaults.BATCH_SIZE,
-    learning_rate: Annotated[float | None, Option(help="default 1e-3 for tiny, else 1e-5")] = None,
+    learning_rate: Annotated[
+        float | None, Option(help="default 1e-3 for small networks, else 1e-5")
+    ] = None,
     images_per_epoch: ImagesPerEpochOption = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
@@ -210,7 +215,9 @@ def train(
     ledger: LedgerOption = defaults.LEDGER,
     loose: Annotated[str | None, Option(help="left as it is in mode strict: index_put")] = None,
     resume: Annotated[bool, Option("--resume", help="go on where it was killed")] = False,
-    checkpoint_every: Annotated[int | None, Option(help="epochs apart; 0: none; tiny: 1")] = None,
+    checkpoint_every: Annotated[
+        int | None, Option(help="epochs apart; 0: none; small networks: 1")
+    ] = None,
     keep_checkpoints: Annotated[bool, Option("--keep-checkpoints", help="in the store")] = False,
     operation_steps: Annotated[str | None, Option(help="for --ledger ops: 0,17 or 0-9")] = None,
     store: StoreOption = defaults.STORE,
@@ -307,10 +314,18 @@ def data(
     name: Annotated[str, Argument(help="synthetic, or a public set; none lists them")] = "",
     folder: Annotated[str, Option("--into", help="where data sets are kept")] = "data",
     mirror: Annotated[str | None, Option(help="URL of a folder with the archives")] = None,
+    images: Annotated[int | None, Option(help="synthetic: how many, for a benchmark")] = None,
+    size: Annotated[int | None, Option(help="synthetic: pixels along an edge")] = None,
+    cells: Annotated[int | None, Option(help="synthetic: how many in each image")] = None,
 ) -> Told:
     """Make the synthetic images, or fetch a named public set, under data/."""
-    from cellrepro.images import public_sets
+    from cellrepro.images import public_sets, synthetic
 
+    if (images, size, cells) != (None, None, None):
+        if name != public_sets.SYNTHETIC or mirror is not None:
+            raise BadInput(f"--images, --size and --cells are of synthetic images, not of {name!r}")
+        path = synthetic.write_benchmark(Path(folder), images=images, size=size, cells=cells)
+        return ({"folder": path}, [str(path)]), 0
     if not name:
         known = public_sets.describe_all()
         return ({"sets": known}, (f"{key}: {text}" for key, text in known.items())), 0

@@ -15,7 +15,7 @@ from cellrepro.lab.notebook_process import brought, find_notebook
 from cellrepro.lab.process import RunFailed, call
 from cellrepro.lab.run import Outcome, segment, train
 from cellrepro.lab.select_runs import elsewhere
-from cellrepro.model.network import CELLPOSE_NAMES, TINY
+from cellrepro.model.network import CELLPOSE_NAMES, SMALL, TINY
 from cellrepro.show.report.build import Report, write_report
 from cellrepro.store.store import Store
 from cellrepro.text import amount
@@ -40,14 +40,14 @@ class Demo:
 def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str = TINY) -> Demo:
     """Train a network on a folder, fine-tune it over the demo grid, execute every notebook.
 
-    Another ``model`` than `tiny` is not trained first. Where it finds hardly a cell, `RunFailed`
-    says the ways on, before anything is compared.
+    A ``model`` that is not one of the small ones is not trained first. Where it finds hardly a
+    cell, `RunFailed` says the ways on, before anything is compared.
     """
     if Path(model).is_file():
         model = str(Path(model).resolve())  # notebooks have folders of their own
-    if model == TINY:
+    if model in SMALL:
         _say("1/4  a network to start from, trained once and stored like any run")
-        base = train(data, repeats=1, store=store, mode="strict", **BASE)
+        base = train(data, model=model, repeats=1, store=store, mode="strict", **BASE)
         start = base.repeats[0].name
     else:
         _say(f"1/4  what the network {model} finds, before anything is trained")

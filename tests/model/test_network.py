@@ -100,6 +100,18 @@ def test_the_large_encoders_start_is_pinned(monkeypatch, tmp_path):
     assert save_weights(network, tmp_path / "w.safetensors", architecture="tiny") == SMALL_DIGEST
 
 
+@pytest.mark.parametrize(("name", "n_blocks"), [("tiny-4", 4), ("tiny-8", 8), ("tiny-12", 12)])
+def test_deeper_ones_start_from_the_seed_and_come_back(tmp_path, name, n_blocks):
+    store, cpu = Store(tmp_path), torch.device("cpu")
+    network = build(find_model(name, store), seed=3, device=cpu, dtype="float32")
+    assert len(network.encoder.blocks) == n_blocks
+    assert bits(network) == bits(seeded_network(name, seed=3))
+    save_weights(network, tmp_path / "w.safetensors", architecture=name)
+    source = find_model(str(tmp_path / "w.safetensors"), store)
+    assert (source.architecture, source.untrained) == (name, False)
+    assert bits(build(source, seed=0, device=cpu, dtype="float32")) == bits(network)
+
+
 # -- saved ---------------------------------------------------------------------------------
 
 

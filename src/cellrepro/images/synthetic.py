@@ -124,16 +124,18 @@ def write_folder(
     n_train: int = 8,
     n_test: int = 3,
     shape: tuple[int, int] = (256, 256),
+    n_cells: int | None = None,
 ) -> dict[str, str]:
     """Write a set of synthetic images, the same bytes everywhere; their digests by path, sorted.
 
     The layout is Cellpose's; the test images go on counting. ``SHA256SUMS`` is written last, so a
-    folder that holds it is whole. Image number i depends on `seed`, i and `shape` alone; right
-    files are left alone, a folder with others is refused.
+    folder that holds it is whole. Image number i depends on `seed`, i, `shape` and `n_cells` alone
+    (every image then holds as many, drawn smaller where they need it); right files are left alone,
+    a folder with others is refused.
     """
     folder = Path(folder)
     n_images = whole("n_train", n_train, 0), whole("n_test", n_test, 0)
-    contents = _draw_set(whole("seed", seed, 0), *n_images, shape)
+    contents = _draw_set(whole("seed", seed, 0), *n_images, shape, n_cells)
     digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}
     listing = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     contents[DIGESTS_FILE] = listing.encode("ascii")
@@ -154,6 +156,21 @@ def write_folder(
             staged.write_bytes(content)
             staged.replace(target)  # whole or not at all
     return digests
+
+
+def write_benchmark(
+    data: Path, *, images: int | None = None, size: int | None = None, cells: int | None = None
+) -> Path:
+    """Write square synthetic images (11 of 256 pixels by default) into a folder of ``data`` named
+    after what was asked for: ``images`` of them, ``size`` pixels along an edge, with ``cells`` in
+    each. All are in ``train/``, where a training and a segmentation both take them."""
+    n_images = whole("images", 11 if images is None else images, 1)
+    edge, name = whole("size", 256 if size is None else size, 16), ""
+    if cells is not None:
+        name = f"-{whole('cells', cells, 1)}-cells"
+    folder = Path(data) / f"synthetic-{n_images}-images-{edge}-pixels{name}"
+    write_folder(folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells)
+    return folder
 
 
 # --- integer building blocks ----------------------------------------------------------------
@@ -489,12 +506,17 @@ def _camera(draws: _Draws, light: Integers) -> NDArray[np.uint16]:
 # --- files ----------------------------------------------------------------------------------
 
 
-def _draw_set(seed: int, n_train: int, n_test: int, shape: tuple[int, int]) -> dict[str, bytes]:
+def _draw_set(
+    seed: int, n_train: int, n_test: int, shape: tuple[int, int], n_cells: int | None
+) -> dict[str, bytes]:
     """Every image file of a set, by relative path."""
     contents = {}
     for number in range(n_train + n_test):
         look = dict(LOOKS[number % len(LOOKS)])
         look["n_nuclei"] = max(1, look["n_nuclei"] * shape[0] * shape[1] // 256**2)
+        if n_cells is not None:
+            room = (shape[0] * shape[1] / (3 * max(n_cells, 1))) ** 0.5  # a quarter is then covered
+            look |= {"n_nuclei": n_cells, "diameter": min(look["diameter"], room)}
         own_seed = np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1, np.uint64)
         made = nuclei(int(own_seed[0]), shape=shape, **look)
         part = "train" if number < n_train else "test"

@@ -11,4 +11,3 @@ LEDGER = "steps"
 TRAININGS = 2  # repeats of a training; fewer give no verdict
 SEGMENTATIONS = 3
 STORE = "outputs"
-CHECKPOINT_EVERY = {"tiny": 1, "cellpose": 10}  # epochs, by architecture

@@ -161,12 +161,12 @@ def segmented(
 
     from cellrepro.images.folder import LabelledImage
     from cellrepro.model.inference import segment
-    from cellrepro.model.network import TINY, seeded_network
+    from cellrepro.model.network import ENCODERS, seeded_network
 
     made: dict[int, bytes] = {}
     read = tuple(LabelledImage(p.stem, tifffile.imread(p), None, p) for p in images)
     with child.prepared() as device, child.loosened():
-        encoder = TINY if architecture == TINY else "vit-l"
+        encoder = architecture if architecture in ENCODERS else "vit-l"
         network = seeded_network(encoder, seed=0, device=device)
         for checkpoint in weights:
             network.dtype = torch.float32  # in which it was trained

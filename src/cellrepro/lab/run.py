@@ -19,7 +19,7 @@ from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.process import HOLD_VARIABLE, call, machine_here
 from cellrepro.lab.worker import Request, segmented_part
-from cellrepro.model.network import LEARNING_RATES, TINY, TINY_DRAWS_PER_EPOCH, find_model
+from cellrepro.model.network import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH, find_model
 from cellrepro.model.training import trains_nothing
 from cellrepro.progress import progress
 from cellrepro.store.checkpoints import differences, folders
@@ -96,7 +96,7 @@ def plan_training(
     held = None if loose is None else _held_operation(loose)
     plan = _plan("train", data, epochs=epochs, loose=held, **parameters)
     if checkpoint_every is None:
-        checkpoint_every = defaults.CHECKPOINT_EVERY[plan.request.model.architecture]
+        checkpoint_every = 1 if plan.request.model.architecture in SMALL else 10
     every, steps = whole("checkpoint_every", checkpoint_every, least=0), None
     if keep_checkpoints and not every:
         raise BadInput("keep_checkpoints is True with 0 epochs between checkpoints; expected 1")
@@ -113,10 +113,11 @@ def plan_training(
 def plan_segmentation(data: str | Path, **parameters: Any) -> Plan:
     """Check all that a segmentation needs and name its spec."""
     plan = _plan("segment", data, **parameters)
-    if plan.spec.model != TINY:
+    source = plan.request.model
+    if not source.untrained:
         return plan
-    untrained = "tiny has learnt nothing yet and finds no cells; name a trained model (KEY/REPEAT)"
-    return replace(plan, notices=(*plan.notices, untrained))
+    warning = f"{source.label} has learnt nothing yet; name a trained model (KEY/REPEAT)"
+    return replace(plan, notices=(*plan.notices, warning))
 
 
 def _plan(
@@ -133,8 +134,8 @@ def _plan(
     folder = read_folder(data, to_train=training)
     source, settings = find_model(model, Store(store)), profiles.load(profile)
     if training:
-        if fields.get("images_per_epoch") is None and source.architecture == TINY:
-            fields["images_per_epoch"] = max(TINY_DRAWS_PER_EPOCH, len(folder.train))
+        if fields.get("images_per_epoch") is None and source.architecture in SMALL:
+            fields["images_per_epoch"] = max(SMALL_DRAWS_PER_EPOCH, len(folder.train))
         if fields.get("learning_rate") is None:
             fields["learning_rate"] = LEARNING_RATES[source.architecture]
     spec = make_spec(
@@ -191,21 +192,23 @@ def train(
     resume : bool
         Go on with a killed training of this spec from its last checkpoint, to the same result.
     checkpoint_every : int, optional
-        Epochs between checkpoints, 0 for none; by default 1 for `tiny`, 10 otherwise.
+        Epochs between checkpoints, 0 for none; by default 1 for small networks, 10 otherwise.
     keep_checkpoints : bool
         Store every checkpoint with the finished repeat; else the last is kept until then.
     operation_steps : sequence of int, optional
         The steps whose operations ``ledger="ops"`` writes down; all by default.
     model : str
-        ``tiny``, a Cellpose model name, a weights file, or ``KEY/REPEAT`` of a stored run.
+        ``tiny`` (2 blocks), ``tiny-4``, ``tiny-8``, ``tiny-12``, ``vit-b`` or ``vit-l`` (the size
+        of Cellpose's own) from the seed, a Cellpose model name, a weights file, or ``KEY/REPEAT``
+        of a stored run.
     seed, epochs, batch_size : int
-        The seed is for Python, NumPy, PyTorch, and `tiny`'s initial weights.
+        The seed is for Python, NumPy, PyTorch, and initial weights.
     data_seed : int or "cellpose"
         For image order and augmentation; Cellpose's own seeding by default.
     learning_rate : float, optional
-        Peak; by default 1e-3 for `tiny`, 1e-5 otherwise.
+        Peak; by default 1e-3 for small networks, 1e-5 otherwise.
     images_per_epoch : int, optional
-        Draws per epoch; by default at least 48 for `tiny`, every image once otherwise.
+        Draws per epoch; by default at least 48 for small networks, every image once otherwise.
     profile, mode : str
         A name or ``.yaml`` file; ``fast``, ``warn`` or ``strict``.
     ledger : str

@@ -14,7 +14,7 @@ from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.lab.run import train
-from cellrepro.model.network import TINY, find_model
+from cellrepro.model.network import SMALL, TINY, find_model
 from cellrepro.store.spec import Spec
 from cellrepro.store.store import Repeat, Run, Store
 
@@ -49,17 +49,17 @@ def best_network(store: Store, data: str | Path) -> Repeat:
 def some_runs(store: Store, data: str | Path, *, model: str = TINY) -> list[Run]:
     """The stored trainings over a folder; where there are too few to compare, a handful is made.
 
-    They start from ``model``; instead of ``tiny`` from the best network over this folder, which is
-    trained first if there is none.
+    They start from ``model``; instead of a small one from the best network over this folder, which
+    is trained first if there is none.
     """
     found = _trained_on(store, data)
     if len(found) > 1:
         return found
     common: dict[str, Any] = {"repeats": 1, "store": store.root}
     short = {**common, "epochs": 3, "images_per_epoch": 8}  # seconds each
-    if model == TINY:
+    if model in SMALL:
         if not found:
-            train(data, **common, **_START)
+            train(data, model=model, **common, **_START)
         model = best_network(store, data).name
         short["learning_rate"] = 0.01  # so steep that another seed changes cells
     for changes in _HANDFUL:

@@ -1,4 +1,4 @@
-"""Cellpose's network: the small one that trains on any laptop, and any pretrained one.
+"""Cellpose's network: small ones that train on any laptop, its own size, and any pretrained one.
 
 ``tiny`` is Cellpose's own ``CPSAM`` class around a small encoder of SAM's own class, so that every
 operation is the real one. NumPy draws its initial weights: the same bytes on every machine, which
@@ -53,17 +53,21 @@ class Encoder:
 ENCODERS = {
     # A patch of 8, Cellpose's own, makes four times the tokens, for no better masks here.
     TINY: Encoder(192, 2, 1, 2.0, (1,), patch=16),
+    **{f"tiny-{n}": Encoder(192, n, 1, 2.0, (n - 1,), patch=16) for n in (4, 8, 12)},
     # As segment-anything 1.0 builds them (build_sam.py); Cellpose's own network is the second.
     "vit-b": Encoder(768, 12, 12, 4.0, (2, 5, 8, 11), patch=8),
     "vit-l": Encoder(1024, 24, 16, 4.0, (5, 11, 17, 23), patch=8),
 }
-"""The encoders that `seeded_network` builds, by name."""
+"""The encoders that `seeded_network` builds, by name; the number is that of blocks."""
 
-LEARNING_RATES = {TINY: 1e-3, "cellpose": 1e-5}
-"""Default learning rates: `tiny` starts from noise, Cellpose fine-tunes with 1e-5."""
+SMALL = frozenset(name for name in ENCODERS if name.startswith(TINY))
+"""Those that learn from noise on any laptop."""
 
-TINY_DRAWS_PER_EPOCH = 48
-"""Default draws per epoch for `tiny`: twelve epochs over a dozen images then find cells."""
+LEARNING_RATES = {name: 1e-3 if name in SMALL else 1e-5 for name in (*ENCODERS, "cellpose")}
+"""Default learning rates: small networks start from noise, Cellpose fine-tunes with 1e-5."""
+
+SMALL_DRAWS_PER_EPOCH = 48
+"""Default draws per epoch for those: twelve epochs of `tiny` over a dozen images find cells."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +75,21 @@ class ModelSource:
     """Where a network's weights come from."""
 
     label: str  # as it stands in the spec
-    architecture: str  # ``tiny`` or ``cellpose``
-    path: Path | None = None  # none for `tiny`'s own initial weights and for Cellpose's names
+    architecture: str  # a name of `ENCODERS`, or ``cellpose``
+    path: Path | None = None  # none for weights from the seed and for Cellpose's names
     digest: str | None = None  # SHA-256 of that file
+
+    @property
+    def untrained(self) -> bool:
+        """Its weights come from the seed."""
+        return self.path is None and self.architecture in ENCODERS
 
 
 def find_model(reference: str, store: Store) -> ModelSource:
-    """What a model reference means: ``tiny``, a name, a weights file, ``KEY`` or ``KEY/REPEAT``.
-    PyTorch is not imported."""
-    if reference == TINY:
-        return ModelSource(TINY, TINY)
+    """What a model reference means: an encoder's name, one of Cellpose's, a weights file, ``KEY``
+    or ``KEY/REPEAT``. PyTorch is not imported."""
+    if reference in ENCODERS:
+        return ModelSource(reference, reference)
     if reference in CELLPOSE_NAMES:
         return ModelSource(reference, "cellpose")
     if (path := Path(reference)).is_file():
@@ -88,7 +97,7 @@ def find_model(reference: str, store: Store) -> ModelSource:
     try:
         repeat = store.find(reference)
     except BadInput as error:
-        names = ", ".join(map(repr, (TINY, *CELLPOSE_NAMES)))
+        names = ", ".join(map(repr, (*ENCODERS, *CELLPOSE_NAMES)))
         raise BadInput(
             f"unknown model {reference!r}; expected {names}, the path of a weights file, or "
             f"KEY/REPEAT of a run in the store {store.root}"
@@ -125,15 +134,15 @@ def import_cellpose() -> None:
 
 
 def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -> Any:
-    """Cellpose's ``CPSAM`` with its weights, `tiny`'s drawn where there are none to load; no
+    """Cellpose's ``CPSAM`` with its weights, drawn from the seed where there are none to load; no
     generator of the process is moved."""
     import torch
 
     with generators_kept():
-        if source.architecture == TINY:
-            network = seeded_network(TINY, seed=seed)
+        if source.architecture in ENCODERS:
+            network = seeded_network(source.architecture, seed=seed)
             if source.path is not None:
-                _load_into(network, source.path)
+                _load_into(network, source.path, source.architecture)
         else:
             network = _pretrained(source)
         network.to(device)
@@ -143,7 +152,7 @@ def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -
 
 def seeded_network(encoder: str, *, seed: int, device: torch.device | str = "cpu") -> Any:
     """Cellpose's ``CPSAM`` in float32 around one of `ENCODERS`, with weights that a seed draws, the
-    same bytes on every machine; the large ones are for measuring."""
+    same bytes on every machine."""
     check_seed(seed)
     sizes = ENCODERS[encoder]
     from cellpose.vit import CPSAM
@@ -220,7 +229,7 @@ def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
     return np.repeat(patterns[:, None], 3, axis=1).astype(np.float32) / (2 * size)
 
 
-def _load_into(network: Any, path: Path) -> None:
+def _load_into(network: Any, path: Path, encoder: str) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -228,7 +237,7 @@ def _load_into(network: Any, path: Path) -> None:
         network.load_state_dict(load_file(path), strict=True)
     except (SafetensorError, RuntimeError) as error:
         first_line = str(error).strip().splitlines()[0]
-        raise BadInput(f"{path} does not fit the network {TINY!r}: {first_line}") from error
+        raise BadInput(f"{path} does not fit the network {encoder!r}: {first_line}") from error
 
 
 def _pretrained(source: ModelSource) -> Any:
