@@ -161,7 +161,10 @@ BAD = {
     "binary grid": (lambda g: ["grid", g.image], "synth_000.tif is not a grid file"),
     "no folder for a store": (train("--store", "/dev/null/store"), "/dev/null/store"),
     "a file for a store": (train("--store", "{tmp}/my.yaml"), "my.yaml"),
-    "cells of a real set": (lambda g: ["data", "dsb2018", "--cells", 3, "--into", g.tmp], "dsb2018"),
+    "cells of a real set": (
+        lambda g: ["data", "dsb2018", "--cells", 3, "--into", g.tmp],
+        "dsb2018",
+    ),
     "no cells": (lambda g: ["data", "synthetic", "--cells", 0, "--into", g.tmp], "cells must be"),
     "unknown set": (lambda g: ["data", "nuclei9", "--into", g.tmp / "sets"], "nuclei9"),
 }

@@ -112,18 +112,22 @@ def _steps(text: str) -> list[int]:
     return steps
 
 
-def _overrides(pairs: list[str]) -> dict[str, Any]:
+def _yaml(option: str, text: str) -> Any:
     import yaml
 
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise BadInput(f"{option} is {text!r}; expected a value in YAML") from None
+
+
+def _overrides(pairs: list[str]) -> dict[str, Any]:
     chosen = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        try:
-            chosen[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            equals = ""
         if not equals or not name:
             raise BadInput(f"--set is {pair!r}; expected NAME=VALUE, with a value in YAML")
+        chosen[name] = _yaml(f"--set {name}", value)
     return chosen
 
 
@@ -209,6 +213,17 @@ def train(
         float | None, Option(help="default 1e-3 for small networks, else 1e-5")
     ] = None,
     images_per_epoch: ImagesPerEpochOption = None,
+    weight_decay: Annotated[float | None, Option(help="default 0.1")] = None,
+    min_train_masks: Annotated[int | None, Option(help="else an image is left out; 5")] = None,
+    rescale: Annotated[bool | None, Option(help="images to the usual size of cells")] = None,
+    scale_range: Annotated[float | None, Option(help="of sizes shown; default 0.5")] = None,
+    normalize: Annotated[str | None, Option(help="false, or fields: '{sharpen_radius: 4}'")] = None,
+    train_probs: Annotated[str | None, Option(help="by image, else 1: '{NAME: 3}'")] = None,
+    nimg_test_per_epoch: Annotated[int | None, Option(help="drawn for the test loss")] = None,
+    augmentation: Annotated[bool | None, Option(help="off: images as they are")] = None,
+    sgd: Annotated[bool | None, Option("--SGD", help="refused, as Cellpose ignores it")] = None,
+    bsize: Annotated[int | None, Option(help="refused, but for 256 pixels")] = None,
+    class_weights: Annotated[str | None, Option(help="refused, as there is one class")] = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
     repeats: RepeatsOption = defaults.TRAININGS,
@@ -223,9 +238,13 @@ def train(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Train one spec several times and say whether the repeats came out the same."""
-    given = dict(locals())  # every option has the name of its parameter
+    given = {name: value for name, value in locals().items() if value is not None}
     if operation_steps is not None:
         given["operation_steps"] = _steps(operation_steps)
+    if sgd is not None:
+        given["SGD"] = given.pop("sgd")
+    for name in {"normalize", "train_probs", "class_weights"} & given.keys():
+        given[name] = _yaml(f"--{name.replace('_', '-')}", given[name])
     return _told(cellrepro.train(**given))
 
 

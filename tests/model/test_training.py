@@ -19,6 +19,7 @@ from cellrepro.determinism.seeding import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.training import (
+    Loop,
     learning_rates,
     train,
     trainable,
@@ -26,6 +27,7 @@ from cellrepro.model.training import (
     upcoming_crops,
 )
 from cellrepro.store.digests import generator_digests, tensor_digest
+from cellrepro.store.spec import Hyperparameters
 from cellrepro.trace.training_steps import Watch, Watches
 from small_training import IMAGES, begun, tiny
 
@@ -140,6 +142,78 @@ def toy(monkeypatch):
 
     monkeypatch.setattr("cellrepro.model.training._CROP", 16)
     return Toy()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight_decay": 0.9},
+        {"min_train_masks": 30},
+        {"rescale": True},
+        {"scale_range": 0.0},
+        {"normalize": False},
+        {"normalize": {"sharpen_radius": 3, "percentile": (5, 95)}},
+        {"train_probs": {"synth_001": 9}, "images_per_epoch": 6},
+        {"nimg_test_per_epoch": 3},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_every_argument_of_train_seg(toy, images, tmp_path, options):
+    """The same bits as Cellpose's own loop with the same, and others than without it."""
+    every = [replace(one, image=one.image.astype("float32")) for part in images for one in part]
+    given = {name: options[name] for name in options.keys() - {"images_per_epoch", "train_probs"}}
+    if "train_probs" in options:
+        given["train_probs"] = np.array([9.0 if one.name == "synth_001" else 1.0 for one in every])
+    expected, results = copy.deepcopy(toy), []
+    _, losses, test_losses = by_cellpose(
+        *(expected, every, tmp_path),
+        test_data=[one.image for one in every[:2]],
+        test_labels=[one.masks.copy() for one in every[:2]],
+        n_epochs=3,
+        bsize=16,
+        nimg_per_epoch=options.get("images_per_epoch"),
+        **given,
+    )
+    for chosen in (options, {}):
+        network, n_draws = copy.deepcopy(toy), options.get("images_per_epoch")
+        asked = {name: chosen[name] for name in chosen.keys() - {"images_per_epoch"}}
+        training = train(
+            *(network, every, every[:2]),
+            n_epochs=3,
+            learning_rate=0.01,
+            images_per_epoch=n_draws,
+            settings=Hyperparameters(**asked),
+        )
+        told = [epoch.train_loss for epoch in training.epochs], training.epochs[0].test_loss
+        results.append((weights(network), *told))
+    assert results[0] == (weights(expected), losses.tolist(), test_losses[0])
+    assert results[0] != results[1]
+
+
+def test_without_augmentation_every_image_is_shown_as_it_is(toy, images):
+    """The middle of a larger one, zeros around a smaller one; flows likewise."""
+    seen = []
+
+    class Seen(Watch):
+        def batch(self, names, crops, x, y):
+            seen.append((names, crops, x.numpy()[0], y.numpy()[0]))
+
+    large, small = images[0][0], images[0][1]
+    small = replace(small, image=small.image[:10, :12], masks=small.masks[:10, :12])
+    asked = Hyperparameters(augmentation=False, normalize=False, min_train_masks=0)
+    options = {"n_epochs": 2, "learning_rate": 0.01, "settings": asked, "watch": Seen()}
+    loop = Loop(toy, [large, small], (), **options)
+    while not loop.finished:
+        loop.step()
+    shown = {names[0]: (crops, x, y) for names, crops, x, y in seen}
+    for names, crops, x, _ in seen:
+        assert crops == [], names
+        assert np.array_equal(x, shown[names[0]][1])
+    assert np.array_equal(shown[large.name][1][0], large.image[120:136, 120:136])
+    assert np.array_equal(shown[small.name][1][0, 3:13, 2:14], small.image)
+    assert shown[small.name][1][0].sum() == small.image.sum()
+    flows = loop.prepared[f"{large.name} flows"][1:, 120:136, 120:136]
+    assert np.array_equal(shown[large.name][2], flows)
 
 
 @pytest.mark.parametrize("n_epochs", [11, 99, 100, 301])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from cellrepro.compare.verdicts import Judgement, judge
 from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
-from cellrepro.images.folder import read_folder
+from cellrepro.images.folder import LabelledImage, read_folder
 from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.process import HOLD_VARIABLE, call, machine_here
 from cellrepro.lab.worker import Request, segmented_part
 from cellrepro.model.network import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH, find_model
-from cellrepro.model.training import trains_nothing
+from cellrepro.model.training import trainable, trains_nothing
 from cellrepro.progress import progress
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.spec import Spec, make_spec
@@ -149,9 +150,31 @@ def _plan(
         ledger=ledger,
         **fields,
     )
+    if training:
+        _refuse_what_is_ignored(spec, folder.train, len(folder.test))
     request, n_images = Request(spec, place, source, settings.device), len(segmented_part(folder))
     notices = (*folder.warnings, *settings.replaced(request.setup.variables()))
     return Plan(request, Keeping(), n_images, Store(store), notices)
+
+
+def _refuse_what_is_ignored(spec: Spec, images: Sequence[LabelledImage], n_test: int) -> None:
+    """Refuse arguments that Cellpose would take and ignore over these images."""
+    if spec.nimg_test_per_epoch is not None and not n_test:
+        raise BadInput("nimg_test_per_epoch is given, and there are no test images: leave it out")
+    if spec.train_probs is None:
+        return
+    given, names = dict(spec.train_probs), [image.name for image in images]
+    if unknown := sorted(given.keys() - set(names)):
+        near = ", ".join(get_close_matches(unknown[0], names, 3, 0.0))
+        raise BadInput(f"train_probs names {unknown[0]!r}, no training image; do you mean {near}?")
+    usable = [image.name for image in images if trainable(image, spec.min_train_masks)]
+    if not any(given.get(name, 1) for name in usable):
+        raise BadInput("train_probs are 0 for every training image; expected one that is not")
+    if spec.images_per_epoch in (None, len(usable)):
+        raise BadInput(
+            f"train_probs change nothing where each of the {len(usable)} training images is shown "
+            "once an epoch, as Cellpose does by default: give images_per_epoch, another number"
+        )
 
 
 def _held_operation(name: str) -> str:
@@ -209,6 +232,13 @@ def train(
         Peak; by default 1e-3 for small networks, 1e-5 otherwise.
     images_per_epoch : int, optional
         Draws per epoch; by default at least 48 for small networks, every image once otherwise.
+    weight_decay, min_train_masks, rescale, scale_range, normalize, nimg_test_per_epoch
+        As for ``cellpose.train.train_seg``; what it takes and ignores is refused with the reason.
+        ``normalize`` is True, False, or a dict of Cellpose's fields (``{"sharpen_radius": 4}``).
+    train_probs : dict, optional
+        How often an image is drawn, by its name; 1 for one that is not named.
+    augmentation : bool
+        False: every image as it is, its middle where it is larger than a crop (256 pixels).
     profile, mode : str
         A name or ``.yaml`` file; ``fast``, ``warn`` or ``strict``.
     ledger : str

@@ -203,6 +203,7 @@ def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any)
         batch_size=spec.batch_size,
         images_per_epoch=spec.images_per_epoch,
         data_seed=spec.data_seed,
+        settings=spec,
         **options,
     )
 

@@ -17,7 +17,7 @@ from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.training import WEIGHT_DECAY, train, with_flows
+from cellrepro.model.training import USUAL, train, with_flows
 
 VARIANTS = {
     "plain": "cellpose.train.train_seg as it is",
@@ -97,7 +97,7 @@ class SideBySide:
                 train_labels=[image.masks for image in self._images],
                 channel_axis=-1,
                 nimg_per_epoch=self._draws,
-                weight_decay=WEIGHT_DECAY,
+                weight_decay=USUAL.weight_decay,
                 save_path=scratch,
                 model_name="timed",
                 **self._both,

@@ -16,14 +16,13 @@ import numpy as np
 from cellrepro.determinism.seeding import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
+from cellrepro.store.spec import Hyperparameters
 
 if TYPE_CHECKING:
     from cellrepro.trace.training_steps import Watch
 
-WEIGHT_DECAY = 0.1
-MIN_TRAIN_MASKS = 5
+USUAL = Hyperparameters()
 _CROP = 256  # pixels; fixed for CPSAM
-_SCALE_RANGE = 0.5
 _TEST_SEED = 42
 
 
@@ -93,10 +92,12 @@ class Loop:
     """A training that is walked step by step.
 
     The network (``cellpose.vit.CPSAM``) is trained in float32, whatever its dtype, and left in it.
-    Images with fewer than `MIN_TRAIN_MASKS` masks are left out, as Cellpose does.
     ``images_per_epoch`` are drawn with replacement, none takes every image once. Order, crop and
     augmentation follow ``data_seed``; "cellpose" is Cellpose's own seeding, by epoch number, which
     no seed of the user's changes. ``on_epoch`` is called with the generators kept.
+
+    An image that ``settings.train_probs`` does not name has 1. Without augmentation the middle of
+    an image is shown as it is.
     """
 
     def __init__(
@@ -110,48 +111,57 @@ class Loop:
         batch_size: int = 1,
         images_per_epoch: int | None = None,
         data_seed: int | Literal["cellpose"] = "cellpose",
+        settings: Hyperparameters = USUAL,
         on_epoch: Callable[[Epoch], None] = lambda epoch: None,
         watch: Watch | None = None,
     ) -> None:
         import torch
-        from cellpose import models
         from cellpose.train import _process_train_test
 
         from cellrepro.trace.training_steps import Watch
 
-        self._names = [image.name for image in _usable(train_images)]
+        self._names = [image.name for image in _usable(train_images, settings.min_train_masks)]
+        given = dict(settings.train_probs or ())
+        chances = np.array([given.get(image.name, 1.0) for image in train_images])
         network.dtype = torch.float32
         out = _process_train_test(
             train_data=[image.image for image in train_images],
             train_labels=_copies_of_masks(train_images),
             test_data=[image.image for image in test_images] or None,
             test_labels=_copies_of_masks(test_images) or None,
-            min_train_masks=MIN_TRAIN_MASKS,
-            # A copy: Cellpose would write into the defaults that every later call reads.
-            normalize_params={**models.normalize_default, "normalize": True},
+            train_probs=chances if given else None,
+            min_train_masks=settings.min_train_masks,
+            normalize_params=settings.normalization,
             channel_axis=-1,
             device=network.device,
         )
-        self._images, self._labels, _, _, _, diameters, test, test_labels, *_ = out
-        self._test, self._test_labels = test or [], test_labels or []
+        images, labels, _, _, chances, diameters, test, test_labels, _, _, test_chances, *rest = out
         network.diam_labels.data = torch.Tensor([diameters.mean()]).to(network.device)
+        sizes: list[Any] = [None, None]
+        if settings.rescale:  # the diameters of a part that is not there are None
+            usual = network.diam_mean.item()
+            sizes = [None if one is None else one / usual for one in (diameters, rest[0])]
+        self._shown = _Images(images, labels, chances, sizes[0])
+        self._test = _Images(test or [], test_labels or [], test_chances, sizes[1])
+        self._settings = settings
         self._network, self._batch_size = network, batch_size
-        self._n_draws = len(self._images) if images_per_epoch is None else images_per_epoch
+        self._n_draws = len(images) if images_per_epoch is None else images_per_epoch
+        self._n_test = settings.nimg_test_per_epoch or len(self._test.images)
         self._watch = Watch() if watch is None else watch
         self.optimizer = torch.optim.AdamW(
-            network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY
+            network.parameters(), lr=learning_rate, weight_decay=settings.weight_decay
         )
         self._rates = learning_rates(n_epochs, learning_rate)
         self._data_seed, self._on_epoch = data_seed, on_epoch
         self._order, self._position, self._total = np.empty(0, int), 0, 0.0
-        self.training = Training(n_removed=len(train_images) - len(self._images))
+        self.training = Training(n_removed=len(train_images) - len(images))
         self.n_steps = n_epochs * -(-self._n_draws // batch_size)
 
     @property
     def prepared(self) -> dict[str, np.ndarray]:
         """``NAME normalised``, (C, Y, X), before augmentation; ``NAME flows``, (4, Y, X): labels,
         cell or not, flows in y and x; all float32."""
-        of_images = zip(self._names, self._images, self._labels, strict=True)
+        of_images = zip(self._names, self._shown.images, self._shown.labels, strict=True)
         return {
             f"{name} {what}": array
             for name, pixels, flows in of_images
@@ -169,7 +179,7 @@ class Loop:
             if self._position == 0:
                 self._start_epoch()
             indices = self._order[self._position : self._position + self._batch_size]
-            loss, n = self._loss(indices, self._images, self._labels, watched=True)
+            loss, n = self._loss(indices, self._shown, watched=True)
             self.optimizer.zero_grad()
             loss.backward()
             self._watch.backward(self._network)
@@ -208,13 +218,9 @@ class Loop:
         self._network.train()
 
     def _start_epoch(self) -> None:
-        index, n_images = len(self.training.epochs), len(self._images)
+        index = len(self.training.epochs)
         np.random.seed(_epoch_seed(self._data_seed, index))
-        if self._n_draws == n_images:
-            self._order = np.random.permutation(n_images)
-        else:
-            chances = np.ones(n_images) / n_images
-            self._order = np.random.choice(n_images, size=self._n_draws, p=chances)
+        self._order = self._shown.order(self._n_draws)
         for group in self.optimizer.param_groups:
             group["lr"] = self._rates[index]
         self._network.train()
@@ -222,7 +228,7 @@ class Loop:
 
     def _end_epoch(self) -> None:
         index = len(self.training.epochs)
-        evaluated = bool(self._test) and (index == 5 or index % 10 == 0)
+        evaluated = bool(self._test.images) and (index == 5 or index % 10 == 0)
         test_loss = self._test_loss() if evaluated else None
         train_loss = self._total / self._n_draws
         epoch = Epoch(index, float(self._rates[index]), train_loss, test_loss)
@@ -232,13 +238,19 @@ class Loop:
             self._on_epoch(epoch)
 
     def _loss(
-        self, indices: np.ndarray, data: list, targets: list, *, watched: bool = False
+        self, indices: np.ndarray, given: _Images, *, watched: bool = False
     ) -> tuple[Any, int]:
         from cellpose.train import _get_batch, _loss_fn_seg
 
-        batch, flows = _get_batch(indices, data=data, labels=targets)
-        crops = upcoming_crops(batch) if watched else []
-        x, y = augment(batch, flows, self._network.device)
+        batch, flows = _get_batch(indices, data=given.images, labels=given.labels)
+        crops: list[dict[str, Any]] = []
+        if self._settings.augmentation:
+            sizes = None if given.sizes is None else given.sizes[indices]
+            look: dict[str, Any] = {"sizes": sizes, "scale_range": self._settings.scale_range}
+            crops = upcoming_crops(batch, **look) if watched else []
+            x, y = augment(batch, flows, self._network.device, **look)
+        else:
+            x, y = (_middles(arrays, self._network.device) for arrays in (batch, flows))
         if watched:
             self._watch.batch([self._names[index] for index in indices], crops, x, y)
         output = self._network(x)[0]
@@ -255,38 +267,80 @@ class Loop:
         with torch.no_grad(), generators_kept():
             np.random.seed(_TEST_SEED)
             self._network.eval()
-            order = np.random.permutation(len(self._test))
+            order = self._test.order(self._n_test)
             for start in range(0, len(order), self._batch_size):
                 indices = order[start : start + self._batch_size]
-                loss, n = self._loss(indices, self._test, self._test_labels)
+                loss, n = self._loss(indices, self._test)
                 total += loss.item() * n
-        return total / len(self._test)
+        return total / len(order)
+
+
+@dataclass(frozen=True)
+class _Images:
+    """The images of one part, as Cellpose prepared them."""
+
+    images: list[np.ndarray]  # (3, Y, X), float32
+    labels: list[np.ndarray]  # (4, Y, X): labels, cell or not, flows
+    chances: np.ndarray | None  # of being drawn; sum 1
+    sizes: np.ndarray | None  # mean diameter of the cells in that of Cellpose's network; to rescale
+
+    def order(self, n_draws: int) -> np.ndarray:
+        """Every image once, or ``n_draws`` with replacement, from NumPy's global generator."""
+        if n_draws == len(self.images):
+            return np.random.permutation(n_draws)
+        return np.random.choice(len(self.images), size=n_draws, p=self.chances)
 
 
 def augment(
-    images: Sequence[np.ndarray], flows: Sequence[np.ndarray], device: Any = "cpu"
+    images: Sequence[np.ndarray],
+    flows: Sequence[np.ndarray],
+    device: Any = "cpu",
+    *,
+    sizes: np.ndarray | None = None,
+    scale_range: float = USUAL.scale_range,
 ) -> tuple[Any, Any]:
-    """Crops of images (C, Y, X) and flows (3, Y, X), float32, drawn anew at every call."""
+    """Crops of images (C, Y, X) and flows (3, Y, X), float32, drawn anew at every call; ``sizes``
+    are what each image is first divided by."""
     from cellpose.transforms import random_rotate_and_resize
 
     return random_rotate_and_resize(
         images,
         lbls=flows,
-        rescale=np.ones(len(images), "float32"),
+        rescale=np.ones(len(images), "float32") if sizes is None else sizes,
         bsize=_CROP,
-        scale_range=_SCALE_RANGE,
+        scale_range=scale_range,
         device=device,
     )[:2]
 
 
-def upcoming_crops(batch: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+def _middles(arrays: Sequence[np.ndarray], device: Any) -> Any:
+    """The middle crop of each array (C, Y, X), float32, zeros around a smaller one."""
+    import torch
+
+    shown = np.zeros((len(arrays), len(arrays[0]), _CROP, _CROP), np.float32)
+    for crop, array in zip(shown, arrays, strict=True):
+        n = [min(size, _CROP) for size in array.shape[-2:]]
+        at, source = (
+            [slice((room - m) // 2, (room - m) // 2 + m) for room, m in zip(rooms, n, strict=True)]
+            for rooms in ((_CROP, _CROP), array.shape[-2:])
+        )
+        crop[:, at[0], at[1]] = array[:, source[0], source[1]]
+    return torch.from_numpy(shown).to(device)
+
+
+def upcoming_crops(
+    batch: Sequence[np.ndarray],
+    *,
+    sizes: np.ndarray | None = None,
+    scale_range: float = USUAL.scale_range,
+) -> list[dict[str, Any]]:
     """What Cellpose's augmentation (4.2.1.1) is about to draw for each image from NumPy's global
     generator, without drawing it."""
     ahead = np.random.RandomState()
     ahead.set_state(np.random.get_state())
     crops = []
-    for image in batch:
-        scale = (1 - _SCALE_RANGE / 2) + _SCALE_RANGE * ahead.rand()
+    for image, size in zip(batch, np.ones(len(batch)) if sizes is None else sizes, strict=True):
+        scale = ((1 - scale_range / 2) + scale_range * ahead.rand()) * (1.0 / size)
         angle = 360 * ahead.rand() - 180
         flipped = bool(ahead.rand() > 0.5)
         room = [max(0.0, n * scale - _CROP) for n in image.shape[-2:]]
@@ -300,13 +354,13 @@ def _copies_of_masks(images: Sequence[LabelledImage]) -> list[np.ndarray]:
     return [image.masks.copy() for image in images if image.masks is not None]
 
 
-def trainable(image: LabelledImage) -> bool:
+def trainable(image: LabelledImage, least: int = USUAL.min_train_masks) -> bool:
     """Whether Cellpose trains on an image. It leaves the lowest label out as the background, also
     where there is none (4.2.1.1, ``utils.diameters``)."""
     if image.masks is None:
         return False
     labels = image.masks if image.masks.ndim == 2 else image.masks[0]  # beside its flows
-    return len(np.unique(labels)) - 1 >= MIN_TRAIN_MASKS
+    return len(np.unique(labels)) - 1 >= least
 
 
 def with_flows(
@@ -320,12 +374,14 @@ def with_flows(
     return [replace(image, masks=planes) for image, planes in zip(usable, flows, strict=True)]
 
 
-def _usable(images: Sequence[LabelledImage]) -> list[LabelledImage]:
+def _usable(
+    images: Sequence[LabelledImage], least: int = USUAL.min_train_masks
+) -> list[LabelledImage]:
     """The `trainable` ones; `BadInput` if there is none."""
-    usable = [image for image in images if trainable(image)]
+    usable = [image for image in images if trainable(image, least)]
     if not usable:
         raise BadInput(
-            f"none of the {len(images)} training images has {MIN_TRAIN_MASKS} masks or more, the "
+            f"none of the {len(images)} training images has {least} masks or more, the "
             "least Cellpose trains on (in an image without background it does not count the "
             "lowest label); add images, or label more of their cells"
         )

@@ -22,28 +22,106 @@ from cellrepro.store.digests import value_digest
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 
-PARAMETERS = (
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class Normalization(BaseModel):
+    """How Cellpose normalises images, with its names and defaults (4.2.1.1, ``models.py``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    normalize: bool = True
+    lowhigh: tuple[float, float] | None = None
+    percentile: tuple[Percent, Percent] | None = None  # none: 1 and 99
+    norm3D: bool = True
+    sharpen_radius: float = Field(default=0, ge=0)
+    smooth_radius: float = Field(default=0, ge=0)
+    tile_norm_blocksize: float = Field(default=0, ge=0)
+    tile_norm_smooth3D: float = Field(default=1, ge=0)
+    invert: bool = False
+
+
+class Hyperparameters(BaseModel):
+    """Arguments of ``cellpose.train.train_seg`` (4.2.1.1), with its names and defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight_decay: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    min_train_masks: int = Field(default=5, ge=0)
+    rescale: bool = False
+    scale_range: float = Field(default=0.5, ge=0, le=2)
+    normalize: bool | Normalization = True
+    train_probs: tuple[tuple[str, Annotated[float, Field(ge=0)]], ...] | None = None  # by name
+    nimg_test_per_epoch: int | None = Field(default=None, ge=1)
+    augmentation: bool = True  # the lab's own: without it every image is shown as it is
+    SGD: bool = False
+    bsize: int | None = None
+    class_weights: tuple[float, ...] | None = None
+
+    @field_validator("train_probs", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return tuple(sorted(value.items())) if isinstance(value, dict) else value
+
+    @field_validator("augmentation")
+    @classmethod
+    def _nothing_to_augment(cls, value: bool, info: ValidationInfo) -> bool:
+        if not value and (info.data.get("rescale") or info.data.get("scale_range") != 0.5):
+            raise ValueError("rescale and scale_range are part of it: leave them out")
+        return value
+
+    @field_validator("SGD")
+    @classmethod
+    def _no_sgd(cls, value: bool) -> bool:
+        if value:
+            raise ValueError("Cellpose 4 takes SGD and ignores it: it always trains with AdamW")
+        return value
+
+    @field_validator("bsize")
+    @classmethod
+    def _one_crop(cls, value: int | None) -> int | None:
+        if value not in (None, 256):
+            raise ValueError("Cellpose trains this network on crops of 256 pixels only")
+        return None
+
+    @field_validator("class_weights")
+    @classmethod
+    def _one_class(cls, value: Any) -> Any:
+        if value is not None:
+            raise ValueError("the network has one class, so that Cellpose ignores its weights")
+        return value
+
+    @property
+    def normalization(self) -> dict[str, Any]:
+        """As Cellpose takes it."""
+        chosen = self.normalize
+        if isinstance(chosen, bool):
+            chosen = Normalization(normalize=chosen)
+        return chosen.model_dump()
+
+
+_FIRST = (
     *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
     *("profile", "mode", "ledger"),
 )
+PARAMETERS = (*_FIRST, *Hyperparameters.model_fields)
 """What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
 
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
 _FIRST_FIELDS = frozenset(
-    (*PARAMETERS, "task", "data", "data_digest", "model_digest", "profile_settings")
+    (*_FIRST, "task", "data", "data_digest", "model_digest", "profile_settings")
 )
 """They always enter the key; a field that came later does where it differs from its default."""
 
+_OF_TRAINING = frozenset(("epochs", "batch_size", "learning_rate", "images_per_epoch", "data_seed"))
 
-class Spec(BaseModel):
+
+class Spec(Hyperparameters):
     """What was asked for, completely: the same spec gives the same key on every machine.
 
     Data count by their content and their name, weights by their content alone, a device by its
     kind; where things lie, and which of several GPUs it was, is not part of it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: Literal["train", "segment"] = "train"
     data: str  # the folder's name, for people; `data_digest` says what is in it
@@ -61,6 +139,8 @@ class Spec(BaseModel):
     mode: Annotated[str, AfterValidator(check_mode)] = "strict"
     ledger: Literal["off", "steps", "ops"] = "off"
     loose: str | None = None  # the one operation left loose in mode ``strict``
+    optimizer: Literal["AdamW"] = "AdamW"
+    schedule: Literal["train_seg"] = "train_seg"  # see `cellrepro.model.training.learning_rates`
 
     @field_validator("profile_settings")
     @classmethod
@@ -84,6 +164,14 @@ class Spec(BaseModel):
     def held(self) -> str:
         """The mode in words: ``strict``, or ``strict, index_put loose``."""
         return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
+
+    @property
+    def telling(self) -> list[str]:
+        """The `PARAMETERS` worth showing: without those that came later and have their default,
+        and without those of a training where there is none."""
+        hidden = added_later(self, _FIRST_FIELDS)
+        hidden |= _OF_TRAINING if self.task == "segment" else set()
+        return [name for name in PARAMETERS if name not in hidden]
 
     @property
     def label(self) -> str:
