@@ -27,20 +27,41 @@ def test_everything_asked_for_changes_the_key():
         **{"model_digest": "f" * 64, "seed": 1, "data_seed": 0, "epochs": 13, "batch_size": 2},
         **{"learning_rate": 0.002, "images_per_epoch": None, "profile": "lab", "mode": "warn"},
         **{"profile_settings": {"device": "cpu", "threads": 1}, "ledger": "steps"},
+        **{"weight_decay": 0.2, "min_train_masks": 0, "rescale": True, "scale_range": 1},
+        **{"normalize": {"sharpen_radius": 4}, "train_probs": {"a": 2}, "augmentation": False},
+        "nimg_test_per_epoch": 2,
     }
-    assert others.keys() == Spec.model_fields.keys() - {"loose"}
+    fixed = {"loose", "SGD", "bsize", "class_weights", "optimizer", "schedule"}
+    assert others.keys() == Spec.model_fields.keys() - fixed
     keys = {make_spec(**{**FIELDS, field: value}).key for field, value in others.items()}
     assert len(keys | {make_spec(**FIELDS).key}) == len(others) + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"SGD": True}, "SGD is True: Cellpose 4 takes SGD and ignores it"),
+        ({"bsize": 384}, "crops of 256 pixels only"),
+        ({"class_weights": [1, 2]}, "has one class"),
+        ({"augmentation": False, "rescale": True}, "rescale and scale_range are part of it"),
+        ({"normalize": {"sharpen": 4}}, "sharpen"),
+        ({"train_probs": {"a": -1}}, "train_probs"),
+    ],
+)
+def test_what_cellpose_ignores_or_cannot_do_is_refused(given, expected):
+    with pytest.raises(BadInput, match=expected):
+        make_spec(**FIELDS, **given)
+    assert make_spec(**FIELDS, SGD=False, bsize=256).key == make_spec(**FIELDS).key
 
 
 def test_a_field_that_comes_later_leaves_the_keys_of_finished_grids():
     """It enters the key where it differs from its default, in specs and in profiles."""
 
     class LaterSpec(Spec):
-        weight_decay: float = 0.1
+        later: float = 0.1
 
-    assert LaterSpec(**FIELDS, weight_decay=0.1).key == make_spec(**FIELDS).key
-    assert LaterSpec(**FIELDS, weight_decay=0.2).key != make_spec(**FIELDS).key
+    assert LaterSpec(**FIELDS, later=0.1).key == make_spec(**FIELDS).key
+    assert LaterSpec(**FIELDS, later=0.2).key != make_spec(**FIELDS).key
 
 
 def test_the_key_holds_content_and_no_reference():
