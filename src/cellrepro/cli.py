@@ -217,7 +217,7 @@ def train(
     min_train_masks: Annotated[int | None, Option(help="else an image is left out; 5")] = None,
     rescale: Annotated[bool | None, Option(help="images to the usual size of cells")] = None,
     scale_range: Annotated[float | None, Option(help="of sizes shown; default 0.5")] = None,
-    normalize: Annotated[str | None, Option(help="false, or fields: '{sharpen_radius: 4}'")] = None,
+    normalize: Annotated[bool | None, Option(help="off: images as they are stored")] = None,
     train_probs: Annotated[str | None, Option(help="by image, else 1: '{NAME: 3}'")] = None,
     nimg_test_per_epoch: Annotated[int | None, Option(help="drawn for the test loss")] = None,
     augmentation: Annotated[bool | None, Option(help="off: images as they are")] = None,
@@ -243,7 +243,7 @@ def train(
         given["operation_steps"] = _steps(operation_steps)
     if sgd is not None:
         given["SGD"] = given.pop("sgd")
-    for name in {"normalize", "train_probs", "class_weights"} & given.keys():
+    for name in {"train_probs", "class_weights"} & given.keys():
         given[name] = _yaml(f"--{name.replace('_', '-')}", given[name])
     return _told(cellrepro.train(**given))
 

@@ -25,6 +25,7 @@ from cellrepro.model.training import (
     trainable,
     trains_nothing,
     upcoming_crops,
+    with_flows,
 )
 from cellrepro.store.digests import generator_digests, tensor_digest
 from cellrepro.store.spec import Hyperparameters
@@ -152,7 +153,6 @@ def toy(monkeypatch):
         {"rescale": True},
         {"scale_range": 0.0},
         {"normalize": False},
-        {"normalize": {"sharpen_radius": 3, "percentile": (5, 95)}},
         {"train_probs": {"synth_001": 9}, "images_per_epoch": 6},
         {"nimg_test_per_epoch": 3},
     ],
@@ -162,7 +162,8 @@ def test_every_argument_of_train_seg(toy, images, tmp_path, monkeypatch, options
     """The same bits as Cellpose's own loop with the same, and others than without it."""
     # Cellpose writes ``normalize=False`` into the defaults of every later call (4.2.1.1).
     monkeypatch.setattr(models, "normalize_default", dict(models.normalize_default))
-    every = [replace(one, image=one.image.astype("float32")) for part in images for one in part]
+    pixels = [replace(one, image=one.image.astype("float32")) for part in images for one in part]
+    every = with_flows(pixels, "cpu")
     given = {name: options[name] for name in options.keys() - {"images_per_epoch", "train_probs"}}
     if "train_probs" in options:
         given["train_probs"] = np.array([9.0 if one.name == "synth_001" else 1.0 for one in every])
@@ -192,6 +193,24 @@ def test_every_argument_of_train_seg(toy, images, tmp_path, monkeypatch, options
     assert results[0] != results[1]
 
 
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        {"normalize": {"sharpen_radius": 3, "invert": True}},
+        {"SGD": True},
+        {"class_weights": np.array([9.0])},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_cellpose_ignores_what_a_spec_refuses(toy, images, tmp_path, ignored):
+    results = []
+    for options in ({}, ignored):
+        network = copy.deepcopy(toy)
+        by_cellpose(network, images[0], tmp_path, n_epochs=3, bsize=16, **options)
+        results.append(weights(network))
+    assert results[0] == results[1] != weights(toy)
+
+
 def test_without_augmentation_every_image_is_shown_as_it_is(toy, images):
     """The middle of a larger one, zeros around a smaller one; flows likewise."""
     seen = []
@@ -201,9 +220,8 @@ def test_without_augmentation_every_image_is_shown_as_it_is(toy, images):
             seen.append((names, crops, x.numpy()[0], y.numpy()[0]))
 
     large, small = images[0][0], images[0][1]
-    y, x = np.argwhere(small.masks == 1).mean(axis=0).astype(int)
-    window = np.s_[y - 5 : y + 5, x - 6 : x + 6]
-    small = replace(small, image=small.image[window], masks=small.masks[window])
+    masks = np.repeat([[1], [0], [2]], [4, 2, 4], axis=0) * np.ones(12, int)
+    small = replace(small, image=small.image[:10, :12], masks=masks)
     asked = Hyperparameters(augmentation=False, normalize=False, min_train_masks=0)
     options = {"n_epochs": 2, "learning_rate": 0.01, "settings": asked, "watch": Seen()}
     loop = Loop(toy, [large, small], (), **options)

@@ -28,7 +28,7 @@ def test_everything_asked_for_changes_the_key():
         **{"learning_rate": 0.002, "images_per_epoch": None, "profile": "lab", "mode": "warn"},
         **{"profile_settings": {"device": "cpu", "threads": 1}, "ledger": "steps"},
         **{"weight_decay": 0.2, "min_train_masks": 0, "rescale": True, "scale_range": 1},
-        **{"normalize": {"sharpen_radius": 4}, "train_probs": {"a": 2}, "augmentation": False},
+        **{"normalize": False, "train_probs": {"a": 2}, "augmentation": False},
         "nimg_test_per_epoch": 2,
     }
     fixed = {"loose", "SGD", "bsize", "class_weights", "optimizer", "schedule"}
@@ -44,7 +44,7 @@ def test_everything_asked_for_changes_the_key():
         ({"bsize": 384}, "crops of 256 pixels only"),
         ({"class_weights": [1, 2]}, "has one class"),
         ({"augmentation": False, "rescale": True}, "rescale and scale_range are part of it"),
-        ({"normalize": {"sharpen": 4}}, "sharpen"),
+        ({"normalize": {"sharpen_radius": 4}}, "ignores every one of them"),
         ({"train_probs": {"a": -1}}, "train_probs"),
     ],
 )

@@ -234,7 +234,6 @@ def train(
         Draws per epoch; by default at least 48 for small networks, every image once otherwise.
     weight_decay, min_train_masks, rescale, scale_range, normalize, nimg_test_per_epoch
         As for ``cellpose.train.train_seg``; what it takes and ignores is refused with the reason.
-        ``normalize`` is True, False, or a dict of Cellpose's fields (``{"sharpen_radius": 4}``).
     train_probs : dict, optional
         How often an image is drawn, by its name; 1 for one that is not named.
     augmentation : bool

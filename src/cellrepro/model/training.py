@@ -131,7 +131,7 @@ class Loop:
             test_labels=_copies_of_masks(test_images) or None,
             train_probs=chances if given else None,
             min_train_masks=settings.min_train_masks,
-            normalize_params=settings.normalization,
+            normalize_params={"normalize": settings.normalize},
             channel_axis=-1,
             device=network.device,
         )

@@ -23,23 +23,6 @@ from cellrepro.store.digests import value_digest
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Percent = Annotated[float, Field(ge=0, le=100)]
-
-
-class Normalization(BaseModel):
-    """How Cellpose normalises images, with its names and defaults (4.2.1.1, ``models.py``)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    normalize: bool = True
-    lowhigh: tuple[float, float] | None = None
-    percentile: tuple[Percent, Percent] | None = None  # none: 1 and 99
-    norm3D: bool = True
-    sharpen_radius: float = Field(default=0, ge=0)
-    smooth_radius: float = Field(default=0, ge=0)
-    tile_norm_blocksize: float = Field(default=0, ge=0)
-    tile_norm_smooth3D: float = Field(default=1, ge=0)
-    invert: bool = False
 
 
 class Hyperparameters(BaseModel):
@@ -51,7 +34,7 @@ class Hyperparameters(BaseModel):
     min_train_masks: int = Field(default=5, ge=0)
     rescale: bool = False
     scale_range: float = Field(default=0.5, ge=0, le=2)
-    normalize: bool | Normalization = True
+    normalize: bool = True
     train_probs: tuple[tuple[str, Annotated[float, Field(ge=0)]], ...] | None = None  # by name
     nimg_test_per_epoch: int | None = Field(default=None, ge=1)
     augmentation: bool = True  # the lab's own: without it every image is shown as it is
@@ -69,6 +52,16 @@ class Hyperparameters(BaseModel):
     def _nothing_to_augment(cls, value: bool, info: ValidationInfo) -> bool:
         if not value and (info.data.get("rescale") or info.data.get("scale_range") != 0.5):
             raise ValueError("rescale and scale_range are part of it: leave them out")
+        return value
+
+    @field_validator("normalize", mode="before")
+    @classmethod
+    def _no_fields(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            raise ValueError(
+                "Cellpose 4.2.1.1 takes a dict of fields in training and ignores every one of them "
+                "(_reshape_norm in train.py): give true or false"
+            )
         return value
 
     @field_validator("SGD")
@@ -91,14 +84,6 @@ class Hyperparameters(BaseModel):
         if value is not None:
             raise ValueError("the network has one class, so that Cellpose ignores its weights")
         return value
-
-    @property
-    def normalization(self) -> dict[str, Any]:
-        """As Cellpose takes it."""
-        chosen = self.normalize
-        if isinstance(chosen, bool):
-            chosen = Normalization(normalize=chosen)
-        return chosen.model_dump()
 
 
 _FIRST = (
