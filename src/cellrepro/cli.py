@@ -338,12 +338,12 @@ def data(
     cells: Annotated[int | None, Option(help="synthetic: how many in each image")] = None,
 ) -> Told:
     """Make the synthetic images, or fetch a named public set, under data/."""
-    from cellrepro.images import public_sets, synthetic
+    from cellrepro.images import public_sets
 
     if (images, size, cells) != (None, None, None):
         if name != public_sets.SYNTHETIC or mirror is not None:
             raise BadInput(f"--images, --size and --cells are of synthetic images, not of {name!r}")
-        path = synthetic.write_benchmark(Path(folder), images=images, size=size, cells=cells)
+        path = public_sets.write_benchmark(Path(folder), images=images, size=size, cells=cells)
         return ({"folder": path}, [str(path)]), 0
     if not name:
         known = public_sets.describe_all()

@@ -156,7 +156,7 @@ def test_a_repeat_of_the_store(small_store):
 
 @pytest.mark.parametrize("reference", ["cyto3", "abc/0", "", "/no.pth", "a/b/c/d"])
 def test_an_unknown_reference_is_never_replaced(reference, tmp_path):
-    with pytest.raises(BadInput, match=f"unknown model '{reference}'; expected 'tiny', 'cpsam_v2'"):
+    with pytest.raises(BadInput, match=f"unknown model '{reference}'; expected 'tiny', 'tiny-4'"):
         find_model(reference, Store(tmp_path / "outputs"))
 
 

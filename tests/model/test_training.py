@@ -163,7 +163,7 @@ def test_every_argument_of_train_seg(toy, images, tmp_path, monkeypatch, options
     # Cellpose writes ``normalize=False`` into the defaults of every later call (4.2.1.1).
     monkeypatch.setattr(models, "normalize_default", dict(models.normalize_default))
     pixels = [replace(one, image=one.image.astype("float32")) for part in images for one in part]
-    every = with_flows(pixels, "cpu")
+    every = with_flows(pixels, torch.device("cpu"))
     given = {name: options[name] for name in options.keys() - {"images_per_epoch", "train_probs"}}
     if "train_probs" in options:
         given["train_probs"] = np.array([9.0 if one.name == "synth_001" else 1.0 for one in every])

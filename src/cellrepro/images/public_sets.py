@@ -19,7 +19,7 @@ import numpy as np
 import tifffile
 from pydantic import BaseModel, ValidationError
 
-from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
+from cellrepro.errors import BadInput, NotPossibleHere, whole, wrong_fields
 from cellrepro.images import synthetic
 from cellrepro.images.folder import is_litter, read_folder
 from cellrepro.images.reading import pieces_by_label, read_bytes, read_image, read_masks
@@ -91,6 +91,21 @@ def provide(
     finally:
         remove_empty(data)
     return target
+
+
+def write_benchmark(
+    data: Path, *, images: int | None = None, size: int | None = None, cells: int | None = None
+) -> Path:
+    """Write square synthetic images (11 of 256 pixels by default) into a folder of ``data`` named
+    after what was asked for: ``images`` of them, ``size`` pixels along an edge, with ``cells`` in
+    each. All are in ``train/``, where a training and a segmentation both take them."""
+    n_images = whole("images", 11 if images is None else images, 1)
+    edge, name = whole("size", 256 if size is None else size, 16), ""
+    if cells is not None:
+        name = f"-{whole('cells', cells, 1)}-cells"
+    folder = Path(data) / f"synthetic-{n_images}-images-{edge}-pixels{name}"
+    synthetic.write_folder(folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells)
+    return folder
 
 
 def _verify(target: Path, record: Path) -> None:

@@ -158,21 +158,6 @@ def write_folder(
     return digests
 
 
-def write_benchmark(
-    data: Path, *, images: int | None = None, size: int | None = None, cells: int | None = None
-) -> Path:
-    """Write square synthetic images (11 of 256 pixels by default) into a folder of ``data`` named
-    after what was asked for: ``images`` of them, ``size`` pixels along an edge, with ``cells`` in
-    each. All are in ``train/``, where a training and a segmentation both take them."""
-    n_images = whole("images", 11 if images is None else images, 1)
-    edge, name = whole("size", 256 if size is None else size, 16), ""
-    if cells is not None:
-        name = f"-{whole('cells', cells, 1)}-cells"
-    folder = Path(data) / f"synthetic-{n_images}-images-{edge}-pixels{name}"
-    write_folder(folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells)
-    return folder
-
-
 # --- integer building blocks ----------------------------------------------------------------
 
 
