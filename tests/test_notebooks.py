@@ -11,6 +11,7 @@ import pytest
 
 from cellrepro.lab import defaults
 from cellrepro.lab.notebook_process import find_notebook, notebook_parameters
+from cellrepro.store.spec import Hyperparameters
 
 PROJECT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
@@ -55,7 +56,8 @@ def test_defaults_are_those_of_the_commands():
     found = notebook_parameters(find_notebook("01_seeded_training"))
     named = ("seed", "data_seed", "epochs", "batch_size", "profile", "mode", "ledger")
     expected = {name: getattr(defaults, name.upper()) for name in named}
-    expected |= {"repeats": defaults.TRAININGS, "store": f"../{defaults.STORE}"}
+    asked_for = Hyperparameters().model_dump(exclude={"SGD", "bsize", "class_weights"})
+    expected |= asked_for | {"repeats": defaults.TRAININGS, "store": f"../{defaults.STORE}"}
     assert {name: found[name] for name in expected} == expected
     segmented = notebook_parameters(find_notebook("06_inference_benchmark"))
     assert segmented["repeats"] == defaults.SEGMENTATIONS

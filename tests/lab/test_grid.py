@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 
+from cellrepro.compare.names import said
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.lab import run
@@ -55,6 +56,23 @@ def test_every_combination_is_a_spec_and_the_notebooks_defaults_count(write, sto
     spec = grid.points[0].plan.spec
     assert (spec.epochs, spec.images_per_epoch, spec.learning_rate) == (2, 1, 0.01)
     assert not store.exists()
+
+
+def test_arguments_of_train_seg_are_axes(write, store):
+    """Also one that is a table; what has its default is the same spec as without it."""
+    chances = {"synth_000": 3}
+    path = write(
+        notebook="01_seeded_training",
+        fixed={"images_per_epoch": 1, "train_probs": chances},
+        vary={"weight_decay": [0.1, 0.2], "augmentation": [True, False]},
+    )
+    specs = [point.plan.spec for point in read_grid(path, store=store).points]
+    assert [(one.weight_decay, one.augmentation) for one in specs] == [
+        *((0.1, True), (0.1, False)),
+        *((0.2, True), (0.2, False)),
+    ]
+    assert {one.train_probs for one in specs} == {tuple(chances.items())}
+    assert said("train_probs", specs[0].train_probs) == "train probs synth_000 3"
 
 
 def test_set_replaces_a_value_or_an_axis(write, store):

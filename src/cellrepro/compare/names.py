@@ -221,4 +221,8 @@ def said(name: str, value: Any) -> str:
         return {"train": "trained", "segment": "only segmented"}[value]
     if name in _BARE:
         return str(value)
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    if isinstance(value, tuple):  # of pairs
+        value = ", ".join(f"{of} {number:g}" for of, number in value)
     return f"{name.replace('_', ' ')} {'default' if value is None else value}"

@@ -24,7 +24,7 @@ from cellrepro.progress import LINES_VARIABLE, Progress, progress
 from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import NOTEBOOK, Repeat, Store
 
-Scalar = str | int | float | bool | None
+Scalar = str | int | float | bool | dict[str, float] | None
 Status = Literal["done", "present", "failed", "planned", "not-here"]
 
 
