@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 
 def amount(n: int, noun: str) -> str:
@@ -58,3 +59,16 @@ def some(names: Sequence[str], n_shown: int = 5) -> str:
     """
     more = f" and {len(names) - n_shown} more" if len(names) > n_shown else ""
     return ", ".join(names[:n_shown]) + more
+
+
+def setting_in_words(name: str, value: Any) -> str:
+    """A field of a spec and its value.
+
+    >>> setting_in_words("weight_decay", 0.2), setting_in_words("train_probs", (("a", 3.0),))
+    ('weight decay 0.2', 'train probs a 3')
+    """
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    if isinstance(value, tuple):  # of pairs
+        value = ", ".join(f"{of} {number:g}" for of, number in value)
+    return f"{name.replace('_', ' ')} {'default' if value is None else value}"

@@ -9,7 +9,6 @@ import pytest
 import torch
 import yaml
 
-from cellrepro.compare.names import said
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.lab import run
@@ -72,7 +71,7 @@ def test_arguments_of_train_seg_are_axes(write, store):
         *((0.2, True), (0.2, False)),
     ]
     assert {one.train_probs for one in specs} == {tuple(chances.items())}
-    assert said("train_probs", specs[0].train_probs) == "train probs synth_000 3"
+    assert specs[3].label.endswith("weight decay 0.2, train probs synth_000 3, augmentation off")
 
 
 def test_set_replaces_a_value_or_an_axis(write, store):

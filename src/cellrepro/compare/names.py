@@ -15,6 +15,7 @@ from cellrepro.store.digests import value_digest
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.store.spec import PARAMETERS, Spec
 from cellrepro.store.store import Repeat
+from cellrepro.text import setting_in_words
 
 START = "starting network"
 """What a run is called that others were trained from."""
@@ -221,8 +222,4 @@ def said(name: str, value: Any) -> str:
         return {"train": "trained", "segment": "only segmented"}[value]
     if name in _BARE:
         return str(value)
-    if isinstance(value, bool):
-        value = "on" if value else "off"
-    if isinstance(value, tuple):  # of pairs
-        value = ", ".join(f"{of} {number:g}" for of, number in value)
-    return f"{name.replace('_', ' ')} {'default' if value is None else value}"
+    return setting_in_words(name, value)

@@ -19,6 +19,7 @@ from cellrepro.determinism.profiles import added_later, device_kind
 from cellrepro.determinism.seeding import check_seed
 from cellrepro.errors import BadInput, wrong_fields
 from cellrepro.store.digests import value_digest
+from cellrepro.text import setting_in_words
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 
@@ -162,7 +163,9 @@ class Spec(Hyperparameters):
     def label(self) -> str:
         """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
         what = f"{self.task} {self.data}, {self.model}"
-        return f"{what}, seed {self.seed}, {self.profile}, {self.held}"
+        later = [name for name in self.telling if name not in _FIRST]
+        more = [setting_in_words(name, getattr(self, name)) for name in later]
+        return ", ".join([what, f"seed {self.seed}", self.profile, self.held, *more])
 
     @property
     def key(self) -> str:
