@@ -292,6 +292,8 @@ def test_five_steps_with_their_answers(tmp_path):
     ]
     assert "289 ppm of the pixels on average (1 of 1 pair differ); less than" in steps[3].answer
     assert "(16 % to 22 %, 95 % interval over images and seeds); less than that" in steps[4].answer
+    again = "different but reproducible in mode strict (3 of 3 runs bit-identical when repeated)"
+    assert steps[4].answer.endswith(f"; {again}.")
     assert all(step.answered for step in steps)
 
 
@@ -307,6 +309,7 @@ def test_what_is_missing_is_said(tmp_path):
     assert steps[0].answer == "No cells were found in 3 pairs, which proves nothing."
     assert steps[1].answer == "Nothing was compared."
     assert "only 2 seeds: not enough to say" in steps[4].answer
+    assert "different and not reproducible in mode strict, index_put loose" in steps[4].answer
 
 
 @pytest.mark.browser

@@ -6,9 +6,11 @@ any store will do: what it lacks is said.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cellrepro.compare.names import place_of
 from cellrepro.compare.seed_spread import Axis, Spread
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.within_spread import FEWEST_SEEDS
@@ -97,10 +99,29 @@ def _seeds(spread: Spread) -> Step:
     for within, said in ((True, "less than that"), (False, "not shown to be less")):
         titles = [one.title for one in others if spread.decide(one.name).within == within]
         text += f"; {said}: {', '.join(titles) or 'nothing'}"
+    text += _again(spread, axis)
     todo = f"one spec with {FEWEST_SEEDS} seeds or more in mode strict"
     if few := spread.n_seeds < FEWEST_SEEDS:
         text += f"; only {spread.n_seeds} seeds: not enough to say"
     return _step(asked, [axis], f"{text}.", todo, enough=not few)
+
+
+def _again(spread: Spread, seeds: Axis) -> str:
+    """Both halves as one result: other seeds differ, and each gives its own result again."""
+    differing = {place_of(one) for pair in seeds.differing for one in (pair.a, pair.b)}
+    repeats = spread.axis("repeats")
+    equal: dict[str, dict[str, bool]] = defaultdict(dict)  # by mode and place
+    for pair in repeats.evidence if repeats else ():
+        if (place := place_of(pair.a)) in differing:
+            same = pair.verdict == Verdict.IDENTICAL and pair.weights_equal is not False
+            of_mode = equal[pair.a.spec.held]
+            of_mode[place] = of_mode.get(place, True) and same
+    said = [
+        f"{'different but' if all(found.values()) else 'different and not'} reproducible in mode "
+        f"{mode} ({sum(found.values())} of {amount(len(found), 'run')} bit-identical when repeated)"
+        for mode, found in equal.items()
+    ]
+    return "".join(f"; {words}" for words in said)
 
 
 def _step(
