@@ -57,6 +57,15 @@ def test_every_combination_is_a_spec_and_the_notebooks_defaults_count(write, sto
     assert not store.exists()
 
 
+def test_points_beside_the_combinations(write, store):
+    add = [{"seed": 7, "mode": "warn"}, {"epochs": 5}]
+    path = write(fixed={"mode": "fast"}, vary={"seed": [0, 1]}, add=add)
+    points = read_grid(path, store=store).points
+    specs = [(point.plan.spec.seed, point.plan.spec.mode) for point in points]
+    assert specs == [(0, "fast"), (1, "fast"), (7, "warn"), (0, "fast")]
+    assert points[3].label == "seed 0, epochs 5"
+
+
 def test_arguments_of_train_seg_are_axes(write, store):
     """Also one that is a table; what has its default is the same spec as without it."""
     chances = {"synth_000": 3}
@@ -99,6 +108,7 @@ def test_relative_paths_mean_what_they_meant_here(write, store, small_data, monk
         ({"fixed": {"epoch": 3}}, r"minimal.ipynb takes .*epochs.*, not epoch$"),
         ({"fixed": {"seed": 1}, "vary": {"seed": [0]}}, "seed is both fixed and varied"),
         ({"fixed": {"repeats": 2}}, "repeats is set by the grid itself"),
+        ({"add": [{"epoch": 3}]}, r"minimal.ipynb takes .*, not epoch$"),
         ({"exclude": [{"seed": 1}]}, "`exclude` names seed, which does not vary"),
         ({"vary": {"seed": []}}, "`vary` has no value for seed"),
         ({"vary": {"seed": [1]}, "exclude": [{"seed": 1}]}, "leaves no spec to run"),

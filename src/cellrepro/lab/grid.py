@@ -37,6 +37,7 @@ class GridFile(BaseModel):
     fixed: dict[str, Scalar] = Field(default_factory=dict)
     vary: dict[str, list[Scalar]] = Field(default_factory=dict)
     exclude: list[dict[str, Scalar]] = Field(default_factory=list)
+    add: list[dict[str, Scalar]] = Field(default_factory=list)
     repeats: int = Field(default=1, ge=1)
 
 
@@ -91,7 +92,8 @@ def read_grid(
     ----------
     path : str or Path
         YAML with ``notebook`` (a name under ``notebooks/`` or a path), ``fixed``, ``vary``,
-        ``exclude`` and ``repeats``; where there is no such file, ``grids/NAME`` of the package.
+        ``exclude``, ``add`` (points beside the combinations; an axis that one does not name has
+        its first value) and ``repeats``; without such a file, ``grids/NAME`` of the package.
     store : str or Path
         Where runs are kept.
     overrides : dict, optional
@@ -127,7 +129,7 @@ def _read_file(path: Path) -> GridFile:
         why = wrong_fields(error) if isinstance(error, ValidationError) else error
     raise BadInput(
         f"{path} is not a grid file: {why}; expected YAML with `notebook`, `fixed`, `vary`, "
-        "`exclude` and `repeats`, where `vary` holds lists"
+        "`exclude`, `add` and `repeats`, where `vary` holds lists"
     )
 
 
@@ -142,7 +144,7 @@ def _override(file: GridFile, overrides: Mapping[str, Any]) -> None:
 
 def _problems(file: GridFile, notebook: Path, known: Mapping[str, Any]) -> list[str]:
     """What of the names in a grid file is wrong, in sentences."""
-    given = {*file.fixed, *file.vary}
+    given = {*file.fixed, *file.vary}.union(*file.add)
     found = {
         f"{notebook.name} takes {', '.join(sorted(known))}, not {{}}": given - known.keys(),
         "{} is both fixed and varied": file.fixed.keys() & file.vary.keys(),
@@ -160,6 +162,8 @@ def _combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
         varied = dict(zip(file.vary, values, strict=True))
         if not any(all(varied[name] == entry[name] for name in entry) for entry in file.exclude):
             yield varied
+    usual = {name: values[0] for name, values in file.vary.items()}
+    yield from (usual | entry for entry in file.add)
 
 
 def _point(parameters: dict[str, Any], varied: dict[str, Scalar], store: str | Path) -> Point:
