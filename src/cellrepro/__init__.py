@@ -18,7 +18,18 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.compare.verdicts import Verdict
     from cellrepro.compare.weight_similarity import difference_distributions, similarity
     from cellrepro.compare.weights import compare_weights
-    from cellrepro.determinism.seeding import seed_everything, seeded
+    from cellrepro.determinism.seeding import (
+        add_seed_to,
+        check_seed_of,
+        generator,
+        item_generator,
+        loader_arguments,
+        rank_seed,
+        restore,
+        seed_everything,
+        seeded,
+        split,
+    )
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
     from cellrepro.images.folder import read_folder
     from cellrepro.lab.audit_training import audit_training, with_effects
@@ -32,7 +43,6 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.lab.seed_effect import which_seed_changes
     from cellrepro.show.explorer.widget import explore
     from cellrepro.show.report.build import write_report
-    from cellrepro.store.checkpoints import seed_check
     from cellrepro.store.store import Store
     from cellrepro.trace.check_repeatable import check_repeatable
     from cellrepro.trace.flips import audit

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from cellrepro.determinism.seeding import (
+    add_seed_to,
     capture,
+    check_seed_of,
+    generator,
     generators_kept,
     item_generator,
     loader_arguments,
@@ -82,15 +85,15 @@ class FakeCuda:
 
     def manual_seed_all(self, seed):
         self.waiting = seed
-        for generator in self.generators:
-            generator.manual_seed(seed)
+        for each in self.generators:
+            each.manual_seed(seed)
 
     def get_rng_state_all(self):
         return [generator.get_state() for generator in self.generators]
 
     def set_rng_state_all(self, states):
-        for generator, state in zip(self.generators, states, strict=True):
-            generator.set_state(state)
+        for each, state in zip(self.generators, states, strict=True):
+            each.set_state(state)
 
     def device_count(self):
         return self.n_devices
@@ -150,7 +153,7 @@ def test_cuda_states_are_restored(cuda):
 def test_states_survive_json():
     seed_everything(3)
     draw()
-    state = json.dumps(capture(seed=3), allow_nan=False)
+    state = json.dumps(capture(), allow_nan=False)
     expected = draw()
     seed_everything(4)
     restore(json.loads(state), seed=3)
@@ -160,18 +163,84 @@ def test_states_survive_json():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"torch": [1, 2, 3]}, "does not accept its state .* nothing was restored"),
-        ({"seed": 4}, "of a training with seed 4, not 3"),
+        ({"torch": [3, *[0] * 7, 1]}, "does not accept its state .* nothing was restored"),
+        ({"torch": torch.Generator().manual_seed(4).get_state()}, "not of seed 3: torch's .* 4"),
         ({"format": "another"}, "the generators' state has the format"),
     ],
 )
 def test_what_is_not_accepted_changes_nothing(change, message):
-    state = {**capture(seed=3), **change}
     seed_everything(3)
+    state = {**capture(), **change}
     expected = capture()
     with pytest.raises(BadInput, match=message):
         restore(state, seed=3)
     assert capture() == expected
+
+
+def test_what_was_seeded_is_said_unless_asked_not_to(capsys):
+    seed_everything(42)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("seeded with 42: Python, NumPy and PyTorch on every device; not reached:")
+    with seeded(4):
+        seed_everything(42, quiet=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_training_goes_on_from_its_own_file_and_from_no_other_seeds(tmp_path):
+    """Through the file that ``torch.save`` writes and ``weights_only=True`` reads."""
+    file = tmp_path / "checkpoint.pt"
+    seed_everything(42)
+    draw()
+    torch.save(add_seed_to({"model": {"weight": torch.ones(2)}}), file)
+    expected = draw()
+    seed_everything(7)
+    with pytest.raises(BadInput, match=r"checkpoint.pt is not of seed 7: torch's .* has seed 42;"):
+        check_seed_of(file, 7)
+    assert check_seed_of(file, seed=42)
+    restore(torch.load(file), seed=42)
+    assert draw() == expected
+    assert check_seed_of(add_seed_to({}), seed=42)  # also of a training that was resumed
+
+
+def test_a_file_of_before_says_what_is_unknown(tmp_path):
+    torch.save({"weight": torch.ones(2)}, tmp_path / "old.pt")
+    with pytest.warns(UserWarning, match=r"old.pt holds no seed: which one .* is unknown"):
+        assert not check_seed_of(tmp_path / "old.pt", 42)
+    with pytest.raises(BadInput, match=r"format 'None'; expected .* as cellrepro\.add_seed_to"):
+        restore(torch.load(tmp_path / "old.pt"))
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda path: check_seed_of(path / "none.pt", 1), r"none.pt cannot be read \(\[Errno 2\]"),
+        (lambda path: check_seed_of(path / "net.pt", 1), r"cannot be read \(Weights only load fai"),
+        (lambda path: add_seed_to({"weight": torch.ones(1)}), "tensors alone, as a network's"),
+    ],
+    ids=["no file", "pickled network", "bare state dict"],
+)
+def test_refuses_a_checkpoint(tmp_path, use, message):
+    seed_everything(1)
+    torch.save(torch.nn.Linear(1, 1), tmp_path / "net.pt")
+    with pytest.raises(BadInput, match=message):
+        use(tmp_path)
+
+
+def test_a_training_that_was_not_seeded_has_no_seed_to_add():
+    torch.manual_seed(2**40)
+    with pytest.raises(BadInput, match="the seed of PyTorch's generator is 1099511627776; exp"):
+        add_seed_to({})
+
+
+def test_a_generator_of_ones_own():
+    own, same, other = generator(42), generator(42, "cpu"), generator(43)
+    expected = capture()
+    drawn = [torch.rand(3, generator=each).tolist() for each in (own, same, other)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert capture() == expected
+    with pytest.raises(NotPossibleHere, match="no generator for device nowhere here: Expected one"):
+        generator(42, "nowhere")
 
 
 class Augmented:
@@ -232,6 +301,21 @@ def test_splits_are_these_everywhere():
     grouped = split(6, [0.5, 0.5], 7, groups=[0, 0, 1, 1, 2, 2])
     assert [part.tolist() for part in grouped] == [[0, 1], [2, 3, 4, 5]]
     assert [len(part) for part in split(100, [0.29, 0.71], 3)] == [29, 71]
+    assert [len(part) for part in split(100, [29, 71], 3)] == [29, 71]
+
+
+def test_a_split_of_names_does_not_follow_their_listing():
+    names = [f"img{index:02}" for index in range(12)]
+    expected = [{names[index] for index in part} for part in split(12, [9, 3], seed=1)]
+    slides = [name[:4] for name in names]
+    for order in (names, names[::-1], names[5:] + names[:5]):
+        parts = split(order, [0.75, 0.25], seed=1)
+        assert [{order[index] for index in part} for part in parts] == expected
+    grouped = [
+        {order[index] for index in split(order, [10, 2], 2, groups=labels)[0]}
+        for order, labels in ((names, slides), (names[::-1], slides[::-1]))
+    ]
+    assert grouped[0] == grouped[1]
 
 
 @pytest.mark.parametrize(
@@ -240,6 +324,8 @@ def test_splits_are_these_everywhere():
         (9, [0.5, 0.4], None, "expected numbers above 0, together 1"),
         (3, [0.9, 0.1], None, r"one part of \[0.9, 0.1\] would be empty with 3 items"),
         (3, [0.5, 0.5], ["a", "b"], "groups has 2 labels for 3 items"),
+        (["a", "b", "a"], [0.5, 0.5], None, "1 of 3 names occur before"),
+        (9, [5, 3], None, "expected numbers above 0, together 1, or 9 items"),
     ],
 )
 def test_refuses_a_split(n, fractions, groups, message):

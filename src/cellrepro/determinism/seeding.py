@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import base64
 import math
+import os
+import pickle
 import random
 import sys
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cellrepro.errors import BadInput, NotPossibleHere, whole
+from cellrepro.text import joined
 
 _FORMAT, _FIRST_FORMAT = "cellrepro generators 2", "cellrepro generators 1"
+ENTRY = "cellrepro generators"
+"""Under which name `add_seed_to` puts the generators into a checkpoint."""
 
 
 def check_seed(seed: int, *, name: str = "seed") -> int:
@@ -35,8 +42,8 @@ def check_seed(seed: int, *, name: str = "seed") -> int:
 # -- one process ---------------------------------------------------------------------------
 
 
-def seed_everything(seed: int) -> np.random.Generator:
-    """Seed Python, NumPy's global generator and PyTorch on every device.
+def seed_everything(seed: int, *, quiet: bool = False) -> np.random.Generator:
+    """Seed Python, NumPy's global generator and PyTorch on every device, and say so.
 
     TensorFlow and CuPy are seeded where they are already imported.
 
@@ -44,6 +51,8 @@ def seed_everything(seed: int) -> np.random.Generator:
     ----------
     seed : int
         In [0, 2**32).
+    quiet : bool
+        Else what was seeded, and what no seed reaches, is printed to standard error.
 
     Returns
     -------
@@ -56,11 +65,36 @@ def seed_everything(seed: int) -> np.random.Generator:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)  # CPU, every CUDA device and MPS; CUDA at its start if that is to come
+    reached = ["Python", "NumPy", "PyTorch on every device"]
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.random.set_seed(seed)
+        reached.append("TensorFlow")
     if (cupy := sys.modules.get("cupy")) and cupy.cuda.is_available():
         cupy.random.seed(seed)
+        reached.append("CuPy")
+    if not quiet:
+        hash_seed = os.environ.get("PYTHONHASHSEED", "not set")
+        print(
+            f"seeded with {seed}: {joined(reached)}; not reached: generators made before, and the "
+            f"order of sets of text (PYTHONHASHSEED, {hash_seed}, is read when Python starts)",
+            file=sys.stderr,
+        )
     return np.random.default_rng(seed)
+
+
+def generator(seed: int, device: Any = "cpu") -> Any:
+    """Give a `torch.Generator` from which nothing else draws, with a seed in [0, 2**32).
+
+    ``device`` is where it draws: CPU and CUDA draw other numbers from one seed.
+    """
+    import torch
+
+    check_seed(seed)
+    try:
+        return torch.Generator(device).manual_seed(seed)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise NotPossibleHere(f"no generator for device {device} here: {reason}") from error
 
 
 @contextmanager
@@ -96,7 +130,7 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
     with generators_kept():
         np.random.default_rng = _default_rng_from_global
         try:
-            yield seed_everything(seed)
+            yield seed_everything(seed, quiet=True)
         finally:
             np.random.default_rng = before
 
@@ -147,25 +181,36 @@ def _write(states: Mapping[str, Any]) -> None:
 # -- states to store -----------------------------------------------------------------------
 
 
-def capture(*, seed: int | None = None) -> dict[str, Any]:
-    """The state of every generator as plain numbers, for JSON; with the seed, for `restore`."""
-    return _plain({"format": _FORMAT, "seed": seed, **_read(), "generators": {}})
+def capture() -> dict[str, Any]:
+    """The state of every generator as plain numbers, for JSON."""
+    return _plain({"format": _FORMAT, **_read(), "generators": {}})
 
 
-def restore(state: Mapping[str, Any], *, seed: int | None = None) -> None:
-    """Put every generator exactly where `capture` found it, or change nothing.
+def restore(checkpoint: Mapping[str, Any], *, seed: int | None = None) -> None:
+    """Put every generator exactly where `add_seed_to` found it, or change nothing.
 
     Where CUDA had not started, it is seeded with PyTorch's seed of that moment, which is where it
     would have started.
+
+    Parameters
+    ----------
+    checkpoint : dict
+        With the entry of `add_seed_to`, as ``torch.load`` gives it; or that entry alone.
+    seed : int, optional
+        Another one's state is refused.
+
+    Raises
+    ------
+    BadInput
+        If it holds no state, or that of another seed.
+    NotPossibleHere
+        If it was saved with another number of CUDA devices.
     """
     import torch
 
-    states = in_todays_format(state)
-    if seed is not None and states["seed"] != seed:
-        raise BadInput(
-            f"the generators' state is of a training with seed {states['seed']}, not {seed}; "
-            "give the checkpoint of that training"
-        )
+    states = in_todays_format(checkpoint)
+    if seed is not None and (problems := other_seeds(states, seed)):
+        raise BadInput(f"the generators' state is not of seed {seed}: {problems[0]}")
     n_held = len(states["cuda"] or ())
     n_here = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if n_held not in (0, n_here):
@@ -189,14 +234,16 @@ def restore(state: Mapping[str, Any], *, seed: int | None = None) -> None:
 
 
 def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `capture` would give for a state that may be of the first format, with base64."""
+    """What `capture` would give for a state, or a checkpoint with it, maybe of the first format."""
+    if isinstance(state, Mapping):
+        state = state.get(ENTRY, state)
     found = state.get("format") if isinstance(state, Mapping) else state
     if found == _FORMAT:
         return state
     if found != _FIRST_FORMAT:
         raise BadInput(
             f"the generators' state has the format {str(found)[:60]!r}; expected {_FORMAT!r}, as "
-            "cellrepro's capture returns it"
+            "cellrepro.add_seed_to(checkpoint) leaves it"
         )
 
     def twister(held: dict[str, Any]) -> dict[str, Any]:
@@ -207,13 +254,98 @@ def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
     python = twister(state["python"])
     words = [*python["state"]["key"], python["state"]["pos"]]
     return {
-        "seed": None,
         "python": [3, words, python["gauss"] if python["has_gauss"] else None],
         "numpy": twister(state["numpy"]),
         "torch": list(base64.b64decode(state["torch"])),
         "cuda": state["cuda"] and [list(base64.b64decode(text)) for text in state["cuda"]],
         "mps": state["mps"] and list(base64.b64decode(state["mps"])),
     }
+
+
+def other_seeds(state: Mapping[str, Any], seed: int) -> list[str]:
+    """A sentence for each of PyTorch's generators in a state that does not follow from a seed.
+
+    Python's and NumPy's generators do not say how they were seeded.
+    """
+    held = in_todays_format(state)
+    states = {"torch": held["torch"]}
+    states |= {f"cuda:{index}": octets for index, octets in enumerate(held["cuda"] or ())}
+    # PyTorch's hold the seed that they began with.
+    seeds = {name: int.from_bytes(bytes(octets[:8]), "little") for name, octets in states.items()}
+    return [f"{name}'s generator has seed {n}" for name, n in seeds.items() if n != seed]
+
+
+def add_seed_to(checkpoint: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Put seed and state of every generator into what ``torch.save`` is about to write.
+
+    Parameters
+    ----------
+    checkpoint : dict
+        Gets one more entry, of plain numbers: ``torch.load(weights_only=True)`` reads it.
+
+    Returns
+    -------
+    dict
+        The same one.
+
+    Raises
+    ------
+    BadInput
+        If PyTorch was not seeded with `seed_everything`; for a network's bare state dict, which
+        would no longer load.
+    """
+    import torch
+
+    check_seed(torch.initial_seed(), name="the seed of PyTorch's generator")
+    if checkpoint and all(isinstance(value, torch.Tensor) for value in checkpoint.values()):
+        raise BadInput(
+            "the checkpoint holds tensors alone, as a network's state dict, which would not load "
+            "with another entry; expected {'model': network.state_dict(), ...}"
+        )
+    checkpoint[ENTRY] = capture()
+    return checkpoint
+
+
+def check_seed_of(checkpoint: Mapping[str, Any] | str | Path, seed: int) -> bool:
+    """Whether a checkpoint says that it is of a seed; one of another is refused with `BadInput`.
+
+    Parameters
+    ----------
+    checkpoint : dict, or path of a file that ``torch.save`` wrote
+    seed : int
+        That of `seed_everything` in the process that saved it.
+
+    Returns
+    -------
+    bool
+        False, with a warning of what is unknown, if it was saved without `add_seed_to`.
+    """
+    import torch
+
+    name, held = "the checkpoint", checkpoint
+    if isinstance(checkpoint, str | Path):
+        name = str(checkpoint)
+        try:
+            held = torch.load(checkpoint, weights_only=True, map_location="cpu")
+        except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+            raise BadInput(
+                f"{name} cannot be read ({str(error).splitlines()[0]}); expected a file that "
+                "torch.save wrote, or the dict that you loaded from it"
+            ) from error
+    if not isinstance(held, Mapping) or ENTRY not in held:
+        warnings.warn(
+            f"{name} holds no seed: which one it was trained with, and where its generators "
+            "stood, is unknown, so a training that goes on from it may end in other bits; call "
+            "cellrepro.add_seed_to(checkpoint) before torch.save",
+            stacklevel=2,
+        )
+        return False
+    if problems := other_seeds(held, check_seed(seed)):
+        raise BadInput(
+            f"{name} is not of seed {seed}: {'; '.join(problems)}; give the checkpoint of seed "
+            f"{seed}, or go on with the seed that it was begun with"
+        )
+    return True
 
 
 def _plain(value: Any) -> Any:
@@ -254,43 +386,68 @@ def loader_arguments(seed: int, *, rank: int = 0) -> dict[str, Any]:
 
     The order is the same for every number of workers; augmentation from global generators is not,
     while that from `item_generator` is. The seed is the same on all ranks that train together.
+    The order goes on from epoch to epoch: to resume, keep ``loader.generator.get_state()``.
+    Where ``persistent_workers`` stood in their generators cannot be kept.
     """
-    import torch
-
     return {
-        "generator": torch.Generator().manual_seed(check_seed(seed)),
+        "generator": generator(seed),
         "worker_init_fn": partial(seed_worker, rank=whole("rank", rank, 0)),
     }
 
 
 def item_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """A generator for one image in one epoch, whoever loads it and whatever came before."""
+    """A generator of NumPy's for one item in one epoch, whoever loads it, whatever came before."""
     key = (whole("epoch", epoch, 0), whole("index", index, 0))
     sequence = np.random.SeedSequence(check_seed(seed), spawn_key=key)
     return np.random.Generator(np.random.PCG64(sequence))
 
 
 def split(
-    n: int,
+    items: int | Sequence[str],
     fractions: Sequence[float],
     seed: int,
     *,
     groups: Sequence[Hashable] | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """Divide ``n`` items at random, the same way on every platform and version of NumPy.
+    """Divide items at random, the same way on every platform and version of NumPy.
 
-    Gives the items of every part in ascending order; those of one group stay together. They are
+    Depends on seed, fractions, groups and the number of items; of names, on the set of them, not
+    on the order in which a directory lists them. One more item makes another division. Items are
     sorted by the 64 raw bits that PCG64 gives each: NumPy promises these, and not the order of
     ``Generator.permutation`` (NEP 19). Item or group is in the part in which its middle falls.
+
+    Parameters
+    ----------
+    items : int or sequence of str
+        How many there are, or their names.
+    fractions : sequence of float
+        Of the parts, together 1; or how many items each gets.
+    seed : int
+    groups : sequence, optional
+        A label for each item; items of one label stay together.
+
+    Returns
+    -------
+    tuple of ndarray of int, shape (n_of_part,)
+        The items of every part by index, ascending.
     """
-    labels = range(whole("n", n, 1)) if groups is None else list(groups)
+    names = None if hasattr(items, "__index__") else [str(name) for name in items]
+    n = whole("items", items, 1) if names is None else len(names)
+    if names is not None and len(set(names)) < n:
+        raise BadInput(f"{n - len(set(names))} of {n} names occur before; expected a name for each")
+    order_of = range(n) if names is None else sorted(range(n), key=names.__getitem__)
+    labels = range(n) if groups is None else list(groups)
     if len(labels) != n:
         raise BadInput(f"groups has {len(labels)} labels for {n} items; expected one for each item")
     # Exact numbers, so that 0.7 of 10 is 7 and three thirds are 1, float32 included.
     exact = [Fraction(float(fraction)).limit_denominator(10**6) for fraction in fractions]
+    exact = [part / n for part in exact] if n > 1 and sum(exact) == n else exact
     if not exact or min(exact) <= 0 or sum(exact) != 1:
-        raise BadInput(f"fractions is {fractions!r}; expected numbers above 0, together 1")
-    numbers = {label: index for index, label in enumerate(dict.fromkeys(labels))}
+        raise BadInput(
+            f"fractions is {fractions!r}; expected numbers above 0, together 1, or {n} items"
+        )
+    in_order = dict.fromkeys(labels[index] for index in order_of)
+    numbers = {label: index for index, label in enumerate(in_order)}
     group_of = np.array([numbers[label] for label in labels])
     keys = np.random.PCG64(np.random.SeedSequence(check_seed(seed))).random_raw(len(numbers))
     order = np.argsort(keys, kind="stable")

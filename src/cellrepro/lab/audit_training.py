@@ -229,7 +229,7 @@ def audited(child: Child, *, request: Request, options: dict[str, int]) -> Train
     rates: list[float] = []
     with child.prepared() as device:
         network = build(request.model, seed=spec.seed, device=device, dtype="float32")
-        seed_everything(spec.seed)
+        seed_everything(spec.seed, quiet=True)
         child.phase("images and flows")
         loop = training_loop(spec, network, replace(read_folder(request.data), test=()))
         for _ in range(_WARM_UP):

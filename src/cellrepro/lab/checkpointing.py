@@ -90,7 +90,7 @@ class Keeper:
 
     def _go_on(self, found: Checkpoint, origin: Origin, network: Any, loop: Loop) -> None:
         checkpoints.refuse_other(found, origin)
-        problems = "; ".join(checkpoints.seed_check(found, seed=self._seed))
+        problems = "; ".join(seeding.other_seeds(found.generators, self._seed))
         if problems:
             raise BadInput(
                 f"{found.folder} is not of seed {self._seed}: {problems}; train without --resume"

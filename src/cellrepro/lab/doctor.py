@@ -209,7 +209,7 @@ def few_steps(child: Child) -> dict[str, Any]:
 
     seed = child.setup.seed
     with child.prepared() as device:
-        seed_everything(seed)
+        seed_everything(seed, quiet=True)
         loop, network = small_loop(ModelSource(TINY, TINY), device, seed=seed)
         before = tensors_digest(network.state_dict())
         child.phase("flows")

@@ -192,7 +192,7 @@ def augmentation(folder: ImageFolder) -> Source:
         return value_digest([tensor_digest(part) for part in shown])
 
     def drawn(reseed: Any = lambda seed: None) -> str:
-        seed_everything(0)
+        seed_everything(0, quiet=True)
         reseed(1)
         return augmented()
 
@@ -200,7 +200,7 @@ def augmentation(folder: ImageFolder) -> Source:
         """Digests of the batches that a training is shown after a seed of the user's."""
         ledger = Ledger()
         loop = _loop(images, data_seed=data_seed, watch=StepWatch(ledger))
-        seed_everything(seed)
+        seed_everything(seed, quiet=True)
         while not loop.finished:
             loop.step()
         return [e.digest for e in ledger.entries if (e.stage, e.name) == ("batch", "images")]
@@ -242,7 +242,7 @@ def _loaded(images: list[np.ndarray], kind: str, n_workers: int, extra: int) -> 
     import torch
     from torch.utils.data import DataLoader
 
-    seed_everything(0)
+    seed_everything(0, quiet=True)
     torch.rand(extra)
     np.random.random_sample(extra)
     dataset: Any = range(len(images))
@@ -285,7 +285,7 @@ def imported(child: Child, *, modules: list[str]) -> list[dict[str, Any]]:
     """Inside the child: generators and switches before the first import and after each."""
     import torch
 
-    seed_everything(0)
+    seed_everything(0, quiet=True)
     torch.backends.cuda.matmul.allow_tf32 = False
     states = []
     for module in ("torch", *modules):
@@ -301,7 +301,7 @@ def initial_weights() -> Source:
 
     def made(n_drawn: int, by_pytorch: bool) -> dict[str, str]:
         with generators_kept():
-            seed_everything(0)
+            seed_everything(0, quiet=True)
             torch.rand(n_drawn)
             network = seeded_network(TINY, seed=0)
             for module in network.modules() if by_pytorch else ():

@@ -83,7 +83,7 @@ def carry_out(
         with phase("model"):
             network, model = _build(request, device, staged)
         keeper = Keeper(keeping, staged, level=spec.ledger, seed=spec.seed)
-        seed_everything(spec.seed)
+        seed_everything(spec.seed, quiet=True)
         if spec.ledger != "off":
             _write_beginning(keeper.ledger, spec, environment, folder, network)
         training = weights = None

@@ -76,7 +76,7 @@ class SideBySide:
 
     def _run(self, variant: str) -> list[float]:
         with generators_kept(), self._switches(variant):
-            seed_everything(self._seed)
+            seed_everything(self._seed, quiet=True)
             with _batches_watched(self._steps) as times:
                 if variant in ("plain", "others"):
                     self._as_cellpose()

@@ -198,18 +198,3 @@ def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
             f"{'; '.join(problems)}; train without --resume to start anew, or ask for what it "
             "belongs to"
         )
-
-
-def seed_check(checkpoint: Checkpoint, *, seed: int | None = None) -> list[str]:
-    """A sentence for each of PyTorch's generators in a checkpoint that does not follow from a seed.
-
-    The seed is by default that of the checkpoint's own spec. Python's and NumPy's generators do not
-    say how they were seeded.
-    """
-    claimed = int(checkpoint.origin.spec["seed"]) if seed is None else seed
-    generators = seeding.in_todays_format(checkpoint.generators)
-    states = {"torch": generators["torch"]}
-    states |= {f"cuda:{index}": state for index, state in enumerate(generators["cuda"] or ())}
-    # PyTorch's hold the seed that they began with.
-    seeds = {name: int.from_bytes(bytes(state[:8]), "little") for name, state in states.items()}
-    return [f"{name}'s generator has seed {n}" for name, n in seeds.items() if n != claimed]
