@@ -43,12 +43,15 @@ class Step:
 
 def protocol(spread: Spread) -> tuple[Step, ...]:
     """The five steps, as far as compared runs over one set of images answer them."""
-    only_seeded = "Does the same spec give the same result with only the seed fixed?"
+    repeats = spread.axis("repeats")
+    plain = any(pair.a.spec.mode == "off" for pair in repeats.pairs) if repeats else False
+    free = "nothing fixed, as plain Cellpose" if plain else "only the seed fixed"
+    free = f"Does the same spec give the same result with {free}?"
     mode = (3, "Does determinism give other cells, on the same device?", "modes on one device")
     place = (4, "Does another device or machine give other cells?", "devices and machines")
     elsewhere = "one spec on two devices (profiles cuda, mps), or on another machine"
     return (
-        _repeated(spread, 1, "fast", only_seeded),
+        _repeated(spread, 1, "off" if plain else "fast", free),
         _repeated(spread, 2, "strict", "Does it when every operation is deterministic?"),
         _beside_seeds(spread, ["mode"], mode, "one spec in modes fast and strict"),
         _beside_seeds(spread, ["device", "machine"], place, elsewhere),
