@@ -303,12 +303,14 @@ def grid(
     workers: Annotated[int | None, Option(help="default one per device")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="say what would run")] = False,
     override: Annotated[list[str] | None, Option("--set", help="NAME=VALUE, NAME=[A, B]")] = None,
+    repeats: Annotated[int | None, Option(help="of every spec; default as in the file")] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
     from cellrepro.lab.grid import planned, read_grid, run_grid
 
-    checked = read_grid(file, store=store, overrides=_overrides(override or []))
+    given = _overrides(override or [])
+    checked = read_grid(file, store=store, overrides=given, repeats=repeats)
     runs = planned(checked) if dry_run else run_grid(checked, workers=workers)
     code = 1 if any(run.status == "failed" for run in runs) else 0
     return ({"runs": runs}, map(answers.grid_run, runs)), code

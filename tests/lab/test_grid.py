@@ -90,7 +90,8 @@ def test_set_replaces_a_value_or_an_axis(write, store):
         exclude=[{"seed": 0, "mode": "fast"}],
     )
     overrides = {"seed": [0], "epochs": [4, 5], "mode": "strict"}
-    grid = read_grid(path, store=store, overrides=overrides)
+    grid = read_grid(path, store=store, overrides=overrides, repeats=4)
+    assert grid.repeats == 4
     found = [(p.plan.spec.seed, p.plan.spec.mode, p.plan.spec.epochs) for p in grid.points]
     assert found == [(0, "strict", 4), (0, "strict", 5)]
 

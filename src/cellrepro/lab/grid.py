@@ -85,6 +85,7 @@ def read_grid(
     *,
     store: str | Path = defaults.STORE,
     overrides: Mapping[str, Scalar | list[Scalar]] | None = None,
+    repeats: int | None = None,
 ) -> Grid:
     """Read a grid file and check everything in it before anything runs.
 
@@ -98,6 +99,8 @@ def read_grid(
         Where runs are kept.
     overrides : dict, optional
         Parameters that replace the file's; a list is an axis.
+    repeats : int, optional
+        Of every spec, in the place of the file's.
     """
     if not Path(path).exists() and (own := brought("grids").parent / path).is_file():
         path = own
@@ -119,7 +122,8 @@ def read_grid(
             )
     if not points:
         raise BadInput(f"{path} leaves no spec to run: `exclude` removes every combination")
-    return Grid(notebook, tuple(points.values()), file.repeats, Store(store))
+    n_repeats = file.repeats if repeats is None else whole("repeats", repeats, least=1)
+    return Grid(notebook, tuple(points.values()), n_repeats, Store(store))
 
 
 def _read_file(path: Path) -> GridFile:
@@ -148,8 +152,8 @@ def _problems(file: GridFile, notebook: Path, known: Mapping[str, Any]) -> list[
     found = {
         f"{notebook.name} takes {', '.join(sorted(known))}, not {{}}": given - known.keys(),
         "{} is both fixed and varied": file.fixed.keys() & file.vary.keys(),
-        "{} is set by the grid itself: write `repeats: N` at the top of the file, and give "
-        "--store on the command line": given & {"repeats", "store"},
+        "{} is set by the grid itself: write `repeats: N` at the top of the file, or give "
+        "--repeats and --store on the command line": given & {"repeats", "store"},
         "`exclude` names {}, which does not vary": set().union(*file.exclude) - file.vary.keys(),
         "`vary` has no value for {}": {name for name, values in file.vary.items() if not values},
         "`{}` is missing: the folder of images": {"data"} - given,
