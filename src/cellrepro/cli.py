@@ -298,6 +298,18 @@ def diverge(
 
 
 @_verb()
+def growth(
+    a: Annotated[str, Argument(help="KEY or KEY/REPEAT, trained with --keep-checkpoints")],
+    b: OtherArgument,
+    masks: Annotated[int, Option(help="at how many epochs")] = defaults.MASKS_ON_THE_WAY,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Follow two runs with checkpoints: weights, pixels, cells and scores by epoch."""
+    names = (repeat.name for repeat in cellrepro.Store(store).find_two(a, b))
+    return answers.growth(cellrepro.growth(a, b, n_masks=masks, store=store), *names), 0
+
+
+@_verb()
 def grid(
     file: Annotated[str, Argument(help="a grid of specs, YAML")],
     workers: Annotated[int | None, Option(help="default one per device")] = None,

@@ -12,6 +12,7 @@ from cellrepro.lab.divergence.find import diverge
 from cellrepro.lab.divergence.result import JUDGEMENTS, OF_STAGE
 from cellrepro.lab.growth import growth, masks_apart
 from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows, write_rows
+from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Store
 from conftest import options, run_command
 from stores import add_run, three
@@ -161,17 +162,42 @@ def test_refusals(small_store, invoke):
 # -- growth --------------------------------------------------------------------------------
 
 
-def test_growth_follows_checkpoints(fast):
+def test_growth_follows_checkpoints(fast, invoke):
     """One moment for every epoch; the first trains nothing, at a learning rate of 0."""
     root, trained = fast
-    names = [f"{trained['key']}/{index}" for index in (0, 1)]
-    moments = growth(*names, n_masks=2, store=root, quiet=True)
-    assert [moment.epoch for moment in moments] == [1, 2]
-    assert moments[0].n_differing == 0 == moments[0].relative_l2
+    key = trained["key"]
+    first, second = invoke(*("growth", key, key, "--masks", 0, "--store", root, "--json")).json[
+        "moments"
+    ]
+    assert (first["epoch"], first["n_differing"], first["distance"]) == (1, 0, 0)
     equal = trained["repeats"][0]["weights"] == trained["repeats"][1]["weights"]
-    assert (moments[1].n_differing == 0) is equal
-    assert moments[0].ppm == 0
-    assert moments[0].ap50 == (0, 0)
+    assert (second["epoch"], second["distance"] == 0) == (2, equal)
+    assert (first["ap50_a"], first["ap50_b"], first["changed"]) == (0, 0, None)
+
+
+def test_scores_by_epoch_are_those_of_masks_made_of_the_checkpoints(
+    small_store, invoke, monkeypatch
+):
+    """As the worker left them after training, and as `growth` finds them from the files."""
+    run = small_store.key
+    stored = Store(small_store.root).find(f"{run}/0").manifest
+    assert stored.ap50_by_epoch.keys() == {3, 4}
+    assert 0 < stored.ap50_by_epoch[3] < 1
+    assert stored.ap50_by_epoch[4] == stored.ap50
+    score = f"{stored.ap50_by_epoch[3]:.3f}"
+    monkeypatch.setattr(Manifest, "ap50_by_epoch", {})
+    answer = invoke("growth", run, run, "--store", small_store.root)
+    assert answer.code == 0, answer.err
+    assert answer.out.splitlines()[3].split() == [
+        "3",
+        "0",
+        "0",
+        "ppm",
+        "0",
+        "%",
+        f"{score},",
+        score,
+    ]
 
 
 def test_growth_refuses_other_images_and_runs_without_checkpoints(tmp_path):

@@ -111,6 +111,11 @@ def test_equal_curves_share_a_line(store):
     assert [len(loss.lines), len(rate.lines)] == [4, 2]  # with markers at the tested epochs
     with pytest.raises(BadInput, match="2 labels were given for 3"):
         training.training_curves(run.repeats, labels=["a", "b"])
+    for repeat in run.repeats[1:]:  # they kept a checkpoint after the first epoch
+        repeat.manifest.training.ap50_after[1] = 0.25
+    *_, scores = training.training_curves(run.repeats).axes
+    ends = [[1, 0.25], [3, run.repeats[1].manifest.ap50]]
+    assert [line.get_xydata().tolist() for line in scores.lines] == [ends, ends]
 
 
 def test_equal_scores_are_counted(store):

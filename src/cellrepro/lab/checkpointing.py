@@ -105,6 +105,12 @@ class Keeper:
         self.resumed = [*found.loop.get("resumed", []), found.epoch]
         seeding.restore(found.generators)  # last: nothing may draw between it and the first step
 
+    @property
+    def kept(self) -> list[Checkpoint]:
+        """The checkpoints that the finished repeat will hold, the earliest first."""
+        found = checkpoints.folders(self._place) if self._keeping.keep_checkpoints else []
+        return [checkpoints.read_plain(folder) for folder in found]
+
     def epoch_ended(self, network: Any, loop: Loop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
         every = self._keeping.checkpoint_every
@@ -131,9 +137,8 @@ class Keeper:
         if self._level != "off":
             for name, pieces in self._pieces.items():
                 pieces.finish(self._staged / name)
-        if self._keeping.keep_checkpoints:
-            for folder in checkpoints.folders(self._place):
-                shutil.copytree(folder, self._staged / CHECKPOINTS / folder.name)
+        for one in self.kept:
+            shutil.copytree(one.folder, self._staged / CHECKPOINTS / one.folder.name)
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
 
     def _flush(self) -> None:
@@ -143,3 +148,12 @@ class Keeper:
         for name, rows in fresh.items():
             self._pieces[name].append(rows)
             rows.clear()
+
+
+def as_after(checkpoint: Checkpoint, network: Any, dtype: str) -> None:
+    """Give a network the weights of a checkpoint, to segment in a profile's precision."""
+    import torch
+
+    network.dtype = torch.float32  # in which it was trained
+    network.load_state_dict(checkpoint.network())
+    network.dtype = getattr(torch, dtype)

@@ -10,4 +10,5 @@ MODE = "strict"
 LEDGER = "steps"
 TRAININGS = 2  # repeats of a training; fewer give no verdict
 SEGMENTATIONS = 3
+MASKS_ON_THE_WAY = 6  # epochs of which `growth` makes masks
 STORE = "outputs"

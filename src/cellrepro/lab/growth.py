@@ -15,7 +15,7 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.lab import defaults
-from cellrepro.lab.checkpointing import CHECKPOINTS
+from cellrepro.lab.checkpointing import CHECKPOINTS, as_after
 from cellrepro.lab.compare_results import Comparison
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
@@ -40,16 +40,29 @@ class Moment:
     objects: tuple[int, int] | None = None  # in A and in B
     ap50: tuple[float, float] | None = None  # of A and of B, mean over images with a ground truth
 
+    @property
+    def changed(self) -> float | None:
+        """Share of both sides' objects without a match; none where there are no objects."""
+        if self.objects is None or not sum(self.objects):
+            return None
+        return ((self.lost or 0) + (self.gained or 0)) / sum(self.objects)
+
 
 def growth(
-    a: str, b: str, *, n_masks: int = 6, store: str | Path = defaults.STORE, quiet: bool = False
+    a: str,
+    b: str,
+    *,
+    n_masks: int = defaults.MASKS_ON_THE_WAY,
+    store: str | Path = defaults.STORE,
+    quiet: bool = False,
 ) -> list[Moment]:
     """Follow the difference of two runs through their checkpoints; masks as each run makes them.
 
     Parameters
     ----------
     a, b : str
-        ``KEY/REPEAT`` of two runs with kept checkpoints of the same network over the same images.
+        ``KEY/REPEAT`` of two runs with kept checkpoints of the same network over the same images;
+        the same key twice means its repeats 0 and 1.
     n_masks : int
         At how many epochs, spread over the training, masks are made of both; 0 for none.
     store : str or Path
@@ -59,10 +72,11 @@ def growth(
     Returns
     -------
     list of Moment
-        One for every epoch of which both have a checkpoint.
+        One for every epoch of which both have a checkpoint; scores as they were stored, if they
+        were, and else where masks are made.
     """
     place = Store(store)
-    sides = place.find(a), place.find(b)
+    sides = place.find_two(a, b)
     _refuse_other(*sides)
     parents = [repeat.folder / CHECKPOINTS for repeat in sides]
     found = [map(checkpoints.read_plain, checkpoints.folders(parent)) for parent in parents]
@@ -79,12 +93,15 @@ def growth(
     spread = np.linspace(0, len(epochs) - 1, min(max(n_masks, 0), len(epochs)))
     looked = [epochs[round(position)] for position in spread]
     masks = _masks(place, sides, held, looked, quiet=quiet) if looked else {}
-    moments = []
+    scored, moments = [repeat.manifest.ap50_by_epoch for repeat in sides], []
     for epoch in epochs:
         files = [side[epoch].folder / checkpoints.STATE for side in held]
         weights = compare_weights(*files, prefix=checkpoints.NETWORK)
         apart = weights.n_differing, weights.n_parameters, weights.relative_l2
-        moments.append(Moment(epoch, *apart, **masks.get(epoch, {})))
+        fields = masks.get(epoch, {})
+        if all(epoch in scores for scores in scored):
+            fields["ap50"] = tuple(scores[epoch] for scores in scored)
+        moments.append(Moment(epoch, *apart, **fields))
     return moments
 
 
@@ -157,7 +174,6 @@ def segmented(
 ) -> dict[int, bytes]:
     """Inside the child: what each checkpoint makes of the images, by epoch, compressed."""
     import tifffile
-    import torch
 
     from cellrepro.images.folder import LabelledImage
     from cellrepro.model.inference import segment
@@ -169,9 +185,7 @@ def segmented(
         encoder = architecture if architecture in ENCODERS else "vit-l"
         network = seeded_network(encoder, seed=0, device=device)
         for checkpoint in weights:
-            network.dtype = torch.float32  # in which it was trained
-            network.load_state_dict(checkpoint.tensors()[0])
-            network.dtype = getattr(torch, child.setup.profile.dtype)
+            as_after(checkpoint, network, child.setup.profile.dtype)
             file = io.BytesIO()
             np.savez_compressed(file, *(result.masks for result in segment(network, read)))
             made[checkpoint.epoch] = file.getvalue()

@@ -18,7 +18,7 @@ from cellrepro.determinism.profiles import NUMERIC_VARIABLES, cpu_capability
 from cellrepro.determinism.seeding import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
-from cellrepro.lab.checkpointing import Keeper, Keeping
+from cellrepro.lab.checkpointing import Keeper, Keeping, as_after
 from cellrepro.lab.process import Child, Setup
 from cellrepro.model.network import ModelSource
 from cellrepro.model.training import Epoch, Loop, trains_nothing
@@ -98,6 +98,9 @@ def carry_out(
             network.dtype = getattr(torch, child.setup.profile.dtype)
         with phase("segment"), log.observing(network) if spec.mode == "warn" else loose:
             masks = _segment(child, spec, network, folder, keeper, staged)
+        if training is not None and keeper.kept:
+            with phase("score"), loose:
+                training.ap50_after = _scores_after(child, spec, network, folder, keeper)
         keeper.finish()
         set_to, found = environment["switches"], modes.switches()
     manifest = Manifest(
@@ -295,23 +298,47 @@ def _segment(
     return records
 
 
+def _scores_after(
+    child: Child, spec: Spec, network: Any, folder: ImageFolder, keeper: Keeper
+) -> dict[int, float]:
+    """The mean score had training ended at each kept checkpoint; the last weights' is known."""
+    from cellrepro.model.inference import segment
+
+    images = [image for image in segmented_part(folder) if image.masks is not None]
+    scores: dict[int, float] = {}
+    for checkpoint in keeper.kept if images else ():
+        if checkpoint.epoch < spec.epochs:
+            child.phase(f"score after epoch {checkpoint.epoch}")
+            as_after(checkpoint, network, child.setup.profile.dtype)
+            found = zip(images, segment(network, tuple(images)), strict=True)
+            each = [_score(image, result.masks) for image, result in found]
+            known = [score for score in each if score is not None]
+            scores |= {checkpoint.epoch: sum(known) / len(known)} if known else {}
+    return scores
+
+
+def _score(image: LabelledImage, masks: Any) -> float | None:
+    """Average precision at IoU 0.5; none without a truth, or where both are empty."""
+    found = float("nan") if image.masks is None else average_precision(image.masks, masks)[0]
+    return None if found != found else float(found)
+
+
 def _keep_masks(image: LabelledImage, masks: Any, seconds: float, staged: Path) -> MaskRecord:
     """Write masks, image and ground truth as the store keeps them."""
     import numpy as np
 
-    file, truth, score = f"masks/{image.name}.tif", image.masks, None
+    file, truth = f"masks/{image.name}.tif", image.masks
     _write_tiff(staged / file, masks.astype(np.uint16) if masks.max(initial=0) < 2**16 else masks)
     _write_tiff(staged / STAGED_DATA / f"{image.name}.tif", image.image)
     if truth is not None:
         _write_tiff(staged / STAGED_DATA / f"{image.name}_masks.tif", truth.astype(np.int32))
-        score = float(average_precision(truth, masks)[0])
     return MaskRecord(
         file=file,
         digest=array_digest(masks.astype(np.uint32)),
         canonical_digest=array_digest(canonical(masks).astype(np.uint32)),
         n_objects=np.unique(masks[masks > 0]).size,
         seconds=round(seconds, 4),
-        ap50=None if score is None or np.isnan(score) else score,
+        ap50=_score(image, masks),
         n_true=None if truth is None else np.unique(truth[truth > 0]).size,
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from cellrepro.text import amount, some
+from cellrepro.text import amount, ppm_text, share_text, some
 
 if TYPE_CHECKING:
     from cellrepro.compare.metrics import MaskComparison
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cellrepro.lab.divergence.result import Divergence
     from cellrepro.lab.doctor import Diagnosis
     from cellrepro.lab.grid import GridRun
+    from cellrepro.lab.growth import Moment
     from cellrepro.lab.run import Outcome
     from cellrepro.store.store import Repeat, Run
 
@@ -224,6 +225,31 @@ def _divergence(found: Divergence) -> Iterator[str]:
             text = "; ".join(seen) if isinstance(seen, tuple) else seen
             yield f"  {name.removeprefix('n_').replace('_', ' '):12} {text}"
     yield from (f"  note: {note}" for note in found.notes)
+
+
+def growth(moments: Sequence[Moment], a: str, b: str) -> Answer:
+    """Of `cellrepro.growth`, for the names of the two runs."""
+    rows = []
+    for one in moments:
+        row = {**asdict(one), "distance": one.relative_l2, "changed": one.changed}
+        row["ap50_a"], row["ap50_b"] = one.ap50 or (None, None)
+        del row["relative_l2"], row["ap50"]
+        rows.append(row)
+    return {"a": a, "b": b, "moments": rows}, _growth(moments, a, b)
+
+
+def _growth(moments: Sequence[Moment], a: str, b: str) -> Iterator[str]:
+    yield f"A: {a}\nB: {b}"
+    yield "epoch  distance  pixels                cells changed  AP@0.5 of A, of B"
+    for one in moments:
+        pixels = "–" if one.ppm is None else ppm_text(one.ppm)
+        cells = "–" if one.changed is None else share_text(one.changed)
+        scores = "–" if one.ap50 is None else "{:.3f}, {:.3f}".format(*one.ap50)
+        yield f"{one.epoch:5}  {one.relative_l2:<8.2g}  {pixels:20}  {cells:13}  {scores}"
+    yield (
+        "distance: of the weights, relative to their length. Pixels and cells: of the masks that "
+        "each would have made had training ended there."
+    )
 
 
 def grid_run(run: GridRun) -> str:

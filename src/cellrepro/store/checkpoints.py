@@ -51,6 +51,14 @@ class Checkpoint:
     n_rows: dict[str, int]  # of each of the run's ledgers up to here, by file name
     state: str  # SHA-256 of the tensors' file, as it was written
 
+    def network(self) -> dict[str, Any]:
+        """The network's state dict alone, on the processor."""
+        from safetensors import safe_open
+
+        with safe_open(self.folder / STATE, framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(NETWORK)]  # noqa: SIM118
+            return {name.removeprefix(NETWORK): file.get_tensor(name) for name in names}
+
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The network's state dict and the optimizer's, on the processor."""
         from safetensors.torch import load_file

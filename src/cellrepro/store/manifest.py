@@ -78,6 +78,8 @@ class TrainingRecord(_Record):
     n_steps: int
     n_removed: int  # training images with fewer masks than Cellpose's minimum
     resumed_at: list[int] = Field(default_factory=list)  # epochs done when a process took over
+    # Mean AP at IoU 0.5 had training ended after so many epochs; of kept checkpoints with a truth.
+    ap50_after: dict[int, float] = Field(default_factory=dict)
 
 
 class WeightsRecord(_Record):
@@ -183,3 +185,10 @@ class Manifest(_Record):
         """Mean average precision at IoU 0.5 over the images with ground truth."""
         scores = [mask.ap50 for mask in self.masks.values() if mask.ap50 is not None]
         return sum(scores) / len(scores) if scores else None
+
+    @property
+    def ap50_by_epoch(self) -> dict[int, float]:
+        """The same after each epoch of a kept checkpoint, and at the end; else empty."""
+        if self.training is None or self.ap50 is None or not self.training.ap50_after:
+            return {}
+        return {**self.training.ap50_after, len(self.training.train_losses): self.ap50}

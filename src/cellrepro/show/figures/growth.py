@@ -30,7 +30,7 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
     if not moments:
         raise BadInput("no moment was given to draw; give what `cellrepro.growth` returns")
     masked = [moment for moment in moments if moment.ppm is not None]
-    scored = [moment for moment in masked if moment.ap50 is not None]
+    scored = [moment for moment in moments if moment.ap50 is not None]
     parts = [(_weights, moments), (_pixels, masked), (_cells, masked), (_scores, scored)]
     drawn = [(draw, chosen) for draw, chosen in parts if chosen]
     figure = Picture(height=1.2 + 1.75 * len(drawn))

@@ -24,25 +24,28 @@ _MOST_CURVES = 12  # that the legend names
 def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None) -> Picture:
     """Loss and learning rate of every epoch, one line per different course of training.
 
-    Repeats whose losses and rates are equal to the last digit share one line. Lines drawn later
-    are thinner and dashed. Markers are losses on the test images, at the epochs at which these
-    were evaluated. ``labels``: what to call the repeats, ``KEY/REPEAT`` by default.
+    Where checkpoints were kept, also the score had training ended there. Repeats that are equal in
+    all of it to the last digit share one line. Lines drawn later are thinner and dashed. Markers
+    are losses on the test images, at the epochs at which these were evaluated. ``labels``: what to
+    call the repeats, ``KEY/REPEAT`` by default.
     """
-    courses: dict[str, tuple[TrainingRecord, list[str]]] = {}
+    courses: dict[str, tuple[TrainingRecord, dict[int, float], list[str]]] = {}
     names = style.labels_of(labels, map(_name, repeats))
     for repeat, label in zip(repeats, names, strict=True):
-        training = repeat.manifest.training
+        training, scores = repeat.manifest.training, repeat.manifest.ap50_by_epoch
         if training is not None:
-            courses.setdefault(training.model_dump_json(), (training, []))[1].append(label)
+            course = f"{training.model_dump_json()} {scores}"
+            courses.setdefault(course, (training, scores, []))[2].append(label)
     if not courses:
         raise BadInput(
             f"none of the {len(repeats)} repeats trained, so there is no loss to draw; give "
             "repeats of `train`"
         )
-    figure = Picture(height=5.4)
-    loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    handles = []
-    for i, (training, names) in enumerate(courses.values()):
+    scored = any(scores for _, scores, _ in courses.values())
+    figure = Picture(height=6.9 if scored else 5.4)
+    panels = figure.subplots(2 + scored, 1, sharex=True, height_ratios=(2, 1, 1)[: 2 + scored])
+    loss, rate, handles = panels[0], panels[1], []
+    for i, (training, scores, names) in enumerate(courses.values()):
         epochs = np.arange(1, len(training.train_losses) + 1)
         look = style.line_style(i, len(courses))
         loss.plot(epochs, training.train_losses, **look)
@@ -50,16 +53,22 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
         marker = {"marker": MARKERS[i % 7], "markersize": 9 - min(i, 5), "mfc": "none"}
         loss.plot(epochs, tested, linestyle="none", mec=look["color"], mew=1.6, **marker)
         rate.plot(epochs, training.learning_rates, **look)
+        if scores:
+            panels[2].plot(list(scores), list(scores.values()), **look, marker=".")
         if i < _MOST_CURVES:
             more = f" = {len(names) - 2} more" if len(names) > 2 else ""
             handles.append(style.line(" = ".join(names[:2]) + more, **look))
     style.label_axes(loss, y="loss (Cellpose's, no unit)")
-    style.label_axes(rate, x="epoch", y="learning rate")
-    rate.locator_params(axis="x", integer=True)
+    style.label_axes(rate, y="learning rate")
+    style.label_axes(panels[-1], x="epoch")
+    panels[-1].locator_params(axis="x", integer=True)
+    if scored:
+        style.label_axes(panels[2], y="mean AP@0.5")
+        panels[2].set_ylim(-0.04, 1.04)
     handles.append(style.line("line: training images", color=GREY, linewidth=2))
     handles.append(style.line("marker: test images", marker="o", mfc="none", mec=GREY))
     style.legend(figure, handles)
-    n = amount(sum(len(names) for _, names in courses.values()), "repeat")
+    n = amount(sum(len(names) for _, _, names in courses.values()), "repeat")
     curves = amount(len(courses), "different curve")
     return figure.described(f"Training loss: {n}, {curves} (equal to the last digit share one)")
 

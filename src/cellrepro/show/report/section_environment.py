@@ -14,7 +14,7 @@ from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat
 from cellrepro.text import amount
 
-_PHASES = ("import", "data", "model", "train", "segment")
+_PHASES = ("import", "data", "model", "train", "segment", "score")
 _FIELDS: dict[str, Any] = {
     "machine": {"label"},
     "numeric_class": {"name"},

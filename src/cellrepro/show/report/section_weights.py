@@ -158,7 +158,10 @@ def _curves(chapter: Chapter) -> tuple[int, Shown]:
             courses[repeat.manifest.training.model_dump_json()].append(repeat)
     kept = [repeat for course in list(courses.values())[:_MOST_CURVES] for repeat in course]
     rows = [
-        {"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate}
+        {
+            **{"run": repeat.name, "epoch": epoch, "loss": loss, "learning_rate": rate},
+            "ap50": repeat.manifest.ap50_by_epoch.get(epoch),
+        }
         for repeat in kept
         if (found := repeat.manifest.training) is not None
         for epoch, (loss, rate) in enumerate(
