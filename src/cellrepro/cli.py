@@ -255,6 +255,7 @@ def segment(
     seed: SeedOption = defaults.SEED,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
+    batch_size: Annotated[int | None, Option(help="tiles at once; 8, as Cellpose's")] = None,
     repeats: RepeatsOption = defaults.SEGMENTATIONS,
     ledger: LedgerOption = defaults.LEDGER,
     store: StoreOption = defaults.STORE,

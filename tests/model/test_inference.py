@@ -48,6 +48,17 @@ def test_puts_the_network_into_evaluation(network, image):
     assert a == b
 
 
+@pytest.mark.parametrize(("options", "expected"), [({}, [8, 1]), ({"batch_size": 4}, [4, 4, 1])])
+def test_the_batch_size_is_that_of_the_tiles(network, image, options, expected):
+    """An image of three tiles by three."""
+    n_tiles = []
+    seen = network.register_forward_hook(lambda *given: n_tiles.append(len(given[1][0])))
+    large = replace(image, image=np.tile(image.image, (2, 2)))
+    with seen:
+        list(segment(network, (large,), **options))
+    assert n_tiles == expected
+
+
 @pytest.mark.parametrize(
     ("pixels", "any_cell"),
     [(lambda image: np.stack([image] * 3, axis=-1), True), (np.zeros_like, False)],

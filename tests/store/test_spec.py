@@ -29,12 +29,23 @@ def test_everything_asked_for_changes_the_key():
         **{"profile_settings": {"device": "cpu", "threads": 1}, "ledger": "steps"},
         **{"weight_decay": 0.2, "min_train_masks": 0, "rescale": True, "scale_range": 1},
         **{"normalize": False, "train_probs": {"a": 2}, "augmentation": False},
-        "nimg_test_per_epoch": 2,
+        **{"nimg_test_per_epoch": 2, "settings": {"batch_size": 1}},
     }
     fixed = {"loose", "SGD", "bsize", "class_weights", "optimizer", "schedule"}
     assert others.keys() == Spec.model_fields.keys() - fixed
     keys = {make_spec(**{**FIELDS, field: value}).key for field, value in others.items()}
     assert len(keys | {make_spec(**FIELDS).key}) == len(others) + 1
+
+
+def test_a_segmentation_is_named_by_its_own_batch_size_and_by_nothing_of_a_training():
+    asked = FIELDS | {"task": "segment"}
+    usual, small = make_spec(**asked), make_spec(**asked, settings={"batch_size": 2})
+    assert usual.key == "aef78baed1d07de9"
+    assert (usual.asked["batch_size"], small.asked["batch_size"]) == (8, 2)
+    assert usual.telling == ["model", "seed", "batch_size", "profile", "mode", "ledger"]
+    assert small.label == f"{usual.label}, batch size 2"
+    with pytest.raises(BadInput, match=r"settings.batch_size.* greater than or equal to 1"):
+        make_spec(**asked, settings={"batch_size": 0})
 
 
 @pytest.mark.parametrize(

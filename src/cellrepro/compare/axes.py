@@ -22,7 +22,6 @@ from cellrepro.compare.image_differences import ImageDifference
 from cellrepro.compare.names import Names, changed_versions, place_of, said, sort_key, versions_of
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.verdicts import Verdict, combine
-from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat
 
 _OF_PROFILE = ("device", "threads", "precision")
@@ -69,7 +68,7 @@ class Sample:
         spec, machine = self.repeat.spec, self.repeat.manifest.machine
         by_profile = _set_by_profile(spec.profile_settings)
         return {
-            **{name: getattr(spec, name) for name in PARAMETERS},
+            **spec.asked,
             **by_profile,
             # One name may stand for two contents, and a content may have two names.
             "profile": tuple(by_profile.values()),

@@ -151,7 +151,7 @@ def _facts(
     }
     facts = {
         place: {
-            **{name: getattr(spec, name) for name in ("task", *PARAMETERS)},
+            **{"task": spec.task, **spec.asked},
             "mode": spec.held,
             **{name: found.get(place, "") for name, found in told_apart.items()},
         }

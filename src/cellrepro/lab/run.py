@@ -111,9 +111,12 @@ def plan_training(
     return replace(plan, keeping=keeping, notices=notices)
 
 
-def plan_segmentation(data: str | Path, **parameters: Any) -> Plan:
-    """Check all that a segmentation needs and name its spec."""
-    plan = _plan("segment", data, **parameters)
+def plan_segmentation(
+    data: str | Path, *, batch_size: int | None = None, **parameters: Any
+) -> Plan:
+    """Check all that a segmentation needs and name its spec; parameters are those of `segment`."""
+    settings = {} if batch_size is None else {"batch_size": batch_size}
+    plan = _plan("segment", data, settings=settings, **parameters)
     source = plan.request.model
     if not source.untrained:
         return plan
@@ -258,7 +261,8 @@ def segment(
 ) -> Outcome:
     """Segment the same images ``repeats`` times, each in a process of its own, and compare.
 
-    Parameters are those of `train` that concern no training; masks need not exist.
+    Parameters are those of `train` that concern no training; masks need not exist. ``batch_size``
+    is that of ``CellposeModel.eval``: how many tiles of an image the network sees at once.
     """
     return carry_out(plan_segmentation(data, **parameters), repeats=repeats, quiet=quiet)
 

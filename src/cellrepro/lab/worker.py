@@ -283,7 +283,7 @@ def _segment(
         (staged / name).mkdir()
     records: dict[str, MaskRecord] = {}
     images = segmented_part(folder)
-    results = segment(network, images)
+    results = segment(network, images, batch_size=spec.settings.batch_size)
     for index, image in enumerate(images):
         with keeper.watching_image(network, index):
             result = next(results)

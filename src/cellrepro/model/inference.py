@@ -30,13 +30,16 @@ class Segmentation:
     flows: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def segment(network: Any, images: tuple[LabelledImage, ...]) -> Iterator[Segmentation]:
-    """Segment images one by one with a ``cellpose.vit.CPSAM``, moving no generator."""
+def segment(
+    network: Any, images: tuple[LabelledImage, ...], **options: Any
+) -> Iterator[Segmentation]:
+    """Segment images one by one with a ``cellpose.vit.CPSAM``, moving no generator; the options
+    are those of ``eval``."""
     evaluated = evaluator(network)
     for image in images:
         with generators_kept():
             started = time.perf_counter()
-            masks, flows, probability = evaluated(image.image)
+            masks, flows, probability = evaluated(image.image, **options)
             seconds = time.perf_counter() - started
         given = {"flows": flows, "probability": probability}
         yield Segmentation(image.name, masks.astype(np.uint32), seconds, given)

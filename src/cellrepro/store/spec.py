@@ -87,6 +87,14 @@ class Hyperparameters(BaseModel):
         return value
 
 
+class Settings(BaseModel):
+    """Arguments of ``CellposeModel.eval`` (4.2.1.1), with its names and defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch_size: int = Field(default=8, ge=1, le=4096)  # tiles that the network sees at once
+
+
 _FIRST = (
     *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
     *("profile", "mode", "ledger"),
@@ -99,7 +107,7 @@ _FIRST_FIELDS = frozenset(
 )
 """They always enter the key; a field that came later does where it differs from its default."""
 
-_OF_TRAINING = frozenset(("epochs", "batch_size", "learning_rate", "images_per_epoch", "data_seed"))
+_OF_TRAINING = frozenset(("epochs", "learning_rate", "images_per_epoch", "data_seed"))
 
 
 class Spec(Hyperparameters):
@@ -127,6 +135,7 @@ class Spec(Hyperparameters):
     loose: str | None = None  # the one operation left loose in mode ``strict``
     optimizer: Literal["AdamW"] = "AdamW"
     schedule: Literal["train_seg"] = "train_seg"  # see `cellrepro.model.training.learning_rates`
+    settings: Settings = Settings()  # of a segmentation
 
     @field_validator("profile_settings")
     @classmethod
@@ -152,6 +161,13 @@ class Spec(Hyperparameters):
         return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """The `PARAMETERS` with their values; a segmentation has a batch size of its own."""
+        found = {name: getattr(self, name) for name in PARAMETERS}
+        of_segmentation = {"batch_size": self.settings.batch_size}
+        return found | (of_segmentation if self.task == "segment" else {})
+
+    @property
     def telling(self) -> list[str]:
         """The `PARAMETERS` worth showing: without those that came later and have their default,
         and without those of a training where there is none."""
@@ -163,8 +179,9 @@ class Spec(Hyperparameters):
     def label(self) -> str:
         """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
         what = f"{self.task} {self.data}, {self.model}"
-        later = [name for name in self.telling if name not in _FIRST]
-        more = [setting_in_words(name, getattr(self, name)) for name in later]
+        usual = _FIRST if self.settings == Settings() else set(_FIRST) - {"batch_size"}
+        later = [name for name in self.telling if name not in usual]
+        more = [setting_in_words(name, self.asked[name]) for name in later]
         return ", ".join([what, f"seed {self.seed}", self.profile, self.held, *more])
 
     @property
@@ -172,7 +189,8 @@ class Spec(Hyperparameters):
         """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
         named_by_digest = {"model"} if self.model_digest is not None else set()
         left_out = named_by_digest | added_later(self, _FIRST_FIELDS)
-        return value_digest(self.model_dump(mode="json", exclude=left_out))[:KEY_LENGTH]
+        within = {"settings": added_later(self.settings, ())} | dict.fromkeys(left_out, True)
+        return value_digest(self.model_dump(mode="json", exclude=within))[:KEY_LENGTH]
 
 
 def make_spec(**fields: Any) -> Spec:
