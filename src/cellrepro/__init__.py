@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.show.explorer.widget import explore
     from cellrepro.show.report.build import write_report
     from cellrepro.store.store import Store
+    from cellrepro.trace.check_dataset import check_dataset
     from cellrepro.trace.check_repeatable import check_repeatable
     from cellrepro.trace.flips import audit
     from cellrepro.trace.torch_warnings import determinism_warnings

@@ -60,7 +60,7 @@ class Training:
 
     def check(self, n=3):
         self.n_run = 0
-        return check_repeatable(self.step, self.net, self.optimizer, n=n, others=[self.schedule])
+        return check_repeatable(self.step, self.net, self.optimizer, self.schedule, n=n)
 
     def everything(self):
         """All that a step starts from."""
@@ -135,16 +135,54 @@ def test_a_step_that_changes_nothing_is_vacuous():
     assert (found.vacuous, found.identical) == (True, False)
 
 
+def test_what_a_step_changes_is_found_in_it():
+    """In the object of a method, and in what a function names; each is put back."""
+    training = Training(n_before=1)
+    before = training.everything()
+    found = check_repeatable(training.step, n=4)
+    assert (found.identical, found.n_compared) == (True, training.check(n=4).n_compared)
+    assert training.everything() == before
+    net, draws = nn.Linear(2, 1), iter(range(99))
+
+    def step():
+        net(torch.ones(1, 2)).sum().backward()
+        net.weight.grad += next(draws)
+
+    assert [changed.name for changed in check_repeatable(step).changed] == ["gradient weight"]
+    assert net.weight.grad is None
+
+
+def test_a_step_that_begins_anew_each_time_needs_nothing():
+    def anew(*, loose=False):
+        net = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            net(torch.rand(4, 2)).square().sum().backward()
+            optimizer.step()
+        return net.weight.detach().numpy() + loose * next(count)
+
+    count = iter(range(99))
+    assert check_repeatable(anew, n=4).identical
+    assert check_repeatable(lambda: anew(loose=True)).changed[0].name == "loss"
+    assert check_repeatable(lambda: None).vacuous
+
+
+def test_an_optimizer_that_goes_on_from_run_to_run_has_to_be_given():
+    training = Training()
+    for parts in ((), (training.net,)):
+        with pytest.raises(BadInput, match=r"AdamW steps in one run after the other.*step, model"):
+            check_repeatable(lambda: list(map(Training.step, [training])), *parts)
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("step", "parts", "n", "message"),
     [
-        ({"step": 3}, "step is 3; expected a function without arguments: one step"),
-        ({"model": "net"}, r"model is str; expected a torch\.nn\.Module"),
-        ({"n": 1}, "n must be a whole number of at least 2"),
-        ({"optimizer": 3}, "int has no load_state_dict; expected an optimizer"),
+        (3, (), 3, "step is 3; expected a function without arguments: one step"),
+        (None, ("net",), 3, "str has no load_state_dict; expected modules, optimizers, sched"),
+        (None, (nn.Linear(1, 1),), 1, "n must be a whole number of at least 2"),
     ],
+    ids=["step", "parts", "n"],
 )
-def test_wrong_input_is_refused_before_anything_runs(changes, message):
-    given = {"step": lambda: pytest.fail("it ran"), "model": nn.Linear(1, 1), **changes}
+def test_wrong_input_is_refused_before_anything_runs(step, parts, n, message):
     with pytest.raises(BadInput, match=message):
-        check_repeatable(**given)
+        check_repeatable(step or (lambda: pytest.fail("it ran")), *parts, n=n)

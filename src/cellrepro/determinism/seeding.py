@@ -189,22 +189,10 @@ def capture() -> dict[str, Any]:
 def restore(checkpoint: Mapping[str, Any], *, seed: int | None = None) -> None:
     """Put every generator exactly where `add_seed_to` found it, or change nothing.
 
+    ``checkpoint`` is the dict that ``torch.load`` gave, or its entry alone; one without it, or of
+    another ``seed``, is refused with `BadInput`, one of more CUDA devices with `NotPossibleHere`.
     Where CUDA had not started, it is seeded with PyTorch's seed of that moment, which is where it
     would have started.
-
-    Parameters
-    ----------
-    checkpoint : dict
-        With the entry of `add_seed_to`, as ``torch.load`` gives it; or that entry alone.
-    seed : int, optional
-        Another one's state is refused.
-
-    Raises
-    ------
-    BadInput
-        If it holds no state, or that of another seed.
-    NotPossibleHere
-        If it was saved with another number of CUDA devices.
     """
     import torch
 
@@ -276,23 +264,10 @@ def other_seeds(state: Mapping[str, Any], seed: int) -> list[str]:
 
 
 def add_seed_to(checkpoint: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Put seed and state of every generator into what ``torch.save`` is about to write.
+    """Put seed and state of every generator into a dict that ``torch.save`` will write; returns it.
 
-    Parameters
-    ----------
-    checkpoint : dict
-        Gets one more entry, of plain numbers: ``torch.load(weights_only=True)`` reads it.
-
-    Returns
-    -------
-    dict
-        The same one.
-
-    Raises
-    ------
-    BadInput
-        If PyTorch was not seeded with `seed_everything`; for a network's bare state dict, which
-        would no longer load.
+    The new entry holds plain numbers, which ``torch.load(weights_only=True)`` reads. `BadInput` if
+    PyTorch was not seeded with `seed_everything`, and for a network's bare state dict.
     """
     import torch
 
@@ -307,18 +282,11 @@ def add_seed_to(checkpoint: MutableMapping[str, Any]) -> MutableMapping[str, Any
 
 
 def check_seed_of(checkpoint: Mapping[str, Any] | str | Path, seed: int) -> bool:
-    """Whether a checkpoint says that it is of a seed; one of another is refused with `BadInput`.
+    """Whether a checkpoint says that it is of a seed; `BadInput` if it is of another.
 
-    Parameters
-    ----------
-    checkpoint : dict, or path of a file that ``torch.save`` wrote
-    seed : int
-        That of `seed_everything` in the process that saved it.
-
-    Returns
-    -------
-    bool
-        False, with a warning of what is unknown, if it was saved without `add_seed_to`.
+    ``checkpoint`` is a dict or the path of a file that ``torch.save`` wrote, ``seed`` that of
+    `seed_everything` in the process that saved it. One that was saved without `add_seed_to` gives
+    False and a warning that says what is unknown.
     """
     import torch
 

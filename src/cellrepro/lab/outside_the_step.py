@@ -11,7 +11,6 @@ import importlib
 import io
 import os
 import random
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -240,18 +239,15 @@ def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
 def _loaded(images: list[np.ndarray], kind: str, n_workers: int, extra: int) -> tuple[str, str]:
     """Digests of the order and of the crops in one pass of a loader, after ``extra`` draws."""
     import torch
-    from torch.utils.data import DataLoader
+
+    from cellrepro.trace.check_dataset import through_loader
 
     seed_everything(0, quiet=True)
     torch.rand(extra)
     np.random.random_sample(extra)
-    dataset: Any = range(len(images))
     options: dict[str, Any] = {} if kind == "plain" else loader_arguments(0)
     options["collate_fn"] = partial(_cropped, images, kind == "item_generator")
-    with warnings.catch_warnings():
-        # Python 3.12 warns of every fork of a process with threads, which PyTorch's loader makes.
-        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-        seen = list(DataLoader(dataset, None, shuffle=True, num_workers=n_workers, **options))
+    seen = through_loader(range(len(images)), n_workers, shuffle=True, **options)
     return value_digest([index for index, _ in seen]), value_digest(sorted(seen))
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from torch.optim import optimizer as torch_optimizer
 
 from cellrepro.determinism.seeding import capture, restore
 from cellrepro.errors import BadInput, whole
@@ -52,14 +55,7 @@ class Repeatability:
         )
 
 
-def check_repeatable(
-    step: Step,
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer | None = None,
-    *,
-    n: int = 3,
-    others: Iterable[Any] = (),
-) -> Repeatability:
+def check_repeatable(step: Step, *parts: Any, n: int = 3) -> Repeatability:
     """Run a training step ``n`` times from one state and compare every result bit by bit.
 
     Weights, buffers, gradients, optimizer, generators and the modules' training flags are as
@@ -68,15 +64,15 @@ def check_repeatable(
     Parameters
     ----------
     step : callable
-        One training step, without arguments; numbers and tensors in what it returns are compared
-        as its loss. It has to draw its batch from the generators or keep it: a data loader's
-        position is not put back.
-    model : torch.nn.Module
-    optimizer : torch.optim.Optimizer, optional
+        One training step, without arguments; numbers, arrays and tensors in what it returns are
+        compared as its loss. It has to draw its batch from the generators or keep it: a data
+        loader's position is not put back.
+    *parts : modules, optimizers, schedulers, scalers
+        What the step changes. By default what its function names or its object holds; if that is
+        nothing, the step has to begin anew each time. `BadInput` refuses a step whose optimizer
+        goes on from run to run and is not among them.
     n : int
         2 or more. A race may need many to show.
-    others : iterable of objects with ``state_dict`` and ``load_state_dict``
-        Schedulers and scalers, put back too.
 
     Examples
     --------
@@ -88,26 +84,39 @@ def check_repeatable(
     ...     loss.backward()
     ...     update.step()
     ...     return loss.item()
-    >>> check_repeatable(step, layer, update).sentence()
-    'identical over 3 runs from one state, 6 results each'
+    >>> check_repeatable(step, layer, update, n=10).sentence()
+    'identical over 10 runs from one state, 6 results each'
     """
     check_step(step)
-    if not isinstance(model, torch.nn.Module):
-        raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module")
     whole("n", n, least=2)
-    held = [*filter(None, [optimizer]), *others]
-    for item in held:
-        if not hasattr(item, "load_state_dict"):
+    for part in parts:
+        if not hasattr(part, "load_state_dict"):
             raise BadInput(
-                f"{type(item).__name__} has no load_state_dict; expected an optimizer, schedulers "
-                "and scalers"
+                f"{type(part).__name__} has no load_state_dict; expected modules, optimizers, "
+                "schedulers and scalers"
             )
+    parts = parts or tuple(_named_in(step))
+    modules = [part for part in parts if isinstance(part, torch.nn.Module)]
+    model = modules[0] if len(modules) == 1 else torch.nn.ModuleList(modules)
+    held = [part for part in parts if not isinstance(part, torch.nn.Module)]
     start = _State(model, held)
     worst: dict[str, Any] = {}
+    run, others = 0, dict[Any, int]()
+
+    def refuse_other(optimizer: Any, *_: Any) -> None:
+        if optimizer not in held and others.setdefault(optimizer, run) < run:
+            raise BadInput(
+                f"{type(optimizer).__name__} steps in one run after the other and is not among "
+                "what is put back; give the network, it, and what else the step changes: "
+                "check_repeatable(step, model, optimizer)"
+            )
+
+    hook = torch_optimizer.register_optimizer_step_pre_hook(refuse_other)
     try:
         first = {name: copy.deepcopy(value) for name, value in _results(model, held, step())}
-        vacuous = not start.is_left()
+        vacuous = not start.is_left() if parts else len(first) == 1
         for _ in range(n - 1):
+            run += 1
             start.put_back()
             results = dict(_results(model, held, step()))
             for name in results | first:
@@ -116,9 +125,20 @@ def check_repeatable(
                     sizes = zip(difference(a, b), worst.get(name, (0, 0.0)), strict=True)
                     worst[name] = tuple(map(max, sizes))
     finally:
+        hook.remove()
         start.put_back()
     changed = tuple(ChangedResult(name, *sizes) for name, sizes in worst.items())
     return Repeatability(n, len(first), changed, vacuous)
+
+
+def _named_in(step: Step) -> list[Any]:
+    """What has a state among what a step's function names or its object holds."""
+    named = [*getattr(getattr(step, "__self__", step), "__dict__", {}).values()]
+    if inspect.isroutine(step):
+        variables = inspect.getclosurevars(step)
+        named += [*variables.nonlocals.values(), *variables.globals.values()]
+    known = {id(one): one for one in named if hasattr(one, "load_state_dict")}
+    return [one for one in known.values() if not isinstance(one, type) and one.state_dict()]
 
 
 class _State:
@@ -174,27 +194,29 @@ def _way_back(item: Any) -> Callable[[], None]:
 
 def _results(model: torch.nn.Module, held: list[Any], loss: Any) -> Iterator[tuple[str, Any]]:
     """Every tensor and number that a step gave, by name."""
-    yield from _flat(loss, "loss")
+    yield from flat(loss, "loss")
     for name, parameter in model.named_parameters():
-        yield from _flat(parameter.grad, f"gradient {name}")
+        yield from flat(parameter.grad, f"gradient {name}")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        yield from _flat(tensor, f"weights {name}")
+        yield from flat(tensor, f"weights {name}")
     for item in held:
         if isinstance(item, torch.optim.Optimizer):
-            yield from _flat(item.state_dict()["state"], "optimizer")
+            yield from flat(item.state_dict()["state"], "optimizer")
         else:
-            yield from _flat(item.state_dict(), type(item).__name__)
+            yield from flat(item.state_dict(), type(item).__name__)
     yield "generators", repr(generator_digests())
 
 
-def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Tensors and numbers of a nested state, by their path."""
+def flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Tensors, arrays of numbers as tensors, and numbers of a nested value, by their path."""
     if isinstance(value, list | tuple):
         value = dict(enumerate(value))
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _flat(item, f"{name} {key}")
+            yield from flat(item, f"{name} {key}")
     elif isinstance(value, torch.Tensor):
         yield name, value.detach()
+    elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+        yield name, torch.tensor(value)
     elif isinstance(value, int | float | complex):
         yield name, value

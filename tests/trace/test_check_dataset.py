@@ -1,0 +1,158 @@
+"""A dataset is read again and by workers: what makes its items differ is named."""
+
+import os
+import random
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    get_worker_info,
+)
+
+from cellrepro.determinism.seeding import item_generator
+from cellrepro.errors import BadInput
+from cellrepro.trace.check_dataset import check_dataset
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Images(Dataset):
+    """Twelve images by name, each changed as the test says."""
+
+    def __init__(self, change=lambda image, index: image, *, files=None):
+        self.files = files or [f"img{index}.tif" for index in range(12)]  # img10 after img9
+        self.classes = ["round", "flat"]  # in no order, and no files
+        self.labels = [self.classes[index % 2] for index in range(12)]
+        self.change = change
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        image = np.full((4, 5), index, np.float32)
+        return {"image": self.change(image, index), "label": index % 2, "name": self.labels[index]}
+
+
+class Counting:
+    """Knows how often it was asked."""
+
+    n = 0
+
+    def __call__(self, image, index):
+        self.n += 1
+        return image + self.n
+
+
+def by_item(image, index):
+    return image + item_generator(5, epoch=0, index=index).random()
+
+
+OWN = np.random.default_rng(0)
+CLEAN = {
+    "plain": Images(),
+    "drawn by item": Images(by_item),
+    "of a part": Subset(Images(), [3, 1, 2]),
+    "tensors": TensorDataset(torch.rand(5, 3), torch.arange(5)),
+    "a list": [torch.ones(2), torch.zeros(3)],
+    "file and class": Images(files=[(f"{c}/{i}.png", c) for c in "ab" for i in range(6)]),
+    "several": ConcatDataset([Images(), Images()]),
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_dataset_is_left_alone(name):
+    found = check_dataset(CLEAN[name])
+    assert found.findings == ()
+    assert found.ok
+    n = len(CLEAN[name])
+    assert found.sentence().startswith(
+        f"0 findings over {min(n, 16)} of {n} items, each read twice"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (
+            Images(files=[f"img{i}.tif" for i in (3, 1, 7, 0, 2, 4, 5, 6, 8, 9, 10, 11)]),
+            r"files in `files` are not sorted \(img3.tif, img1.tif, img7.tif and 9 more\)",
+        ),
+        (
+            Subset(Images(files=list(map(Path, ["b.tif", "a.tif"]))), range(4)),
+            r"files in `files` are not sorted \(b.tif, a.tif\)",
+        ),
+        (
+            Images(lambda image, index: image + np.random.rand()),
+            "the global generator of numpy, and 12 differed with another number of workers",
+        ),
+        (
+            Images(lambda image, index: image + torch.rand(1).item() + random.random()),
+            "the global generator of python and torch, and 12 differed",
+        ),
+        (
+            Images(lambda image, index: image + time.perf_counter_ns() % 2**24),
+            "12 items differed when read again from one state of the global generators",
+        ),
+        (Images(Counting()), "12 items differed when read again"),
+        (Images(lambda image, index: image + OWN.random()), "12 items differed when read again"),
+        (
+            Images(lambda image, index: image + bool(get_worker_info())),
+            "12 items differed with the number of workers",
+        ),
+        (
+            Images(lambda image, index: image + (os.getpid() if index > 8 else 0)),
+            "3 items differed with the number of workers",
+        ),
+    ],
+    ids=["listing", "paths", "numpy", "several", "time", "counter", "own", "worker", "process"],
+)
+def test_what_is_wrong_is_named_and_nothing_else(dataset, said):
+    found = check_dataset(dataset)
+    assert not found.ok
+    (finding,) = found.findings
+    assert re.search(said, finding)
+    assert found.sentence() == f"1 finding over {found.n} of {found.n_items} items, each read " + (
+        f"twice and by 0, 1, 2 workers\n- {finding}"
+    )
+
+
+def test_the_first_batch_can_be_read():
+    batch = check_dataset(Images(), batch_size=2).batch
+    assert batch.drop(columns="digest").values.tolist() == [
+        ["img0.tif", "item image", (4, 5), "torch.float32", 0.0],
+        ["img0.tif", "item label", (), "torch.int64", 0.0],
+        ["img1.tif", "item image", (4, 5), "torch.float32", 1.0],
+        ["img1.tif", "item label", (), "torch.int64", 1.0],
+    ]
+    assert batch.digest.str.fullmatch("[0-9a-f]{12}").all()
+    assert batch.digest.nunique() == 4
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (Stream(), "dataset is Stream; expected one with a length and items by index"),
+        (DataLoader([1, 2]), "dataset is DataLoader; .* .of a DataLoader its dataset"),
+        ([object()], "^a value of type object cannot be digested; expected a tensor, an array"),
+        ([], "the length of dataset must be a whole number of at least 1, got 0"),
+    ],
+    ids=["stream", "loader", "objects", "empty"],
+)
+def test_refuses_others(dataset, message):
+    with pytest.raises(BadInput, match=message):
+        check_dataset(dataset)
