@@ -22,7 +22,14 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
 BEFORE = "11fbc50"
 COPIED = ("src", "tests", "scripts", "notebooks", "grids", "docs", "pyproject.toml", "Makefile")
-COPIED_IF_THERE = ("data", "README.md", "CONTRIBUTING.md", "requirements.lock", "setup.py")
+COPIED_IF_THERE = (
+    "data",
+    "examples",
+    "README.md",
+    "CONTRIBUTING.md",
+    "requirements.lock",
+    "setup.py",
+)
 
 
 @dataclass(frozen=True)
