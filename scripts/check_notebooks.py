@@ -31,7 +31,7 @@ SHORT = {
         **{"follow_epochs": 2, "follow_images": 8, "outside": False},
         "store": "../outputs/aside",
     },
-    "06_inference_benchmark": ONE_THREAD,
+    "06_inference_benchmark": {"sizes": [256], "batch_sizes": [8], "size_repeats": 1, **ONE_THREAD},
 }
 """Parameters with which a notebook is checked: enough for what its telling cells say. Trainings too
 short to find a cell stand aside, where no other notebook picks them."""

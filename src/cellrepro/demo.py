@@ -104,7 +104,7 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
         "02_mask_comparison": place | {"model": model},
         "04_cross_device_report": place,
         "05_first_divergence": place | followed | {"model": model},
-        "06_inference_benchmark": place | {"model": model, "repeats": 2},
+        "06_inference_benchmark": place | {"model": model, "repeats": 2, "sizes": []},
     }
     folder = root / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)

@@ -218,6 +218,8 @@ def sort_key(name: str, value: Any) -> tuple:
 
 def said(name: str, value: Any) -> str:
     """A field's value in words; profiles, modes and machines speak for themselves."""
+    if value == "":  # does not apply
+        return ""
     if name == "task":
         return {"train": "trained", "segment": "only segmented"}[value]
     if name in _BARE:

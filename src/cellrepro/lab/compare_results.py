@@ -116,7 +116,9 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         numbers = ((m.numeric_class or {}).get("probes", {}) for m in (first, second))
         probes = differing_probes(*numbers)
         notes.append(f"the machines compute other bits in {len(probes)} probes: {some(probes)}")
-    spec = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
+    asked = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
+    sides = a.spec.asked, b.spec.asked  # where one only segmented, a training's fields say nothing
+    spec = {name: v for name, v in asked.items() if "" not in [side.get(name) for side in sides]}
     same_data = first.data.digest == second.data.digest
     verdicts, weights = [_over_images(masks)], None
     if a.weights is not None and b.weights is not None:

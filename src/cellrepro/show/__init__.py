@@ -18,14 +18,14 @@ _NAMES = {
     ),
     "figures.operations": "operations_map",
     "figures.spread": "spread_axis",
-    "figures.training": "inference_times scores_of_runs training_curves",
+    "figures.training": "inference_times rates_by_size scores_of_runs training_curves",
     "figures.weights": "difference_distributions layer_distances weight_distributions",
     "mask_tables": "change_table comparison_sentence kind_table score_table stability_table",
     "operation_tables": "evidence_table operation_table warning_table",
     "report.protocol": "protocol",
     "tables": (
         "decision_table difference_table distance_matrix host_table markdown profile_table "
-        "protocol_table readable repeat_table result_table switch_table weights_table"
+        "protocol_table rate_table readable repeat_table result_table switch_table weights_table"
     ),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

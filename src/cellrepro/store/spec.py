@@ -162,10 +162,11 @@ class Spec(Hyperparameters):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The `PARAMETERS` with their values; a segmentation has a batch size of its own."""
+        """The `PARAMETERS` with their values; a segmentation has a batch size of its own, and ""
+        for what is of a training."""
         found = {name: getattr(self, name) for name in PARAMETERS}
-        of_segmentation = {"batch_size": self.settings.batch_size}
-        return found | (of_segmentation if self.task == "segment" else {})
+        own = {**dict.fromkeys(_OF_TRAINING, ""), "batch_size": self.settings.batch_size}
+        return found | (own if self.task == "segment" else {})
 
     @property
     def telling(self) -> list[str]:

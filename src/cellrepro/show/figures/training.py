@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from cellrepro.show.figures.style import GREY, MARKERS, SERIES, Picture
 from cellrepro.text import amount
 
 if TYPE_CHECKING:
+    from cellrepro.lab.inference_rates import Rate
     from cellrepro.store.manifest import TrainingRecord
     from cellrepro.store.store import Repeat, Run
 
@@ -140,6 +141,32 @@ def inference_times(repeats: Sequence[Repeat]) -> Picture:
     return figure.described(
         f"Time to segment: {amount(len(timed), 'repeat')}, {amount(n_images, 'image')} in all",
     )
+
+
+def rates_by_size(rates: Sequence[Rate]) -> Picture:
+    """Megapixels and images a second by image size, a line per batch size and setting; bars reach
+    from the lowest to the highest repeat. From `cellrepro.lab.inference_rates`."""
+    if not rates:
+        return style.note("no run only segmented")
+    lines: dict[str, list[Rate]] = defaultdict(list)
+    for rate in rates:
+        lines[", ".join(filter(None, [f"batch size {rate.batch_size}", rate.setting]))].append(rate)
+    figure = Picture(height=3.6)
+    panels, what = figure.subplots(1, 2), ("megapixels", "images")
+    for panel, name in zip(panels, what, strict=True):
+        for i, (label, drawn) in enumerate(lines.items()):
+            middle, low, high = zip(*(getattr(rate, name) for rate in drawn), strict=True)
+            apart = np.array([np.subtract(middle, low), np.subtract(high, middle)])
+            look: dict[str, Any] = {"color": SERIES[i % 6], "marker": MARKERS[i % 7], "ms": 6}
+            edges = [rate.edge for rate in drawn]
+            panel.errorbar(edges, middle, apart, label=label, capsize=3, lw=1.4, **look)
+        panel.set_ylim(bottom=0)
+        style.label_axes(panel, x="image size (pixels along an edge)", y=f"{name} a second")
+    style.legend(figure, panels[0].get_legend_handles_labels()[0])
+    n = amount(sum(rate.n_repeats for rate in rates), "repeat")
+    text = f"How fast images are segmented: {n}, median and lowest to highest"
+    caption = "Network and masks, without starting, reading and the first image of a process."
+    return figure.described(text, caption)
 
 
 def _name(repeat: Repeat) -> str:

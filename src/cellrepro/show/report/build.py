@@ -129,6 +129,7 @@ def _page(found: Summary, folder: str | None) -> str:
         worst=worst,
         warnings=section_warnings.warnings_view(found.chapters),
         environment=section_environment.environment_view(found.chapters),
+        rates=section_environment.rates_view(found.chapters),
         linked=folder is not None,
         links_to=partial(links_to, runs=folder),
         signs=VERDICT_SIGNS,

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from cellrepro.compare.names import place_of
-from cellrepro.show.report.page import Cell, View, table, table_file
+from cellrepro.lab.inference_rates import inference_rates
+from cellrepro.show.figures.training import rates_by_size
+from cellrepro.show.report.page import Cell, View, figure, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
+from cellrepro.show.tables import rate_table
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.store import Repeat
+from cellrepro.store.store import Repeat, Run
 from cellrepro.text import amount
 
 _PHASES = ("import", "data", "model", "train", "segment", "score")
@@ -64,6 +67,17 @@ def _strict_beside_fast(chapter: Chapter, seconds: Any) -> list[dict[str, Any]]:
             ratio, name = strict / fast, pair.context or "the only setting"
             rows.append({"spec": name, "strict": strict, "fast": fast, "times as long": ratio})
     return rows
+
+
+def rates_view(chapters: Sequence[Chapter]) -> View | None:
+    """How fast the runs that only segmented did so, over all chapters; none where none did."""
+    every = [Run(one.spec, one.repeats) for chapter in chapters for one in chapter.every]
+    rates = inference_rates(every)
+    if not rates:
+        return None
+    rows = rate_table(rates).reset_index().to_dict("records")
+    shown = table(rows, dict.fromkeys(rows[0], "value"), file="rates")
+    return View(table=shown, figure=figure(rates_by_size(rates)), several=len(rates) > 1)
 
 
 # -- environment ---------------------------------------------------------------------------
