@@ -8,7 +8,7 @@ from cellrepro.images.folder import folder_digest
 from cellrepro.images.synthetic import write_folder
 from cellrepro.lab import select_runs
 from cellrepro.store.store import Store
-from stores import add_run, short, squares, three
+from stores import add_run, short, some_machine, squares, three
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,36 @@ def test_telling_pair_prefers_repeats_that_differ(store, images, digest):
     with pytest.raises(BadInput, match="fewer than two runs over"):
         select_runs.telling_pair(store, images)
     loose = add_run(store, [(1.0, three()), (2.0, MISSING)], mode="fast", **digest)
-    a, b = select_runs.telling_pair(store, images)
+    (a, b), why = select_runs.telling_pair(store, images)
     assert {a.name, b.name} == {repeat.name for repeat in loose.repeats}
+    assert why.startswith("two repeats of one spec whose masks differ. Looked for in this order: ")
+
+
+def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
+    store, images, digest
+):
+    """Each run that is added makes a pair that comes before all others."""
+    grown = three(squares(grown=3))
+    add_run(store, [(1.0, three())], **digest)
+    steps = (
+        ("two seeds whose masks are equal, as all are.", {"seed": 1}, three()),
+        ("two seeds whose masks differ.", {"seed": 2}, MISSING),
+        ("other settings whose masks differ.", {"batch_size": 4}, MISSING),
+        ("two modes whose masks differ.", {"mode": "fast"}, MISSING),
+        (
+            "two modes whose masks differ; the masks of two profiles agree.",
+            {"profile": "cpu-1thread"},
+            three(),
+        ),
+        ("two profiles whose masks differ.", {"profile": "cpu-avx2"}, grown),
+        ("two machines whose masks differ.", {"manifest": {"machine": some_machine("x")}}, grown),
+    )
+    for expected, changes, masks in steps:
+        run = add_run(store, [(2.0, masks)], **changes, **digest)
+        (a, b), why = select_runs.telling_pair(store, images)
+        assert why.startswith(expected), why
+        if "equal" not in expected and "agree" not in expected:
+            assert run.key in {a.manifest.key, b.manifest.key}
 
 
 def test_diverging_pair_is_of_one_training_with_a_ledger(store, images, digest):

@@ -17,6 +17,7 @@ from cellrepro.lab.run import train
 from cellrepro.model.network import SMALL, TINY, find_model
 from cellrepro.store.spec import Spec
 from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.text import joined
 
 _START: dict[str, Any] = {"epochs": 6, "images_per_epoch": 32, "learning_rate": 0.01}
 """A tiny network that finds most cells of the synthetic images, in some ten seconds."""
@@ -130,10 +131,22 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
     return [names.label(repeat) for repeat in repeats]
 
 
-def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
-    """Two repeats over a folder whose masks differ, if there are any, in the fewest settings.
+_REPEATS, _OTHER = "two repeats of one spec", "other settings"
+_LOOKED_FOR = {
+    "two machines": ("machine", "version", "place"),
+    "two profiles": ("profile",),
+    "two modes": ("mode",),
+    _REPEATS: (),
+    _OTHER: (),
+    "two seeds": ("seed", "data_seed"),
+}
+"""What two runs that are compared may differ in, the most telling first."""
 
-    Where all masks are equal, two equal ones of different specs before repeats.
+
+def telling_pair(store: Store, data: str | Path) -> tuple[tuple[Repeat, Repeat], str]:
+    """Two repeats over a folder to compare where nobody names any, and why these.
+
+    Masks that differ come before equal ones; then machines before profiles, and seeds last.
     """
     digest = folder_digest(data, to_train=False)
     found = [one for one in _with_objects(store.runs()) if one.spec.data_digest == digest]
@@ -142,16 +155,32 @@ def telling_pair(store: Store, data: str | Path) -> tuple[Repeat, Repeat]:
             f"the store {store.root} holds fewer than two runs over {data} that found objects; "
             "run 01_seeded_training with two profiles or seeds, or `make demo`"
         )
-    return min(combinations(found, 2), key=_how_telling)
+    names = Names(found)
+    results = [one for one in found if not names.is_start(place_of(one))]
+    pairs = list(combinations(results if len(results) > 1 else found, 2))
+    ranks = [_how_telling(names, *pair) for pair in pairs]
+    best = min(ranks)
+    equal, last, _, places = best
+    kinds = list(_LOOKED_FOR)
+    why = joined([kinds[place] for place in places])
+    why += " whose masks are equal, as all are" if equal else " whose masks differ"
+    agree = sorted({alone[0] for *_, alone in ranks if len(alone) == 1 and alone[0] < last})
+    if agree and not equal:
+        why += f"; the masks of {joined([kinds[place] for place in agree])} agree"
+    return pairs[ranks.index(best)], f"{why}. Looked for in this order: {', '.join(kinds)}"
 
 
-def _how_telling(pair: tuple[Repeat, Repeat]) -> tuple[bool, bool, int]:
-    a, b = (repeat.spec.model_dump() for repeat in pair)
-    n_other_settings = sum(a[name] != b[name] for name in a)
-    one, other = (
-        [record.canonical_digest for record in repeat.manifest.masks.values()] for repeat in pair
-    )
-    return one == other, one == other and not n_other_settings, n_other_settings
+def _how_telling(names: Names, a: Repeat, b: Repeat) -> tuple[bool, int, int, list[int]]:
+    """Sorts pairs: whether their masks are equal; of what they differ in, by its place in
+    `_LOOKED_FOR`, what is looked for last; in how many fields they do; all these places."""
+    one, other = (names.facts[place_of(repeat)] for repeat in (a, b))
+    changed = [name for name in one if one[name] != other[name]]
+    kinds = list(_LOOKED_FOR)
+    of = {name: kinds.index(kind) for kind, fields in _LOOKED_FOR.items() for name in fields}
+    found = sorted({of.get(name, kinds.index(_OTHER)) for name in changed})
+    places = found or [kinds.index(_REPEATS)]
+    masks = [[m.canonical_digest for m in x.manifest.masks.values()] for x in (a, b)]
+    return masks[0] == masks[1], places[-1], len(changed), places
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
