@@ -156,7 +156,7 @@ def test_states_survive_json():
     state = json.dumps(capture(), allow_nan=False)
     expected = draw()
     seed_everything(4)
-    restore(json.loads(state), seed=3)
+    restore(json.loads(state))
     assert draw() == expected
 
 
@@ -164,7 +164,6 @@ def test_states_survive_json():
     ("change", "message"),
     [
         ({"torch": [3, *[0] * 7, 1]}, "does not accept its state .* nothing was restored"),
-        ({"torch": torch.Generator().manual_seed(4).get_state()}, "not of seed 3: torch's .* 4"),
         ({"format": "another"}, "the generators' state has the format"),
     ],
 )
@@ -173,7 +172,7 @@ def test_what_is_not_accepted_changes_nothing(change, message):
     state = {**capture(), **change}
     expected = capture()
     with pytest.raises(BadInput, match=message):
-        restore(state, seed=3)
+        restore(state)
     assert capture() == expected
 
 
@@ -198,7 +197,7 @@ def test_a_training_goes_on_from_its_own_file_and_from_no_other_seeds(tmp_path):
     with pytest.raises(BadInput, match=r"checkpoint.pt is not of seed 7: torch's .* has seed 42;"):
         check_seed_of(file, 7)
     assert check_seed_of(file, seed=42)
-    restore(torch.load(file), seed=42)
+    restore(torch.load(file))
     assert draw() == expected
     assert check_seed_of(add_seed_to({}), seed=42)  # also of a training that was resumed
 
@@ -239,8 +238,6 @@ def test_a_generator_of_ones_own():
     drawn = [torch.rand(3, generator=each).tolist() for each in (own, same, other)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert capture() == expected
-    with pytest.raises(NotPossibleHere, match="no generator for device nowhere here: Expected one"):
-        generator(42, "nowhere")
 
 
 class Augmented:

@@ -43,21 +43,11 @@ def check_seed(seed: int, *, name: str = "seed") -> int:
 
 
 def seed_everything(seed: int, *, quiet: bool = False) -> np.random.Generator:
-    """Seed Python, NumPy's global generator and PyTorch on every device, and say so.
+    """Seed Python, NumPy's global generator and PyTorch on every device, with one in [0, 2**32).
 
-    TensorFlow and CuPy are seeded where they are already imported.
-
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**32).
-    quiet : bool
-        Else what was seeded, and what no seed reaches, is printed to standard error.
-
-    Returns
-    -------
-    numpy.random.Generator
-        ``numpy.random.default_rng(seed)``, to be handed on: it has no global state to seed.
+    TensorFlow and CuPy are seeded where they are already imported. Unless ``quiet``, what was
+    seeded and what no seed reaches is printed to standard error. Returns
+    ``numpy.random.default_rng(seed)``, to be handed on: it has no global state to seed.
     """
     import torch
 
@@ -89,12 +79,7 @@ def generator(seed: int, device: Any = "cpu") -> Any:
     """
     import torch
 
-    check_seed(seed)
-    try:
-        return torch.Generator(device).manual_seed(seed)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise NotPossibleHere(f"no generator for device {device} here: {reason}") from error
+    return torch.Generator(device).manual_seed(check_seed(seed))
 
 
 @contextmanager
@@ -113,17 +98,7 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
 
     Inside the block ``numpy.random.default_rng()`` without an argument is reproducible too, but
     not where it was fetched earlier (``from numpy.random import default_rng``). TensorFlow and
-    CuPy stay seeded after the block.
-
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**32).
-
-    Yields
-    ------
-    numpy.random.Generator
-        What `seed_everything` returns.
+    CuPy stay seeded after the block. Yields what `seed_everything` returns.
     """
     check_seed(seed)
     before = np.random.default_rng
@@ -186,19 +161,16 @@ def capture() -> dict[str, Any]:
     return _plain({"format": _FORMAT, **_read(), "generators": {}})
 
 
-def restore(checkpoint: Mapping[str, Any], *, seed: int | None = None) -> None:
+def restore(checkpoint: Mapping[str, Any]) -> None:
     """Put every generator exactly where `add_seed_to` found it, or change nothing.
 
-    ``checkpoint`` is the dict that ``torch.load`` gave, or its entry alone; one without it, or of
-    another ``seed``, is refused with `BadInput`, one of more CUDA devices with `NotPossibleHere`.
-    Where CUDA had not started, it is seeded with PyTorch's seed of that moment, which is where it
-    would have started.
+    ``checkpoint`` is the dict that ``torch.load`` gave, or its entry alone; one without it is
+    refused with `BadInput`, one of another number of CUDA devices with `NotPossibleHere`. Where
+    CUDA had not started, it is seeded with PyTorch's seed then, which is where it would have begun.
     """
     import torch
 
     states = in_todays_format(checkpoint)
-    if seed is not None and (problems := other_seeds(states, seed)):
-        raise BadInput(f"the generators' state is not of seed {seed}: {problems[0]}")
     n_held = len(states["cuda"] or ())
     n_here = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if n_held not in (0, n_here):
@@ -335,12 +307,7 @@ def seed_worker(worker_id: int, *, rank: int = 0) -> None:
     """
     import torch.utils.data
 
-    worker = torch.utils.data.get_worker_info()
-    if worker is None:
-        raise BadInput(
-            f"seed_worker({worker_id!r}) was called outside a DataLoader's worker; pass it as "
-            "worker_init_fn, and seed this process with seed_everything"
-        )
+    worker: Any = torch.utils.data.get_worker_info()  # none outside a worker
     # worker.seed is torch.initial_seed() as the worker began: the loader's draw + the worker's id.
     words = np.random.SeedSequence(worker.seed, spawn_key=(rank,)).generate_state(10)
     random.seed(int.from_bytes(words[:4].astype("<u4").tobytes(), "little"))
@@ -379,25 +346,14 @@ def split(
 ) -> tuple[np.ndarray, ...]:
     """Divide items at random, the same way on every platform and version of NumPy.
 
-    Depends on seed, fractions, groups and the number of items; of names, on the set of them, not
-    on the order in which a directory lists them. One more item makes another division. Items are
-    sorted by the 64 raw bits that PCG64 gives each: NumPy promises these, and not the order of
-    ``Generator.permutation`` (NEP 19). Item or group is in the part in which its middle falls.
+    ``items`` is their number or their names, ``fractions`` are numbers above 0, together 1, or how
+    many items each part gets, ``groups`` a label for each item: those of one label stay together.
+    Gives for every part the indices of its items, ascending: arrays of int, shape (n_of_part,).
 
-    Parameters
-    ----------
-    items : int or sequence of str
-        How many there are, or their names.
-    fractions : sequence of float
-        Of the parts, together 1; or how many items each gets.
-    seed : int
-    groups : sequence, optional
-        A label for each item; items of one label stay together.
-
-    Returns
-    -------
-    tuple of ndarray of int, shape (n_of_part,)
-        The items of every part by index, ascending.
+    Depends on these and the seed alone; of names, on the set of them, not on the order in which a
+    directory lists them. One more item makes another division. Items are sorted by the 64 raw bits
+    that PCG64 gives each: NumPy promises these, and not the order of ``Generator.permutation``
+    (NEP 19). Item or group is in the part in which its middle falls.
     """
     names = None if hasattr(items, "__index__") else [str(name) for name in items]
     n = whole("items", items, 1) if names is None else len(names)

@@ -46,16 +46,10 @@ class DatasetCheck:
 def check_dataset(dataset: Any, *, n: int = 16, batch_size: int = 4) -> DatasetCheck:
     """Read the first ``n`` items again and by other numbers of workers: what makes them differ?
 
+    ``dataset`` has a length and gives by index tensors, arrays, numbers, text, or dicts, lists and
+    tuples of them; `BadInput` refuses others. ``batch`` of the result shows ``batch_size`` items.
     The global generators are as before afterwards; what the dataset keeps itself, such as a
     counter, goes on as with any reading.
-
-    Parameters
-    ----------
-    dataset : torch.utils.data.Dataset, or what has a length and gives items by index
-        Items are tensors, arrays, numbers, text, or dicts, lists and tuples of them; `BadInput`
-        refuses others.
-    batch_size : int
-        How many items ``batch`` shows.
     """
     by_index = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
     if not by_index or isinstance(dataset, IterableDataset):

@@ -73,19 +73,6 @@ def check_repeatable(step: Step, *parts: Any, n: int = 3) -> Repeatability:
         goes on from run to run and is not among them.
     n : int
         2 or more. A race may need many to show.
-
-    Examples
-    --------
-    >>> layer = torch.nn.Linear(3, 1)
-    >>> update = torch.optim.SGD(layer.parameters(), lr=0.1)
-    >>> def step():
-    ...     update.zero_grad()
-    ...     loss = layer(torch.randn(2, 3)).square().sum()
-    ...     loss.backward()
-    ...     update.step()
-    ...     return loss.item()
-    >>> check_repeatable(step, layer, update, n=10).sentence()
-    'identical over 10 runs from one state, 6 results each'
     """
     check_step(step)
     whole("n", n, least=2)
