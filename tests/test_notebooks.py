@@ -54,7 +54,7 @@ def test_a_committed_notebook(path):
 
 def test_defaults_are_those_of_the_commands():
     found = notebook_parameters(find_notebook("01_seeded_training"))
-    named = ("seed", "data_seed", "epochs", "batch_size", "profile", "mode", "ledger")
+    named = ("data_seed", "epochs", "batch_size", "profile", "mode", "ledger")
     expected = {name: getattr(defaults, name.upper()) for name in named}
     asked_for = Hyperparameters().model_dump(exclude={"SGD", "bsize", "class_weights"})
     expected |= asked_for | {"repeats": defaults.TRAININGS, "store": f"../{defaults.STORE}"}

@@ -87,9 +87,11 @@ OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repe
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
 _MODELS = "tiny, tiny-4, tiny-8, tiny-12, vit-l, a Cellpose name, a weights file, or KEY/REPEAT"
 ModelOption = Annotated[str, Option(help=_MODELS)]
-SeedOption = Annotated[int, Option(help="for Python, NumPy, PyTorch and initial weights")]
+SeedOption = Annotated[
+    int | None, Option(help="for Python, NumPy, PyTorch and initial weights; default 0")
+]
 ProfileOption = Annotated[str, Option(help="a profile's name, or a .yaml file")]
-ModeOption = Annotated[str, Option(help="fast, warn or strict")]
+ModeOption = Annotated[str, Option(help="off (plain Cellpose, no seed), fast, warn or strict")]
 DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or cellpose")]
 LedgerOption = Annotated[str, Option(help="digests of every step: steps; operation: ops; off")]
 BatchSizeOption = Annotated[int, Option(help="images a step")]
@@ -205,7 +207,7 @@ def audit(
 def train(
     data: DataArgument,
     model: ModelOption = defaults.MODEL,
-    seed: SeedOption = defaults.SEED,
+    seed: SeedOption = None,
     data_seed: DataSeedOption = defaults.DATA_SEED,
     epochs: Annotated[int, Option(help="2 or more; 1 trains nothing")] = defaults.EPOCHS,
     batch_size: BatchSizeOption = defaults.BATCH_SIZE,
@@ -252,7 +254,7 @@ def train(
 def segment(
     data: DataArgument,
     model: ModelOption = defaults.MODEL,
-    seed: SeedOption = defaults.SEED,
+    seed: SeedOption = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
     batch_size: Annotated[int | None, Option(help="tiles at once; 8, as Cellpose's")] = None,
@@ -261,7 +263,8 @@ def segment(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Segment the same images several times and say whether every mask is the same."""
-    return _told(cellrepro.segment(**locals()))
+    given = {name: value for name, value in locals().items() if value is not None}
+    return _told(cellrepro.segment(**given))
 
 
 def _told(outcome: Outcome) -> Told:

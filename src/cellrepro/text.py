@@ -67,6 +67,8 @@ def setting_in_words(name: str, value: Any) -> str:
     >>> setting_in_words("weight_decay", 0.2), setting_in_words("train_probs", (("a", 3.0),))
     ('weight decay 0.2', 'train probs a 3')
     """
+    if name == "seed" and value is None:
+        return "no seed"
     if isinstance(value, bool):
         value = "on" if value else "off"
     if isinstance(value, tuple):  # of pairs

@@ -3,6 +3,7 @@
 import itertools
 import json
 from contextlib import contextmanager
+from typing import get_args
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cellrepro.determinism import substitutes
 from cellrepro.determinism.modes import (
     MODES,
+    Switch,
+    check_switches,
     left_loose,
     mode_in_force,
     switches,
@@ -65,7 +68,7 @@ def test_fast_fixes_nothing_warn_warns_strict_raises():
         put()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["fast", "warn", "strict"])
 @pytest.mark.parametrize("tf32", [False, True])
 def test_what_is_in_force_whatever_was_before(mode, tf32):
     """Precision is the profile's in every mode; memory is not filled, which costs most."""
@@ -95,12 +98,47 @@ def test_what_is_in_force_whatever_was_before(mode, tf32):
         assert torch.get_float32_matmul_precision() == "medium"
 
 
+def test_mode_off_leaves_everything_as_it_was():
+    with as_found():
+        torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = True
+        before = switches()
+        with mode_in_force("off") as found:
+            assert found == before
+
+
+@pytest.mark.parametrize("mode", ["off", "fast"])
+@pytest.mark.parametrize("name", get_args(Switch))
+def test_a_profile_sets_one_switch(mode, name):
+    """Read back; others stay as the mode has them, and all are put back."""
+    with as_found():
+        before = switches()
+        with mode_in_force(mode) as found:
+            usual = dict(found)
+        wanted = not usual[name]
+        with mode_in_force(mode, chosen={name: wanted}) as found:
+            assert found[name] is wanted
+            assert [one for one in get_args(Switch) if found[one] != usual[one]] == [name]
+        assert switches() == before
+
+
+@pytest.mark.parametrize("mode", ["warn", "strict"])
+def test_a_switch_that_would_weaken_a_mode_is_refused(mode):
+    for name in ("deterministic_algorithms", "onednn_deterministic"):
+        with pytest.raises(BadInput, match=f"{name} False, with which mode '{mode}'"):
+            check_switches(mode, {name: False})
+    with pytest.raises(BadInput, match="cudnn_benchmark True"):
+        check_switches(mode, {"cudnn_benchmark": True})
+    check_switches(mode, {"fill_uninitialized_memory": True, "cudnn_deterministic": True})
+    with mode_in_force(mode, chosen={"fill_uninitialized_memory": True}) as found:
+        assert found["fill_uninitialized_memory"]
+
+
 def test_a_switch_that_does_not_take_hold_is_an_error(monkeypatch):
     stuck = property(lambda self: False, lambda self, value: None)
     monkeypatch.setattr(type(torch.backends.cudnn), "deterministic", stuck)
     with pytest.raises(RuntimeError, match=r"'strict' did not take hold.*ministic': False"):
         mode_in_force("strict").__enter__()
-    with pytest.raises(BadInput, match=r"unknown mode 'Strict'; expected one of fast, warn"):
+    with pytest.raises(BadInput, match=r"unknown mode 'Strict'; expected one of off, fast, warn"):
         mode_in_force("Strict").__enter__()
 
 

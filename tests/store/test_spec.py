@@ -3,7 +3,9 @@
 import shutil
 
 import pytest
+from pydantic import ValidationError
 
+from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.lab.run import plan_training
 from cellrepro.store.spec import Spec, make_spec
@@ -63,6 +65,31 @@ def test_what_cellpose_ignores_or_cannot_do_is_refused(given, expected):
     with pytest.raises(BadInput, match=expected):
         make_spec(**FIELDS, **given)
     assert make_spec(**FIELDS, SGD=False, bsize=256).key == make_spec(**FIELDS).key
+
+
+def test_mode_off_has_no_seed():
+    """Where none is given another mode has 0; YAML reads ``off`` as false."""
+    without = {name: value for name, value in FIELDS.items() if name != "seed"}
+    off = make_spec(**without | {"mode": False})
+    assert (off.seed, off.mode) == (None, "off")
+    assert "no seed" in off.label
+    assert Spec.model_validate_json(off.model_dump_json()).key == off.key
+    assert make_spec(**without, seed=None).seed == 0
+    for given in ({"seed": 0}, {"data_seed": 1}):
+        with pytest.raises(BadInput, match=r"mode off seeds nothing, and .*seed [01] is given"):
+            make_spec(**without | {"mode": "off"} | given)
+
+
+def test_a_switch_that_a_profile_sets_is_part_of_the_key_and_must_suit_the_mode():
+    usual = FIELDS["profile_settings"]
+    benchmark = {**usual, "switches": {"cudnn_benchmark": True}}
+    found = make_spec(**FIELDS | {"profile_settings": benchmark, "mode": "fast"})
+    assert found.key != make_spec(**FIELDS | {"mode": "fast"}).key
+    with pytest.raises(BadInput, match="sets cudnn_benchmark True, with which mode 'strict'"):
+        make_spec(**FIELDS | {"profile_settings": benchmark, "mode": "strict"})
+    assert "switches" not in Profile(**usual, name="x").model_dump()
+    with pytest.raises(ValidationError, match="cudnn_benchmark"):
+        Profile(name="x", switches={"cudnn_benchmrk": True})
 
 
 def test_a_field_that_comes_later_leaves_the_keys_of_finished_grids():

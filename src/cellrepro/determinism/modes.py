@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 from cellrepro.determinism import substitutes
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
 
-MODES = ("fast", "warn", "strict")
-"""``fast`` fixes nothing but the seeds, ``warn`` warns of operations without a deterministic
-implementation, ``strict`` makes them an error and puts the substitutes in place."""
+MODES = ("off", "fast", "warn", "strict")
+"""``off`` seeds and sets nothing, as plain Cellpose; ``fast`` fixes nothing but the seeds, ``warn``
+warns of operations without a deterministic implementation, ``strict`` makes them an error and puts
+the substitutes in place."""
+FREE = ("off", "fast")
+"""Those in which no operation is asked to be deterministic."""
 
 _WORKSPACES = (":4096:8", ":16:8")  # with which cuBLAS gives equal bits; the first is faster
 
@@ -29,6 +33,19 @@ _FLAGS = {
     "onednn_deterministic": "mkldnn.deterministic",
 }
 """Where in ``torch.backends`` each switch of a mode is."""
+
+_FIXED = ("deterministic_algorithms", "deterministic_warn_only", *_FLAGS)
+Switch = Literal[
+    "deterministic_algorithms",
+    "deterministic_warn_only",
+    "fill_uninitialized_memory",
+    "cudnn_deterministic",
+    "cudnn_benchmark",
+    "onednn_deterministic",
+    "cuda_matmul_allow_tf32",
+    "cudnn_allow_tf32",
+]
+"""What a profile may set by itself, under the names of `switches`."""
 
 _RECORDED = {
     "onednn": "mkldnn.enabled",
@@ -70,7 +87,27 @@ def check_mode(mode: str) -> str:
 
 def environment(mode: str) -> dict[str, str]:
     """The variables that must be set before a process starts for the mode to hold."""
-    return {} if check_mode(mode) == "fast" else {"CUBLAS_WORKSPACE_CONFIG": _WORKSPACES[0]}
+    return {} if check_mode(mode) in FREE else {"CUBLAS_WORKSPACE_CONFIG": _WORKSPACES[0]}
+
+
+def check_switches(mode: str, chosen: Mapping[str, bool]) -> None:
+    """Refuse switches with which a mode would not be what its name says."""
+    asked = _of_mode(mode)
+    wrong = [f"{n} {on}" for n, on in chosen.items() if mode not in FREE and asked.get(n, on) != on]
+    if wrong:
+        raise BadInput(
+            f"the profile sets {', '.join(wrong)}, with which mode {mode!r} would not be itself; "
+            "use mode fast, in which a profile may set every switch, or leave these out"
+        )
+
+
+def _of_mode(mode: str) -> dict[str, bool]:
+    """What a mode sets of `_FIXED`; nothing in ``off``."""
+    if check_mode(mode) == "off":
+        return {}
+    fixed = mode not in FREE
+    warns = {"deterministic_warn_only": mode == "warn", "cudnn_benchmark": False}
+    return dict.fromkeys(_FIXED, fixed) | warns
 
 
 def switches() -> dict[str, Any]:
@@ -89,43 +126,37 @@ def switches() -> dict[str, Any]:
 
 @contextmanager
 def mode_in_force(
-    mode: str, *, tf32: bool = False, loose: Collection[str] = (), device: str | None = None
+    mode: str,
+    *,
+    tf32: bool = False,
+    loose: Collection[str] = (),
+    device: str | None = None,
+    chosen: Mapping[str, bool] = MappingProxyType({}),
 ) -> Iterator[dict[str, Any]]:
     """Set every switch of a mode for one block; yields them as `switches` reads them back.
 
     ``fast`` sets what ``warn`` and ``strict`` set to PyTorch's defaults, whatever was before. How
     precise float32 products are is the profile's to say, so every mode sets it from ``tf32``
-    alone. On CPU and MPS (``device``) nothing is asked of cuBLAS. Blocks nest: the innermost one's
-    switches hold, but substitutes stay in place in ``fast`` and ``warn`` blocks inside ``strict``.
+    alone; ``off`` leaves it, too, as it was. ``chosen`` are switches, of `Switch`, that the
+    profile sets by themselves. On CPU and MPS (``device``) nothing is asked of cuBLAS. Blocks nest:
+    the innermost one's switches hold, but substitutes stay in place in blocks of other modes inside
+    ``strict``.
     Enter and leave from one thread while no other computes: the switches are the process's.
     """
-    check_mode(mode)
+    check_switches(mode, chosen)
     _check_workspace(mode, device)
     before = _held()
-    fixed = mode != "fast"
-    wanted: dict[str, Any] = {
-        "deterministic_algorithms": fixed,
-        "deterministic_warn_only": mode == "warn",
+    wanted: dict[str, Any] = _of_mode(mode) | _precision_of(mode, tf32, chosen, before)
+    wanted |= chosen
+    if mode not in FREE:
         # Most of the price of determinism, and only reads of memory that nobody wrote need it.
-        "fill_uninitialized_memory": not fixed and before["fill_uninitialized_memory"],
-        "cudnn_deterministic": fixed,
-        "cudnn_benchmark": False,
-        "onednn_deterministic": fixed,
-        "cuda_matmul_allow_tf32": tf32,
-        "cudnn_allow_tf32": tf32,
-        # One value in PyTorch with the first of these: TF32 is what "high" means on CUDA.
-        "float32_matmul_precision": "high" if tf32 else "highest",
-        # Full float32 as PyTorch's older interface leaves it: "ieee" for products, else "none".
-        **{name: "ieee" if name.endswith("matmul") else "none" for name in _PRECISIONS},
-    }
-    if tf32:
-        wanted |= dict.fromkeys(_TF32, "tf32")
+        wanted = {"fill_uninitialized_memory": False, **wanted}
     with ExitStack() as stack:
         if mode == "strict":
-            chosen = stack.enter_context(substitutes.applied(without=loose))
-            wanted["substitutes"] = [substitute.name for substitute in chosen]
+            placed = stack.enter_context(substitutes.applied(without=loose))
+            wanted["substitutes"] = [substitute.name for substitute in placed]
         stack.callback(_write, before)
-        _write(wanted)
+        _write(before | wanted)
         in_force = switches()
         wrong = {
             name: in_force[name]
@@ -137,12 +168,33 @@ def mode_in_force(
         yield in_force
 
 
+def _precision_of(
+    mode: str, tf32: bool, chosen: Mapping[str, bool], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How precise float32 products are, in both of PyTorch's interfaces."""
+    parts = ("cuda_matmul_allow_tf32", "cudnn_allow_tf32")
+    as_before = mode == "off" and not tf32
+    if as_before and not chosen.keys() & set(parts):
+        return {}
+    usual = {part: before[part] is True if as_before else tf32 for part in parts}
+    matmul, cudnn = ({**usual, **chosen}[part] for part in parts)
+    return {
+        **dict(zip(parts, (matmul, cudnn), strict=True)),
+        # One value in PyTorch with the first of these: TF32 is what "high" means on CUDA.
+        "float32_matmul_precision": "high" if matmul else "highest",
+        # Full float32 as PyTorch's older interface leaves it: "ieee" for products, else "none".
+        **{name: "ieee" if name.endswith("matmul") else "none" for name in _PRECISIONS},
+        **({_TF32[0]: "tf32"} if matmul else {}),
+        **(dict.fromkeys(_TF32[1:], "tf32") if cudnn else {}),
+    }
+
+
 def _check_workspace(mode: str, device: str | None) -> None:
     import torch
 
     found = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     on_cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
-    if mode != "fast" and found not in _WORKSPACES and on_cuda:
+    if mode not in FREE and found not in _WORKSPACES and on_cuda:
         raise BadInput(
             f"mode {mode!r} needs CUBLAS_WORKSPACE_CONFIG to be {' or '.join(_WORKSPACES)}, but it "
             f"is {found!r}; it is read once, when a process first uses cuBLAS, so set it before "

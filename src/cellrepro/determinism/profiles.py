@@ -83,7 +83,11 @@ def device_kind(device: str) -> str:
 def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
     """Fields that came after the first version and have their default: they change no key."""
     fields = type(model).model_fields
-    return {n for n in fields if n not in first and getattr(model, n) == fields[n].default}
+    return {
+        n
+        for n in fields
+        if n not in first and getattr(model, n) == fields[n].get_default(call_default_factory=True)
+    }
 
 
 class Profile(BaseModel):
@@ -100,6 +104,7 @@ class Profile(BaseModel):
     onednn: bool = True  # without it PyTorch's convolutions on the CPU are its own
     environment: dict[str, str] = Field(default_factory=dict)
     cpu_capability: str | None = None  # what `cpu_capability` must answer inside the process
+    switches: dict[modes.Switch, bool] = Field(default_factory=dict)  # those of the mode are usual
 
     @field_validator("environment")
     @classmethod
@@ -233,13 +238,13 @@ def load(name: str | Path) -> Profile:
 # -- what must be set before a process starts ----------------------------------------------
 
 
-def startup_variables(seed: int, *, mode: str = "fast") -> dict[str, str]:
+def startup_variables(seed: int | None, *, mode: str = "fast") -> dict[str, str]:
     """The variables to start a process with, beside seeding inside it.
 
     ``PYTHONHASHSEED`` is always "0", so that sets come in one order whatever the seed.
     """
-    seeds = {"PYTHONHASHSEED": "0", "TCNN_SEED": str(check_seed(seed))}
-    return seeds | modes.environment(mode)
+    seeds = {} if seed is None else {"TCNN_SEED": str(check_seed(seed))}
+    return {"PYTHONHASHSEED": "0"} | seeds | modes.environment(mode)
 
 
 def variables_at_start(kept: Path = Path("/proc/self/environ")) -> dict[str, str]:

@@ -216,7 +216,6 @@ def _different(outcome: Outcome) -> tuple[list[Any], list[Any]]:
 
 def audited(child: Child, *, request: Request, options: dict[str, int]) -> TrainingAudit:
     """Inside the child: prepare a training as a worker does, and audit its first steps."""
-    from cellrepro.determinism.seeding import seed_everything
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
     from cellrepro.trace.flips import STEPS, audit
@@ -229,7 +228,7 @@ def audited(child: Child, *, request: Request, options: dict[str, int]) -> Train
     rates: list[float] = []
     with child.prepared() as device:
         network = build(request.model, seed=spec.seed, device=device, dtype="float32")
-        seed_everything(spec.seed, quiet=True)
+        request.setup.seed_all()
         child.phase("images and flows")
         loop = training_loop(spec, network, replace(read_folder(request.data), test=()))
         for _ in range(_WARM_UP):

@@ -34,7 +34,7 @@ class Keeping:
 class Keeper:
     """Told of every epoch by the worker; hands what it kept over to the finished repeat."""
 
-    def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int) -> None:
+    def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int | None) -> None:
         self._keeping, self._staged, self._level, self._seed = keeping, staged, level, seed
         self._place = keeping.unfinished or staged / ".unfinished"
         rows = self._place / "rows"
@@ -90,10 +90,12 @@ class Keeper:
 
     def _go_on(self, found: Checkpoint, origin: Origin, network: Any, loop: Loop) -> None:
         checkpoints.refuse_other(found, origin)
-        problems = "; ".join(seeding.other_seeds(found.generators, self._seed))
+        seed = self._seed
+        problems = [] if seed is None else seeding.other_seeds(found.generators, seed)
         if problems:
             raise BadInput(
-                f"{found.folder} is not of seed {self._seed}: {problems}; train without --resume"
+                f"{found.folder} is not of seed {seed}: {'; '.join(problems)}; train without "
+                "--resume"
             )
         weights, optimizer = found.tensors()
         network.load_state_dict(weights)

@@ -59,7 +59,7 @@ class Diagnosis:
 
 
 def diagnose(
-    *, profile: str | Path = "cpu", mode: str = "strict", seed: int = 0, quiet: bool = False
+    *, profile: str | Path = "cpu", mode: str = "strict", seed: int | None = 0, quiet: bool = False
 ) -> Diagnosis:
     """Say what of this host, process and profile is not reproducible, why, and the remedy.
 
@@ -74,7 +74,7 @@ def diagnose(
     machine gives the same bits, nor that every network does: `cellrepro audit` looks at yours.
     """
     modes.check_mode(mode)
-    setup = Setup(profiles.load(profile), mode, check_seed(seed))
+    setup = Setup(profiles.load(profile), mode, None if mode == "off" else check_seed(seed or 0))
     findings, exit_code = [*_of_versions(), *_of_settings(setup)], 0
     seen: dict[str, Any] = {"numeric_class": None, "libraries": []}
     try:
@@ -93,7 +93,7 @@ def diagnose(
     exit_code = exit_code or int(any(finding.level == "error" for finding in findings))
     return Diagnosis(
         host={**platform.host(), "versions": platform.versions(), **seen},
-        profile={**setup.profile.model_dump(mode="json"), "mode": mode, "seed": seed},
+        profile={**setup.profile.model_dump(mode="json"), "mode": mode, "seed": setup.seed},
         findings=tuple(sorted(findings, key=lambda finding: _LEVELS.index(finding.level))),
         ok=exit_code == 0,
         exit_code=exit_code,
@@ -136,11 +136,12 @@ def _of_settings(setup: Setup) -> Iterator[Finding]:
         )
     race = known_operations.may_race(mode, device=profile.device, threads=profile.threads)
     if race is not None:
+        least = "fast" if mode == "off" else mode  # what the audit can do
         yield Finding(
-            "error" if mode == "fast" else "info",
+            "error" if mode in modes.FREE else "info",
             f"{race}, such as index_put in the backward of Cellpose's attention: bits may differ "
             "from run to run, and repeats then agree by chance",
-            f"use --mode strict; `cellrepro audit DATA --mode {mode}` names the operations",
+            f"use --mode strict; `cellrepro audit DATA --mode {least}` names the operations",
         )
     if profile.environment.get("MKL_CBWR") != "COMPATIBLE":
         yield Finding(
@@ -203,14 +204,12 @@ def _of_double_run(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Fi
 
 def few_steps(child: Child) -> dict[str, Any]:
     """Inside the child: train `tiny` on synthetic images, and say what came of it, and where."""
-    from cellrepro.determinism.seeding import seed_everything
     from cellrepro.model.network import TINY, ModelSource
     from cellrepro.store.digests import tensors_digest
 
-    seed = child.setup.seed
     with child.prepared() as device:
-        seed_everything(seed, quiet=True)
-        loop, network = small_loop(ModelSource(TINY, TINY), device, seed=seed)
+        child.setup.seed_all()
+        loop, network = small_loop(ModelSource(TINY, TINY), device, seed=child.setup.seed)
         before = tensors_digest(network.state_dict())
         child.phase("flows")
         while not loop.finished:
@@ -224,7 +223,7 @@ def few_steps(child: Child) -> dict[str, Any]:
     }
 
 
-def small_loop(source: Any, device: Any, *, seed: int) -> tuple[Any, Any]:
+def small_loop(source: Any, device: Any, *, seed: int | None) -> tuple[Any, Any]:
     """Two epochs of a network on synthetic images, about to begin, and the network."""
     from cellrepro.images.synthetic import labelled_nuclei
     from cellrepro.model.network import build
@@ -305,8 +304,8 @@ def affected(
     if not called:
         return False, f"a training step of {model} calls none of: {', '.join(entry.ops)}."
     where = f"a training step of {model} calls it ({called[0]})"
-    if mode == "fast":
-        return True, f"{where}, and mode fast fixes nothing but the seeds."
+    if mode in modes.FREE:
+        return True, f"{where}, and mode {mode} does not fix it."
     if entry.kind == "switched":
         return False, f"{where}, and mode {mode} selects its deterministic way."
     if mode == "warn":

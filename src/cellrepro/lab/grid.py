@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole, wrong_fields
 from cellrepro.lab import defaults
@@ -39,6 +39,19 @@ class GridFile(BaseModel):
     exclude: list[dict[str, Scalar]] = Field(default_factory=list)
     add: list[dict[str, Scalar]] = Field(default_factory=list)
     repeats: int = Field(default=1, ge=1)
+
+    @field_validator("fixed", "vary", "exclude", "add", mode="before")
+    @classmethod
+    def _mode_off(cls, value: Any) -> Any:
+        """YAML reads ``off`` as false."""
+        if isinstance(value, list):
+            return [cls._mode_off(entry) for entry in value]
+        if not isinstance(value, dict) or "mode" not in value:
+            return value
+        mode = value["mode"]
+        if isinstance(mode, list):
+            return value | {"mode": ["off" if one is False else one for one in mode]}
+        return value | {"mode": "off" if mode is False else mode}
 
 
 @dataclass(frozen=True)
@@ -138,7 +151,7 @@ def _read_file(path: Path) -> GridFile:
 
 
 def _override(file: GridFile, overrides: Mapping[str, Any]) -> None:
-    for name, value in overrides.items():
+    for name, value in GridFile._mode_off(dict(overrides)).items():
         if isinstance(value, list) or name in file.vary:
             file.fixed.pop(name, None)
             file.vary[name] = value if isinstance(value, list) else [value]

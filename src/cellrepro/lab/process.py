@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.known_operations import PHRASES
 from cellrepro.determinism.profiles import Profile, startup_variables
+from cellrepro.determinism.seeding import seed_everything
 from cellrepro.errors import CellreproError, NotPossibleHere
 from cellrepro.store import platform
 from cellrepro.store.manifest import MachineRecord
@@ -60,7 +61,7 @@ class Setup:
 
     profile: Profile
     mode: str = "fast"
-    seed: int = 0
+    seed: int | None = 0
     loose: str | None = None
 
     @classmethod
@@ -68,6 +69,11 @@ class Setup:
         """That of a spec, on ``device`` where there are several of its kind."""
         settings = spec.profile_settings | ({} if device is None else {"device": device})
         return cls(Profile(**settings), spec.mode, spec.seed, spec.loose)
+
+    def seed_all(self) -> None:
+        """Seed every generator; none in mode ``off``."""
+        if self.seed is not None:
+            seed_everything(self.seed, quiet=True)
 
     def variables(self) -> dict[str, str]:
         """The variables that mode and seed need, beside those of the profile."""
@@ -108,8 +114,9 @@ class Child:
 
         device, setup = self.enter(), self.setup
         left_out = [op for item in SUBSTITUTES for op in item.replaces if op == setup.loose]
-        tf32, kind = setup.profile.tf32, setup.profile.kind
-        with mode_in_force(setup.mode, tf32=tf32, loose=left_out, device=kind):
+        profile = setup.profile
+        precision: dict[str, Any] = {"tf32": profile.tf32, "chosen": profile.switches}
+        with mode_in_force(setup.mode, loose=left_out, device=profile.kind, **precision):
             yield device
 
     def loosened(self) -> Any:
@@ -237,12 +244,17 @@ def _seen(settings: str, named: str | None, inside: bool) -> MachineRecord:
 
 def look(child: Child) -> MachineRecord:
     """What this process computes with; Cellpose, which takes seconds to import, is not needed."""
-    from cellrepro.determinism.modes import mode_in_force
-
     profile = child.setup.profile
     device = profile.enter()
+    return platform.machine(device, numeric_class(profile, device)["name"])
+
+
+def numeric_class(profile: Profile, device: Any) -> dict[str, Any]:
+    """That of a profile, whatever mode is in force."""
+    from cellrepro.determinism.modes import mode_in_force
+
     with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
-        return platform.machine(device, platform.numeric_class(str(device))["name"])
+        return platform.numeric_class(str(device))
 
 
 # -- the child's end -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.compare.metrics import MaskComparison, compare_masks
-from cellrepro.compare.names import Names, place_of
+from cellrepro.compare.names import Names, place_of, sort_key
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.lab.run import train
@@ -73,9 +73,9 @@ def asked_alike(runs: Iterable[Run]) -> list[Run]:
     groups: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         groups[_question(run.spec)].append(run)
-    order = operator.attrgetter("spec.seed", "spec.profile", "spec.held", "key")
+    order = operator.attrgetter("spec.profile", "spec.held", "key")
     most: list[Run] = max(groups.values(), key=len, default=[])
-    return sorted(most, key=order)
+    return sorted(most, key=lambda run: (sort_key("seed", run.spec.seed), *order(run)))
 
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:

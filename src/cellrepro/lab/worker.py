@@ -14,12 +14,11 @@ from typing import Any
 from cellrepro.compare.labels import canonical
 from cellrepro.compare.metrics import average_precision
 from cellrepro.determinism import modes
-from cellrepro.determinism.profiles import NUMERIC_VARIABLES, cpu_capability
-from cellrepro.determinism.seeding import seed_everything
+from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.checkpointing import Keeper, Keeping, as_after
-from cellrepro.lab.process import Child, Setup
+from cellrepro.lab.process import Child, Setup, numeric_class
 from cellrepro.model.network import ModelSource
 from cellrepro.model.training import Epoch, Loop, trains_nothing
 from cellrepro.store import platform
@@ -77,13 +76,13 @@ def carry_out(
             import torch
 
         stack.enter_context(log.listening())
-        environment = _environment(device)
+        environment = _environment(child.setup.profile, device)
         with phase("data"):
             folder = _read(request)
         with phase("model"):
             network, model = _build(request, device, staged)
         keeper = Keeper(keeping, staged, level=spec.ledger, seed=spec.seed)
-        seed_everything(spec.seed, quiet=True)
+        child.setup.seed_all()
         if spec.ledger != "off":
             _write_beginning(keeper.ledger, spec, environment, folder, network)
         training = weights = None
@@ -134,11 +133,11 @@ def carry_out(
     (staged / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
 
 
-def _environment(device: Any) -> dict[str, Any]:
+def _environment(profile: Profile, device: Any) -> dict[str, Any]:
     """What the numbers depend on beside the spec, as the manifest names it."""
     import torch
 
-    found = platform.numeric_class(str(device))
+    found = numeric_class(profile, device)
     return {
         "machine": platform.machine(device, found["name"]),
         "host": platform.host(),

@@ -133,7 +133,7 @@ def import_cellpose() -> None:
     import cellpose.models  # noqa: F401
 
 
-def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -> Any:
+def build(source: ModelSource, *, seed: int | None, device: torch.device, dtype: str) -> Any:
     """Cellpose's ``CPSAM`` with its weights, drawn from the seed where there are none to load; no
     generator of the process is moved."""
     import torch
@@ -150,10 +150,11 @@ def build(source: ModelSource, *, seed: int, device: torch.device, dtype: str) -
     return network
 
 
-def seeded_network(encoder: str, *, seed: int, device: torch.device | str = "cpu") -> Any:
+def seeded_network(encoder: str, *, seed: int | None, device: torch.device | str = "cpu") -> Any:
     """Cellpose's ``CPSAM`` in float32 around one of `ENCODERS`, with weights that a seed draws, the
-    same bytes on every machine."""
-    check_seed(seed)
+    same bytes on every machine; without one they are others every time."""
+    if seed is not None:
+        check_seed(seed)
     sizes = ENCODERS[encoder]
     from cellpose.vit import CPSAM
 

@@ -152,7 +152,7 @@ class Manifest(_Record):
     variables: dict[str, str]  # environment variables in force that change numbers
     switches: dict[str, Any]  # as the mode set them, at the start
     moved: dict[str, Any] = Field(default_factory=dict)  # what one was at the end, if another
-    seeds: dict[str, int | str]
+    seeds: dict[str, int | str | None]
     data: DataRecord
     model: ModelRecord
     training: TrainingRecord | None = None

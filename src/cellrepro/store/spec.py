@@ -12,9 +12,10 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
-from cellrepro.determinism.modes import check_mode
+from cellrepro.determinism.modes import check_mode, check_switches
 from cellrepro.determinism.profiles import added_later, device_kind
 from cellrepro.determinism.seeding import check_seed
 from cellrepro.errors import BadInput, wrong_fields
@@ -122,7 +123,7 @@ class Spec(Hyperparameters):
     data_digest: Digest
     model: str  # with a digest beside it only a name for people
     model_digest: Digest | None = None  # of the weights file; none where they follow from the seed
-    seed: Annotated[int, AfterValidator(check_seed)] = 0
+    seed: Annotated[int, AfterValidator(check_seed)] | None = None  # none only in mode off
     data_seed: int | Literal["cellpose"] = "cellpose"
     epochs: int = Field(default=0, ge=0, le=100_000)
     batch_size: int = Field(default=1, ge=1, le=4096)
@@ -136,6 +137,30 @@ class Spec(Hyperparameters):
     optimizer: Literal["AdamW"] = "AdamW"
     schedule: Literal["train_seg"] = "train_seg"  # see `cellrepro.model.training.learning_rates`
     settings: Settings = Settings()  # of a segmentation
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_seed(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        if given.get("mode") is False:  # as YAML reads ``off``
+            given = given | {"mode": "off"}
+        if given.get("seed") is None and given.get("mode") != "off":
+            given = given | {"seed": 0}
+        return given
+
+    @field_validator("mode")
+    @classmethod
+    def _nothing_seeded(cls, mode: str, info: ValidationInfo) -> str:
+        seeds = {name: info.data.get(name) for name in ("seed", "data_seed")}
+        given = [f"{name} {seed}" for name, seed in seeds.items() if seed not in (None, "cellpose")]
+        if mode == "off" and given:
+            raise ValueError(
+                f"mode off seeds nothing, and {' and '.join(given)} is given: leave it out (null "
+                "in a grid), or use mode fast, which seeds and fixes nothing else"
+            )
+        check_switches(mode, info.data.get("profile_settings", {}).get("switches", {}))
+        return mode
 
     @field_validator("profile_settings")
     @classmethod
@@ -183,7 +208,8 @@ class Spec(Hyperparameters):
         usual = _FIRST if self.settings == Settings() else set(_FIRST) - {"batch_size"}
         later = [name for name in self.telling if name not in usual]
         more = [setting_in_words(name, self.asked[name]) for name in later]
-        return ", ".join([what, f"seed {self.seed}", self.profile, self.held, *more])
+        seed = setting_in_words("seed", self.seed)
+        return ", ".join([what, seed, self.profile, self.held, *more])
 
     @property
     def key(self) -> str:

@@ -23,6 +23,7 @@ from cellrepro.determinism.known_operations import may_race
 from cellrepro.determinism.substitutes import stands_in
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
+from cellrepro.lab.checkpointing import CHECKPOINTS
 from cellrepro.lab.divergence.rerun import Replay, replays, same_as_stored
 from cellrepro.lab.divergence.result import OF_STAGE, Evidence, Place
 from cellrepro.lab.worker import Request
@@ -207,6 +208,11 @@ class Look:
         return replays(requests, repeats, step, quiet=self.quiet, **effort)
 
     def _request(self, repeat: Repeat) -> Request:
+        if repeat.spec.seed is None and not (repeat.folder / CHECKPOINTS).is_dir():
+            raise CannotLook(
+                f"nothing of {repeat.name} was seeded (mode off), so that its steps cannot be "
+                "carried out again; mode fast seeds, and --keep-checkpoints keeps the generators"
+            )
         folder = Path(repeat.manifest.data.path if self.data is None else self.data)
         if not folder.is_dir() or folder_digest(folder) != repeat.spec.data_digest:
             raise CannotLook(

@@ -109,7 +109,7 @@ class Stepper:
         beginning = Ledger()
         StepWatch(beginning).weights("weights-init", self.network)
         self.initial_weights = beginning.entries
-        seeding.seed_everything(spec.seed, quiet=True)
+        request.setup.seed_all()
         self.ledger = Ledger()
         watch = Watches([StepWatch(self.ledger)])
         self.loop = training_loop(spec, self.network, folder, watch=watch)
