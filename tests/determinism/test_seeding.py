@@ -202,6 +202,22 @@ def test_a_training_goes_on_from_its_own_file_and_from_no_other_seeds(tmp_path):
     assert check_seed_of(add_seed_to({}), seed=42)  # also of a training that was resumed
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+def test_a_gpus_generator_knows_its_seed_and_goes_on():
+    seed_everything(42)
+    torch.rand(3, device="cuda")
+    checkpoint = add_seed_to({})
+    expected = torch.rand(3, device="cuda").tolist(), draw()
+    seed_everything(7)
+    assert check_seed_of(checkpoint, 42)
+    restore(checkpoint)
+    assert (torch.rand(3, device="cuda").tolist(), draw()) == expected
+    own = (generator(42, "cuda") for _ in range(2))
+    a, b = (torch.rand(3, device="cuda", generator=each).tolist() for each in own)
+    assert a == b
+
+
 def test_a_file_of_before_says_what_is_unknown(tmp_path):
     torch.save({"weight": torch.ones(2)}, tmp_path / "old.pt")
     with pytest.warns(UserWarning, match=r"old.pt holds no seed: which one .* is unknown"):
@@ -322,6 +338,7 @@ def test_a_split_of_names_does_not_follow_their_listing():
         (3, [0.9, 0.1], None, r"one part of \[0.9, 0.1\] would be empty with 3 items"),
         (3, [0.5, 0.5], ["a", "b"], "groups has 2 labels for 3 items"),
         (["a", "b", "a"], [0.5, 0.5], None, "1 of 3 names occur before"),
+        (9.0, [0.5, 0.5], None, r"items must be a whole number of at least 1, got 9\.0"),
         (9, [5, 3], None, "expected numbers above 0, together 1, or 9 items"),
     ],
 )

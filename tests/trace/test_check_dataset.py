@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -23,7 +24,12 @@ from cellrepro.determinism.seeding import item_generator
 from cellrepro.errors import BadInput
 from cellrepro.trace.check_dataset import check_dataset
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="elsewhere workers need what can be pickled"
+    ),
+]
 
 
 class Images(Dataset):
@@ -62,7 +68,8 @@ CLEAN = {
     "plain": Images(),
     "drawn by item": Images(by_item),
     "of a part": Subset(Images(), [3, 1, 2]),
-    "tensors": TensorDataset(torch.rand(5, 3), torch.arange(5)),
+    "tensors": TensorDataset(torch.rand(5, 3).bfloat16(), torch.arange(5)),
+    "as a TIFF has them": [{"image": np.arange(6, dtype=">u2").reshape(2, 3)}] * 3,
     "a list": [torch.ones(2), torch.zeros(3)],
     "file and class": Images(files=[(f"{c}/{i}.png", c) for c in "ab" for i in range(6)]),
     "several": ConcatDataset([Images(), Images()]),

@@ -14,7 +14,7 @@ import pickle
 import random
 import sys
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
@@ -355,7 +355,7 @@ def split(
     that PCG64 gives each: NumPy promises these, and not the order of ``Generator.permutation``
     (NEP 19). Item or group is in the part in which its middle falls.
     """
-    names = None if hasattr(items, "__index__") else [str(name) for name in items]
+    names = list(map(str, items)) if isinstance(items, Iterable) else None
     n = whole("items", items, 1) if names is None else len(names)
     if names is not None and len(set(names)) < n:
         raise BadInput(f"{n - len(set(names))} of {n} names occur before; expected a name for each")

@@ -204,6 +204,6 @@ def flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, torch.Tensor):
         yield name, value.detach()
     elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
-        yield name, torch.tensor(value)
+        yield name, torch.tensor(value.astype(value.dtype.newbyteorder("=")))
     elif isinstance(value, int | float | complex):
         yield name, value
