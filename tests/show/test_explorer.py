@@ -162,7 +162,8 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
     assert shown.scene["names"]["image"] == "img_c"
     assert all("seed 1" in shown.scene["names"][key] for key in "ab")
     assert shown.scene["line"].startswith("8 pixels differ")
-    assert len(set(shown.runs)) == 5
+    assert shown.runs[5:] == ["truth"]
+    assert len(set(shown.runs)) == 6
 
 
 def test_named_runs_come_in_their_order(tmp_path):
@@ -326,6 +327,32 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     wait_for(shown, z="2", loading="0")
     assert "cell 2, 64 voxels" in text(shown, ".cre-story")
     assert "2.0, 43.5, 27.5" in text(shown, ".cre-story")
+
+
+@pytest.mark.browser
+def test_the_truth_is_a_side(shown):
+    """What only it has is missed, what only the run has is extra; it is no run among others."""
+    shown.locator(".cre-select-b").select_option("truth")
+    wait_for(shown, b="truth", loading="0")
+    assert text(shown, "[data-line]").startswith("784 pixels differ = 191 406 ppm (only A: 512,")
+    picture = expected_picture("a")
+    outline = outlined(enlarged(drawn_by_hand()["truth"]), thickness=2, dash=DASHES["b"])
+    paint(picture, outline, COLOURS["b"])
+    np.testing.assert_array_equal(painted(shown), picture)
+    assert shown.locator('[data-show="truth"]').is_hidden()
+    assert text(shown, ".cre-kinds").startswith("− extra 2 + missed 0 1→n split 0")
+
+    shown.locator(CANVAS).press_sequentially("nx")
+    wait_for(shown, a="truth", b="A", loading="0", chosen="")
+    assert text(shown, ".cre-kinds").startswith("− missed 0 + extra 2")
+    shown.locator(".cre-select-b").select_option("C")
+    wait_for(shown, b="C", loading="0")
+    shown.locator(CANVAS).press("n")
+    wait_for(shown, chosen="lost 4")
+    assert "missed only truth has it in truth cell 4, 400 px" in text(shown, ".cre-story")
+    assert "stable in" not in text(shown, ".cre-story")
+    shown.locator(CANVAS).press(".")  # an image without a truth
+    wait_for(shown, image="small one", a="A", b="B", loading="0")
 
 
 KEY_WITH_THE_PLANES = """() => {

@@ -31,6 +31,9 @@ Source = np.ndarray | Callable[[], np.ndarray | None]
 
 Plane = dict[str, Any]
 
+TRUTH = "truth"
+"""What the ground truth is called, which can be A or B like a run; its number is the one after the
+last run's."""
 _MOST_CHANNELS = 8
 _LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
 
@@ -54,7 +57,8 @@ class View:
 
 
 class OpenView:
-    """A view that is looked at: its arrays, read once and checked, and what follows from them."""
+    """A view that is looked at: its arrays, read once and checked, and what follows from them.
+    The names are those of the runs, and `TRUTH`."""
 
     def __init__(self, view: View, names: Sequence[str]):
         self.view, self.names = view, names
@@ -65,7 +69,9 @@ class OpenView:
         self.shape = image.shape[: first.ndim]  # what has more axes has channels last
         self.image, self.limits = _narrow_image(_checked_image(image, self.shape))
         truth = _read(view.truth)
-        self.truth = None if truth is None else _checked_labels("truth", truth, self.shape)
+        self.truth = None if truth is None else _checked_labels(TRUTH, truth, self.shape)
+        self.sides = [*view.having, *([] if truth is None else [len(view.masks)])]
+        """What can be A or B: the runs that have masks of it, and the truth."""
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._known:
@@ -73,16 +79,34 @@ class OpenView:
         return self._known[key]
 
     def labels(self, run: int) -> np.ndarray:
-        """The checked label image of a run."""
+        """The checked label image of a run, or of the truth."""
+        if self.is_truth(run) and self.truth is not None:
+            return self.truth
         name, masks = f"masks of {self.names[run]}", self.view.masks[run]
         return self._once(f"labels {run}", lambda: _checked_labels(name, _read(masks), self.shape))
 
     def digest(self, run: int) -> str:
         """What equal masks have in common."""
+        if self.is_truth(run):
+            return TRUTH
         given = self.view.digests[run] if self.view.digests else None
         return given or self._once(
             f"digest {run}", lambda: array_digest(self.labels(run).astype(np.uint32))
         )
+
+    def is_truth(self, run: int) -> bool:
+        """Whether a side is the truth and no run."""
+        return run == len(self.view.masks)
+
+    def words(self, a: int, b: int) -> dict[str, str]:
+        """What each kind of change is called: beside the truth, cells are missed or extra."""
+        of_a, of_b = ObjectKind.LOST, ObjectKind.GAINED  # what only A has, and only B
+        called = {str(kind): str(kind) for kind in ObjectKind}
+        if self.is_truth(a):
+            called |= {of_a: "missed", of_b: "extra"}
+        elif self.is_truth(b):
+            called |= {of_a: "extra", of_b: "missed"}
+        return called
 
     def categories(self, a: int, b: int) -> np.ndarray:
         """The categories map of two runs, uint8 in the shape of the masks."""
@@ -111,20 +135,27 @@ class OpenView:
         }
         moved = [change.displacement for change in changes]
         story["moved"] = [None if np.isnan(length) else length for length in moved]
+        story["words"] = self.words(a, b)
         if len(self.view.having) > 2:
             in_a, in_b = self._n_runs_with(a), self._n_runs_with(b)
             story["n_runs"] = len(self.view.having)
             story["runs"] = [
-                # Of several objects the one that fewest runs have says most.
-                min([in_a[x] for x in change.labels_a] or [in_b[x] for x in change.labels_b])
+                # Of several objects the one that fewest runs have says most; the truth is no run.
+                min(
+                    [in_a[x] for x in change.labels_a if in_a]
+                    or [in_b[x] for x in change.labels_b if in_b],
+                    default=None,
+                )
                 for change in changes
             ]
         return story
 
     def _n_runs_with(self, run: int) -> dict[int, int]:
-        """In how many runs each object of one run is."""
+        """In how many runs each object of one run is; nothing of the truth's."""
         from pandas import unique
 
+        if self.is_truth(run):
+            return {}
         found = self.agreement.objects_of(self.view.having.index(run))
         labels = unique(self.labels(run).ravel())  # in raster order, as the agreement has them
         each = zip(labels[labels > 0].tolist(), found, strict=True)
@@ -172,18 +203,20 @@ class Views:
                 f"{len(views)} images of {len(names)} runs were given, and masks are missing of "
                 f"{', '.join(few) or 'all'}; expected masks of two runs or more of every image"
             )
-        self.views, self.names = tuple(views), tuple(names)
+        self.views = tuple(views)
+        known = any(view.truth is not None for view in views)
+        self.names = (*names, TRUTH) if known else tuple(names)
         self._named: dict[str, tuple[int, str, int, int, int]] = {}
         # Only the last one is held, as many big images would not fit.
-        self.open = lru_cache(maxsize=1)(lambda view: OpenView(views[view], names))
+        self.open = lru_cache(maxsize=1)(lambda view: OpenView(views[view], self.names))
 
     def pair(self, view: int, a: int, b: int) -> tuple[int, int]:
-        """Two different runs that have masks of a view: those asked for, or the first others."""
-        having = self.views[view].having
-        if a not in having:
-            a = next(run for run in having if run != b)
-        if b not in having or b == a:
-            b = next(run for run in having if run != a)
+        """Two different sides that have masks of a view: those asked for, or the first others."""
+        sides = self.open(view).sides
+        if a not in sides:
+            a = next(run for run in sides if run != b)
+        if b not in sides or b == a:
+            b = next(run for run in sides if run != a)
         return a, b
 
     def scene(self, view: int, a: int, b: int, z: int = 0) -> dict[str, Any]:
@@ -204,7 +237,8 @@ class Views:
             "n_planes": n_planes,
             "names": {"image": opened.view.name, "a": names[0], "b": names[1]},
             "short": {"a": short[0], "b": short[1]},
-            "having": opened.view.having,
+            "sides": opened.sides,
+            "truth_is": "a" if opened.is_truth(a) else "b" if opened.is_truth(b) else "",
             "planes": self._named_planes(view, a, b, z),
             "counts": counts,
             "line": _line(counts, *short),
@@ -227,7 +261,7 @@ class Views:
             "story": f"story/{of_a}/{of_b}",
         }
         if opened.truth is not None:
-            contents["truth"] = f"truth/{z}"
+            contents["truth"] = f"labels/{TRUTH}/{z}"
         if len(opened.view.having) > 2:
             contents |= {"cells": f"cells/{z}", "objects": f"objects/{z}"}
         names = {what: f"{view}/{content}" for what, content in contents.items()}

@@ -86,7 +86,7 @@ class Explorer(anywidget.AnyWidget):
         at_once = ("image", "a", "b", "categories", "story", "truth")
         names = [scene["planes"][key] for key in at_once if key in scene["planes"]]
         super().__init__(
-            runs=list(runs),
+            runs=list(self._views.names),
             images=images,
             choice={key: scene[key] for key in ("view", "a", "b", "z")},
             scene=scene,
@@ -108,7 +108,7 @@ class Explorer(anywidget.AnyWidget):
         """What is shown now as a still picture, a PNG file: outlines of A, of B, where they differ;
         of more than two runs, also how many call a pixel cell."""
         scene, opened = self.scene, self._views.open(self.scene["view"])
-        flat, n_runs = partial(opened.flat, z=scene["z"]), len(scene["having"])
+        flat, n_runs = partial(opened.flat, z=scene["z"]), len(opened.view.having)
         short, full = scene["short"], scene["names"]
         names = [full[k] if full[k] == short[k] else f"{short[k]}: {full[k]}" for k in "ab"]
         picture = masks.difference(
@@ -117,13 +117,14 @@ class Explorer(anywidget.AnyWidget):
             flat(opened.labels(scene["b"])),
             name_a=names[0],
             name_b=names[1],
-            truth=None if opened.truth is None else flat(opened.truth),
+            truth=None if opened.truth is None or scene["truth_is"] else flat(opened.truth),
             votes=(flat(opened.votes("cells")), n_runs) if n_runs > 2 else None,
             side=_PANEL,
         )
         if self.title:
             heading(picture, self.title)
-        kinds = ", ".join(f"{n} {kind}" for kind, n in scene["kinds"].items() if n)
+        words = opened.words(scene["a"], scene["b"])
+        kinds = ", ".join(f"{n} {words[kind]}" for kind, n in scene["kinds"].items() if n)
         picture.caption = f"cells: {kinds or 'none'}. {scene['line']}"
         return picture.png(dpi=100, caption=True)
 
@@ -176,7 +177,7 @@ def explore(
         Label images, 0 is background; neither side is the truth. Stacks are shown plane by plane
         and compared whole.
     truth : ndarray of int, same shape, optional
-        Annotated label image, 0 is background; drawn on request, never counted.
+        Annotated label image, 0 is background; drawn on request, and can be chosen as A or B.
     name_a, name_b : str
         What the two runs are called on screen.
     title : str
@@ -282,12 +283,12 @@ def _shared_images(store: Store, shown: Sequence[Repeat]) -> list[_SharedImage]:
             one.manifest.masks.get(name) if one.spec.data_digest == digest else None
             for one in shown
         ]
-        both = zip(shown, records, strict=True)
+        both, truth = zip(shown, records, strict=True), store.kept(digest, f"{name}_masks.tif")
         view = View(
             f"{name} ({digest[:6]})" if several else name,
             [partial(one.masks, name) if record else None for one, record in both],
             image=partial(store.image, digest, name),
-            truth=partial(store.truth, digest, name),
+            truth=partial(store.truth, digest, name) if truth.exists() else None,
             digests=[record.digest if record else None for record in records],
         )
         if len(view.having) > 1:

@@ -65,7 +65,6 @@ class Explorer {
     Object.assign(this, { model, parts, planes });
     this.drawing = model.get("drawing");
     this.heightCss = model.get("height");
-    this.nRuns = model.get("runs").length;
     this.context = parts.canvas.getContext("2d");
     this.layers = Object.fromEntries(LAYERS.map((name) => [name, new Layer()]));
     this.stale = new Set(LAYERS);
@@ -137,6 +136,7 @@ class Explorer {
     if (this.model.get("scene") !== scene) return this.load(); // chosen anew while it came
     const planes = Object.fromEntries(wanted.map((key, i) => [key, found[i]]));
     const sameImage = this.scene && this.scene.planes.image === names.image;
+    if (this.scene?.planes.story !== names.story) this.chosen = -1; // a row of another story
     this.scene = scene;
     this.names = scene.names;
     this.data = Object.fromEntries(wanted.map((key) => [key, planes[key].values]));
@@ -204,7 +204,8 @@ class Explorer {
       parts.amounts[key].textContent = `${grouped(n)} ${n === 1 ? "cell" : "cells"}`;
       parts.heads[key].textContent = short[key];
     }
-    const hasTruth = "truth" in scene.planes;
+    // Where it is A or B, its outline stands there.
+    const hasTruth = "truth" in scene.planes && scene.truth_is === "";
     parts.rows.truth.hidden = !hasTruth;
     parts.reads.truth.hidden = !hasTruth;
     if (!hasTruth) this.show.truth = false;
@@ -239,7 +240,7 @@ class Explorer {
       if (key === "view") continue;
       [...element.options].forEach((option, i) => {
         const other = scene[key === "a" ? "b" : "a"];
-        option.disabled = i === other || !scene.having.includes(i);
+        option.disabled = i === other || !scene.sides.includes(i);
       });
     }
     if (previous) previous.disabled = scene.view === 0;
@@ -287,11 +288,12 @@ class Explorer {
     const { kinds } = this.parts;
     const focused = kinds.contains(document.activeElement) && document.activeElement.dataset.kind;
     kinds.replaceChildren();
+    const { words } = this.data.story;
     for (const [kind, { sign, says }] of Object.entries(KINDS)) {
-      const chip = button(`cre-chip cre-chip-${kind}`, "", { "data-kind": kind, title: says });
+      const chip = button(`cre-chip cre-chip-${kind}`, "", { "data-kind": kind, title: BESIDE_TRUTH[words[kind]] ?? says });
       chip.append(
         make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, sign),
-        `${kind} `,
+        `${words[kind]} `,
         make("b", "", {}, grouped(this.scene.kinds[kind] ?? 0)),
       );
       chip.setAttribute("aria-pressed", String(this.kindsShown.has(kind)));
@@ -319,15 +321,15 @@ class Explorer {
     if (row < 0) {
       const told = story.kind.length
         ? "Click a cell, or choose one in the list below."
-        : "Neither run found a cell in this image.";
+        : "Neither A nor B has a cell in this image.";
       place.replaceChildren(make("p", "cre-hint", {}, told));
       return;
     }
     const { a, b } = this.scene.short;
     const kind = story.kind[row];
     const words = {
-      kept: "the same cell in both runs",
-      moved: "in both runs, elsewhere or with another outline",
+      kept: "the same cell in both",
+      moved: "in both, elsewhere or with another outline",
       lost: `only ${a} has it`,
       gained: `only ${b} has it`,
       split: `one cell of ${a} is ${story.labels_b[row].length} cells of ${b}`,
@@ -348,11 +350,11 @@ class Explorer {
     }
     fact(`centre (${axes})`, at(story.position[row]));
     if (story.moved[row] !== null) fact("moved by", `${story.moved[row].toFixed(2)} px`);
-    if (story.runs) {
+    if (story.runs && story.runs[row] !== null) {
       const [n, all] = [story.runs[row], story.n_runs];
       fact("stable in", `${n} of ${all} runs (${Math.round((n / all) * 100)} %)`);
     }
-    const title = make("p", "cre-told", {}, badge(kind), make("span", "", {}, words));
+    const title = make("p", "cre-told", {}, badge(kind, story.words[kind]), make("span", "", {}, words));
     place.replaceChildren(title, facts);
   }
 
@@ -426,7 +428,7 @@ class Explorer {
   }
 
   toggle(key) {
-    if (key === "truth" && !this.data.truth) return;
+    if (key === "truth" && this.parts.rows.truth.hidden) return;
     this.show[key] = !this.show[key];
     this.tellBoxes();
     if (AREAS.includes(key) || key === "patterns") this.redraw("categories");
@@ -822,7 +824,7 @@ class Explorer {
     cells.value.textContent = imageValue(this.data.image, this.imagePlane, p);
     cells.a.textContent = label("a");
     cells.b.textContent = label("b");
-    cells.truth.textContent = this.data.truth ? label("truth") : "";
+    cells.truth.textContent = this.parts.reads.truth.hidden ? "" : label("truth");
     const votes = this.mode === "agreement" && this.data[this.vote];
     this.parts.reads.votes.hidden = !votes;
     cells.votes.textContent = votes ? `${votes[p]} of ${this.nVotes}` : "";

@@ -23,6 +23,12 @@ const KINDS = {
   kept: { sign: "=", colour: "", says: "the same cell in both" },
 };
 
+// What two of them say where A or B is the ground truth.
+const BESIDE_TRUTH = {
+  missed: "a cell of the truth that the run does not have",
+  extra: "a cell of the run that the truth does not have",
+};
+
 // The columns of the list of cells: what row `r` of the story `s` says there, and sorts by.
 const COLUMNS = [
   {
@@ -31,7 +37,7 @@ const COLUMNS = [
     title: "what became of the cell",
     width: "88px",
     order: (s, r) => Object.keys(KINDS).indexOf(s.kind[r]) * 2 + s.iou[r],
-    text: (s, r) => badge(s.kind[r]),
+    text: (s, r) => badge(s.kind[r], s.words[s.kind[r]]),
   },
   {
     key: "cell",
@@ -69,8 +75,8 @@ const COLUMNS = [
     width: "62px",
     number: true,
     where: (s) => s.runs !== undefined,
-    order: (s, r) => s.runs[r],
-    text: (s, r) => `${s.runs[r]} of ${s.n_runs}`,
+    order: (s, r) => s.runs[r] ?? -1,
+    text: (s, r) => (s.runs[r] === null ? "\u2013" : `${s.runs[r]} of ${s.n_runs}`),
   },
 ];
 
@@ -472,7 +478,7 @@ function cellNumbers(story, row) {
   return (a.length ? a : b).join(" + ");
 }
 
-function badge(kind) {
+function badge(kind, word) {
   const sign = make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, KINDS[kind].sign);
-  return make("span", "cre-badge", {}, sign, kind);
+  return make("span", "cre-badge", {}, sign, word);
 }
