@@ -54,15 +54,24 @@ def test_finished_repeats_are_not_run_again(small_store, invoke, no_child, listi
     assert listing(small_store.root) == before
 
 
-def test_segmenting_gives_the_masks_that_training_found(small_store, tmp_path, invoke):
+def test_segmenting_gives_the_masks_and_scores_that_training_found(small_store, tmp_path, invoke):
+    """Of the test image and of the training image that was scored beside it."""
+    for part in ("train", "test"):  # a folder without the two: all are segmented
+        shutil.copytree(small_store.data / part, tmp_path / "all", dirs_exist_ok=True)
     asked = {"model": small_store.weights, "repeats": 2, "store": tmp_path / "outputs"}
-    answer = invoke("segment", small_store.data, *options(**asked), "--json")
+    answer = invoke("segment", tmp_path / "all", *options(**asked), "--json")
     assert (answer.code, answer.json["verdict"]) == (0, "identical")
     assert answer.json["verdicts"]["weights"] is None
     trained = small_store.answer.json["repeats"][0]
+    assert trained["train_scores"] == {"synth_000": pytest.approx(trained["ap50_train"])}
     for repeat in answer.json["repeats"]:
-        assert repeat["weights"] is None
-        assert (repeat["masks"], repeat["ap50"]) == (trained["masks"], trained["ap50"])
+        assert (repeat["weights"], repeat["ap50_train"]) == (None, None)
+        assert trained["masks"].items() <= repeat["masks"].items()
+        found = Store(tmp_path / "outputs").find(f"{answer.json['key']}/{repeat['index']}")
+        scores = {name: record.ap50 for name, record in found.manifest.masks.items()}
+        assert trained["train_scores"].items() <= scores.items()
+        assert scores["synth_003"] == trained["ap50"]
+        assert 0 < trained["ap50_train"] < 1
 
 
 def test_compare_and_list_runs(invoke, tmp_path):

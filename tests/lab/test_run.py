@@ -105,7 +105,7 @@ def test_what_a_run_records(small_store):
     assert 0 < manifest.weights.n_changed < manifest.model.n_parameters
     (record,) = manifest.masks.values()
     assert record.n_objects == repeat.masks("synth_003").max() > 5
-    assert set(manifest.seconds) == {"import", "data", "model", "train", "segment"}
+    assert set(manifest.seconds) == {"import", "data", "model", "train", "segment", "score"}
     (image,) = read_folder(small_store.data).test
     assert (store.image(repeat.spec.data_digest, image.name) == image.image).all()
     assert (store.truth(repeat.spec.data_digest, image.name) == image.masks).all()

@@ -125,6 +125,12 @@ def test_equal_scores_are_counted(store):
     assert "0.833 (1×), 1.000 (3×)" in texts(picture)
     drawn = {line.get_label(): line.get_xdata().tolist() for line in picture.axes[0].lines}
     assert drawn == {"cpu": [1, 1, pytest.approx(2.5 / 3)], "cpu-1thread": [1]}
+    for score, repeat in zip((0.5, 0.75, 0.5), first.repeats, strict=True):
+        repeat.manifest.train_scores = {"img_x": score, "img_y": None}
+    picture = training.scores_of_runs([first, other])
+    assert "2 of 3 training images: 0.500 to 0.750, 0.250 apart" in texts(picture)
+    drawn = [line.get_xdata().tolist() for line in picture.axes[1].lines]
+    assert drawn == [[0.5, 0.75, 0.5], []]
     assert "no run has a score" in texts(training.scores_of_runs([]))
 
 

@@ -46,6 +46,7 @@ class Comparison:
     spec: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     """These two where they differ: field to (a, b)."""
     ap50: tuple[float | None, float | None] | None = None  # against the ground truth, a and b
+    ap50_train: tuple[float | None, float | None] | None = None  # the same on training images
     notes: tuple[str, ...] = ()  # what was not compared, and how it stands beside what seeds do
 
     @property
@@ -150,6 +151,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         environment,
         spec,
         ap50=(first.ap50, second.ap50),
+        ap50_train=(first.ap50_train, second.ap50_train),
         notes=tuple(notes),
     )
 

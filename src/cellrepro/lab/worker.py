@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from cellrepro.store.manifest import (
     ModelRecord,
     TrainingRecord,
     WeightsRecord,
+    mean_score,
 )
 from cellrepro.store.spec import Spec
 from cellrepro.store.store import MANIFEST, STAGED_DATA, WEIGHTS
@@ -97,8 +98,10 @@ def carry_out(
             network.dtype = getattr(torch, child.setup.profile.dtype)
         with phase("segment"), log.observing(network) if spec.mode == "warn" else loose:
             masks = _segment(child, spec, network, folder, keeper, staged)
-        if training is not None and keeper.kept:
+        train_scores: dict[str, float | None] = {}
+        if training is not None:
             with phase("score"), loose:
+                train_scores = _scores(spec, network, scored_for_training(folder))
                 training.ap50_after = _scores_after(child, spec, network, folder, keeper)
         keeper.finish()
         set_to, found = environment["switches"], modes.switches()
@@ -124,6 +127,7 @@ def carry_out(
         training=training,
         weights=weights,
         masks=masks,
+        train_scores=train_scores,
         # Written down and no error: its bits are what they are and can be compared.
         moved={name: found[name] for name in set_to if set_to[name] != found[name]},
         warnings=log.records(),
@@ -156,6 +160,7 @@ def _environment(profile: Profile, device: Any) -> dict[str, Any]:
 
 # -- data and network ----------------------------------------------------------------------
 
+_MOST_SCORED = 50
 _CHANGED = "the {} changed while the run was starting; run it again"
 
 
@@ -170,6 +175,14 @@ def _read(request: Request) -> ImageFolder:
 def segmented_part(folder: ImageFolder) -> tuple[LabelledImage, ...]:
     """The images that are segmented: the test images, or all of them where there are none."""
     return folder.test or folder.train
+
+
+def scored_for_training(folder: ImageFolder) -> tuple[LabelledImage, ...]:
+    """Training images that are scored beside the test images: as many, evenly chosen, at most 50;
+    the same for every spec, and no more time than segmenting takes anyway."""
+    n_train = len(folder.train)
+    n = min(n_train, len(folder.test), _MOST_SCORED)
+    return tuple(folder.train[i * n_train // n] for i in range(n))
 
 
 def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecord]:
@@ -301,19 +314,25 @@ def _scores_after(
     child: Child, spec: Spec, network: Any, folder: ImageFolder, keeper: Keeper
 ) -> dict[int, float]:
     """The mean score had training ended at each kept checkpoint; the last weights' is known."""
-    from cellrepro.model.inference import segment
-
     images = [image for image in segmented_part(folder) if image.masks is not None]
     scores: dict[int, float] = {}
     for checkpoint in keeper.kept if images else ():
         if checkpoint.epoch < spec.epochs:
             child.phase(f"score after epoch {checkpoint.epoch}")
             as_after(checkpoint, network, child.setup.profile.dtype)
-            found = zip(images, segment(network, tuple(images)), strict=True)
-            each = [_score(image, result.masks) for image, result in found]
-            known = [score for score in each if score is not None]
-            scores |= {checkpoint.epoch: sum(known) / len(known)} if known else {}
+            mean = mean_score(_scores(spec, network, images).values())
+            scores |= {} if mean is None else {checkpoint.epoch: mean}
     return scores
+
+
+def _scores(spec: Spec, network: Any, images: Sequence[LabelledImage]) -> dict[str, float | None]:
+    """The score of each image, whose masks are not kept."""
+    from cellrepro.model.inference import segment
+
+    found = segment(network, tuple(images), batch_size=spec.settings.batch_size)
+    return {
+        image.name: _score(image, result.masks) for image, result in zip(images, found, strict=True)
+    }
 
 
 def _score(image: LabelledImage, masks: Any) -> float | None:

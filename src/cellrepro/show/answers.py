@@ -111,6 +111,8 @@ def _repeat(repeat: Repeat) -> dict[str, Any]:
         "masks": {name: record.digest for name, record in manifest.masks.items()},
         "objects": {name: record.n_objects for name, record in manifest.masks.items()},
         "ap50": manifest.ap50,
+        "ap50_train": manifest.ap50_train,
+        "train_scores": manifest.train_scores,
         "seconds": round(sum(manifest.seconds.values()), 3),
     }
 
@@ -125,6 +127,9 @@ def _outcome(found: Outcome) -> Iterator[str]:
     for repeat in found.repeats:
         manifest = repeat.manifest
         score = "no ground truth" if manifest.ap50 is None else f"AP@0.5 {manifest.ap50:.3f}"
+        if manifest.train_scores and manifest.ap50_train is not None:
+            n_scored, n_train = len(manifest.train_scores), manifest.data.n_train
+            score += f" (on {n_scored} of {n_train} training images {manifest.ap50_train:.3f})"
         weights = f"weights {manifest.weights.digest[:12]}, " if manifest.weights else ""
         yield (
             f"  repeat {manifest.repeat}: {weights}{manifest.n_objects} objects in "
@@ -154,6 +159,7 @@ def comparison(found: Comparison) -> Answer:
         "environment": dict(found.environment),
         "spec": dict(found.spec),
         "ap50": found.ap50,
+        "ap50_train": found.ap50_train,
         "notes": found.notes,
     }
     return document, _comparison(found)
@@ -170,6 +176,8 @@ def _comparison(found: Comparison) -> Iterator[str]:
     yield from _changed(found.masks)
     if found.ap50 is not None and None not in found.ap50:
         yield f"  ground truth: AP@0.5 {found.ap50[0]:.3f} and {found.ap50[1]:.3f}"
+    if found.ap50_train is not None and None not in found.ap50_train:
+        yield "  on training images: AP@0.5 {:.3f} and {:.3f}".format(*found.ap50_train)
     for title, differing in (("spec", found.spec), ("environment", found.environment)):
         yield from (f"  {title} {name}: {a!r} and {b!r}" for name, (a, b) in differing.items())
     yield from (f"  note: {note}" for note in found.notes)

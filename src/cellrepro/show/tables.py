@@ -93,6 +93,7 @@ def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
             "masks": repeat.manifest.masks_digest[:12],
             "objects": repeat.manifest.n_objects,
             "AP@0.5": repeat.manifest.ap50,
+            "on training images": repeat.manifest.ap50_train,
             "seconds": round(sum(repeat.manifest.seconds.values()), 1),
             "vacuous": "; ".join(repeat.manifest.vacuous) or "no",
         }

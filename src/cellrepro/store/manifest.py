@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any
@@ -89,6 +90,12 @@ class WeightsRecord(_Record):
     n_changed: int  # parameters (scalars) whose bits differ from the start
 
 
+def mean_score(scores: Iterable[float | None]) -> float | None:
+    """The mean of those that there are; none of none."""
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if known else None
+
+
 class MaskRecord(_Record):
     """The masks of one image."""
 
@@ -158,6 +165,9 @@ class Manifest(_Record):
     training: TrainingRecord | None = None
     weights: WeightsRecord | None = None
     masks: dict[Inside, MaskRecord]
+    # AP at IoU 0.5 of training images, some or all, none where no object is; their masks were not
+    # kept. Empty where these are what was segmented, and in old stores.
+    train_scores: dict[Inside, float | None] = Field(default_factory=dict)
     warnings: list[WarningRecord]
     files: dict[Inside, str] = Field(default_factory=dict)  # SHA-256 of all others of the repeat
 
@@ -183,8 +193,14 @@ class Manifest(_Record):
     @property
     def ap50(self) -> float | None:
         """Mean average precision at IoU 0.5 over the images with ground truth."""
-        scores = [mask.ap50 for mask in self.masks.values() if mask.ap50 is not None]
-        return sum(scores) / len(scores) if scores else None
+        return mean_score(mask.ap50 for mask in self.masks.values())
+
+    @property
+    def ap50_train(self) -> float | None:
+        """The same over training images; where these are what was segmented, `ap50`."""
+        if self.training is not None and self.data.segmented == "train":
+            return self.ap50
+        return mean_score(self.train_scores.values())
 
     @property
     def ap50_by_epoch(self) -> dict[int, float]:

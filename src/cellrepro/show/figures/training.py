@@ -77,39 +77,60 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
 def scores_of_runs(runs: Sequence[Run]) -> Picture:
     """AP@0.5 of every repeat against the ground truth, a row a spec, a marker a profile.
 
-    Beside each row stand its scores, and how many repeats have them. The axis shows a span of 0.1
-    or more, so that small differences look small.
+    On the images that were segmented, and below on training images where these were scored, too.
+    Beside each row stand its scores, and how many repeats have them; above all how far they lie
+    apart. The axis shows a span of 0.1 or more, so that small differences look small.
     """
     every = [repeat for run in runs for repeat in run.repeats]
     repeats = [repeat for repeat in every if repeat.manifest.ap50 is not None]
     if not repeats:
         return style.note("no run has a score against a ground truth")
-    names = Names(repeats)
-    points = [
-        (names.context(place_of(one), {"profile"}), one.spec.profile, one.manifest.ap50 or 0.0)
-        for one in repeats
-    ]
-    rows = list(dict.fromkeys(row for row, _, _ in points))
-    groups = list(dict.fromkeys(group for _, group, _ in points))
-    figure = Picture(height=1.3 + max(0.34, 0.13 * len(groups)) * len(rows))
-    axes = figure.subplots()
+    names, parts = Names(repeats), {"images segmented": [one.manifest.ap50 for one in repeats]}
+    seen = [one.manifest.ap50_train if one.manifest.train_scores else None for one in repeats]
+    if any(score is not None for score in seen):
+        first = next(one.manifest for one in repeats if one.manifest.train_scores)
+        which = f"{len(first.train_scores)} of {first.data.n_train} training images"
+        parts = {"test images": parts.popitem()[1], which: seen}
+    of_rows = [names.context(place_of(one), {"profile"}) for one in repeats]
+    rows, groups = (list(dict.fromkeys(x)) for x in (of_rows, [r.spec.profile for r in repeats]))
+    of_part = 0.4 + max(0.34, 0.13 * len(groups)) * len(rows)
+    figure = Picture(height=1 + of_part * len(parts))
+    panels = figure.subplots(len(parts), 1, sharex=True, squeeze=False).ravel()
+    known: list[float] = []
+    for axes, (part, scores) in zip(panels, parts.items(), strict=True):
+        points = [
+            (row, repeat.spec.profile, score)
+            for row, repeat, score in zip(of_rows, repeats, scores, strict=True)
+            if score is not None
+        ]
+        _draw_scores(axes, points, rows, groups)
+        values = [score for *_, score in points]
+        apart = f"{min(values):.3f} to {max(values):.3f}, {max(values) - min(values):.3f} apart"
+        style.title(axes, f"{part}: {apart}", size=9)
+        known += values
+    middle, span = (min(known) + max(known)) / 2, max(0.1, 1.5 * (max(known) - min(known)))
+    panels[-1].set_xlim(middle - span / 2, middle + span / 2)
+    style.label_axes(panels[-1], x="AP@0.5 (0: no object found right, 1: all)")
+    style.legend(figure, panels[0].lines)
+    return figure
+
+
+def _draw_scores(
+    axes: Any, points: Sequence[tuple[str, str, float]], rows: Sequence[str], groups: Sequence[str]
+) -> None:
+    """Scores of one part of the images, each at its row with the marker of its group."""
     for i, group in enumerate(groups):
         aside = (i - (len(groups) - 1) / 2) * 0.7 / len(groups)
         drawn = [(score, rows.index(row) + aside) for row, of, score in points if of == group]
         look: dict[str, Any] = {"color": SERIES[i % 6], "marker": MARKERS[i % 7], "ms": 7}
-        axes.plot(*zip(*drawn, strict=True), linestyle="none", label=group, **look)
+        axes.plot(*np.reshape(drawn, (-1, 2)).T, linestyle="none", label=group, **look)
     for y, row in enumerate(rows):
         found = Counter(f"{score:.3f}" for name, _, score in points if name == row)
         text = ", ".join(f"{score} ({n}×)" for score, n in sorted(found.items()))
         style.beside(axes, 1, y, style.clipped(text, 48), xycoords=("axes fraction", "data"))
-    values = [value for _, _, value in points]
-    middle, span = (min(values) + max(values)) / 2, max(0.1, 1.5 * (max(values) - min(values)))
-    axes.set_xlim(middle - span / 2, middle + span / 2)
     style.rows(axes, rows, size=9)
     style.x_grid(axes)
-    style.label_axes(axes, x="AP@0.5 (0: no object found right, 1: all)")
-    style.legend(figure, axes.lines)
-    return figure
+    style.label_axes(axes)
 
 
 def inference_times(repeats: Sequence[Repeat]) -> Picture:

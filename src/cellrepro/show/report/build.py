@@ -45,8 +45,8 @@ class Report:
     runs : list of dict
         Per spec and machine ``key``, ``machine``, ``start`` (whether others were trained from it),
         ``spec``, ``repeats`` (indices), ``verdict`` (None for one repeat), ``weights`` and
-        ``masks`` (their verdicts), ``reasons``, ``images`` and ``ap50`` (mean average precision at
-        IoU 0.5, or None).
+        ``masks`` (their verdicts), ``reasons``, ``images``, ``ap50`` (mean average precision at IoU
+        0.5, or None) and ``ap50_train`` (the same on training images).
     groups : list of dict
         Bit-equal results: ``{"weights": digest, "members": ["KEY/REPEAT", ...]}``, then the same
         with ``masks`` (one digest over all images, as numbered by Cellpose) and ``n_objects``.

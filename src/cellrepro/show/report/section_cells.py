@@ -109,10 +109,15 @@ def truth_view(chapter: Chapter) -> View | None:
     if not every:
         return None
     drawn = scores_of_runs([Run(one.spec, one.repeats) for one in chapter.results[:_MOST_LINES]])
-    rows = [{"run": r.name, "image": name, "ap50": score} for score, name, r in every]
+    rows = [{"run": r.name, "image": name, "ap50": score} for score, name, r in every] + [
+        {"run": repeat.name, "image": f"{name} (training image)", "ap50": score}
+        for repeat in chapter.repeats
+        for name, score in repeat.manifest.train_scores.items()
+    ]
     return View(
         n_images=len({name for _, name, _ in every}),
         n_results=len(every),
+        n_training=max(len(repeat.manifest.train_scores) for repeat in chapter.repeats),
         scores=figure(drawn, table_file(f"scores-{chapter.data}", rows)),
         ends={
             end: _scored(chapter, *pick(every, key=lambda entry: entry[0]))

@@ -18,6 +18,7 @@ from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.seed_spread import Axis, Spread, measure_spread
 from cellrepro.compare.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput
+from cellrepro.store.manifest import mean_score
 from cellrepro.store.spec import PARAMETERS, Spec
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.text import amount, ppm_text
@@ -53,9 +54,7 @@ class Judged:
     @property
     def ap50(self) -> float | None:
         """The mean score of its repeats."""
-        scores = [repeat.manifest.ap50 for repeat in self.repeats]
-        known = [score for score in scores if score is not None]
-        return sum(known) / len(known) if known else None
+        return mean_score(repeat.manifest.ap50 for repeat in self.repeats)
 
 
 @dataclass(frozen=True)
@@ -224,6 +223,7 @@ def run_documents(chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
             "reasons": list(one.judgement.reasons),
             "images": one.judgement.n_images,
             "ap50": one.ap50,
+            "ap50_train": mean_score(repeat.manifest.ap50_train for repeat in one.repeats),
         }
         for chapter in chapters
         for one in chapter.every
