@@ -134,14 +134,6 @@ def test_equal_scores_are_counted(store):
     assert "no run has a score" in texts(training.scores_of_runs([]))
 
 
-def test_inference_times(store):
-    run = add_run(store, [(None, three()), (None, three())], task="segment")
-    picture = training.inference_times(run.repeats)
-    assert "2 repeats, 6 images in all" in texts(picture)
-    with pytest.raises(BadInput, match="none of the 0 repeats segmented"):
-        training.inference_times([])
-
-
 SIDE = 40
 IMAGE = np.tile(np.arange(SIDE, dtype=np.uint16), (SIDE, 1))
 

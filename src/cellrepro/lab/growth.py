@@ -38,14 +38,8 @@ class Moment:
     lost: int | None = None  # objects of A without a match in B at IoU 0.5
     gained: int | None = None  # and the other way round
     objects: tuple[int, int] | None = None  # in A and in B
+    changed: float | None = None  # share of both sides' objects without a match, if there are any
     ap50: tuple[float, float] | None = None  # of A and of B, mean over images with a ground truth
-
-    @property
-    def changed(self) -> float | None:
-        """Share of both sides' objects without a match; none where there are no objects."""
-        if self.objects is None or not sum(self.objects):
-            return None
-        return ((self.lost or 0) + (self.gained or 0)) / sum(self.objects)
 
 
 def growth(
@@ -165,6 +159,7 @@ def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict
         "lost": n["a"] - n["matched"],
         "gained": n["b"] - n["matched"],
         "objects": (n["a"], n["b"]),
+        "changed": 1 - 2 * n["matched"] / (n["a"] + n["b"]) if n["a"] + n["b"] else None,
         "ap50": tuple(np.mean(scores, axis=0).tolist()) if scores else None,
     }
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.verdicts import judge
@@ -19,66 +18,53 @@ from cellrepro.lab.run import Outcome, segment
 from cellrepro.store.disk import inside
 from cellrepro.store.store import Repeat, Run
 
-Span = tuple[float, float, float]
-"""The median over repeats, the lowest and the highest."""
+RATES = ("images/s", "megapixels/s", "cells/s")
 
 
-@dataclass(frozen=True)
-class Rate:
-    """Segmentations of one spec on one machine, over the seconds of ``CellposeModel.eval`` alone:
-    normalisation, tiles, network and masks. Starting, reading, and loading the network are not in
-    it; neither is the first image of a process, for which libraries prepare themselves."""
+def inference_rates(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Of those runs that only segmented: a row for each spec on a machine, by setting and size.
 
-    setting: str  # what tells it from the others beside data and batch size
-    data: str
-    edge: float  # of a square image of as many pixels
-    size: str
-    batch_size: int
-    n_images: int  # timed in each repeat
-    n_repeats: int
-    masks: str  # the verdict over every repeat's masks
-    images: Span  # a second, and so the others
-    megapixels: Span
-    cells: Span
-
-
-def inference_rates(runs: Iterable[Run]) -> list[Rate]:
-    """Of those runs that only segmented, by data set size and batch size."""
-    segmented = [run for run in runs if run.spec.task == "segment"]
-    names = Names(repeat for run in segmented for repeat in run.repeats)
-    each = [[*repeats.values()] for run in segmented for repeats in run.machines.values()]
-    found = [_rate(names, repeats) for repeats in each]
-    return sorted(found, key=lambda rate: (rate.setting, rate.edge, rate.data, rate.batch_size))
-
-
-def _rate(names: Names, repeats: Sequence[Repeat]) -> Rate:
-    """Of the repeats of one spec on one machine."""
-    first = repeats[0]
-    shapes = {name: _shape(first, name) for name in first.manifest.masks}
-    timed = list(shapes)[1:] or list(shapes)
-    pixels = {name: float(np.prod(shape)) for name, shape in shapes.items()}
-    seen = {" × ".join(map(str, shape)) for shape in shapes.values()}
-    each = np.array([_amounts(repeat, timed, pixels) for repeat in repeats])
-    spans = [(statistics.median(column), min(column), max(column)) for column in each.T.tolist()]
-    return Rate(
-        names.context(place_of(first), ("data", "batch_size")),
-        first.spec.data,
-        statistics.mean(pixels.values()) ** 0.5,
-        seen.pop() if len(seen) == 1 else f"{len(seen)} sizes",
-        first.spec.settings.batch_size,
-        len(timed),
-        len(repeats),
-        str(judge([repeat.manifest for repeat in repeats]).overall or "no verdict"),
-        *spans,
-    )
+    Each of `RATES` is the median over the repeats, the lowest and the highest. Its seconds are
+    those of ``CellposeModel.eval`` alone: normalisation, tiles, network and masks. Starting,
+    reading and loading the network are not in it; neither is the first image of a process, for
+    which libraries prepare themselves. ``edge`` is that of a square of as many pixels.
+    """
+    segmented = [run.machines.values() for run in runs if run.spec.task == "segment"]
+    each = [list(repeats.values()) for repeats in itertools.chain(*segmented)]
+    names, rows = Names(itertools.chain(*each)), []
+    for repeats in each:
+        first, spec = repeats[0], repeats[0].spec
+        shapes = {name: _shape(first, name) for name in first.manifest.masks}
+        sizes = {" × ".join(map(str, shape)) for shape in shapes.values()}
+        pixels = {name: prod(shape) for name, shape in shapes.items()}
+        head, *others = pixels
+        timed = {name: pixels[name] for name in others or [head]}
+        rates = zip(*(_rates(repeat, timed) for repeat in repeats), strict=True)
+        spans = [(statistics.median(found), min(found), max(found)) for found in rates]
+        row = {
+            "images": spec.data,
+            "edge": statistics.mean(pixels.values()) ** 0.5,
+            "size": sizes.pop() if len(sizes) == 1 else f"{len(sizes)} sizes",
+            "batch size": spec.settings.batch_size,
+            "setting": names.context(place_of(first), ("data", "batch_size")),
+            "repeats": len(repeats),
+            "timed": len(timed),
+            **dict(zip(RATES, spans, strict=True)),
+            "first image, s": round(statistics.median(_seconds(one, head) for one in repeats), 3),
+            "masks of all repeats": judge([one.manifest for one in repeats]).overall,
+        }
+        rows.append(row)
+    return sorted(rows, key=operator.itemgetter("setting", "edge", "images", "batch size"))
 
 
-def _amounts(repeat: Repeat, timed: Sequence[str], pixels: dict[str, float]) -> list[float]:
-    """Images, megapixels and cells a second."""
-    records = [repeat.manifest.masks[name] for name in timed]
-    seconds = sum(record.seconds for record in records)
-    n_cells = sum(record.n_objects for record in records)
-    return [n / seconds for n in (len(timed), sum(pixels[name] for name in timed) / 1e6, n_cells)]
+def _rates(repeat: Repeat, pixels: Mapping[str, int]) -> list[float]:
+    seconds = sum(_seconds(repeat, name) for name in pixels)
+    n_cells = sum(repeat.manifest.masks[name].n_objects for name in pixels)
+    return [n / seconds for n in (len(pixels), sum(pixels.values()) / 1e6, n_cells)]
+
+
+def _seconds(repeat: Repeat, image: str) -> float:
+    return repeat.manifest.masks[image].seconds
 
 
 def _shape(repeat: Repeat, image: str) -> tuple[int, ...]:
@@ -92,10 +78,8 @@ def _shape(repeat: Repeat, image: str) -> tuple[int, ...]:
 def segment_sizes(
     sizes: Sequence[int], batch_sizes: Sequence[int], *, n_images: int = 3, **parameters: Any
 ) -> list[Outcome]:
-    """Segment made-up images of each size at each batch size; the parameters are `segment`'s.
-
-    ``sizes``: pixels along an edge; ``n_images``: of each size, the first of which is not timed.
-    """
+    """Segment ``n_images`` made-up images of each size, pixels along an edge, at each batch size;
+    the parameters are those of `cellrepro.segment`."""
     outcomes = []
     with tempfile.TemporaryDirectory() as scratch:  # the store keeps what was segmented
         for size, batch_size in itertools.product(sizes, batch_sizes):

@@ -131,16 +131,16 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
     return [names.label(repeat) for repeat in repeats]
 
 
-_REPEATS, _OTHER = "two repeats of one spec", "other settings"
-_LOOKED_FOR = {
-    "two machines": ("machine", "version", "place"),
-    "two profiles": ("profile",),
-    "two modes": ("mode",),
-    _REPEATS: (),
-    _OTHER: (),
-    "two seeds": ("seed", "data_seed"),
-}
+_KINDS = (
+    *("two machines", "two profiles", "two modes", "two repeats of one spec", "other settings"),
+    "two seeds",
+)
 """What two runs that are compared may differ in, the most telling first."""
+_MACHINES, _PROFILES, _MODES, _REPEATS, _OTHERS, _SEEDS = range(len(_KINDS))
+_KIND_OF = {
+    **dict.fromkeys(("machine", "version", "place"), _MACHINES),
+    **{"profile": _PROFILES, "mode": _MODES, "seed": _SEEDS, "data_seed": _SEEDS},
+}
 
 
 def telling_pair(store: Store, data: str | Path) -> tuple[tuple[Repeat, Repeat], str]:
@@ -160,27 +160,23 @@ def telling_pair(store: Store, data: str | Path) -> tuple[tuple[Repeat, Repeat],
     pairs = list(combinations(results if len(results) > 1 else found, 2))
     ranks = [_how_telling(names, *pair) for pair in pairs]
     best = min(ranks)
-    equal, last, _, places = best
-    kinds = list(_LOOKED_FOR)
-    why = joined([kinds[place] for place in places])
-    why += " whose masks are equal, as all are" if equal else " whose masks differ"
+    equal, last, _, kinds = best
     agree = sorted({alone[0] for *_, alone in ranks if len(alone) == 1 and alone[0] < last})
+    why = joined([_KINDS[kind] for kind in kinds])
+    why += " whose masks are equal, as all are" if equal else " whose masks differ"
     if agree and not equal:
-        why += f"; the masks of {joined([kinds[place] for place in agree])} agree"
-    return pairs[ranks.index(best)], f"{why}. Looked for in this order: {', '.join(kinds)}"
+        why += f"; the masks of {joined([_KINDS[kind] for kind in agree])} agree"
+    return pairs[ranks.index(best)], f"{why}. Looked for in this order: {', '.join(_KINDS)}"
 
 
 def _how_telling(names: Names, a: Repeat, b: Repeat) -> tuple[bool, int, int, list[int]]:
-    """Sorts pairs: whether their masks are equal; of what they differ in, by its place in
-    `_LOOKED_FOR`, what is looked for last; in how many fields they do; all these places."""
+    """Sorts pairs: whether their masks are equal; of the `_KINDS` in which they differ the last; in
+    how many fields they differ; all these kinds."""
     one, other = (names.facts[place_of(repeat)] for repeat in (a, b))
-    changed = [name for name in one if one[name] != other[name]]
-    kinds = list(_LOOKED_FOR)
-    of = {name: kinds.index(kind) for kind, fields in _LOOKED_FOR.items() for name in fields}
-    found = sorted({of.get(name, kinds.index(_OTHER)) for name in changed})
-    places = found or [kinds.index(_REPEATS)]
+    changed = [_KIND_OF.get(name, _OTHERS) for name in one if one[name] != other[name]]
+    kinds = sorted({*changed}) or [_REPEATS]
     masks = [[m.canonical_digest for m in x.manifest.masks.values()] for x in (a, b)]
-    return masks[0] == masks[1], places[-1], len(changed), places
+    return masks[0] == masks[1], kinds[-1], len(changed), kinds
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:

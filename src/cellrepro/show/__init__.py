@@ -18,7 +18,7 @@ _NAMES = {
     ),
     "figures.operations": "operations_map",
     "figures.spread": "spread_axis",
-    "figures.training": "inference_times rates_by_size scores_of_runs training_curves",
+    "figures.training": "rates_by_size scores_of_runs training_curves",
     "figures.weights": "difference_distributions layer_distances weight_distributions",
     "mask_tables": "change_table comparison_sentence kind_table score_table stability_table",
     "operation_tables": "evidence_table operation_table warning_table",

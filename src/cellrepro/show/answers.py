@@ -237,27 +237,20 @@ def _divergence(found: Divergence) -> Iterator[str]:
 
 def growth(moments: Sequence[Moment], a: str, b: str) -> Answer:
     """Of `cellrepro.growth`, for the names of the two runs."""
-    rows = []
-    for one in moments:
-        row = {**asdict(one), "distance": one.relative_l2, "changed": one.changed}
-        row["ap50_a"], row["ap50_b"] = one.ap50 or (None, None)
-        del row["relative_l2"], row["ap50"]
-        rows.append(row)
-    return {"a": a, "b": b, "moments": rows}, _growth(moments, a, b)
+    rows = [{**asdict(one), "distance": one.relative_l2} for one in moments]
+    for row in rows:
+        row["ap50_a"], row["ap50_b"] = row.pop("ap50") or (None, None)
+    columns = "epoch  distance  pixels                cells changed  AP@0.5 of A, of B"
+    about = "distance: of the weights, relative to their length; pixels and cells: of the masks"
+    lines = [f"A: {a}", f"B: {b}", columns, *map(_moment, moments)]
+    return {"a": a, "b": b, "moments": rows}, [*lines, f"{about} had training ended there"]
 
 
-def _growth(moments: Sequence[Moment], a: str, b: str) -> Iterator[str]:
-    yield f"A: {a}\nB: {b}"
-    yield "epoch  distance  pixels                cells changed  AP@0.5 of A, of B"
-    for one in moments:
-        pixels = "–" if one.ppm is None else ppm_text(one.ppm)
-        cells = "–" if one.changed is None else share_text(one.changed)
-        scores = "–" if one.ap50 is None else "{:.3f}, {:.3f}".format(*one.ap50)
-        yield f"{one.epoch:5}  {one.relative_l2:<8.2g}  {pixels:20}  {cells:13}  {scores}"
-    yield (
-        "distance: of the weights, relative to their length. Pixels and cells: of the masks that "
-        "each would have made had training ended there."
-    )
+def _moment(one: Moment) -> str:
+    pixels = "–" if one.ppm is None else ppm_text(one.ppm)
+    cells = "–" if one.changed is None else share_text(one.changed)
+    scores = "–" if one.ap50 is None else "{:.3f}, {:.3f}".format(*one.ap50)
+    return f"{one.epoch:5}  {one.relative_l2:<8.2g}  {pixels:20}  {cells:13}  {scores}"
 
 
 def grid_run(run: GridRun) -> str:

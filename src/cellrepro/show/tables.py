@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
     from cellrepro.compare.weights import WeightsComparison
-    from cellrepro.lab.inference_rates import Rate, Span
     from cellrepro.show.report.protocol import Step
 
 _WRAPPED = 32
@@ -169,28 +168,15 @@ def markdown(text: str) -> Markdown:
     return Markdown(html.escape(text, quote=False))
 
 
-def rate_table(rates: Sequence[Rate]) -> pd.DataFrame:
-    """How fast segmentations were, one row for each data set and batch size: of everything a
-    second, the median over the repeats, and from the lowest to the highest.
+def rate_table(rates: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """How fast segmentations were, from `cellrepro.lab.inference_rates`: of everything a second the
+    median over the repeats (lowest to highest)."""
 
-    From `cellrepro.lab.inference_rates`, which says what the seconds hold.
-    """
+    def shown(value: Any) -> Any:
+        return "{} ({} to {})".format(*map(grouped, value)) if isinstance(value, tuple) else value
 
-    def span(values: Span) -> str:
-        middle, low, high = map(grouped, values)
-        return middle if low == high else f"{middle} ({low} to {high})"
-
-    rows = [
-        {
-            **{"images": one.data, "size": one.size, "batch size": one.batch_size},
-            **({"setting": one.setting} if any(rate.setting for rate in rates) else {}),
-            **{"repeats": one.n_repeats, "timed": one.n_images},
-            **{"images/s": span(one.images), "megapixels/s": span(one.megapixels)},
-            **{"cells/s": span(one.cells), "masks of all repeats": one.masks},
-        }
-        for one in rates
-    ]
-    return frame(rows, "images")
+    rows = [{name: shown(row[name]) for name in row if name != "edge"} for row in rates]
+    return frame(rows, "images").replace("", None).dropna(axis="columns", how="all")
 
 
 _EQUAL = "every pair has the same outlines: no seeds are needed to judge that"

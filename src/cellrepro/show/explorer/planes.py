@@ -98,16 +98,6 @@ class OpenView:
         """Whether a side is the truth and no run."""
         return run == len(self.view.masks)
 
-    def words(self, a: int, b: int) -> dict[str, str]:
-        """What each kind of change is called: beside the truth, cells are missed or extra."""
-        of_a, of_b = ObjectKind.LOST, ObjectKind.GAINED  # what only A has, and only B
-        called = {str(kind): str(kind) for kind in ObjectKind}
-        if self.is_truth(a):
-            called |= {of_a: "missed", of_b: "extra"}
-        elif self.is_truth(b):
-            called |= {of_a: "extra", of_b: "missed"}
-        return called
-
     def categories(self, a: int, b: int) -> np.ndarray:
         """The categories map of two runs, uint8 in the shape of the masks."""
         return self._once(
@@ -135,7 +125,6 @@ class OpenView:
         }
         moved = [change.displacement for change in changes]
         story["moved"] = [None if np.isnan(length) else length for length in moved]
-        story["words"] = self.words(a, b)
         if len(self.view.having) > 2:
             in_a, in_b = self._n_runs_with(a), self._n_runs_with(b)
             story["n_runs"] = len(self.view.having)

@@ -123,8 +123,7 @@ class Explorer(anywidget.AnyWidget):
         )
         if self.title:
             heading(picture, self.title)
-        words = opened.words(scene["a"], scene["b"])
-        kinds = ", ".join(f"{n} {words[kind]}" for kind, n in scene["kinds"].items() if n)
+        kinds = ", ".join(f"{n} {kind}" for kind, n in scene["kinds"].items() if n)
         picture.caption = f"cells: {kinds or 'none'}. {scene['line']}"
         return picture.png(dpi=100, caption=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from cellrepro.show.figures.style import GREY, MARKERS, SERIES, Picture
 from cellrepro.text import amount
 
 if TYPE_CHECKING:
-    from cellrepro.lab.inference_rates import Rate
     from cellrepro.store.manifest import TrainingRecord
     from cellrepro.store.store import Repeat, Run
 
@@ -133,61 +132,26 @@ def _draw_scores(
     style.label_axes(axes)
 
 
-def inference_times(repeats: Sequence[Repeat]) -> Picture:
-    """Seconds that each image took to segment, a row of points per repeat, a bar at the median.
-
-    The first image of a process often takes longer, because libraries prepare themselves; it is
-    drawn as a hollow diamond.
-    """
-    timed = [
-        (_name(repeat), [record.seconds for record in repeat.manifest.masks.values()])
-        for repeat in repeats
-        if repeat.manifest.masks
-    ]
-    if not timed:
-        raise BadInput(f"none of the {len(repeats)} repeats segmented an image")
-    figure = Picture(height=1.4 + 0.32 * len(timed))
-    axes = figure.subplots()
-    for i, (_, seconds) in enumerate(timed):
-        axes.plot(seconds[0], i, "D", color=SERIES[1], mfc="none", label="first image")
-        rest = [i] * (len(seconds) - 1)
-        axes.plot(seconds[1:], rest, "o", color=SERIES[0], ms=5, alpha=0.7, label="further images")
-        axes.plot(np.median(seconds), i, "|", color="black", ms=14, mew=2.2, label="median")
-    style.rows(axes, [label for label, _ in timed])
-    axes.set_xlim(left=0)
-    style.x_grid(axes)
-    style.label_axes(axes, x="seconds per image")
-    style.legend(figure, axes.lines[:3])
-    n_images = sum(len(seconds) for _, seconds in timed)
-    return figure.described(
-        f"Time to segment: {amount(len(timed), 'repeat')}, {amount(n_images, 'image')} in all",
-    )
-
-
-def rates_by_size(rates: Sequence[Rate]) -> Picture:
+def rates_by_size(rates: Sequence[Mapping[str, Any]]) -> Picture:
     """Megapixels and images a second by image size, a line per batch size and setting; bars reach
     from the lowest to the highest repeat. From `cellrepro.lab.inference_rates`."""
-    if not rates:
-        return style.note("no run only segmented")
-    lines: dict[str, list[Rate]] = defaultdict(list)
-    for rate in rates:
-        lines[", ".join(filter(None, [f"batch size {rate.batch_size}", rate.setting]))].append(rate)
+    lines: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rates:
+        parts = [f"batch size {row['batch size']}", row["setting"]]
+        lines[", ".join(filter(None, parts))].append(row)
     figure = Picture(height=3.6)
-    panels, what = figure.subplots(1, 2), ("megapixels", "images")
-    for panel, name in zip(panels, what, strict=True):
+    panels = figure.subplots(1, 2)
+    for panel, name in zip(panels, ("megapixels/s", "images/s"), strict=True):
         for i, (label, drawn) in enumerate(lines.items()):
-            middle, low, high = zip(*(getattr(rate, name) for rate in drawn), strict=True)
-            apart = np.array([np.subtract(middle, low), np.subtract(high, middle)])
-            look: dict[str, Any] = {"color": SERIES[i % 6], "marker": MARKERS[i % 7], "ms": 6}
-            edges = [rate.edge for rate in drawn]
-            panel.errorbar(edges, middle, apart, label=label, capsize=3, lw=1.4, **look)
+            middle, low, high = np.array([row[name] for row in drawn]).T
+            look: dict[str, Any] = {"color": SERIES[i % 6], "marker": MARKERS[i % 7], "capsize": 3}
+            edges, apart = [row["edge"] for row in drawn], [middle - low, high - middle]
+            panel.errorbar(edges, middle, apart, label=label, lw=1.4, **look)
         panel.set_ylim(bottom=0)
-        style.label_axes(panel, x="image size (pixels along an edge)", y=f"{name} a second")
+        style.label_axes(panel, x="image size (pixels along an edge)", y=name)
     style.legend(figure, panels[0].get_legend_handles_labels()[0])
-    n = amount(sum(rate.n_repeats for rate in rates), "repeat")
-    text = f"How fast images are segmented: {n}, median and lowest to highest"
-    caption = "Network and masks, without starting, reading and the first image of a process."
-    return figure.described(text, caption)
+    n = amount(sum(row["repeats"] for row in rates), "repeat")
+    return figure.described(f"How fast images are segmented: {n}, median and lowest to highest")
 
 
 def _name(repeat: Repeat) -> str:

@@ -140,6 +140,7 @@ class Explorer {
     this.scene = scene;
     this.names = scene.names;
     this.data = Object.fromEntries(wanted.map((key) => [key, planes[key].values]));
+    this.data.story.words = wordsBeside(scene.truth_is);
     this.nVotes = planes[this.vote]?.n_runs ?? 0;
     const [rows, columns] = planes.image.shape;
     const sameShape = this.rows === rows && this.columns === columns;

@@ -29,6 +29,14 @@ const BESIDE_TRUTH = {
   extra: "a cell of the run that the truth does not have",
 };
 
+// What each kind of change is called: beside the truth, a cell is missed or extra.
+function wordsBeside(truthIs) {
+  const words = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, kind]));
+  if (truthIs === "a") Object.assign(words, { lost: "missed", gained: "extra" });
+  if (truthIs === "b") Object.assign(words, { lost: "extra", gained: "missed" });
+  return words;
+}
+
 // The columns of the list of cells: what row `r` of the story `s` says there, and sorts by.
 const COLUMNS = [
   {
