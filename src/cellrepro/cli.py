@@ -31,7 +31,22 @@ Told = tuple[answers.Answer, int]
 _INTERRUPTED = ("interrupted; what was finished is kept", 130)  # as shells report Ctrl-C
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
+
+class _Commands(typer.core.TyperGroup):
+    """Its ``--keep-checkpoints`` alone means ``all``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        bare, words = "--keep-checkpoints", ("none", "last", "all")
+        following = [*args[1:], ""]
+        given = [
+            f"{one}=all" if one == bare and after not in words else one
+            for one, after in zip(args, following, strict=True)
+        ]
+        return super().parse_args(ctx, given)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="The reproducibility lab for Cellpose: is it the same, where does it differ, does it "
     "matter, how is it pinned.",
     no_args_is_help=True,
@@ -235,12 +250,19 @@ def train(
     checkpoint_every: Annotated[
         int | None, Option(help="epochs apart; 0: none; small networks: 1")
     ] = None,
-    keep_checkpoints: Annotated[bool, Option("--keep-checkpoints", help="in the store")] = False,
+    keep_checkpoints: Annotated[
+        str, Option(metavar="[none|last|all]", help="in the store; without a word all")
+    ] = "none",
+    continued_from: Annotated[
+        str | None, Option("--continue", help="KEY/REPEAT that kept its last checkpoint")
+    ] = None,
     operation_steps: Annotated[str | None, Option(help="for --ledger ops: 0,17 or 0-9")] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Train one spec several times and say whether the repeats came out the same."""
     given = {name: value for name, value in locals().items() if value is not None}
+    if continued_from is not None:  # what is not asked for otherwise is as it was
+        given = {n: v for n, v in given.items() if v != getattr(defaults, n.upper(), None)}
     if operation_steps is not None:
         given["operation_steps"] = _steps(operation_steps)
     if sgd is not None:

@@ -144,7 +144,7 @@ def test_only_the_last_checkpoint_is_kept_or_all_of_them(tmp_path):
     kept_training(tmp_path, name="one", level="off")
     (last,) = checkpoints.folders(tmp_path / "unfinished")
     assert (last.name, list((tmp_path / "one").iterdir())) == ("epoch-00003", [])
-    kept_training(tmp_path, name="all", level="off", keep_checkpoints=True)
+    kept_training(tmp_path, name="all", level="off", keep_checkpoints="all")
     found = checkpoints.folders(tmp_path / "all" / CHECKPOINTS)
     assert [checkpoints.read_plain(folder).epoch for folder in found] == [1, 2, 3]
 
@@ -159,7 +159,7 @@ def test_operations_of_chosen_steps(tmp_path, whole_run):
 
 def test_an_older_checkpoint_is_taken_and_told(tmp_path, whole_run):
     """The result is the same; that the nearer one was passed over is no secret."""
-    killed_training(tmp_path, die=5, level="ops", keep_checkpoints=True)
+    killed_training(tmp_path, die=5, level="ops", keep_checkpoints="all")
     change_byte(tmp_path / "unfinished" / "epoch-00002")
     found, resumed, notes = kept_training(tmp_path, level="ops", resume=True)
     assert (found, resumed) == (whole_run[0], [1])

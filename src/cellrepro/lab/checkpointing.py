@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cellrepro.determinism import seeding
 from cellrepro.errors import BadInput
 from cellrepro.model.training import Loop
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint, Origin
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, Ledger, Pieces
+from cellrepro.store.digests import value_digest
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, Ledger, Pieces, read_rows
+from cellrepro.store.spec import Spec
+from cellrepro.store.store import Repeat
 
 CHECKPOINTS = "checkpoints"
 """The folder of a stored repeat that holds those that were kept."""
+Kept = Literal["none", "last", "all"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class Keeping:
     unfinished: Path | None = None  # where checkpoints lie until the repeat is stored
     resume: bool = False
     checkpoint_every: int = 0  # epochs; 0 for no checkpoints
-    keep_checkpoints: bool = False  # store all of them, not only the last until it is finished
+    keep_checkpoints: Kept = "none"  # with the finished repeat
+    continued: Repeat | None = None  # the finished training from whose last one this goes on
     operation_steps: tuple[int, ...] | None = None
     """Of ``ledger="ops"``; none for all. Where nothing is trained, images take their place."""
 
@@ -37,18 +43,12 @@ class Keeper:
     def __init__(self, keeping: Keeping, staged: Path, *, level: str, seed: int | None) -> None:
         self._keeping, self._staged, self._level, self._seed = keeping, staged, level, seed
         self._place = keeping.unfinished or staged / ".unfinished"
-        rows = self._place / "rows"
         self.ledger = Ledger()  # entries not yet written
-        self._pieces = {LEDGER: Pieces(rows / "steps", Entry)}
-        if level == "ops":
-            from cellrepro.trace.operation_ledger import OperationRow
-            from cellrepro.trace.random_draws import Draw
-
-            self._pieces[OPERATIONS] = Pieces(rows / "operations", OperationRow)
-            self._pieces[DRAWS] = Pieces(rows / "draws", Draw)
+        self._pieces = _pieces(self._place, level)
         self._operations: Any = None
         self._origin: Origin | None = None  # of a training, once it has begun
         self.resumed: list[int] = []  # epochs that were done when a process took over
+        self.continued_from = keeping.continued.name if keeping.continued else None
 
     def watch(self, network: Any) -> Any:
         """Who listens to the training, or none."""
@@ -110,16 +110,18 @@ class Keeper:
     @property
     def kept(self) -> list[Checkpoint]:
         """The checkpoints that the finished repeat will hold, the earliest first."""
-        found = checkpoints.folders(self._place) if self._keeping.keep_checkpoints else []
+        keep = self._keeping.keep_checkpoints
+        found = [] if keep == "none" else checkpoints.folders(self._place)
         return [checkpoints.read_plain(folder) for folder in found]
 
     def epoch_ended(self, network: Any, loop: Loop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
-        every = self._keeping.checkpoint_every
-        if every and len(loop.training.epochs) % every:
+        every, keep = self._keeping.checkpoint_every, self._keeping.keep_checkpoints
+        last = loop.finished and keep != "none"
+        if every and len(loop.training.epochs) % every and not last:
             return
         self._flush()
-        if not every or self._origin is None:
+        if not (every or last) or self._origin is None:
             return
         state = loop.state()
         state["loop"]["resumed"] = self.resumed
@@ -130,7 +132,7 @@ class Keeper:
             loop_state=state,
             n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},
         )
-        if not self._keeping.keep_checkpoints:
+        if keep != "all":
             checkpoints.keep_last(self._place)
 
     def finish(self) -> None:
@@ -159,3 +161,66 @@ def as_after(checkpoint: Checkpoint, network: Any, dtype: str) -> None:
     network.dtype = torch.float32  # in which it was trained
     network.load_state_dict(checkpoint.network())
     network.dtype = getattr(torch, dtype)
+
+
+def _pieces(place: Path, level: str) -> dict[str, Pieces]:
+    """The growing ledgers of a training, by the name of the file that each ends in."""
+    found = {LEDGER: Pieces(place / "rows" / "steps", Entry)}
+    if level == "ops":
+        from cellrepro.trace.operation_ledger import OperationRow
+        from cellrepro.trace.random_draws import Draw
+
+        found[OPERATIONS] = Pieces(place / "rows" / "operations", OperationRow)
+        found[DRAWS] = Pieces(place / "rows" / "draws", Draw)
+    return found
+
+
+# -- beyond a finished training ------------------------------------------------------------
+
+
+def last_checkpoint(repeat: Repeat) -> Checkpoint:
+    """That of a finished training's last epoch, whole; `BadInput` if it kept none."""
+    kept = checkpoints.folders(repeat.folder / CHECKPOINTS)
+    found = checkpoints.read_plain(kept[-1]) if kept else None
+    if found is None or found.epoch != repeat.spec.epochs:
+        raise BadInput(
+            f"{repeat.name} kept no checkpoint of its last epoch, {repeat.spec.epochs}, from which "
+            "it could go on; train it again in another store with --keep-checkpoints last"
+        )
+    checkpoints.refuse_changed(found)
+    return found
+
+
+def lay_out(repeat: Repeat, spec: Spec, index: int, place: Path) -> None:
+    """Leave a finished training in a folder as if one of a longer spec had been killed there."""
+    last, n_rows = last_checkpoint(repeat), {}
+    for name, pieces in _pieces(place, spec.ledger).items():
+        shutil.rmtree(pieces.folder, ignore_errors=True)
+        if last.n_rows.get(name):
+            rows = read_rows(repeat.folder / name, pieces.kind)[: last.n_rows[name]]
+            pieces.append(_as_asked(rows, spec) if name == LEDGER else rows)
+        n_rows[name] = pieces.n_rows
+    plain = json.loads((last.folder / checkpoints.PLAIN).read_text(encoding="utf-8"))
+    plain["origin"] |= {"spec": spec.model_dump(mode="json"), "repeat": index}
+    scratch = place / ".continued"
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(last.folder, scratch)
+    path = scratch / checkpoints.PLAIN
+    path.unlink()
+    path.write_text(json.dumps(plain | {"n_rows": n_rows}), encoding="utf-8")
+    scratch.rename(place / last.folder.name)
+
+
+def add_spec(ledger: Ledger, spec: Spec) -> None:
+    """Write down what was asked for, field by field."""
+    for name, value in spec.model_dump(mode="json").items():
+        ledger.add("spec", name, value_digest(value), detail=value)
+
+
+def _as_asked(rows: list[Entry], spec: Spec) -> list[Entry]:
+    """The rows of a step ledger, the spec in it replaced."""
+    asked = Ledger()
+    add_spec(asked, spec)
+    at = next(i for i, row in enumerate(rows) if row.stage == "spec")
+    others = [row for row in rows if row.stage != "spec"]
+    return [*others[:at], *asked.entries, *others[at:]]

@@ -189,7 +189,7 @@ def _of_double_run(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Fi
         yield Finding(
             "error",
             f"the double run was not bit-identical: {_STEPS} training steps ended in other weights",
-            "use --mode strict; `cellrepro audit DATA` names the operation, please report it",
+            "use --mode strict; in it `cellrepro audit DATA` names the operation, please report it",
         )
     libraries = first["libraries"]
     openmp = {one["internal_api"] for one in libraries if one["user_api"] == "openmp"}

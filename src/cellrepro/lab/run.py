@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from cellrepro.compare.verdicts import Judgement, judge
 from cellrepro.determinism import profiles
@@ -17,11 +17,17 @@ from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import LabelledImage, read_folder
 from cellrepro.lab import defaults
-from cellrepro.lab.checkpointing import Keeping
+from cellrepro.lab.checkpointing import Keeping, Kept, last_checkpoint, lay_out
 from cellrepro.lab.process import HOLD_VARIABLE, call, machine_here
 from cellrepro.lab.worker import Request, segmented_part
-from cellrepro.model.network import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH, find_model
-from cellrepro.model.training import trainable, trains_nothing
+from cellrepro.model.network import (
+    LEARNING_RATES,
+    SMALL,
+    SMALL_DRAWS_PER_EPOCH,
+    find_model,
+    started_from,
+)
+from cellrepro.model.training import learning_rates, trainable, trains_nothing
 from cellrepro.progress import progress
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.spec import Spec, make_spec
@@ -88,27 +94,81 @@ def plan_training(
     loose: str | None = None,
     resume: bool = False,
     checkpoint_every: int | None = None,
-    keep_checkpoints: bool = False,
+    keep_checkpoints: Kept | bool = "none",
     operation_steps: Sequence[int] | None = None,
+    continued_from: str | None = None,
     **parameters: Any,
 ) -> Plan:
     """Check all that a training needs and name its spec; the parameters are those of `train`."""
     whole("epochs", epochs, least=1)
+    words: dict[Any, Any] = {True: "all", False: "none"}  # as it was asked for before
+    keep = words.get(keep_checkpoints, keep_checkpoints)
+    if keep not in get_args(Kept):
+        raise BadInput(f"keep_checkpoints is {keep!r}; expected none, last or all")
     held = None if loose is None else _held_operation(loose)
-    plan = _plan("train", data, epochs=epochs, loose=held, **parameters)
+    if held is not None or continued_from is None:
+        parameters["loose"] = held
+    if continued_from is None:
+        plan = _plan("train", data, epochs=epochs, **parameters)
+    else:
+        plan = _plan_continuation(data, continued_from, epochs, **parameters)
     if checkpoint_every is None:
         checkpoint_every = 1 if plan.request.model.architecture in SMALL else 10
     every, steps = whole("checkpoint_every", checkpoint_every, least=0), None
-    if keep_checkpoints and not every:
-        raise BadInput("keep_checkpoints is True with 0 epochs between checkpoints; expected 1")
+    if keep == "all" and not every:
+        raise BadInput("keep_checkpoints is 'all' with 0 epochs between checkpoints; expected 1")
     if operation_steps is not None:
         steps = tuple(whole("a step of operation_steps", step, 0) for step in operation_steps)
         if plan.spec.ledger != "ops":
             raise BadInput(f"operation_steps is {steps}, and ledger is not 'ops': give both")
     why = trains_nothing(epochs, plan.spec.learning_rate)
     notices = (*plan.notices, f"this run will be vacuous: {why}") if why else plan.notices
-    keeping = Keeping(None, resume, every, keep_checkpoints, steps)
-    return replace(plan, keeping=keeping, notices=notices)
+    resume = resume or continued_from is not None
+    keeping = replace(plan.keeping, resume=resume, checkpoint_every=every, keep_checkpoints=keep)
+    return replace(plan, keeping=replace(keeping, operation_steps=steps), notices=notices)
+
+
+def _plan_continuation(
+    data: str | Path,
+    reference: str,
+    epochs: int,
+    *,
+    store: str | Path = defaults.STORE,
+    **given: Any,
+) -> Plan:
+    """The plan of a finished training with more epochs; what else is given must be as it was."""
+    held, place = Store(store), Path(data).resolve()
+    repeat = held.find(reference)
+    last, name = last_checkpoint(repeat), repeat.name
+    was = repeat.spec.model_dump(mode="json")
+    asked = make_spec(**{**was, **given}).model_dump(mode="json")
+    folder = read_folder(data, to_train=True)
+    asked |= {"data_digest": folder.digest, "epochs": max(epochs, last.epoch)}
+    problems = differences(was, asked | {"epochs": last.epoch})
+    if epochs <= last.epoch:
+        problems.append(f"epochs is {last.epoch} there and {epochs} here, expected more")
+    if problems:
+        raise BadInput(f"{name} cannot be continued so: {'; '.join(problems)}")
+    then, now = (learning_rates(n, repeat.spec.learning_rate) for n in (last.epoch, epochs))
+    others, notices = [i + 1 for i, rate in enumerate(then) if rate != now[i]], folder.warnings
+    spec = repeat.spec.model_copy(update={"epochs": epochs})
+    if others:
+        spec = spec.model_copy(update={"continued_from": name})
+        notices += (
+            f"{len(others)} epochs of {name} ({others[0]} to {others[-1]}) had another learning "
+            f"rate than in one training of {epochs} epochs, so this is not its result; it goes on "
+            f"with the rates of epochs {last.epoch + 1} to {epochs}, and is stored under a key of "
+            "its own, with continued_from",
+        )
+    profile = profiles.Profile(**spec.profile_settings)
+    request = Request(spec, place, started_from(repeat, held), profile.device)
+    plan = Plan(request, Keeping(continued=repeat), len(segmented_part(folder)), held, notices)
+    if plan.machine != repeat.machine:
+        raise BadInput(
+            f"{name} cannot be continued here: this machine, {plan.machine}, is another one or has "
+            "other versions, and half a training on each is no training that either repeats"
+        )
+    return plan
 
 
 def plan_segmentation(
@@ -219,8 +279,11 @@ def train(
         Go on with a killed training of this spec from its last checkpoint, to the same result.
     checkpoint_every : int, optional
         Epochs between checkpoints, 0 for none; by default 1 for small networks, 10 otherwise.
-    keep_checkpoints : bool
-        Store every checkpoint with the finished repeat; else the last is kept until then.
+    keep_checkpoints : {"none", "last", "all"}
+        What is stored with the finished repeat; until then the last is kept anyway.
+    continued_from : str, optional
+        ``KEY/REPEAT`` of a finished training that kept its last checkpoint: go on from there to
+        ``epochs``. Everything else is as it was; one repeat is added.
     operation_steps : sequence of int, optional
         The steps whose operations ``ledger="ops"`` writes down; all by default.
     model : str
@@ -276,12 +339,22 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     if plan.keeping.resume:
         _refuse_nothing_to_resume(plan)
     here = computes_here(plan)  # before anything looks at the machine
+    if plan.keeping.continued is not None:
+        repeats = _n_with_continuation(plan, plan.keeping.continued.name)
     done = []
     for index in range(repeats):
         label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
         present = plan.store.repeat(plan.spec.key, plan.machine, index)
         done.append(present or _run(plan, index, label=label, quiet=quiet, here=here))
     return Outcome(plan, tuple(done), judge([repeat.manifest for repeat in done]))
+
+
+def _n_with_continuation(plan: Plan, name: str) -> int:
+    """How many repeats there are once a continuation, if it is not stored yet, is one of them."""
+    run = plan.store.run(plan.spec.key)
+    held = run.machines.get(plan.machine, {}) if run else {}
+    records = [repeat.manifest.training for repeat in held.values()]
+    return len(held) + all(one is None or one.continued_from != name for one in records)
 
 
 def _note(text: str) -> None:
@@ -336,12 +409,17 @@ def _unfinished(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
         return
     with plan.store.unfinished(plan.spec, plan.machine, index) as folder:
         if folder is None:
+            if keeping.continued is not None:
+                raise BadInput(f"another process is at {plan.spec.key}; wait until it has ended")
             _note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
             yield Keeping(operation_steps=keeping.operation_steps)
             return
+        if keeping.continued is not None and not folders(folder):
+            lay_out(keeping.continued, plan.spec, index, folder)
         for last in folders(folder)[-1:] if not quiet else ():
             how = "goes on" if keeping.resume else "starts anew (--resume would have gone on)"
-            _note(f"this training was killed after {last.name} of {plan.spec.epochs}; it {how}")
+            ended = "killed" if keeping.continued is None else "ended"
+            _note(f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {how}")
         yield replace(keeping, unfinished=folder.resolve())
 
 

@@ -17,7 +17,7 @@ from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
-from cellrepro.lab.checkpointing import Keeper, Keeping, as_after
+from cellrepro.lab.checkpointing import Keeper, Keeping, add_spec, as_after
 from cellrepro.lab.process import Child, Setup, numeric_class
 from cellrepro.model.network import ModelSource
 from cellrepro.model.training import Epoch, Loop, trains_nothing
@@ -253,6 +253,7 @@ def _train(
         n_steps=done.n_steps,
         n_removed=done.n_removed,
         resumed_at=keeper.resumed,
+        continued_from=keeper.continued_from,
     )
 
 
@@ -383,8 +384,7 @@ def _write_beginning(
     for name, value in flattened(environment):
         if name.partition(".")[0] not in ("machine", "distributions"):  # stands elsewhere
             ledger.add("environment", name, value_digest(value), detail=value)
-    for name, value in spec.model_dump(mode="json").items():
-        ledger.add("spec", name, value_digest(value), detail=value)
+    add_spec(ledger, spec)
     for name, digest in folder.files.items():
         ledger.add("data", f"file {name}", digest)
     for image in (*folder.train, *folder.test):

@@ -13,8 +13,8 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from cellrepro.store.digests import file_digest, tensors_digest
 if TYPE_CHECKING:
     import torch
 
-    from cellrepro.store.store import Store
+    from cellrepro.store.store import Repeat, Store
 
 TINY = "tiny"
 CELLPOSE_NAMES = ("cpsam_v2", "cpsam")
@@ -131,6 +131,20 @@ def _architecture(path: Path) -> str:
 def import_cellpose() -> None:
     """Import Cellpose: its network module changes a switch (TF32), so before a mode is set."""
     import cellpose.models  # noqa: F401
+
+
+def started_from(repeat: Repeat, store: Store) -> ModelSource:
+    """The weights that a run started from: by their name, or where they were."""
+    spec = repeat.spec
+    for reference in filter(None, (spec.model, repeat.manifest.model.path)):
+        with suppress(BadInput):
+            source = find_model(reference, store)
+            if source.digest == spec.model_digest:
+                return replace(source, label=spec.model)
+    raise BadInput(
+        f"the model {spec.model} that {spec.key} started from is not to be found as it was; put "
+        "the file back"
+    )
 
 
 def build(source: ModelSource, *, seed: int | None, device: torch.device, dtype: str) -> Any:

@@ -134,17 +134,17 @@ class Pieces:
     """A growing table of rows of one kind (a dataclass), in a folder of Parquet files."""
 
     def __init__(self, folder: Path, kind: type) -> None:
-        self._folder, self._kind = folder, kind
+        self.folder, self.kind = folder, kind
         self.n_rows = 0
 
     def append(self, rows: Sequence[Any]) -> None:
         """Write a piece, whole or not at all."""
         if not rows:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        piece = self._folder / f"{self.n_rows:012d}.parquet"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        piece = self.folder / f"{self.n_rows:012d}.parquet"
         scratch = piece.with_suffix(".part")
-        write_rows(scratch, rows, self._kind)
+        write_rows(scratch, rows, self.kind)
         scratch.replace(piece)
         self.n_rows += len(rows)
 
@@ -152,10 +152,10 @@ class Pieces:
         """Forget every row after the first ``n_rows``, which must be there and end with a piece."""
         from pyarrow import ArrowException, parquet
 
-        for half_written in self._folder.glob("*.part"):
+        for half_written in self.folder.glob("*.part"):
             half_written.unlink()
         held = 0
-        for piece in sorted(self._folder.glob("*.parquet")):
+        for piece in sorted(self.folder.glob("*.parquet")):
             if held != int(piece.stem) or held >= n_rows:
                 piece.unlink()
                 continue
@@ -163,7 +163,7 @@ class Pieces:
                 held += parquet.read_metadata(piece).num_rows
         if held != n_rows:
             raise BadInput(
-                f"{self._folder} holds {held} rows of the ledger, the checkpoint says {n_rows}; "
+                f"{self.folder} holds {held} rows of the ledger, the checkpoint says {n_rows}; "
                 "remove the unfinished run and train without --resume"
             )
         self.n_rows = n_rows
@@ -172,6 +172,6 @@ class Pieces:
         """Join the pieces into one file; they stay until the run is stored."""
         from pyarrow import parquet
 
-        files = sorted(self._folder.glob("*.parquet"))
+        files = sorted(self.folder.glob("*.parquet"))
         pieces = (parquet.read_table(piece, partitioning=None) for piece in files)
-        _write_tables(path, pieces, self._kind)
+        _write_tables(path, pieces, self.kind)

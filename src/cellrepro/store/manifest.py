@@ -79,6 +79,7 @@ class TrainingRecord(_Record):
     n_steps: int
     n_removed: int  # training images with fewer masks than Cellpose's minimum
     resumed_at: list[int] = Field(default_factory=list)  # epochs done when a process took over
+    continued_from: str | None = None  # the finished repeat that it goes beyond
     # Mean AP at IoU 0.5 had training ended after so many epochs; of kept checkpoints with a truth.
     ap50_after: dict[int, float] = Field(default_factory=dict)
 

@@ -100,7 +100,7 @@ _FIRST = (
     *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
     *("profile", "mode", "ledger"),
 )
-PARAMETERS = (*_FIRST, *Hyperparameters.model_fields)
+PARAMETERS = (*_FIRST, *Hyperparameters.model_fields, "continued_from")
 """What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
 
 _FIRST_FIELDS = frozenset(
@@ -134,6 +134,8 @@ class Spec(Hyperparameters):
     mode: Annotated[str, AfterValidator(check_mode)] = "strict"
     ledger: Literal["off", "steps", "ops"] = "off"
     loose: str | None = None  # the one operation left loose in mode ``strict``
+    # The finished repeat from whose last epoch another schedule went on; of a training alone.
+    continued_from: str | None = None
     optimizer: Literal["AdamW"] = "AdamW"
     schedule: Literal["train_seg"] = "train_seg"  # see `cellrepro.model.training.learning_rates`
     settings: Settings = Settings()  # of a segmentation

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +26,7 @@ from cellrepro.lab.checkpointing import CHECKPOINTS
 from cellrepro.lab.divergence.rerun import Replay, replays, same_as_stored
 from cellrepro.lab.divergence.result import OF_STAGE, Evidence, Place
 from cellrepro.lab.worker import Request
-from cellrepro.model.network import ModelSource, find_model
+from cellrepro.model.network import started_from
 from cellrepro.store import manifest
 from cellrepro.store.digests import tensor_digest
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
@@ -218,20 +217,10 @@ class Look:
             raise CannotLook(
                 f"{folder} does not hold the images of {repeat.name}; name their folder with --data"
             )
-        return Request(repeat.spec, folder.resolve(), self._model(repeat))
-
-    def _model(self, repeat: Repeat) -> ModelSource:
-        """The weights that a run started from: by their name, or where they were."""
-        spec = repeat.spec
-        for reference in filter(None, (spec.model, repeat.manifest.model.path)):
-            with suppress(BadInput):
-                source = find_model(reference, self.store)
-                if source.digest == spec.model_digest:
-                    return replace(source, label=spec.model)
-        raise CannotLook(
-            f"the model {spec.model} that {spec.key} started from is not to be found as it was; "
-            "put the file back"
-        )
+        try:
+            return Request(repeat.spec, folder.resolve(), started_from(repeat, self.store))
+        except BadInput as error:
+            raise CannotLook(str(error)) from error
 
 
 def _may_explain(phase: str | None, place: Place) -> bool:
