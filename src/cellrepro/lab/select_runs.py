@@ -86,7 +86,8 @@ def same_question(store: Store, first: Repeat) -> list[Repeat]:
 
 
 def _question(spec: Spec) -> tuple:
-    return (spec.model_digest or spec.model, *(getattr(spec, name) for name in _QUESTION))
+    asked = {**dict(spec), **spec.asked}
+    return (spec.model_digest or spec.model, *(asked[name] for name in _QUESTION))
 
 
 def _with_objects(runs: Iterable[Run]) -> list[Repeat]:
