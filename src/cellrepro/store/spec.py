@@ -27,6 +27,19 @@ KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
+_TAKEN_AND_IGNORED: dict[str, tuple[tuple, str]] = {
+    "normalize": (
+        (True, False),
+        "Cellpose 4.2.1.1 takes a dict of fields in training and ignores every one of them "
+        "(_reshape_norm in train.py): give true or false",
+    ),
+    "SGD": ((False,), "Cellpose 4 takes SGD and ignores it: it always trains with AdamW"),
+    "bsize": ((256,), "Cellpose trains this network on crops of 256 pixels only"),
+    "class_weights": ((None,), "the network has one class, so that Cellpose ignores its weights"),
+}
+"""Arguments of ``train_seg`` of which only some values do something, and why."""
+
+
 class Hyperparameters(BaseModel):
     """Arguments of ``cellpose.train.train_seg`` (4.2.1.1), with its names and defaults."""
 
@@ -41,7 +54,7 @@ class Hyperparameters(BaseModel):
     nimg_test_per_epoch: int | None = Field(default=None, ge=1)
     augmentation: bool = True  # the lab's own: without it every image is shown as it is
     SGD: bool = False
-    bsize: int | None = None
+    bsize: int = 256
     class_weights: tuple[float, ...] | None = None
 
     @field_validator("train_probs", mode="before")
@@ -56,35 +69,12 @@ class Hyperparameters(BaseModel):
             raise ValueError("rescale and scale_range are part of it: leave them out")
         return value
 
-    @field_validator("normalize", mode="before")
+    @field_validator(*_TAKEN_AND_IGNORED, mode="before")
     @classmethod
-    def _no_fields(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            raise ValueError(
-                "Cellpose 4.2.1.1 takes a dict of fields in training and ignores every one of them "
-                "(_reshape_norm in train.py): give true or false"
-            )
-        return value
-
-    @field_validator("SGD")
-    @classmethod
-    def _no_sgd(cls, value: bool) -> bool:
-        if value:
-            raise ValueError("Cellpose 4 takes SGD and ignores it: it always trains with AdamW")
-        return value
-
-    @field_validator("bsize")
-    @classmethod
-    def _one_crop(cls, value: int | None) -> int | None:
-        if value not in (None, 256):
-            raise ValueError("Cellpose trains this network on crops of 256 pixels only")
-        return None
-
-    @field_validator("class_weights")
-    @classmethod
-    def _one_class(cls, value: Any) -> Any:
-        if value is not None:
-            raise ValueError("the network has one class, so that Cellpose ignores its weights")
+    def _counts(cls, value: Any, info: ValidationInfo) -> Any:
+        usual, reason = _TAKEN_AND_IGNORED[str(info.field_name)]
+        if value not in usual:
+            raise ValueError(reason)
         return value
 
 
