@@ -145,7 +145,7 @@ def warned(lab: Lab) -> Answer:
 def audit(mode: str) -> Check:
     def check(lab: Lab) -> Answer:
         """Which operations give other bits from equal inputs; in mode strict none may."""
-        options = ["--model", lab.model, "--profile", lab.profile, "--mode", mode]
+        options = ["--model", lab.encoder, "--profile", lab.profile, "--mode", mode]
         found = lab.call("audit", lab.data, *options, "--steps", 1, "--replays", 4)
         return (not found["ops"] if mode == "strict" else None), found
 
@@ -154,7 +154,7 @@ def audit(mode: str) -> Check:
 
 def segment(lab: Lab) -> Answer:
     """The masks of three strict segmentations are the same."""
-    options = ["--model", lab.model, "--profile", lab.profile, "--store", lab.folder / "s"]
+    options = ["--model", lab.encoder, "--profile", lab.profile, "--store", lab.folder / "s"]
     found = lab.call("segment", lab.data, *options)
     return found["verdict"] in ("identical", "vacuous"), found
 
@@ -165,6 +165,21 @@ def beside_the_cpu(lab: Lab) -> Answer:
     there = Lab(lab.folder, "cpu", lab.encoder, lab.epochs).train("strict", "--repeats", 1)["key"]
     found = lab.call("diverge", f"{here}/0", f"{there}/0", "--store", lab.folder / "s")
     return found["judgement"] != "fault", found
+
+
+def weight_files(lab: Lab) -> Answer:
+    """A file that torch.save wrote of a network on the GPU says so, and only so, beside another."""
+    folder = Path(lab.train("strict", "--repeats", 1)["folder"])
+    (weights,) = folder.glob("*/0/weights.safetensors")
+    places = {"cpu": lab.folder / "on-cpu.pth", "cuda": lab.folder / "on-cuda.pth"}
+    for device, file in places.items():
+        code = "import sys, torch; from safetensors.torch import load_file\n"
+        code += "torch.save(load_file(sys.argv[1], device=sys.argv[3]), sys.argv[2])"
+        _python(code, weights, file, device if lab.profile.startswith("cuda") else "cpu")
+    found = lab.call("compare", *places.values())
+    told = {part["part"]: part["why"] for part in found["weights"]["files"]["differing"]}
+    named = "cuda" in told.get("data.pkl", "") or not lab.profile.startswith("cuda")
+    return named and found["verdict"] == "identical" and "tensors" not in told, found["weights"]
 
 
 def cost(lab: Lab) -> Answer:
@@ -191,6 +206,7 @@ CHECKS: dict[str, Check] = {
     "warnings": warned,
     "segment": segment,
     "beside-the-cpu": beside_the_cpu,
+    "weight-files": weight_files,
     "cost": cost,
 }
 

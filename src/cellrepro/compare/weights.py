@@ -32,7 +32,7 @@ _NUMPY_TYPES = {
 }
 _FLOATS = {"F64": (64, 52), "F32": (32, 23), "F16": (16, 10), "BF16": (16, 7)}  # bits, mantissa
 _PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
-_ZIP, _PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"
+ZIP, PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"
 """How files begin that PyTorch saves, since version 1.6 and before; no length of a header."""
 
 Bits = NDArray[np.unsignedinteger]
@@ -266,9 +266,9 @@ def open_weights(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     try:
         with path.open("rb") as stream:
-            beginning = stream.read(len(_PICKLE))
-        if beginning.startswith((_ZIP, _PICKLE)):
-            tensors = _of_torch(path, mapped=beginning.startswith(_ZIP))
+            beginning = stream.read(len(PICKLE))
+        if beginning.startswith((ZIP, PICKLE)):
+            tensors = _of_torch(path, mapped=beginning.startswith(ZIP))
         else:
             tensors = _of_safetensors(path)
     except Exception as error:  # of a file that is something else PyTorch raises anything

@@ -14,6 +14,7 @@ from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.seed_spread import decide_between
 from cellrepro.compare.verdicts import Verdict, combine
+from cellrepro.compare.weight_files import FileComparison, compare_files
 from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import is_litter
@@ -47,6 +48,7 @@ class Comparison:
     """These two where they differ: field to (a, b)."""
     ap50: tuple[float | None, float | None] | None = None  # against the ground truth, a and b
     ap50_train: tuple[float | None, float | None] | None = None  # the same on training images
+    files: FileComparison | None = None  # of two weights files as bytes; no part of the verdict
     notes: tuple[str, ...] = ()  # what was not compared, and how it stands beside what seeds do
 
     @property
@@ -87,7 +89,9 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
         return _compare_files({first.name: first}, {first.name: second}, who=f"{a} and {b}")
     if kinds == {"weights"}:
         weights = compare_weights(first, second)
-        return Comparison(weights.verdict, () if weights.equal else ("weights",), weights=weights)
+        files = compare_files(first, second, same_parameters=weights.equal)
+        differs = () if weights.equal else ("weights",)
+        return Comparison(weights.verdict, differs, weights=weights, files=files)
     raise BadInput(
         f"{a} and {b} are not of one kind, or one does not exist; expected two KEY/REPEAT of the "
         f"store, two mask files ({', '.join(_MASKS)}), two folders of masks, or two weights files"

@@ -23,7 +23,7 @@ import numpy as np
 
 from cellrepro.determinism.seeding import check_seed, generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store.digests import file_digest, tensors_digest
+from cellrepro.store.digests import file_digest
 
 if TYPE_CHECKING:
     import torch
@@ -320,28 +320,3 @@ def save_weights(network: Any, path: Path, *, architecture: str) -> str:
     }
     save_file(tensors, path, metadata={"cellrepro": json.dumps({"architecture": architecture})})
     return file_digest(path)
-
-
-def saved_in_several_ways(weights: Path) -> Iterator[tuple[str, str, bool]]:
-    """Save a stored network in four ways: how, the file's SHA-256, whether every bit came back.
-    ``torch.save`` writes the file's own name into it, and every tensor's device (torch 2.15)."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    original = load_file(weights)
-    backwards = dict(reversed(original.items()))
-    with tempfile.TemporaryDirectory() as scratch:
-        for how, name, held in (
-            ("torch.save as monday.pth", "monday.pth", original),
-            ("torch.save as tuesday.pth", "tuesday.pth", original),
-            ("safetensors, parameters given in order", "a.safetensors", original),
-            ("safetensors, parameters given reversed", "b.safetensors", backwards),
-        ):
-            path = Path(scratch, name)
-            if path.suffix == ".pth":
-                torch.save(held, path)
-                read = torch.load(path, weights_only=True)
-            else:
-                save_file(held, path)
-                read = load_file(path)
-            yield how, file_digest(path), tensors_digest(read) == tensors_digest(original)

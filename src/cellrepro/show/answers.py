@@ -144,6 +144,12 @@ def comparison(found: Comparison) -> Answer:
     if found.weights is not None:
         weights = asdict(found.weights)
         weights["per_tensor"] = [row for row in weights["per_tensor"] if row["n_differing"]]
+    if weights and found.files is not None:
+        weights["files"] = {
+            "sizes": found.files.sizes,
+            "equal": not found.files.parts,
+            "differing": [part._asdict() for part in found.files.parts],
+        }
     changes = [
         {"image": name, **change._asdict(), "renumbered": change.renumbered}
         for name, masks in found.masks.items()
@@ -171,6 +177,8 @@ def _comparison(found: Comparison) -> Iterator[str]:
     yield f"{found.verdict}" + (f": {', '.join(found.differs)}" if found.differs else "")
     if found.weights is not None:
         yield from _weights(found.weights)
+    if found.files is not None:
+        yield "  files: " + "\n    ".join(found.files.sentences())
     if found.masks:
         yield f"  masks: {comparison_sentence(found.masks)}"
     yield from _changed(found.masks)
