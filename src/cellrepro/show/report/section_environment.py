@@ -77,7 +77,7 @@ def rates_view(chapters: Sequence[Chapter]) -> View | None:
         return None
     rows = rate_table(rates).reset_index().to_dict("records")
     shown = table(rows, dict.fromkeys(rows[0], "value"), file="rates")
-    return View(table=shown, figure=figure(rates_by_size(rates)), several=len(rates) > 1)
+    return View(table=shown, figure=figure(rates_by_size(rates)))
 
 
 # -- environment ---------------------------------------------------------------------------
