@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,19 @@ def weight_files(lab: Lab) -> Answer:
     return named and found["verdict"] == "identical" and "tensors" not in told, found["weights"]
 
 
+def switches(lab: Lab) -> Answer:
+    """A switch that a profile sets holds in the run; which of them give other bits."""
+    device, found = lab.profile.partition("-")[0], {}
+    for name in ("cudnn_benchmark", "cudnn_deterministic", "cuda_matmul_allow_tf32"):
+        file = lab.folder / f"{name}.yaml"
+        file.write_text(f"device: {device}\nthreads: 2\nswitches: {{{name}: true}}\n")
+        run = replace(lab, profile=str(file)).train("fast", "--repeats", 1)
+        (manifest,) = Path(run["folder"]).glob("*/0/manifest.json")
+        read = json.loads(manifest.read_text())["switches"][name]
+        found[name] = {"read back": read, "weights": run["repeats"][0]["weights"]}
+    return all(one["read back"] for one in found.values()), found
+
+
 def cost(lab: Lab) -> Answer:
     """What determinism costs a step."""
     file = lab.folder / "cost.json"
@@ -207,6 +220,7 @@ CHECKS: dict[str, Check] = {
     "segment": segment,
     "beside-the-cpu": beside_the_cpu,
     "weight-files": weight_files,
+    "switches": switches,
     "cost": cost,
 }
 
