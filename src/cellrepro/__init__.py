@@ -16,7 +16,11 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.compare.metrics import categories, compare_masks
     from cellrepro.compare.seed_spread import measure_spread
     from cellrepro.compare.verdicts import Verdict
-    from cellrepro.compare.weight_similarity import difference_distributions, similarity
+    from cellrepro.compare.weight_similarity import (
+        difference_distributions,
+        similarity,
+        weight_statistics,
+    )
     from cellrepro.compare.weights import compare_weights
     from cellrepro.determinism.seeding import (
         add_seed_to,

@@ -64,7 +64,7 @@ def test_archives_of_torch_save(saved, name, tensors, device, same, part, why):
     if part is None or part == "entry names":
         assert found.keys() <= {"zip directory", "padding"}
     elif why.endswith(("order", "otherwise")):
-        assert found.pop("tensors") == "the same parameters, in another order"
+        assert found.pop("tensors") == "parameters in another order"
     assert found.keys() <= FOLLOWS
 
 
@@ -98,5 +98,5 @@ def test_one_network_saved_in_several_ways(tmp_path):
     save_file(HELD, tmp_path / "w")
     _, digests, same, files = zip(*saved_in_several_ways(tmp_path / "w"), strict=True)
     assert all(same)
-    assert (digests[0] != digests[1], digests[-2] == digests[-1]) == (True, True)
-    assert [bool(one.parts) for one in (files[0], files[1], files[-1])] == [False, True, False]
+    assert (digests[0] != digests[1], digests[2] == digests[3]) == (True, True)
+    assert [bool(one.parts) for one in files[:4]] == [False, True, False, False]

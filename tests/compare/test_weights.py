@@ -13,6 +13,7 @@ from cellrepro.compare.weight_similarity import (
     difference_distributions,
     distributions,
     similarity,
+    weight_statistics,
 )
 from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
@@ -255,6 +256,30 @@ def test_what_is_no_number_and_what_is_another_network(files, tmp_path):
     assert (np.isnan(new_nan.l2), new_nan.max_abs_name) == (True, "out.bias")
     assert table.relative_l2[0, 2] != table.relative_l2[2, 0]
     assert similarity([a]).l2.tolist() == [[0]]
+
+
+def test_statistics_of_a_network_and_its_layers(tmp_path):
+    """Beside NumPy's over whole arrays; far from zero nothing cancels."""
+    drawn = np.random.default_rng(0).normal(1e4, 1e-2, size=(3, 10)).astype(np.float32)
+    layers = {
+        "e.blocks.2": [drawn[0], -drawn[1]],
+        "e.blocks.10": [drawn[2]],
+        "none": [drawn[0][:0]],
+    }
+    names = {"e__blocks__2__w": drawn[0], "e__blocks__2__bias": -drawn[1]}
+    path = saved(tmp_path / "w", **names, e__blocks__10__w=drawn[2], none=drawn[0][:0])
+    found = weight_statistics(path)
+    assert list(found) == ["all", *layers]
+    layers["all"] = [drawn[0], -drawn[1], drawn[2]]
+    for layer, parts in layers.items():
+        x = np.concatenate(parts).astype(float)
+        n, *actual = found[layer]
+        norms = [np.linalg.norm(x, order) for order in (1, 2)]
+        about = [x.mean(), x.std(), *norms, np.abs(x).max()] if len(x) else [0] * 5
+        assert (n, actual) == (len(x), pytest.approx(about, rel=1e-9))
+    infinite = saved(tmp_path / "inf", w=float32(1, np.inf), v=float32(3, 4))
+    assert weight_statistics(infinite)["v"] == (2, 3.5, 0.5, 7, 5, 4)
+    assert np.isnan(weight_statistics(infinite)["all"].std)
 
 
 # -- histograms ------------------------------------------------------------------------------

@@ -114,6 +114,10 @@ def test_least_stable_cells_come_first():
 def test_distances_of_networks(runs):
     first = runs["identical"].repeats[0].weights
     other = runs["different"].repeats[0].weights
+    listed = tables.statistics_table({"one": first, "other": other})
+    assert listed.loc["other", "file, bytes"] == other.stat().st_size
+    by_layer = tables.statistics_table({"one": first}, by_layer=True)
+    assert by_layer["parameters"].sum() == listed.loc["one", "parameters"]
     pairs = {"equal": compare_weights(first, first), "other": compare_weights(first, other)}
     listed = tables.weights_table(pairs)
     assert listed.loc["parameters that differ"].tolist()[:2] == ["0 %", "76 %"]  # 64 of 84

@@ -70,14 +70,11 @@ def compare_files(
     if a.keys() & b.keys() <= {_TENSORS}:
         return FileComparison(sizes, (DifferingPart("all", *sizes, "files of two formats"),))
     differing = []
-    for part in sorted(a | b, key=lambda name: (name == _DIRECTORY, name in (_NAMES, _PADDING))):
-        nothing = np.zeros(0, np.uint8)
-        places = list(zip_longest(a.get(part, []), b.get(part, []), fillvalue=nothing))
+    for part in sorted(a | b, key=[*_REASONS].__contains__):  # the others cause these
+        places = list(zip_longest(a.get(part, []), b.get(part, []), fillvalue=np.zeros(0, "u1")))
         n_a, n_b = np.sum([_n_differing(*sides) for sides in places], 0).tolist()
         if n_a or n_b:
-            why = (
-                "the same parameters, in another order" if same_parameters else "parameters differ"
-            )
+            why = "parameters differ" if not same_parameters else "parameters in another order"
             why = why if part == _TENSORS else _why(part, *(x.tobytes() for x in places[0]))
             differing.append(DifferingPart(part, n_a, n_b, why))
     return FileComparison(sizes, tuple(differing))
@@ -86,7 +83,8 @@ def compare_files(
 def _n_differing(a: _Bytes, b: _Bytes) -> tuple[int, int]:
     if len(a) != len(b):
         return len(a), len(b)
-    return (n := int(np.count_nonzero(a != b))), n
+    n = int(np.count_nonzero(a != b))
+    return n, n
 
 
 def _parts_of(path: Path) -> dict[str, list[_Bytes]]:
@@ -149,25 +147,20 @@ def _why(part: str, a: bytes, b: bytes) -> str:
 
 
 def saved_in_several_ways(weights: Path) -> Iterator[tuple[str, str, bool, FileComparison]]:
-    """Save a stored network in some ways, on a GPU too if there is one: how, the file's SHA-256,
+    """Save a stored network under some names, one from a GPU if there is one: name, SHA-256,
     whether every bit came back, and how the file differs from the first one of its format."""
     import torch
     from safetensors.torch import load_file, save_file
 
     held, first = load_file(weights), dict[str, Path]()
-    ways = [
-        ("torch.save as monday.pth", "monday.pth", held),
-        ("torch.save as tuesday.pth", "tuesday.pth", held),
-        ("safetensors, parameters given in order", "a.safetensors", held),
-        ("safetensors, parameters given reversed", "b.safetensors", dict(reversed(held.items()))),
-    ]
+    ways = {"monday.pth": held, "tuesday.pth": held, "in_order.safetensors": held}
+    ways["reversed.safetensors"] = dict(reversed(held.items()))
     if torch.cuda.is_available():
-        on_gpu = {name: tensor.cuda() for name, tensor in held.items()}
-        ways.insert(2, ("torch.save as wednesday.pth, from the GPU", "wednesday.pth", on_gpu))
+        ways["from_gpu.pth"] = {name: tensor.cuda() for name, tensor in held.items()}
     with tempfile.TemporaryDirectory() as scratch:
-        for how, name, tensors in ways:
+        for name, tensors in ways.items():
             path = Path(scratch, name)
             (torch.save if path.suffix == ".pth" else save_file)(tensors, path)
             same = compare_weights(weights, path).equal
             other = first.setdefault(path.suffix, path)
-            yield how, file_digest(path), same, compare_files(other, path, same_parameters=same)
+            yield name, file_digest(path), same, compare_files(other, path, same_parameters=same)

@@ -162,6 +162,52 @@ def layers_by_distance(table: Similarity) -> list[LayerDistances]:
     return sorted(found, key=lambda row: -row.median)
 
 
+class WeightStatistics(NamedTuple):
+    """Numbers about some parameters."""
+
+    parameters: int
+    mean: float
+    std: float  # of these parameters, divided by their number
+    l1: float  # sum of magnitudes
+    l2: float  # length
+    largest: float  # magnitude
+
+
+def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
+    """Get how many parameters a network has, their mean, standard deviation and norms.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file as `compare_weights` takes it, of which one tensor is read at a time.
+
+    Returns
+    -------
+    dict
+        Of ``all`` tensors of the file together, then of each layer in natural order.
+    """
+    file, found = open_weights(path), {}
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
+        moments = np.array([_moments(tensor) for tensor in file.values()]).reshape(-1, 6)
+        for layer in ("all", *layer_groups(file)):
+            members = [layer in ("all", layer_group(name)) for name in file]
+            n, means, apart, l1, l2, largest = moments[members].T
+            total = max(1, n.sum())
+            mean = (n * means).sum() / total
+            std = np.sqrt((apart + n * (means - mean) ** 2).sum() / total)
+            norms = (l1.sum(), np.linalg.norm(l2), largest.max(initial=0))
+            found[layer] = WeightStatistics(int(n.sum()), *map(float, (mean, std, *norms)))
+    return found
+
+
+def _moments(tensor: Tensor) -> Values:
+    """Number, mean, squared distances from it, both norms, the largest magnitude."""
+    x = values(tensor.bits(0, tensor.n), tensor.dtype)
+    mean, size = x.sum() / max(1, len(x)), np.abs(x)
+    apart, norms = ((x - mean) ** 2).sum(), (size.sum(), np.linalg.norm(x))
+    return np.array([len(x), mean, apart, *norms, size.max(initial=0)])
+
+
 def distributions(
     paths: Mapping[str, str | Path], *, bins: int = 61
 ) -> dict[str, dict[str, tuple[NDArray[np.int64], Values]]]:

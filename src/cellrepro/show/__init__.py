@@ -25,7 +25,8 @@ _NAMES = {
     "report.protocol": "protocol",
     "tables": (
         "decision_table difference_table distance_matrix host_table markdown profile_table "
-        "protocol_table rate_table readable repeat_table result_table switch_table weights_table"
+        "protocol_table rate_table readable repeat_table result_table statistics_table "
+        "switch_table weights_table"
     ),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.seed_spread import Spread
+from cellrepro.compare.weight_similarity import weight_statistics
 from cellrepro.determinism import modes, profiles
 from cellrepro.errors import NotPossibleHere
 from cellrepro.store import platform
@@ -17,6 +18,8 @@ from cellrepro.store.store import Repeat, Run
 from cellrepro.text import grouped, share_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     import pandas as pd
     from IPython.display import Markdown
@@ -263,6 +266,17 @@ def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
         .background_gradient("cividis", axis=None, subset=numbers, gmap=shades)
         .map(lambda x: "" if 0 < x < np.inf else "background: white; color: black", subset=numbers)
     )
+
+
+def statistics_table(paths: Mapping[str, Path], *, by_layer: bool = False) -> pd.DataFrame:
+    """The file and the parameters of networks, by what each is called; or a row a layer."""
+    rows = []
+    for name, path in paths.items():
+        whole, *layers = weight_statistics(path).items()
+        for layer, of in layers if by_layer else [whole]:
+            first = {"layer": layer} if by_layer else {"file, bytes": path.stat().st_size}
+            rows.append({"network": name, **first, **of._asdict()})
+    return frame(rows, "network")
 
 
 def difference_table(fields: Mapping[str, tuple[Any, Any]], a: str, b: str) -> pd.DataFrame:

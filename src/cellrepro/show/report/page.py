@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _DPI = 110  # of figures
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_TEXTS = {"ppm": ppm_text, "share": share_text}
+_TEXTS = {"ppm": ppm_text, "share": share_text, "count": grouped}
 
 CHANGES: dict[str, tuple[str, str]] = {
     ObjectKind.KEPT: ("", "as before: a counterpart that covers it, less than 1 pixel away"),
@@ -207,8 +207,9 @@ class Cell:
 def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> View:
     """Rows as a table, and as a file if it has a name; the first cell of a row names it.
 
-    The kind of a column says how the page shows it: ``number``, ``ppm``, ``share`` or a format such
-    as ``{:.2f}`` to the right, ``value`` for texts, ``verdict``; ``file`` is in the file only.
+    The kind of a column says how the page shows it: ``number``, ``count``, ``ppm``, ``share`` or a
+    format such as ``{:.2f}`` to the right, ``value`` for texts, ``verdict``; ``file`` is in the
+    file only.
     """
     titles = dict.fromkeys(title for row in rows for title in row)
     columns = [(t, kinds.get(t, "")) for t in titles if kinds.get(t) != "file"]

@@ -10,6 +10,7 @@ import numpy as np
 from cellrepro.compare.names import place_of
 from cellrepro.compare.weight_similarity import (
     Similarity,
+    WeightStatistics,
     difference_distributions,
     layers_by_distance,
     similarity,
@@ -19,6 +20,7 @@ from cellrepro.show.figures import training, weights
 from cellrepro.show.report.page import Cell, Shown, View, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
+from cellrepro.show.tables import statistics_table
 from cellrepro.store.store import Repeat
 
 _MOST_NETWORKS = 12
@@ -47,6 +49,8 @@ def weights_view(chapter: Chapter, same: Equality) -> View | None:
         n_missing=len(trained) - sum(len(one.members) for one in networks),
         n_parameters=n_parameters,
         matrices=_matrices(chapter, found, chosen) if len(chosen) > 1 else [],
+        statistics=_statistics(chapter, chosen, by_layer=False),
+        layers=_statistics(chapter, chosen, by_layer=True),
         distant=distant,
         n_overlaid=len(overlaid),
         distributions=figure(drawn),
@@ -77,6 +81,16 @@ def _chosen(networks: Sequence[View], n_parameters: int) -> list[View]:
     afforded = max(2, int((2 * _MOST_WORK / n_parameters) ** 0.5))
     in_turn = sorted(networks, key=lambda one: one.members[0].index)
     return sorted(in_turn[: min(_MOST_NETWORKS, afforded)], key=lambda one: one.number)
+
+
+def _statistics(chapter: Chapter, networks: Sequence[View], *, by_layer: bool) -> View:
+    """The file of each network, and its parameters in numbers; or these of its layers."""
+    files = {one.name: one.path for one in networks}
+    kinds = dict.fromkeys(WeightStatistics._fields, "{:.6g}")
+    kinds |= dict.fromkeys(("file, bytes", "parameters"), "count")
+    rows = statistics_table(files, by_layer=by_layer).reset_index().to_dict("records")
+    name = f"networks{'-by-layer' * by_layer}-{chapter.data}"
+    return table(rows, kinds, file=name)
 
 
 # -- distances -----------------------------------------------------------------------------
