@@ -220,6 +220,7 @@ def audit(
 
 @_verb()
 def train(
+    context: typer.Context,
     data: DataArgument,
     model: ModelOption = defaults.MODEL,
     seed: SeedOption = None,
@@ -260,9 +261,12 @@ def train(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Train one spec several times and say whether the repeats came out the same."""
-    given = {name: value for name, value in locals().items() if value is not None}
-    if continued_from is not None:  # what is not asked for otherwise is as it was
-        given = {n: v for n, v in given.items() if v != getattr(defaults, n.upper(), None)}
+    given = {n: value for n, value in locals().items() if value is not None and n != "context"}
+    if continued_from is not None:  # what is not given is as it was
+        source = context.get_parameter_source
+        given = {n: v for n, v in given.items() if getattr(source(n), "name", "") != "DEFAULT"}
+        if "repeats" in given:
+            raise BadInput("--continue adds one repeat; leave --repeats out")
     if operation_steps is not None:
         given["operation_steps"] = _steps(operation_steps)
     if sgd is not None:

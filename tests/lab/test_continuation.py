@@ -71,7 +71,7 @@ def test_another_schedule_is_told_and_has_a_key_of_its_own(small_data, tmp_path)
         ({"epochs": 12}, "epochs is 12 there and 12 here, expected more"),
         ({"epochs": 24, "seed": 3}, "seed is 0 there and 3 here"),
         ({"epochs": 24, "weight_decay": 0.3}, "weight_decay is 0.1 there and 0.3 here"),
-        ({"epochs": 24, "continued_from": "long"}, "kept no checkpoint of its last epoch, 24"),
+        ({"epochs": 24, "continued_from": "long"}, "is no training that kept the checkpoint"),
         ({"epochs": 24, "keep_checkpoints": "first"}, "expected none, last or all"),
     ],
     ids=lambda value: str(value)[:30],
@@ -81,6 +81,18 @@ def test_what_cannot_be_continued_is_refused(finished, small_data, given, expect
     name = long.name if "continued_from" in given else short.name
     with pytest.raises(BadInput, match=expected):
         plan_training(small_data, **{**given, "store": root, "continued_from": name})
+
+
+def test_an_option_that_is_given_is_never_passed_over(finished, small_data, invoke):
+    """Also where it has the default that another training had not."""
+    root, short, _ = finished
+    asked = ("train", small_data, "--continue", short.name, "--epochs", 24, "--store", root)
+    refused = invoke(*asked, "--profile", "cpu")
+    assert (refused.code, "profile is 'cpu-1thread' there and 'cpu' here" in refused.err) == (
+        2,
+        True,
+    )
+    assert invoke(*asked, "--repeats", 2).code == 2
 
 
 def test_a_changed_checkpoint_is_refused(finished, small_data, tmp_path):

@@ -27,7 +27,10 @@ def test_rows_compare_the_rounds_medians():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder": "vit-h"}, "encoder is 'vit-h'; expected one of tiny, vit-b, vit-l"),
+        (
+            {"encoder": "vit-h"},
+            "encoder is 'vit-h'; expected one of tiny, tiny-4, tiny-8, tiny-12, vit-b, vit-l",
+        ),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
         ({"variants": ("fast",)}, "plain among them"),
     ],

@@ -128,7 +128,7 @@ def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
 @pytest.mark.parametrize(
     ("changes", "mode", "affects", "why"),
     [
-        ({}, "fast", True, "mode fast fixes nothing but the seeds"),
+        ({}, "fast", True, "mode fast does not fix it"),
         ({}, "strict", True, "mode strict stops at it"),
         ({"ops": ("index_put",)}, "strict", False, "puts a substitute there (rel-pos-gather"),
         ({"kind": "switched"}, "strict", False, "selects its deterministic way"),

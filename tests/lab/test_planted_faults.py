@@ -320,8 +320,8 @@ def other_numbers(masks):
 def test_segmentation(bench, change, names, verdict):
     """What is given for the test image."""
 
-    def segment(original, network, images):
-        for result in original(network, images):
+    def segment(original, network, images, **options):
+        for result in original(network, images, **options):
             change(result)
             yield result
 

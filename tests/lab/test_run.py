@@ -159,9 +159,9 @@ def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, cap
         "import torch\n"
         "from cellrepro.lab.worker import carry_out\n"
         "from cellrepro.model import inference\n"
-        "def moving(*given, segment=inference.segment):\n"
+        "def moving(*given, segment=inference.segment, **options):\n"
         "    torch.backends.cudnn.benchmark = True\n"
-        "    return segment(*given)\n"
+        "    return segment(*given, **options)\n"
         "inference.segment = moving\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")

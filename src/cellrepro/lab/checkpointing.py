@@ -48,7 +48,7 @@ class Keeper:
         self._operations: Any = None
         self._origin: Origin | None = None  # of a training, once it has begun
         self.resumed: list[int] = []  # epochs that were done when a process took over
-        self.continued_from = keeping.continued.name if keeping.continued else None
+        self.continued_from: str | None = None
 
     def watch(self, network: Any) -> Any:
         """Who listens to the training, or none."""
@@ -105,6 +105,7 @@ class Keeper:
         self.ledger.entries.clear()  # what comes before the first step is written already
         self.ledger.step, self.ledger.epoch = found.step - 1, found.epoch - 1  # of the last step
         self.resumed = [*found.loop.get("resumed", []), found.epoch]
+        self.continued_from = found.loop.get("continued_from")
         seeding.restore(found.generators)  # last: nothing may draw between it and the first step
 
     @property
@@ -124,7 +125,7 @@ class Keeper:
         if not (every or last) or self._origin is None:
             return
         state = loop.state()
-        state["loop"]["resumed"] = self.resumed
+        state["loop"] |= {"resumed": self.resumed, "continued_from": self.continued_from}
         checkpoints.save(
             self._place,
             origin=self._origin,
@@ -184,8 +185,8 @@ def last_checkpoint(repeat: Repeat) -> Checkpoint:
     found = checkpoints.read_plain(kept[-1]) if kept else None
     if found is None or found.epoch != repeat.spec.epochs:
         raise BadInput(
-            f"{repeat.name} kept no checkpoint of its last epoch, {repeat.spec.epochs}, from which "
-            "it could go on; train it again in another store with --keep-checkpoints last"
+            f"{repeat.name} is no training that kept the checkpoint of its last epoch, from which "
+            "it could go on; train with --keep-checkpoints last, in another store if it is in this"
         )
     checkpoints.refuse_changed(found)
     return found
@@ -202,6 +203,7 @@ def lay_out(repeat: Repeat, spec: Spec, index: int, place: Path) -> None:
         n_rows[name] = pieces.n_rows
     plain = json.loads((last.folder / checkpoints.PLAIN).read_text(encoding="utf-8"))
     plain["origin"] |= {"spec": spec.model_dump(mode="json"), "repeat": index}
+    plain["loop"]["continued_from"] = repeat.name
     scratch = place / ".continued"
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(last.folder, scratch)
