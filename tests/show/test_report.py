@@ -157,6 +157,13 @@ def test_files_agree_with_the_page(page):
     assert float(compared["different"]) == pytest.approx(1 / 11)  # 1 of 6 + 5 cells
     step = float(np.linalg.norm(np.linspace(-1, 1, 64, dtype=np.float32)))
     expected = np.abs(np.subtract.outer(*[[1.5, 1.75, 1, 2, 1.25]] * 2)) * step
+    for row, group in zip(parsed.file("networks-cells"), runs["different"].repeats, strict=False):
+        assert int(row["file, bytes"]) == group.weights.stat().st_size
+        assert int(row["parameters"]) == sum(
+            int(layer["parameters"])
+            for layer in parsed.file("networks-by-layer-cells")
+            if layer["network"] == row["network"]
+        )
     rows = parsed.file("l2-distance-cells")
     actual = [[float(row[str(i)]) for i in range(1, 6)] for row in rows]
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-12)

@@ -248,7 +248,7 @@ _MEANINGS = {
 
 
 def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
-    """How far N networks, by what each is called, lie apart from each other, dark where near.
+    """How far N networks, by what each is called, lie apart from each other, dark where far.
 
     ``matrix``: a field of `cellrepro.similarity`, such as ``relative_l2``, of shape (N, N).
     """
@@ -263,7 +263,7 @@ def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
     return (
         readable(table)
         .format("{:.2g}", na_rep="–", subset=numbers)
-        .background_gradient("cividis", axis=None, subset=numbers, gmap=shades)
+        .background_gradient("cividis_r", axis=None, subset=numbers, gmap=shades)
         .map(lambda x: "" if 0 < x < np.inf else "background: white; color: black", subset=numbers)
     )
 
