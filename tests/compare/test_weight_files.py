@@ -1,5 +1,7 @@
 """Files that Cellpose's own `torch.save` writes, byte by byte, and why they differ."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -100,3 +102,16 @@ def test_one_network_saved_in_several_ways(tmp_path):
     assert all(same)
     assert (digests[0] != digests[1], digests[2] == digests[3]) == (True, True)
     assert [bool(one.parts) for one in files[:4]] == [False, True, False, False]
+
+
+def test_large_files_are_read_in_pieces(tmp_path):
+    """One bit of 32 MiB, found without a copy of either file."""
+    held = {"w": torch.zeros(2**23)}
+    save_file(held, tmp_path / "a")
+    held["w"][-1] = 1e-45
+    save_file(held, tmp_path / "b")
+    tracemalloc.start()
+    found = compare_files(tmp_path / "a", tmp_path / "b", same_parameters=False)
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+    assert found.parts == (("tensors", 1, 1, "parameters differ"),)

@@ -158,6 +158,7 @@ def test_tensors_larger_than_a_piece(tmp_path):
     tracemalloc.start()
     compare_weights(tmp_path / "a", tmp_path / "b")
     similarity([tmp_path / "a", tmp_path / "b"])
+    weight_statistics(tmp_path / "a")
     assert tracemalloc.get_traced_memory()[1] < (tmp_path / "a").stat().st_size * 3
     tracemalloc.stop()
 

@@ -21,6 +21,7 @@ from cellrepro.store.digests import file_digest
 from cellrepro.text import amount
 
 _Bytes = NDArray[np.uint8]
+_PIECE = 2**22  # bytes of each file in memory at a time
 _TENSORS, _NAMES, _PADDING, _DIRECTORY = "tensors", "entry names", "padding", "zip directory"
 _REASONS = {
     _PADDING: "every tensor begins at a multiple of 64 bytes, whatever stands before it",
@@ -75,7 +76,7 @@ def compare_files(
         n_a, n_b = np.sum([_n_differing(*sides) for sides in places], 0).tolist()
         if n_a or n_b:
             why = "parameters differ" if not same_parameters else "parameters in another order"
-            why = why if part == _TENSORS else _why(part, *(x.tobytes() for x in places[0]))
+            why = why if part == _TENSORS else _why(part, *places[0])
             differing.append(DifferingPart(part, n_a, n_b, why))
     return FileComparison(sizes, tuple(differing))
 
@@ -83,7 +84,8 @@ def compare_files(
 def _n_differing(a: _Bytes, b: _Bytes) -> tuple[int, int]:
     if len(a) != len(b):
         return len(a), len(b)
-    n = int(np.count_nonzero(a != b))
+    pieces = (slice(start, start + _PIECE) for start in range(0, len(a), _PIECE))
+    n = sum(int(np.count_nonzero(a[piece] != b[piece])) for piece in pieces)
     return n, n
 
 
@@ -124,10 +126,11 @@ def _parts_of(path: Path) -> dict[str, list[_Bytes]]:
     return found
 
 
-def _why(part: str, a: bytes, b: bytes) -> str:
-    """Why a part differs that holds no tensors, from the first of its places."""
+def _why(part: str, *places: _Bytes) -> str:
+    """Why a part differs that holds no tensors, from the first of its places in both."""
     if part in _REASONS:
         return _REASONS[part]
+    a, b = (place.tobytes() for place in places)
     if part == _NAMES:
         archives = (repr(name.decode().partition("/")[0]) for name in (a, b))
         return f"torch.save puts the name of its file first, {' and '.join(archives)}"
