@@ -258,7 +258,9 @@ def _places(pairs: Sequence[Pair]) -> set[str]:
 def _objection(found: Decision) -> tuple[bool, bool, float]:
     """How much a decision speaks against within-spread; a ratio says more than no answer."""
     largest = max(found.changed_ratio, found.ppm_ratio)
-    return (not found.within, not math.isnan(largest), 0.0 if math.isnan(largest) else largest)
+    known = not math.isnan(largest)
+    size = largest if known else found.changed[0]
+    return (not found.within, known, 0.0 if math.isnan(size) else size)
 
 
 def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:

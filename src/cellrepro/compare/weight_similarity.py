@@ -184,13 +184,16 @@ def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
     Returns
     -------
     dict
-        Of ``all`` tensors of the file together, then of each layer in natural order.
+        Of ``all`` together but what is one number, as Cellpose's diameters; then of each layer.
     """
     file, found = open_weights(path), {}
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
         moments = np.array([_moments(tensor) for tensor in file.values()]).reshape(-1, 6)
         for layer in ("all", *layer_groups(file)):
-            members = [layer in ("all", layer_group(name)) for name in file]
+            members = [
+                layer == layer_group(name) or (layer == "all" and tensor.n != 1)
+                for name, tensor in file.items()
+            ]
             n, means, apart, l1, l2, largest = moments[members].T
             total = max(1, n.sum())
             mean = (n * means).sum() / total

@@ -121,7 +121,7 @@ def _matrix(title: str, file: str, matrix: np.ndarray, networks: Sequence[View])
         place = float(norm(value)) if low < high else 1.0
         colour = to_hex(colormaps["cividis"](0.95 - 0.83 * place))
         colours = f"background: {colour}; color: {'#fff' if place > 0.6 else '#000'}"
-        return Cell(f"{value:.1e}", colours=colours, value=value)
+        return Cell(f"{value:.2g}", colours=colours, value=value)
 
     numbers = [str(one.number) for one in networks]
     rows = [
