@@ -10,14 +10,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 import cellrepro
+from cellrepro.determinism import profiles
 from cellrepro.determinism.profiles import load
+from cellrepro.determinism.seeding import generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import read_folder
 from cellrepro.lab import process, run
-from cellrepro.lab.process import machine_here
+from cellrepro.lab.process import Setup, machine_here
 from cellrepro.lab.run import plan_segmentation, plan_training
+from cellrepro.model.network import seeded_network
+from cellrepro.store.digests import tensors_digest
 from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows
 from cellrepro.store.store import Store
 from conftest import SMALL, options, run_command
@@ -252,3 +257,17 @@ def test_a_child_ends_with_its_caller():
         assert child.stdout.readline() == b"on\n"
         child.stdin.close()
         assert child.wait(timeout=10) == 1
+
+
+def test_mode_off_draws_anew_every_time():
+    """Initial weights and generators; another mode begins alike."""
+
+    def begun(mode):
+        setup = Setup(profiles.load("cpu"), mode, None if mode == "off" else 0)
+        setup.seed_all()
+        network = seeded_network("tiny", seed=setup.seed)
+        return torch.rand(1).item(), tensors_digest(network.state_dict())
+
+    with generators_kept():
+        assert begun("fast") == begun("fast")
+        assert not {*begun("off")} & {*begun("off"), *begun("fast")}
