@@ -62,7 +62,7 @@ lint: setup
 
 # Versions and digests, no addresses; one file for Linux, macOS and Windows, Python 3.11 to 3.13.
 lock: setup
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --quiet --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --universal --python-version 3.11 --generate-hashes --quiet --output-file requirements.lock
 
 # Execute the committed notebooks again, in place, on small data.
 notebooks: setup data
