@@ -26,7 +26,7 @@ IMPORTED = (
     *(
         "cellrepro.lab.run",
         "cellrepro.lab.worker",
-        "cellrepro.lab.grid",
+        "cellrepro.lab.grid.pool",
         "cellrepro.show.report.build",
     ),
     *("cellrepro.cli", "cellpose.train", "matplotlib.pyplot", "pandas"),  # pyarrow takes pandas in

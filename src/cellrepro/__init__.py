@@ -41,7 +41,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.lab.cost_of_determinism import measure_cost
     from cellrepro.lab.divergence.find import diverge
     from cellrepro.lab.doctor import diagnose
-    from cellrepro.lab.grid import read_grid, run_grid
+    from cellrepro.lab.grid.file import read_grid
+    from cellrepro.lab.grid.pool import run_grid
     from cellrepro.lab.growth import growth
     from cellrepro.lab.run import segment, train
     from cellrepro.lab.seed_effect import which_seed_changes

@@ -342,19 +342,30 @@ def growth(
 @_verb()
 def grid(
     file: Annotated[str, Argument(help="a grid of specs, YAML")],
-    workers: Annotated[int | None, Option(help="default one per device")] = None,
+    workers: Annotated[
+        int | None, Option(help="at once; default one per GPU, or as the cores allow")
+    ] = None,
+    scheduler: Annotated[str | None, Option(help="of Dask: tcp://HOST:PORT")] = None,
+    slurm: Annotated[str | None, Option(help="YAML with options of Slurm jobs")] = None,
+    time_limit: Annotated[float | None, Option(help="minutes that a repeat may take")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="say what would run")] = False,
     override: Annotated[list[str] | None, Option("--set", help="NAME=VALUE, NAME=[A, B]")] = None,
     repeats: Annotated[int | None, Option(help="of every spec; default as in the file")] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
-    from cellrepro.lab.grid import planned, read_grid, run_grid
+    from cellrepro.lab.grid.file import read_grid
+    from cellrepro.lab.grid.point import BADLY
+    from cellrepro.lab.grid.pool import planned, run_grid
 
     given = _overrides(override or [])
     checked = read_grid(file, store=store, overrides=given, repeats=repeats)
-    runs = planned(checked) if dry_run else run_grid(checked, workers=workers)
-    code = 1 if any(run.status == "failed" for run in runs) else 0
+    if dry_run:
+        runs = planned(checked)
+    else:
+        where: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "slurm": slurm}
+        runs = run_grid(checked, minutes=time_limit, **where)
+    code = 1 if any(run.status in BADLY for run in runs) else 0
     return ({"runs": runs}, map(answers.grid_run, runs)), code
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from cellrepro.errors import CellreproError
 from cellrepro.lab import defaults
-from cellrepro.lab.grid import GridRun, read_grid, run_grid
+from cellrepro.lab.grid.file import read_grid
+from cellrepro.lab.grid.point import BADLY, GridRun
+from cellrepro.lab.grid.pool import run_grid
 from cellrepro.lab.notebook_process import brought, find_notebook
 from cellrepro.lab.process import RunFailed, call
 from cellrepro.lab.run import Outcome, segment, train
@@ -59,7 +61,7 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
     _say(f"2/4  the demo grid: {len(grid.points)} specs of seed, mode and profile")
     runs = run_grid(grid, workers=2)
     for run in runs:
-        if run.status == "failed":
+        if run.status in BADLY:
             raise RunFailed(f"a spec failed: {run.reason}; its notebook is in {run.folder}")
     _say("3/4  the other notebooks, on these runs")
     notebooks = _execute_notebooks(data, store, start)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from html import escape
+from pathlib import Path
 from typing import Any
 
 LINES_VARIABLE = "CELLREPRO_PROGRESS"
 """Set to ``lines`` to have plain lines instead of a moving bar, for a log."""
+
+FILE_VARIABLE = "CELLREPRO_PROGRESS_FILE"
+"""Names a file to keep up to date with how far the work is, as JSON, for another process."""
 
 _REFRESH_SECONDS = 0.5
 _LINES = 5
@@ -78,13 +85,24 @@ class Lines(Progress):
 
     def __init__(self, total: int, label: str, *, stream: Any = None):
         super().__init__(total, label)
-        self._stream, self._shown = stream or sys.stderr, 0
+        self._stream, self._shown, self._told = stream or sys.stderr, 0, 0.0
 
     def show(self, *, end: bool = False) -> None:  # noqa: D102
+        self._tell()
         part = self.done * _LINES // self.total
         if part > self._shown:
             self._shown = part
             self.say(self.summary())
+
+    def _tell(self) -> None:
+        if FILE_VARIABLE not in os.environ or time.monotonic() - self._told < _REFRESH_SECONDS:
+            return
+        self._told, path = time.monotonic(), os.environ[FILE_VARIABLE]
+        scratch = Path(f"{path}.part")
+        told = {"done": self.done, "total": self.total, "text": self.text}
+        with suppress(OSError):  # a full disk is for others to report
+            scratch.write_text(json.dumps(told), encoding="utf-8")
+            scratch.replace(path)
 
     def say(self, line: str) -> None:  # noqa: D102
         print(line, file=self._stream, flush=True)
@@ -135,3 +153,20 @@ class NotebookBar(Lines):
 def _minutes(seconds: float) -> str:
     whole = int(seconds)
     return f"{whole // 60}:{whole % 60:02d} min" if whole >= 60 else f"{seconds:.0f} s"
+
+
+def pass_on(tell: Callable[[str], None]) -> None:
+    """Tell what the file of `FILE_VARIABLE` says whenever it has changed, while this process lives;
+    nothing where none is named."""
+    if FILE_VARIABLE not in os.environ:
+        return
+
+    def look(last: str = "") -> None:
+        while True:
+            time.sleep(_REFRESH_SECONDS)
+            with suppress(OSError):  # not there yet
+                text = Path(os.environ[FILE_VARIABLE]).read_text(encoding="utf-8")
+                if text != last:
+                    tell(last := text)
+
+    threading.Thread(target=look, daemon=True).start()

@@ -12,7 +12,8 @@ import yaml
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
 from cellrepro.lab import run
-from cellrepro.lab.grid import planned, read_grid, run_grid
+from cellrepro.lab.grid.file import read_grid
+from cellrepro.lab.grid.pool import planned, run_grid
 from cellrepro.lab.notebook_process import find_notebook
 from cellrepro.lab.process import HOLD_VARIABLE
 from cellrepro.store.digests import file_digest
@@ -106,10 +107,13 @@ def test_relative_paths_mean_what_they_meant_here(write, store, small_data, monk
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"fixed": {"epoch": 3}}, r"minimal.ipynb takes .*epochs.*, not epoch$"),
+        (
+            {"fixed": {"epoch": 3}},
+            r"minimal.ipynb takes .*epochs.*, not epoch \(do you mean epochs\?\)$",
+        ),
         ({"fixed": {"seed": 1}, "vary": {"seed": [0]}}, "seed is both fixed and varied"),
         ({"fixed": {"repeats": 2}}, "repeats is set by the grid itself"),
-        ({"add": [{"epoch": 3}]}, r"minimal.ipynb takes .*, not epoch$"),
+        ({"add": [{"epoch": 3}]}, r"minimal.ipynb takes .*, not epoch \(do you mean epochs\?\)$"),
         ({"exclude": [{"seed": 1}]}, "`exclude` names seed, which does not vary"),
         ({"vary": {"seed": []}}, "`vary` has no value for seed"),
         ({"vary": {"seed": [1]}, "exclude": [{"seed": 1}]}, "leaves no spec to run"),

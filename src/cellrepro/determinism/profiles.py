@@ -213,18 +213,23 @@ def names() -> list[str]:
 
 
 def load(name: str | Path) -> Profile:
-    """Read a profile of `names`, or a YAML file of the user's, whose stem is the profile's name."""
-    path = Path(str(name))
+    """Read a profile of `names`, or a YAML file of the user's, whose stem is the profile's name;
+    either may be followed by variables, ``cpu+MKL_CBWR=COMPATIBLE``, that it sets as well."""
+    whole, *parts = re.split(r"\+(?=\w+=)", str(name))
+    variables = dict(part.split("=", 1) for part in parts)
+    path = Path(whole)
     own = path.suffix in (".yaml", ".yml")
-    if not own and str(name) not in names():
+    if not own and whole not in names():
         raise BadInput(
             f"unknown profile {str(name)!r}; expected one of {', '.join(names())}, or the path "
             "of a .yaml file with the same fields"
         )
     try:
-        file = path if own else _FOLDER / f"{name}.yaml"
+        file = path if own else _FOLDER / f"{whole}.yaml"
         settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        return Profile(name=path.stem if own else str(name), **settings)
+        if variables:
+            settings["environment"] = {**settings.get("environment", {}), **variables}
+        return Profile(name="+".join([path.stem if own else whole, *parts]), **settings)
     except ValidationError as error:
         problems = wrong_fields(error)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError) as error:

@@ -13,7 +13,8 @@ from typing import Any
 import cellrepro
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import is_litter
-from cellrepro.lab.process import Child
+from cellrepro.lab.process import Child, ProcessLost
+from cellrepro.progress import pass_on
 
 
 def brought(folder: str) -> Path:
@@ -77,6 +78,7 @@ def notebook_parameters(notebook: Path) -> dict[str, Any]:
 
 def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
     """Execute a notebook with papermill; what it wrote so far is kept if it fails."""
+    pass_on(lambda text: child.tell("progress", text))
     with without_slow_imports():
         import papermill
         from nbclient.exceptions import DeadKernelError
@@ -98,7 +100,7 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str,
     except PapermillExecutionError as error:
         raise CellreproError(f"{error.ename}: {error.evalue}") from None
     except DeadKernelError as error:
-        raise CellreproError(f"the kernel was killed ({error}), perhaps memory ran out") from None
+        raise ProcessLost(f"the kernel was killed ({error}), perhaps memory ran out") from None
 
 
 @contextmanager

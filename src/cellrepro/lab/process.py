@@ -55,6 +55,16 @@ class RunFailed(CellreproError):
     exit_code = 1
 
 
+class ProcessLost(NotPossibleHere):
+    """A process was killed from outside, usually because memory ran out."""
+
+
+class TimeIsUp(CellreproError):
+    """A child took longer than it may."""
+
+    exit_code = 1
+
+
 @dataclass(frozen=True)
 class Setup:
     """What decides how a process computes: profile, mode, seed, and the operation left loose."""
@@ -137,6 +147,7 @@ def call(
     on_event: Callable[[Event], None] = lambda event: None,
     variables: Mapping[str, str] | None = None,
     here: bool = False,
+    minutes: float | None = None,
     **given: Any,
 ) -> Any:
     """Have a function called in a process of its own, and return what it returns.
@@ -144,6 +155,7 @@ def call(
     ``work`` is ``MODULE:FUNCTION``; it takes a `Child` and what is ``given``, whatever can be
     pickled. ``setup`` decides the variables of the process (none: the caller's), ``label`` names it
     in messages. ``here`` calls the function in this process, started for this work alone.
+    A process that takes more than ``minutes`` is ended, and `TimeIsUp` raised.
     """
     if here:
         log = io.StringIO()  # whatever libraries print is no result of a notebook's
@@ -166,7 +178,7 @@ def call(
             stderr=file,
             text=True,
         )
-        code, answer = _followed(process, on_event), Path(scratch, "answer")
+        code, answer = _followed(process, on_event, label, minutes), Path(scratch, "answer")
         ended = RunFailed(f"exit code {code} and no answer")
         if code >= 0 and answer.exists():
             ended = pickle.loads(answer.read_bytes())
@@ -178,21 +190,42 @@ def call(
     return ended
 
 
-def _followed(process: subprocess.Popen[str], on_event: Callable[[Event], None]) -> int:
+def _followed(
+    process: subprocess.Popen[str],
+    on_event: Callable[[Event], None],
+    label: str,
+    minutes: float | None,
+) -> int:
     """Pass a child's events on until it ends, and end it if this is left early (Ctrl-C)."""
     assert process.stdin is not None
     assert process.stdout is not None
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    limit = threading.Timer(60 * (minutes or 0), end)
     RUNNING.add(process)
     with process.stdin, process.stdout:
         try:
+            if minutes is not None:
+                limit.start()
             for line in process.stdout:
                 if line.endswith("\n"):  # else it was killed while it wrote
                     on_event(json.loads(line))
-            return process.wait()
+            code = process.wait()
         finally:
+            limit.cancel()
             process.kill()
             process.wait()
             RUNNING.remove(process)
+    if late.is_set():
+        raise TimeIsUp(
+            f"{label} took more than {minutes:g} minutes; allow it more: what it has done so far "
+            "is kept where it makes checkpoints, and it goes on from there"
+        )
+    return code
 
 
 _SIGNS = {
@@ -210,6 +243,7 @@ _SIGNS = {
     "this lab has one for one of them on this device; run with --mode warn to see which": PHRASES,
 }
 """What the message of an error means that is this machine's and not the user's."""
+_ENDINGS = dict(zip(("out-of-memory", "disk-full"), _SIGNS, strict=False))
 
 
 def explained(why: str, code: int, log: str, label: str) -> CellreproError:
@@ -218,28 +252,45 @@ def explained(why: str, code: int, log: str, label: str) -> CellreproError:
         if any(sign in why for sign in signs):
             return NotPossibleHere(f"{label}: {meaning} ({why})")
     if code == -9:
-        return NotPossibleHere(
+        return ProcessLost(
             f"{label}: the system killed the process (signal 9), usually because memory ran out; "
             "take a smaller --batch-size or smaller images"
         )
     tail = "\n".join(log.splitlines()[-12:])
-    return RunFailed(f"{label} failed: {why}; its last words:\n{tail}")
+    kind = RunFailed if code >= 0 else ProcessLost
+    return kind(f"{label} failed: {why}; its last words:\n{tail}")
+
+
+def how_it_ended(error: CellreproError) -> str:
+    """``time-limit``, ``out-of-memory``, ``disk-full``, or ``failed`` for all else; by its words,
+    since an error in a notebook comes as text."""
+    if isinstance(error, TimeIsUp):
+        return "time-limit"
+    found = (state for state, meaning in _ENDINGS.items() if meaning in str(error))
+    return next(found, "failed")
 
 
 # -- this machine, as it computes under a profile ------------------------------------------
 
 
-def machine_here(profile: Profile) -> MachineRecord:
-    """The machine on which this computer would carry out a repeat under a profile now."""
-    settings = profile.model_dump_json(exclude={"description"})
-    return _seen(settings, os.environ.get(platform.MACHINE_VARIABLE), HOLD_VARIABLE in os.environ)
+def machine_here(profile: Profile, gpu: str | None = None) -> MachineRecord:
+    """The machine on which this computer would carry out a repeat under a profile now, on one of
+    its GPUs (its UUID) or on the first that it has."""
+    settings, named = profile.model_dump_json(exclude={"description"}), platform.MACHINE_VARIABLE
+    return _seen(settings, os.environ.get(named), HOLD_VARIABLE in os.environ, gpu)
+
+
+def only(gpu: str | None) -> dict[str, str]:
+    """The variable by which a process sees one GPU alone; nothing without one."""
+    return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
 
 
 @functools.cache
-def _seen(settings: str, named: str | None, inside: bool) -> MachineRecord:
+def _seen(settings: str, named: str | None, inside: bool, gpu: str | None) -> MachineRecord:
     profile = Profile.model_validate_json(settings)
     label = f"looking at this machine under profile {profile.name!r}"
-    return call("cellrepro.lab.process:look", Setup(profile), label=label, here=inside)
+    place: dict[str, Any] = {"here": inside, "variables": only(gpu)}
+    return call("cellrepro.lab.process:look", Setup(profile), label=label, **place)
 
 
 def look(child: Child) -> MachineRecord:

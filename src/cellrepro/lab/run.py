@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -344,9 +344,27 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     done = []
     for index in range(repeats):
         label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
-        present = plan.store.repeat(plan.spec.key, plan.machine, index)
-        done.append(present or _run(plan, index, label=label, quiet=quiet, here=here))
+        repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
+        if repeat is None:
+            with _alone(plan, index):
+                present = plan.store.repeat(plan.spec.key, plan.machine, index)
+                repeat = present or _run(plan, index, label=label, quiet=quiet, here=here)
+        done.append(repeat)
     return Outcome(plan, tuple(done), judge([repeat.manifest for repeat in done]))
+
+
+def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:
+    """Wait while another process makes the same repeat; the grid has waited already."""
+    if HOLD_VARIABLE in os.environ:
+        return nullcontext()
+    told: list[str] = []
+
+    def waits() -> None:
+        if not told:
+            told.append(f"another process is at repeat {index} of {plan.spec.key}: waiting for it")
+            _note(told[0])
+
+    return plan.store.alone(plan.spec.key, plan.machine, index, waits)
 
 
 def _n_with_continuation(plan: Plan, name: str) -> int:

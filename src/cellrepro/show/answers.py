@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cellrepro.lab.compare_results import Comparison
     from cellrepro.lab.divergence.result import Divergence
     from cellrepro.lab.doctor import Diagnosis
-    from cellrepro.lab.grid import GridRun
+    from cellrepro.lab.grid.point import GridRun
     from cellrepro.lab.growth import Moment
     from cellrepro.lab.run import Outcome
     from cellrepro.store.store import Repeat, Run

@@ -91,7 +91,7 @@ def machine(device: Any, numeric_class: str) -> MachineRecord:
         fields = {"device": properties.name, "cuda": found.pop("runtime"), **found}
     return MachineRecord(
         label=_given_name() or _slug(fields["device"]),
-        identity=_identity(gpu),
+        identity=identity(gpu),
         numeric_class=numeric_class,
         versions=_numeric_versions(),
         **fields,
@@ -102,7 +102,7 @@ def is_here(record: MachineRecord) -> bool:
     """Whether a machine may be this one, as far as can be told without PyTorch or a profile."""
     if record.versions != _numeric_versions() or record.driver not in (None, _driver()):
         return False
-    return record.identity in [_identity(gpu) for gpu in ("", *(gpu["uuid"] for gpu in _gpus()))]
+    return record.identity in [identity(gpu) for gpu in ("", *(gpu["uuid"] for gpu in _gpus()))]
 
 
 def is_anonymous() -> bool:
@@ -120,7 +120,8 @@ def _given_name() -> str | None:
     return name
 
 
-def _identity(gpu: str) -> str:
+def identity(gpu: str) -> str:
+    """What tells this machine, or one of its GPUs by UUID, from others; no name it is known by."""
     known = gpu.removeprefix("GPU-").lower() or _machine_id()
     # Salted: a published store need not tell what other software knows this machine by.
     salted = f"cellrepro machine {known}".encode()
@@ -192,6 +193,21 @@ def _gpus() -> list[dict[str, Any]]:
         ]
     except pynvml.NVMLError:
         return []
+
+
+def visible_gpus() -> list[str]:
+    """The NVIDIA GPUs of which ``CUDA_VISIBLE_DEVICES`` can choose one: UUIDs, or its own words."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return [gpu["uuid"] for gpu in _gpus()]
+    return [word for word in chosen.split(",") if word not in ("", "-1", "NoDevFiles")]
+
+
+def n_killed_for_memory() -> int:
+    """How many processes the system has ended because memory was short; 0 if it is unknown."""
+    files = map(Path, ("/sys/fs/cgroup/memory.events", "/proc/vmstat"))
+    texts = (path.read_text(encoding="utf-8") for path in files if path.is_file())
+    return sum(map(int, re.findall(r"^oom_kill (\d+)$", "".join(texts), re.MULTILINE)))
 
 
 def _driver() -> str | None:

@@ -20,7 +20,8 @@ import errno
 import json
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -302,6 +303,25 @@ class Store:
             target.parent.mkdir(exist_ok=True)
             disk.moved(staged, target)
         return Repeat(target)
+
+    @contextmanager
+    def alone(
+        self, key: str, machine: str, repeat: int, waits: Callable[[], None]
+    ) -> Iterator[None]:
+        """Hold a repeat while it is looked for and made, so that no two processes make it.
+
+        ``waits`` is called again and again while another one is at it.
+        """
+        folder = self.root / ".claims" / f"{key}-{machine}-{repeat}"
+        while True:
+            with contextlib.ExitStack() as stack:
+                with self._writing():
+                    mine = stack.enter_context(disk.locked(folder))
+                if mine:
+                    yield
+                    return
+            waits()
+            time.sleep(0.5)
 
     def keep_failure(
         self, staged: Path, spec: Spec, *, machine: str, repeat: int, reason: str

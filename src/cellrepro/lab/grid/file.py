@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import time
+import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole, wrong_fields
+from cellrepro.errors import BadInput, whole, wrong_fields
 from cellrepro.lab import defaults
 from cellrepro.lab.notebook_process import brought, find_notebook, notebook_parameters
-from cellrepro.lab.process import HOLD_VARIABLE, RUNNING, call
 from cellrepro.lab.run import Plan, plan_segmentation, plan_training
-from cellrepro.progress import LINES_VARIABLE, Progress, progress
 from cellrepro.store.spec import PARAMETERS
-from cellrepro.store.store import NOTEBOOK, Repeat, Store
+from cellrepro.store.store import Store
 
+_VARIABLE = re.compile(r"environment\.([A-Za-z_]\w*)")
+"""An environment variable as a parameter."""
 Scalar = str | int | float | bool | dict[str, float] | None
-Status = Literal["done", "present", "failed", "planned", "not-here"]
 
 
 class GridFile(BaseModel):
@@ -38,6 +35,7 @@ class GridFile(BaseModel):
     vary: dict[str, list[Scalar]] = Field(default_factory=dict)
     exclude: list[dict[str, Scalar]] = Field(default_factory=list)
     add: list[dict[str, Scalar]] = Field(default_factory=list)
+    on: Literal["all"] | list[str] | None = None
     repeats: int = Field(default=1, ge=1)
 
     @field_validator("fixed", "vary", "exclude", "add", mode="before")
@@ -72,22 +70,12 @@ class Point:
 class Grid:
     """A grid file, checked: every point can be carried out as far as can be told beforehand."""
 
+    name: str  # of its file
     notebook: Path
     points: tuple[Point, ...]
     repeats: int
     store: Store
-
-
-@dataclass(frozen=True)
-class GridRun:
-    """How one spec of a grid ended."""
-
-    key: str
-    machine: str  # of the repeats; empty where this machine cannot carry it out
-    status: Status  # ``present``: stored before; ``not-here``: this machine cannot carry it out
-    folder: Path  # in the store: of the run, or of what was kept of the failure
-    varied: dict[str, Scalar]
-    reason: str = ""  # why it failed, or why it is vacuous
+    on: Literal["all"] | tuple[str, ...] | None  # the machines that each point is carried out on
 
 
 # -- reading -------------------------------------------------------------------------------
@@ -107,7 +95,9 @@ def read_grid(
     path : str or Path
         YAML with ``notebook`` (a name under ``notebooks/`` or a path), ``fixed``, ``vary``,
         ``exclude``, ``add`` (points beside the combinations; an axis that one does not name has
-        its first value) and ``repeats``; without such a file, ``grids/NAME`` of the package.
+        its first value), ``repeats``, and ``on``: all machines, or a list of Dask workers, each of
+        which carries every point out; else one machine does. ``environment.NAME`` sets a variable
+        beside the profile. Without such a file, ``grids/NAME`` of the package.
     store : str or Path
         Where runs are kept.
     overrides : dict, optional
@@ -136,17 +126,21 @@ def read_grid(
     if not points:
         raise BadInput(f"{path} leaves no spec to run: `exclude` removes every combination")
     n_repeats = file.repeats if repeats is None else whole("repeats", repeats, least=1)
-    return Grid(notebook, tuple(points.values()), n_repeats, Store(store))
+    on = tuple(file.on) if isinstance(file.on, list) else file.on
+    return Grid(Path(path).stem, notebook, tuple(points.values()), n_repeats, Store(store), on=on)
 
 
 def _read_file(path: Path) -> GridFile:
     try:
-        return GridFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and True in content:  # as YAML reads ``on``
+            content["on"] = content.pop(True)
+        return GridFile.model_validate(content)
     except (OSError, ValueError, yaml.YAMLError) as error:
         why = wrong_fields(error) if isinstance(error, ValidationError) else error
     raise BadInput(
         f"{path} is not a grid file: {why}; expected YAML with `notebook`, `fixed`, `vary`, "
-        "`exclude`, `add` and `repeats`, where `vary` holds lists"
+        "`exclude`, `add`, `on` and `repeats`, where `vary` holds lists"
     )
 
 
@@ -162,8 +156,13 @@ def _override(file: GridFile, overrides: Mapping[str, Any]) -> None:
 def _problems(file: GridFile, notebook: Path, known: Mapping[str, Any]) -> list[str]:
     """What of the names in a grid file is wrong, in sentences."""
     given = {*file.fixed, *file.vary}.union(*file.add)
+    unknown = given - known.keys()
+    if "profile" in known:
+        unknown = {name for name in unknown if not _VARIABLE.fullmatch(name)}
+    near = {name: get_close_matches(name, known, 1) for name in unknown}
+    meant = "".join(f" (do you mean {', '.join(one)}?)" for one in near.values() if one)
     found = {
-        f"{notebook.name} takes {', '.join(sorted(known))}, not {{}}": given - known.keys(),
+        f"{notebook.name} takes {', '.join(sorted(known))}, not {{}}{meant}": unknown,
         "{} is both fixed and varied": file.fixed.keys() & file.vary.keys(),
         "{} is set by the grid itself: write `repeats: N` at the top of the file, or give "
         "--repeats and --store on the command line": given & {"repeats", "store"},
@@ -186,129 +185,20 @@ def _combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
 def _point(parameters: dict[str, Any], varied: dict[str, Scalar], store: str | Path) -> Point:
     """A point; the notebook runs in a folder of its own, so its paths become absolute."""
     data = str(Path(str(parameters["data"])).resolve())
+    variables = {name: one for name, one in parameters.items() if _VARIABLE.fullmatch(name)}
+    if variables:
+        parameters = {name: one for name, one in parameters.items() if name not in variables}
+        set_to = (f"+{name.split('.')[1]}={value}" for name, value in variables.items())
+        parameters["profile"] = "".join([str(parameters["profile"]), *set_to])
     passed_on = (*PARAMETERS, "checkpoint_every", "keep_checkpoints")
     chosen = {name: parameters[name] for name in passed_on if name in parameters}
     make = plan_training if "epochs" in parameters else plan_segmentation
     plan = make(data, store=store, **chosen)
     places = {"data": data, "store": str(Path(store).resolve())}
-    model, profile = str(parameters.get("model")), str(parameters.get("profile"))
+    model = str(parameters.get("model"))
+    profile, plus, added = str(parameters.get("profile")).partition("+")
     if plan.request.model.path is not None and Path(model).is_file():
         places["model"] = str(Path(model).resolve())
     if profile.endswith((".yaml", ".yml")):
-        places["profile"] = str(Path(profile).resolve())
+        places["profile"] = f"{Path(profile).resolve()}{plus}{added}"
     return Point(parameters | places, varied, plan)
-
-
-# -- running -------------------------------------------------------------------------------
-
-
-def planned(grid: Grid) -> list[GridRun]:
-    """What `run_grid` would do, without doing it."""
-    runs = []
-    for point in grid.points:
-        status: Status = "planned"
-        key, machine, reason = point.plan.spec.key, "", "; ".join(point.plan.notices)
-        try:
-            machine = point.plan.machine
-            if all(grid.store.repeat(key, machine, index) for index in range(grid.repeats)):
-                status = "present"
-        except NotPossibleHere as error:
-            status, reason = "not-here", str(error)
-        folder = grid.store.root / "runs" / key
-        runs.append(GridRun(key, machine, status, folder, point.varied, reason))
-    return runs
-
-
-def run_grid(grid: Grid, *, workers: int | None = None, quiet: bool = False) -> list[GridRun]:
-    """Carry out what the store lacks of a grid on this machine; a failure is kept, others go on.
-
-    Parameters
-    ----------
-    grid : Grid
-    workers : int, optional
-        Specs carried out at the same time; by default one per device, and none waits for another.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    list of GridRun
-        In the order of the grid's points.
-    """
-    devices = {point.plan.profile.device for point in grid.points}
-    if workers is None:
-        pools = {device: ThreadPoolExecutor(1) for device in devices}
-    else:
-        pools = dict.fromkeys(devices, ThreadPoolExecutor(whole("workers", workers, least=1)))
-    with progress(len(grid.points) * grid.repeats, "grid", quiet=quiet) as bar:
-        for text in dict.fromkeys(text for point in grid.points for text in point.plan.notices):
-            bar.say(f"note: {text}")
-        futures = [
-            pools[point.plan.profile.device].submit(_run_point, grid, point, bar)
-            for point in grid.points
-        ]
-        try:
-            wait_for(futures)
-        finally:
-            for pool in pools.values():
-                pool.shutdown(wait=False, cancel_futures=True)
-            while not all(future.done() for future in futures):  # interrupted
-                for child in tuple(RUNNING):
-                    child.kill()
-                time.sleep(0.05)
-    return [future.result() for future in futures]
-
-
-def _run_point(grid: Grid, point: Point, bar: Progress) -> GridRun:
-    status: Status = "present"
-    key, machine, index, reason = point.plan.spec.key, "", 0, ""
-    folder = grid.store.root / "runs" / key
-    try:
-        machine = point.plan.machine
-        for index in range(grid.repeats):
-            started, repeat = time.monotonic(), grid.store.repeat(key, machine, index)
-            if repeat is None:
-                status, repeat = "done", _run_repeat(grid, point, index)
-                seconds = time.monotonic() - started
-                bar.say(f"done     {repeat.name}  {point.label}  {seconds:.0f} s")
-            reason = "; ".join(repeat.manifest.vacuous)
-            bar.advance(f"{key}/{index} {point.label}")
-    except CellreproError as error:
-        status, reason = "failed", str(error)
-        bar.say(f"failed   {key}/{index}  {point.label}: {error}")
-        for _ in range(index, grid.repeats):
-            bar.advance(f"{key} {point.label}: failed")
-        if machine:
-            folder = grid.store.root / "failed" / key / machine / str(index)
-    return GridRun(key, machine, status, folder, point.varied, reason)
-
-
-def _run_repeat(grid: Grid, point: Point, index: int) -> Repeat:
-    """Execute the notebook for one repeat and store what it made, with the notebook."""
-    store, spec, machine = grid.store, point.plan.spec, point.plan.machine
-    with store.staging() as area:
-        held, executed = area / "repeat", area / NOTEBOOK
-        try:
-            call(
-                "cellrepro.lab.notebook_process:execute",
-                point.plan.request.setup,
-                label=f"the notebook {grid.notebook.name}",
-                variables={HOLD_VARIABLE: str(held.resolve()), LINES_VARIABLE: "lines"},
-                notebook=grid.notebook,
-                output=executed,
-                parameters={**point.parameters, "repeats": index + 1},
-            )
-            made = Repeat(held).manifest if held.is_dir() else None
-            if made is None or (made.key, made.repeat) != (spec.key, index):
-                instead = f"made {made.key}/{made.repeat}" if made else "ended without a run"
-                raise CellreproError(
-                    f"the notebook {instead} instead of {spec.key}/{index}: it must call "
-                    "cellrepro.train or .segment with its parameters as they are"
-                )
-        except CellreproError as error:
-            store.keep_failure(area, spec, machine=machine, repeat=index, reason=str(error))
-            raise
-        shutil.move(executed, held / NOTEBOOK)
-        repeat = store.commit(held, spec)
-    store.forget_failure(spec.key, machine, index)
-    return repeat
