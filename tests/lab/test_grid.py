@@ -107,10 +107,7 @@ def test_relative_paths_mean_what_they_meant_here(write, store, small_data, monk
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        (
-            {"fixed": {"epoch": 3}},
-            r"minimal.ipynb takes .*epochs.*, not epoch \(do you mean epochs\?\)$",
-        ),
+        ({"fixed": {"epoch": 3}}, r"takes .*epochs.*, not epoch \(do you mean epochs\?\)$"),
         ({"fixed": {"seed": 1}, "vary": {"seed": [0]}}, "seed is both fixed and varied"),
         ({"fixed": {"repeats": 2}}, "repeats is set by the grid itself"),
         ({"add": [{"epoch": 3}]}, r"minimal.ipynb takes .*, not epoch \(do you mean epochs\?\)$"),
