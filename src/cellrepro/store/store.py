@@ -44,7 +44,7 @@ WEIGHTS = "weights.safetensors"
 NOTEBOOK = "notebook.ipynb"
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
-_SUMS = "SHA256SUMS"
+SUMS = "SHA256SUMS"
 _RESTORE = "copy the store again, or remove that repeat's folder and run it again"
 
 
@@ -238,7 +238,7 @@ class Store:
         import tifffile
 
         path = self.kept(data_digest, file)
-        sums = path.with_name(_SUMS)
+        sums = path.with_name(SUMS)
         try:
             lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
             sealed = dict(line.split("  ", 1)[::-1] for line in lines)
@@ -249,7 +249,7 @@ class Store:
             return tifffile.imread(path)
         except Exception as error:
             raise BadInput(
-                f"{path} is not as it was stored, by {_SUMS} beside it ({error}); copy the "
+                f"{path} is not as it was stored, by {SUMS} beside it ({error}); copy the "
                 f"store again, or remove {path.parent} and run one of its runs into another store"
             ) from error
 
@@ -380,7 +380,7 @@ class Store:
         target = self.root / "data" / digest[:KEY_LENGTH]
         if staged.is_dir():
             sums = [f"{file_digest(path)}  {path.name}\n" for path in sorted(staged.iterdir())]
-            (staged / _SUMS).write_text("".join(sums), encoding="utf-8")  # as sha256sum -c reads it
+            (staged / SUMS).write_text("".join(sums), encoding="utf-8")  # as sha256sum -c reads it
             for path in staged.iterdir():
                 path.chmod(0o444)
             target.parent.mkdir(parents=True, exist_ok=True)

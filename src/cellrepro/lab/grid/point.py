@@ -61,6 +61,8 @@ class Job:
     gpu: str | None = None  # the UUID of the one that its processes see; none for the first
     minutes: float | None = None  # that a repeat may take
     place: str = ""  # the machine that must do it, for people; empty for any
+    identity: str = ""  # of that machine, as `platform.identity` tells it
+    held: frozenset[str] = frozenset()  # repeats in the driver's store: ``MACHINE/INDEX``
 
     @property
     def key(self) -> str:
@@ -105,6 +107,8 @@ def run_job(job: Job, listener: Listener) -> GridRun:
         machine = job.machine
         for index in range(job.grid.repeats):
             listener.changed(machine=machine, repeat=index, done=0, total=0, text="", notebook="")
+            if f"{machine}/{index}" in job.held:
+                continue
             repeat = store.repeat(job.key, machine, index)
             if repeat is None:
                 status, started = "done", time.monotonic()
