@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.lab.run import segment, train
     from cellrepro.lab.seed_effect import which_seed_changes
     from cellrepro.show.explorer.widget import explore
+    from cellrepro.show.live_table import watch
     from cellrepro.show.report.build import write_report
     from cellrepro.store.store import Store
     from cellrepro.trace.check_dataset import check_dataset

@@ -138,13 +138,13 @@ def _yaml(option: str, text: str) -> Any:
         raise BadInput(f"{option} is {text!r}; expected a value in YAML") from None
 
 
-def _overrides(pairs: list[str]) -> dict[str, Any]:
+def _overrides(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     chosen = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise BadInput(f"--set is {pair!r}; expected NAME=VALUE, with a value in YAML")
-        chosen[name] = _yaml(f"--set {name}", value)
+            raise BadInput(f"{option} is {pair!r}; expected NAME=VALUE, with a value in YAML")
+        chosen[name] = _yaml(f"{option} {name}", value)
     return chosen
 
 
@@ -354,19 +354,29 @@ def grid(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
+    from cellrepro.lab.grid.estimate import with_estimates
     from cellrepro.lab.grid.file import read_grid
     from cellrepro.lab.grid.point import BADLY
     from cellrepro.lab.grid.pool import planned, run_grid
+    from cellrepro.show.live_table import live_table
 
     given = _overrides(override or [])
     checked = read_grid(file, store=store, overrides=given, repeats=repeats)
     if dry_run:
-        runs = planned(checked)
-    else:
-        where: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "slurm": slurm}
-        runs = run_grid(checked, minutes=time_limit, **where)
-    code = 1 if any(run.status in BADLY for run in runs) else 0
-    return ({"runs": runs}, map(answers.grid_run, runs)), code
+        return answers.grid_runs(with_estimates(checked, planned(checked))), 0
+    where: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "slurm": slurm}
+    with live_table(store) as watched:
+        runs = run_grid(checked, minutes=time_limit, quiet=watched, **where)
+    return answers.grid_runs(runs), int(any(run.status in BADLY for run in runs))
+
+
+@_verb()
+def watch(store: StoreOption = defaults.STORE) -> Told:
+    """Show how the grids of a store stand; in a terminal until they end."""
+    from cellrepro.show.live_table import as_lines, follow
+
+    statuses = follow(store)
+    return ({"grids": statuses}, as_lines(statuses, store)), 0
 
 
 @_verb()
@@ -378,9 +388,13 @@ def report(store: StoreOption = defaults.STORE) -> Told:
 
 
 @_verb("list")
-def list_runs(store: StoreOption = defaults.STORE) -> Told:
-    """List what the store holds."""
-    return answers.stored(cellrepro.Store(store).runs()), 0
+def list_runs(
+    where: Annotated[list[str] | None, Option(help="NAME=VALUE: only runs that have it")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """List what the store holds: all of it, or what has certain values."""
+    wanted = _overrides(where or [], "--where")
+    return answers.stored(cellrepro.Store(store).runs(), wanted), 0
 
 
 @_verb()

@@ -75,8 +75,8 @@ class Progress:
         """One line: how far, how long still if the rest goes like this part, and the last text."""
         seconds, left = time.monotonic() - self._started, ""
         if self.done:
-            left = f", about {_minutes(seconds / self.done * (self.total - self.done))} left"
-        head = f"{self.label}: {self.done}/{self.total} in {_minutes(seconds)}{left}"
+            left = f", about {minutes(seconds / self.done * (self.total - self.done))} left"
+        head = f"{self.label}: {self.done}/{self.total} in {minutes(seconds)}{left}"
         return f"{head} · {self.text}" if self.text else head
 
 
@@ -150,8 +150,11 @@ class NotebookBar(Lines):
             self._handle.update(self._bundle(), raw=True)
 
 
-def _minutes(seconds: float) -> str:
+def minutes(seconds: float) -> str:
+    """A time to read: ``34 s``, ``2:05 min``, ``3:20 h``."""
     whole = int(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
     return f"{whole // 60}:{whole % 60:02d} min" if whole >= 60 else f"{seconds:.0f} s"
 
 

@@ -6,11 +6,14 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from cellrepro.text import amount, ppm_text, share_text, some
+from cellrepro.errors import BadInput
+from cellrepro.progress import minutes
+from cellrepro.text import amount, grouped, ppm_text, share_text, some
 
 if TYPE_CHECKING:
     from cellrepro.compare.metrics import MaskComparison
@@ -261,21 +264,38 @@ def _moment(one: Moment) -> str:
     return f"{one.epoch:5}  {one.relative_l2:<8.2g}  {pixels:20}  {cells:13}  {scores}"
 
 
-def grid_run(run: GridRun) -> str:
-    """How one spec of a grid ended."""
-    varied = ", ".join(f"{name} {value}" for name, value in run.varied.items())
-    on = f" on {run.machine}" if run.machine else ""
-    reason = f"  ({run.reason})" if run.reason else ""
-    return f"{run.status:8} {run.key}{on}  {varied}{reason}"
+def grid_runs(runs: Sequence[GridRun]) -> Answer:
+    """How the specs of a grid ended, or what they will take."""
+    lines = []
+    for run in runs:
+        varied = ", ".join(f"{name} {value}" for name, value in run.varied.items())
+        on = f" on {run.machine}" if run.machine else ""
+        takes = f"  about {_cost([run.estimate])}" if run.estimate else ""
+        reason = f"  ({run.reason})" if run.reason else ""
+        lines.append(f"{run.status:8} {run.key}{on}  {varied}{takes}{reason}")
+    known = [run.estimate for run in runs if run.estimate]
+    if known:
+        n_without = sum(run.status == "planned" for run in runs) - len(known)
+        rest = f"; {amount(n_without, 'spec')} more, like none in the store" if n_without else ""
+        lines.append(f"all of it, one after the other: about {_cost(known)}{rest}")
+    return {"runs": runs}, lines
 
 
-def stored(runs: Iterable[Run]) -> Answer:
-    """What a store holds, a run on each machine by itself."""
+def _cost(estimates: Sequence[Any]) -> str:
+    seconds, size = (sum(getattr(one, n) for one in estimates) for n in ("seconds", "bytes"))
+    return f"{minutes(seconds)} and {grouped(size / 1e6)} MB"
+
+
+def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answer:
+    """What a store holds, a run on each machine by itself; only what has certain values."""
     from cellrepro.compare.verdicts import judge
 
     rows, lines = [], []
     for run in runs:
+        fields = {"key": run.key, "label": run.spec.label, **run.spec.model_dump(mode="json")}
         for machine, repeats in run.machines.items():
+            if not _has(fields | {"machine": machine}, wanted or {}):
+                continue
             judgement = judge([repeat.manifest for repeat in repeats.values()])
             row = {
                 "key": run.key,
@@ -293,4 +313,18 @@ def stored(runs: Iterable[Run]) -> Answer:
                 f"{run.key}  {run.spec.label}: {amount(len(repeats), 'repeat')} on {machine}, "
                 f"{judgement.overall or 'no verdict'}{detail}"
             )
-    return {"runs": rows}, lines or ["no runs yet"]
+    return {"runs": rows}, lines or ["no such runs" if wanted else "no runs yet"]
+
+
+def _has(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether fields, those of fields with dots between, have certain values."""
+    for name, value in wanted.items():
+        found: Any = fields
+        for part in name.split("."):
+            if not isinstance(found, Mapping) or part not in found:
+                known = ", ".join(get_close_matches(part, fields, 3, 0.3) or sorted(fields))
+                raise BadInput(f"--where names {name!r}, which no run has; expected {known}")
+            found = found[part]
+        if found != value and str(found) != str(value):
+            return False
+    return True

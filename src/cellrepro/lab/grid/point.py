@@ -50,6 +50,7 @@ class GridRun:
     folder: Path  # in the store: of the run, or of what was kept of the failure
     varied: dict[str, Scalar]
     reason: str = ""  # why it failed, or why it is vacuous
+    estimate: Any = None  # of what is planned, where it is known: `cellrepro.lab.grid.estimate`
 
 
 @dataclass(frozen=True)

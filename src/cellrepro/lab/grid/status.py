@@ -107,6 +107,9 @@ class Board(Listener):
 
     def write(self, path: Path, *, ended: bool = False) -> None:
         """Bring the file up to date; none remains of a grid that ended well."""
+        for index, row in enumerate(self.status.rows):
+            if ended and row.status == "running":
+                self.change(index, {"status": "interrupted"})
         with self._lock:
             now = self.status.model_copy(update={"updated": time.time(), "ended": ended})
             text = now.model_dump_json(indent=1)
