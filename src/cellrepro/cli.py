@@ -239,6 +239,7 @@ def train(
     train_probs: Annotated[str | None, Option(help="by image, else 1: '{NAME: 3}'")] = None,
     nimg_test_per_epoch: Annotated[int | None, Option(help="drawn for the test loss")] = None,
     augmentation: Annotated[bool | None, Option(help="off: images as they are")] = None,
+    ranks: Annotated[int | None, Option(help="processes that share each batch; 1")] = None,
     sgd: Annotated[bool | None, Option("--SGD", help="refused, as Cellpose ignores it")] = None,
     bsize: Annotated[int | None, Option(help="refused, but for 256 pixels")] = None,
     class_weights: Annotated[str | None, Option(help="refused, as there is one class")] = None,

@@ -25,7 +25,17 @@ from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.store.store import Repeat
 
 _OF_PROFILE = ("device", "threads", "precision")
-AXES = ("repeats", "seed", "data_seed", "mode", *_OF_PROFILE, "profile", "machine", "version")
+AXES = (
+    "repeats",
+    "seed",
+    "data_seed",
+    "mode",
+    "ranks",
+    *_OF_PROFILE,
+    "profile",
+    "machine",
+    "version",
+)
 """All that makes results vary although the recipe is the same; ``threads`` is threads and
 instruction set, ``profile`` several of what a profile sets at once."""
 

@@ -49,6 +49,7 @@ class Keeper:
         self._origin: Origin | None = None  # of a training, once it has begun
         self.resumed: list[int] = []  # epochs that were done when a process took over
         self.continued_from: str | None = None
+        self.goes_on_from: Path | None = None  # the checkpoint
 
     def watch(self, network: Any) -> Any:
         """Who listens to the training, or none."""
@@ -97,6 +98,7 @@ class Keeper:
                 f"{found.folder} is not of seed {seed}: {'; '.join(problems)}; train without "
                 "--resume"
             )
+        self.goes_on_from = found.folder
         weights, optimizer = found.tensors()
         network.load_state_dict(weights)
         loop.restore({"loop": found.loop, "optimizer": optimizer})

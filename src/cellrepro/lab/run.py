@@ -121,11 +121,28 @@ def plan_training(
         steps = tuple(whole("a step of operation_steps", step, 0) for step in operation_steps)
         if plan.spec.ledger != "ops":
             raise BadInput(f"operation_steps is {steps}, and ledger is not 'ops': give both")
+    _refuse_ranks(plan.spec)
     why = trains_nothing(epochs, plan.spec.learning_rate)
     notices = (*plan.notices, f"this run will be vacuous: {why}") if why else plan.notices
     resume = resume or continued_from is not None
     keeping = replace(plan.keeping, resume=resume, checkpoint_every=every, keep_checkpoints=keep)
     return replace(plan, keeping=replace(keeping, operation_steps=steps), notices=notices)
+
+
+def _refuse_ranks(spec: Spec) -> None:
+    """Refuse what several ranks cannot do."""
+    kind = profiles.device_kind(spec.profile_settings["device"])
+    problems = {
+        f"batch_size is {spec.batch_size}, and each rank needs an image of every batch: give "
+        f"batch_size {spec.ranks} or more": spec.batch_size < spec.ranks,
+        "ledger is 'ops', which would show the operations of one rank: give 'steps'": (
+            spec.ledger == "ops"
+        ),
+        f"a machine has one device of kind {kind!r}": kind == "mps",
+    }
+    found = [text for text, wrong in problems.items() if wrong]
+    if spec.ranks > 1 and found:
+        raise BadInput(f"ranks is {spec.ranks}; {'; '.join(found)}")
 
 
 def _plan_continuation(
@@ -298,6 +315,9 @@ def train(
         Peak; by default 1e-3 for small networks, 1e-5 otherwise.
     images_per_epoch : int, optional
         Draws per epoch; by default at least 48 for small networks, every image once otherwise.
+    ranks : int
+        Processes that share each batch, each on a GPU of its own, or all on the processor. Another
+        number gives other bits; see docs/parallel.md.
     weight_decay, min_train_masks, rescale, scale_range, normalize, nimg_test_per_epoch
         As for ``cellpose.train.train_seg``; what it takes and ignores is refused with the reason.
     train_probs : dict, optional

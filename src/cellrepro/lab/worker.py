@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.lab.checkpointing import Keeper, Keeping, add_spec, as_after
 from cellrepro.lab.process import Child, Setup, numeric_class
 from cellrepro.model.network import ModelSource
-from cellrepro.model.training import Epoch, Loop, trains_nothing
+from cellrepro.model.training import Epoch, Loop, Team, trains_nothing
 from cellrepro.store import platform
 from cellrepro.store.checkpoints import Origin
 from cellrepro.store.digests import array_digest, file_digest, tensor_digest, value_digest
@@ -79,7 +79,7 @@ def carry_out(
         stack.enter_context(log.listening())
         environment = _environment(child.setup.profile, device)
         with phase("data"):
-            folder = _read(request)
+            folder = read_images(request)
         with phase("model"):
             network, model = _build(request, device, staged)
         keeper = Keeper(keeping, staged, level=spec.ledger, seed=spec.seed)
@@ -92,7 +92,8 @@ def carry_out(
             plain, numbers = spec.model_dump(mode="json"), environment["numeric_class"]
             origin = Origin(plain, repeat, numbers, model.initial_weights)
             with phase("train"), log.observing(network) if spec.mode == "warn" else loose:
-                training = _train(child, spec, network, folder, keeper, origin)
+                team = stack.enter_context(_ranks(child, request, device))
+                training = _train(child, spec, network, folder, keeper, origin, team)
             weights = _save(network, staged / WEIGHTS, initial, model.architecture)
             # Only after saving: what was trained is kept.
             network.dtype = getattr(torch, child.setup.profile.dtype)
@@ -164,7 +165,8 @@ _MOST_SCORED = 50
 _CHANGED = "the {} changed while the run was starting; run it again"
 
 
-def _read(request: Request) -> ImageFolder:
+def read_images(request: Request) -> ImageFolder:
+    """The images that a spec was made for; `BadInput` if they are others now."""
     training = request.spec.task == "train"
     folder = read_folder(request.data, to_train=training)
     if folder.digest != request.spec.data_digest:
@@ -223,8 +225,23 @@ def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any)
     )
 
 
+def _ranks(child: Child, request: Request, device: Any) -> AbstractContextManager[Team | None]:
+    """The other ranks of a training that has several, started."""
+    if request.spec.ranks == 1:
+        return nullcontext()
+    from cellrepro.lab.ranks import team_of
+
+    return team_of(child, request, device)
+
+
 def _train(
-    child: Child, spec: Spec, network: Any, folder: ImageFolder, keeper: Keeper, origin: Origin
+    child: Child,
+    spec: Spec,
+    network: Any,
+    folder: ImageFolder,
+    keeper: Keeper,
+    origin: Origin,
+    team: Any,
 ) -> TrainingRecord:
     def tell(epoch: Epoch) -> None:
         of = f"epoch {epoch.index + 1}/{spec.epochs}, loss {epoch.train_loss:.3f}"
@@ -234,12 +251,16 @@ def _train(
         keeper.epoch_ended(network, loop)
         tell(epoch)
 
-    loop = training_loop(spec, network, folder, on_epoch=ended, watch=keeper.watch(network))
+    watching: dict[str, Any] = {"on_epoch": ended, "watch": keeper.watch(network)}
+    loop = training_loop(spec, network, folder, team=team, **watching)
     if spec.ledger != "off":
         for name, array in loop.prepared.items():
             keeper.ledger.add("data", name, tensor_digest(array))
     for note in keeper.begin(origin, network, loop):
         child.tell("note", f"note: {note}")
+    if team is not None:
+        seeded = spec.seed is not None
+        team.begin(network, loop, seeded=seeded, checkpoint=keeper.goes_on_from)
     for epoch in loop.training.epochs:  # those of a training that goes on
         tell(epoch)
     while not loop.finished:

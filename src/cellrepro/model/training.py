@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -88,6 +88,20 @@ def train(
     return loop.training
 
 
+class Team(Protocol):
+    """The ranks of a data parallel training, as one of them sees them."""
+
+    rank: int
+    n_ranks: int
+    generators: list[dict[str, Any]]
+
+    def share(self, network: Any, loss: float, n_images: int) -> tuple[float, int]:
+        """Turn the gradients of this rank's images into those of the batch; its loss and images."""
+
+    def compare(self, network: Any) -> None:
+        """After an epoch: raise unless all ranks have the same weights."""
+
+
 class Loop:
     """A training that is walked step by step.
 
@@ -96,7 +110,8 @@ class Loop:
     augmentation follow ``data_seed``; "cellpose" is Cellpose's own seeding, by epoch number, which
     no seed of the user's changes. ``on_epoch`` is called with the generators kept.
 
-    An image that ``settings.train_probs`` does not name has 1. Without augmentation the middle of
+    With a ``team`` it is one of its ranks. An image that ``settings.train_probs`` does not name has
+    1. Without augmentation the middle of
     an image is shown as it is.
     """
 
@@ -114,6 +129,7 @@ class Loop:
         settings: Hyperparameters = USUAL,
         on_epoch: Callable[[Epoch], None] = lambda epoch: None,
         watch: Watch | None = None,
+        team: Team | None = None,
     ) -> None:
         import torch
         from cellpose.train import _process_train_test
@@ -153,6 +169,7 @@ class Loop:
         )
         self._rates = learning_rates(n_epochs, learning_rate)
         self._data_seed, self._on_epoch = data_seed, on_epoch
+        self._team = team
         self._order, self._position, self._total = np.empty(0, int), 0, 0.0
         self.training = Training(n_removed=len(train_images) - len(images))
         self.n_steps = n_epochs * -(-self._n_draws // batch_size)
@@ -179,19 +196,29 @@ class Loop:
             if self._position == 0:
                 self._start_epoch()
             indices = self._order[self._position : self._position + self._batch_size]
-            loss, n = self._loss(indices, self._shown, watched=True)
-            self.optimizer.zero_grad()
-            loss.backward()
+            if self._team is not None:
+                indices = indices[self._team.rank :: self._team.n_ranks]
+            loss, n = self._gradients(indices)
             self._watch.backward(self._network)
             self.optimizer.step()
             self._watch.updated(self._network, self.optimizer)
-            value = loss.item()
+            value = float(loss)
         self.training.n_steps += 1
         self._total += value * n
         self._position += self._batch_size
         if self._position >= self._n_draws:
             self._end_epoch()
         return value
+
+    def _gradients(self, indices: np.ndarray) -> tuple[Any, int]:
+        """Leave the gradients of the batch; its loss and images. A rank may have no image of a
+        small last batch."""
+        self.optimizer.zero_grad()
+        loss, n = 0.0, 0
+        if len(indices):
+            loss, n = self._loss(indices, self._shown, watched=True)
+            loss.backward()
+        return (loss, n) if self._team is None else self._team.share(self._network, float(loss), n)
 
     def state(self) -> dict[str, Any]:
         """Where the training stands, without weights and generators; the next step writes into the
@@ -203,6 +230,7 @@ class Loop:
                 "order": [int(index) for index in self._order],
                 "position": self._position,
                 "total": self._total,
+                "ranks": [] if self._team is None else self._team.generators,
             },
             "optimizer": self.optimizer.state_dict(),
         }
@@ -219,8 +247,11 @@ class Loop:
 
     def _start_epoch(self) -> None:
         index = len(self.training.epochs)
-        np.random.seed(_epoch_seed(self._data_seed, index))
+        seed = _epoch_seed(self._data_seed, index)
+        np.random.seed(seed)
         self._order = self._shown.order(self._n_draws)
+        if self._team is not None:  # one order for all; each augments its own share
+            np.random.seed(_spread(seed, self._team.rank))
         for group in self.optimizer.param_groups:
             group["lr"] = self._rates[index]
         self._network.train()
@@ -229,11 +260,14 @@ class Loop:
     def _end_epoch(self) -> None:
         index = len(self.training.epochs)
         evaluated = bool(self._test.images) and (index == 5 or index % 10 == 0)
-        test_loss = self._test_loss() if evaluated else None
+        first = self._team is None or self._team.rank == 0
+        test_loss = self._test_loss() if evaluated and first else None
         train_loss = self._total / self._n_draws
         epoch = Epoch(index, float(self._rates[index]), train_loss, test_loss)
         self.training.epochs.append(epoch)
         self._position = 0
+        if self._team is not None:
+            self._team.compare(self._network)
         with generators_kept():
             self._on_epoch(epoch)
 
@@ -392,4 +426,9 @@ def _epoch_seed(data_seed: int | Literal["cellpose"], epoch: int) -> int:
     """Cellpose reseeds NumPy with the epoch's number; a data seed spreads over all seeds."""
     if data_seed == "cellpose":
         return epoch
-    return int(np.random.SeedSequence([data_seed, epoch]).generate_state(1)[0])
+    return _spread(data_seed, epoch)
+
+
+def _spread(*seeds: int) -> int:
+    """One seed from several, spread over all seeds."""
+    return int(np.random.SeedSequence(seeds).generate_state(1)[0])

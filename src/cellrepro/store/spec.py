@@ -90,7 +90,7 @@ _FIRST = (
     *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
     *("profile", "mode", "ledger"),
 )
-PARAMETERS = (*_FIRST, *Hyperparameters.model_fields, "continued_from")
+PARAMETERS = (*_FIRST, *Hyperparameters.model_fields, "ranks", "continued_from")
 """What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
 
 _FIRST_FIELDS = frozenset(
@@ -124,6 +124,7 @@ class Spec(Hyperparameters):
     mode: Annotated[str, AfterValidator(check_mode)] = "strict"
     ledger: Literal["off", "steps", "ops"] = "off"
     loose: str | None = None  # the one operation left loose in mode ``strict``
+    ranks: int = Field(default=1, ge=1, le=1024)  # processes that share each batch of a training
     # The finished repeat from whose last epoch another schedule went on; of a training alone.
     continued_from: str | None = None
     optimizer: Literal["AdamW"] = "AdamW"

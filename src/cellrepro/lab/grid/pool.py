@@ -203,7 +203,7 @@ class LocalPool:
                 return ("cpu",), 1
             memory = _MEMORY[plan.request.model.architecture in SMALL]
             share = memory / psutil.virtual_memory().total
-            cores = max(plan.profile.threads or self._cores, share * self._cores)
+            cores = max(plan.profile.threads or self._cores, share * self._cores) * plan.spec.ranks
             return ("cpu",), min(cores, self._cores)
         _, _, number = plan.profile.device.partition(":")
         if number:
