@@ -39,6 +39,12 @@ AXES = (
 """All that makes results vary although the recipe is the same; ``threads`` is threads and
 instruction set, ``profile`` several of what a profile sets at once."""
 
+RANKS_DIFFER = (
+    "another number of ranks gives other bits by design: gradients are summed in other groups, and "
+    "each rank draws its own augmentation and dropped layers; equal numbers of ranks repeat"
+)
+"""Why runs of other numbers of ranks differ, however deterministic each is."""
+
 MEASURES = ("changed", "ppm", "ap", "ap50")
 """Share of cells without a counterpart; differing pixels per million; 1 - AP, mean over IoU 0.5
 to 0.95; 1 - AP at 0.5."""

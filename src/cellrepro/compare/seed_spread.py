@@ -22,6 +22,7 @@ from cellrepro.compare.axes import (
     AXES,
     DRAWN,
     MEASURES,
+    RANKS_DIFFER,
     Pair,
     Sample,
     Values,
@@ -56,6 +57,7 @@ _WORDS = {
         "changing several settings of the profile at once",
     ),
     "version": ("versions of libraries", "changing a library's version"),
+    "ranks": ("numbers of ranks", "changing the number of ranks"),
     "epochs": ("numbers of epochs", "changing the epochs"),
     "images_per_epoch": ("images per epoch", "changing the images per epoch"),
 }
@@ -88,6 +90,7 @@ class Axis:
         self.n_left_out = n_left_out  # pairs that were not compared because there are too many
         words = name.replace("_", " ")
         self.title, self.doing = _WORDS.get(name, (f"{words}s", f"changing the {words}"))
+        self.note = RANKS_DIFFER if name == "ranks" else ""
         self.told = [pair for pair in pairs if not pair.vacuous]  # whose masks say something
         self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
         self.largest_ppm = max((pair.ppm for pair in self.told), default=0.0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cellrepro.compare.axes import RANKS_DIFFER
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.seed_spread import decide_between
@@ -136,6 +137,8 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         spread = decide_between(a, b, store.runs(), results=masks)
         verdict = Verdict.WITHIN_SPREAD if spread.within else verdict
         notes.append(f"beside seeds: {spread.sentence}")
+    if "ranks" in spec:
+        notes.append(RANKS_DIFFER)
     notes += [*first.switches_that_moved, *second.switches_that_moved]
     notes += [f"vacuous: {reason}" for reason in dict.fromkeys(first.vacuous + second.vacuous)]
     differing = {

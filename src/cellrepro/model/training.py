@@ -202,7 +202,7 @@ class Loop:
             self._watch.backward(self._network)
             self.optimizer.step()
             self._watch.updated(self._network, self.optimizer)
-            value = float(loss)
+            value = loss if isinstance(loss, float) else loss.item()
         self.training.n_steps += 1
         self._total += value * n
         self._position += self._batch_size
@@ -214,11 +214,12 @@ class Loop:
         """Leave the gradients of the batch; its loss and images. A rank may have no image of a
         small last batch."""
         self.optimizer.zero_grad()
-        loss, n = 0.0, 0
-        if len(indices):
-            loss, n = self._loss(indices, self._shown, watched=True)
-            loss.backward()
-        return (loss, n) if self._team is None else self._team.share(self._network, float(loss), n)
+        if not len(indices):
+            assert self._team is not None
+            return self._team.share(self._network, 0.0, 0)
+        loss, n = self._loss(indices, self._shown, watched=True)
+        loss.backward()
+        return (loss, n) if self._team is None else self._team.share(self._network, loss.item(), n)
 
     def state(self) -> dict[str, Any]:
         """Where the training stands, without weights and generators; the next step writes into the

@@ -63,7 +63,7 @@ def diverge(
     computed = _place(shown, ledgers)
     try:
         if shown.step is not None:
-            _refuse_other_inputs(ledgers)
+            _refuse_other_inputs(ledgers, repeats)
         found = Look(repeats, place, data, again, repetitions, suspects, quiet).at(computed)
     except CannotLook as error:
         # What nothing was computed in twice, as masks alone, is no place of its own.
@@ -121,11 +121,13 @@ def _place(difference: Difference, ledgers: LedgerComparison) -> Place:
     return Place(difference.step, difference.epoch, difference.stage, names, difference.said())
 
 
-def _refuse_other_inputs(ledgers: LedgerComparison) -> None:
+def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> None:
     """Raise where the first step was given something else on the two sides."""
     before = [difference for difference in ledgers.differences if difference.step is None]
     settings = {d.name for d in before if d.stage == "spec"} - _COMPARABLE_SETTINGS
     stages = {d.stage for d in before if d.stage in ("data", "weights-init", "rng")}
+    if any(repeat.spec.ranks > 1 for repeat in repeats):
+        raise CannotLook("operations were not compared: several ranks shared each step")
     if settings or stages:
         others = ", ".join([*sorted(settings), *sorted(stages)])
         raise CannotLook(f"operations were not compared: the two differ in {others}")
