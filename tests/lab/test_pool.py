@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import psutil
 import pytest
@@ -42,9 +43,10 @@ def store(tmp_path):
 
 def start(*arguments, **popen):
     command = [sys.executable, "-P", "-c", MAIN, *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # Where the tests run in the background, a shell has made their children deaf to Ctrl-C.
+    hear = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    return subprocess.Popen(command, **pipes, **popen, preexec_fn=hear)
 
 
 def digests(store):

@@ -123,6 +123,8 @@ def _given_name() -> str | None:
 def identity(gpu: str) -> str:
     """What tells this machine, or one of its GPUs by UUID, from others; no name it is known by."""
     known = gpu.removeprefix("GPU-").lower() or _machine_id()
+    if gpu.isdecimal():  # not known by more than its number here
+        known = f"{_machine_id()} {gpu}"
     # Salted: a published store need not tell what other software knows this machine by.
     salted = f"cellrepro machine {known}".encode()
     return _given_name() or hashlib.sha256(salted).hexdigest()[:16]
@@ -196,11 +198,12 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def visible_gpus() -> list[str]:
-    """The NVIDIA GPUs of which ``CUDA_VISIBLE_DEVICES`` can choose one: UUIDs, or its own words."""
+    """What ``CUDA_VISIBLE_DEVICES`` can name of the NVIDIA GPUs that it leaves: their UUIDs, or its
+    own words where NVIDIA's library does not know them."""
+    known = {str(index): gpu["uuid"] for index, gpu in enumerate(_gpus())}
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None:
-        return [gpu["uuid"] for gpu in _gpus()]
-    return [word for word in chosen.split(",") if word not in ("", "-1", "NoDevFiles")]
+    words = [*known] if chosen is None else chosen.split(",")
+    return [known.get(word, word) for word in words if word not in ("", "-1", "NoDevFiles")]
 
 
 def n_killed_for_memory() -> int:
