@@ -285,6 +285,7 @@ def segment(
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
     batch_size: Annotated[int | None, Option(help="tiles at once; 8, as Cellpose's")] = None,
+    cellpose: Annotated[str | None, Option(help="another version, in its own environment")] = None,
     repeats: RepeatsOption = defaults.SEGMENTATIONS,
     ledger: LedgerOption = defaults.LEDGER,
     store: StoreOption = defaults.STORE,

@@ -67,6 +67,7 @@ _FREED = {
     "profile": (*_OF_PROFILE, "machine", "version", "class"),
     "machine": ("version", "class"),
     "version": ("class",),
+    "cellpose": ("version", "class"),
 }
 
 Values = NDArray[np.float64]
@@ -305,7 +306,7 @@ def _is_pair(axis: str, a: Sample, b: Sample) -> bool:
     if axis == "machine":  # its driver and CUDA go with it, its libraries do not
         other = axis in differs or ("class" in differs and "version" not in differs)
         return other and libraries_alike
-    if axis == "version":
+    if axis in ("version", "cellpose"):
         return axis in differs
     # Each device has a driver of its own, or none.
     same = libraries_alike if "device" in differs else not differs & {"machine", "version"}

@@ -58,6 +58,7 @@ _WORDS = {
     ),
     "version": ("versions of libraries", "changing a library's version"),
     "ranks": ("numbers of ranks", "changing the number of ranks"),
+    "cellpose": ("versions of Cellpose", "changing the version of Cellpose"),
     "epochs": ("numbers of epochs", "changing the epochs"),
     "images_per_epoch": ("images per epoch", "changing the images per epoch"),
 }

@@ -29,6 +29,7 @@ from cellrepro.determinism.known_operations import PHRASES
 from cellrepro.determinism.profiles import Profile, startup_variables
 from cellrepro.determinism.seeding import seed_everything
 from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.lab.environments import is_installed, python_of
 from cellrepro.store import platform
 from cellrepro.store.manifest import MachineRecord
 
@@ -73,12 +74,14 @@ class Setup:
     mode: str = "fast"
     seed: int | None = 0
     loose: str | None = None
+    cellpose: str | None = None  # the version, if not the installed one: in its own environment
 
     @classmethod
     def of(cls, spec: Spec, device: str | None = None) -> Setup:
         """That of a spec, on ``device`` where there are several of its kind."""
         settings = spec.profile_settings | ({} if device is None else {"device": device})
-        return cls(Profile(**settings), spec.mode, spec.seed, spec.loose)
+        version = None if is_installed(spec.cellpose) else spec.cellpose
+        return cls(Profile(**settings), spec.mode, spec.seed, spec.loose, version)
 
     def seed_all(self) -> None:
         """Seed every generator; none in mode ``off``."""
@@ -167,11 +170,15 @@ def call(
         except Exception as error:
             raise explained(repr(error), 1, log.getvalue(), label) from error
     environment = setup.profile.child_environment(setup.variables()) if setup else dict(os.environ)
+    python = sys.executable
+    if setup is not None and setup.cellpose is not None:
+        python, found = python_of(setup.cellpose)
+        environment |= found
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as file:
         Path(scratch, "given").write_bytes(pickle.dumps((setup, given)))
         process = subprocess.Popen(
             # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
-            [sys.executable, "-P", "-c", _SERVE, work, scratch],
+            [python, "-P", "-c", _SERVE, work, scratch],
             env={**environment, **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -273,11 +280,14 @@ def how_it_ended(error: CellreproError) -> str:
 # -- this machine, as it computes under a profile ------------------------------------------
 
 
-def machine_here(profile: Profile, gpu: str | None = None) -> MachineRecord:
+def machine_here(
+    profile: Profile, gpu: str | None = None, cellpose: str | None = None
+) -> MachineRecord:
     """The machine on which this computer would carry out a repeat under a profile now, on one of
-    its GPUs (its UUID) or on the first that it has."""
+    its GPUs (its UUID) or on the first that it has, and with a version of Cellpose or its own."""
     settings, named = profile.model_dump_json(exclude={"description"}), platform.MACHINE_VARIABLE
-    return _seen(settings, os.environ.get(named), HOLD_VARIABLE in os.environ, gpu)
+    inside = HOLD_VARIABLE in os.environ and cellpose is None
+    return _seen(settings, os.environ.get(named), inside, gpu, cellpose)
 
 
 def only(gpu: str | None) -> dict[str, str]:
@@ -286,11 +296,14 @@ def only(gpu: str | None) -> dict[str, str]:
 
 
 @functools.cache
-def _seen(settings: str, named: str | None, inside: bool, gpu: str | None) -> MachineRecord:
+def _seen(
+    settings: str, named: str | None, inside: bool, gpu: str | None, cellpose: str | None
+) -> MachineRecord:
     profile = Profile.model_validate_json(settings)
     label = f"looking at this machine under profile {profile.name!r}"
     place: dict[str, Any] = {"here": inside, "variables": only(gpu)}
-    return call("cellrepro.lab.process:look", Setup(profile), label=label, **place)
+    setup = Setup(profile, cellpose=cellpose)
+    return call("cellrepro.lab.process:look", setup, label=label, **place)
 
 
 def look(child: Child) -> MachineRecord:

@@ -18,12 +18,14 @@ from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import LabelledImage, read_folder
 from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping, Kept, last_checkpoint, lay_out
+from cellrepro.lab.environments import is_installed
 from cellrepro.lab.process import HOLD_VARIABLE, call, machine_here
 from cellrepro.lab.worker import Request, segmented_part
 from cellrepro.model.network import (
     LEARNING_RATES,
     SMALL,
     SMALL_DRAWS_PER_EPOCH,
+    ModelSource,
     find_model,
     started_from,
 )
@@ -57,7 +59,7 @@ class Plan:
     @property
     def machine(self) -> str:
         """The name of this machine under the profile; found out once."""
-        return machine_here(self.profile).name
+        return machine_here(self.profile, cellpose=self.request.setup.cellpose).name
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,12 @@ def _plan(
 ) -> Plan:
     training, place = task == "train", Path(data).resolve()
     folder = read_folder(data, to_train=training)
-    source, settings = find_model(model, Store(store)), profiles.load(profile)
+    source, settings = _model(model, store, fields.get("cellpose")), profiles.load(profile)
+    if training and fields.get("cellpose") is not None:
+        raise BadInput(
+            "cellpose is given: the lab trains with the version that is installed, whose loop its "
+            "own is held to; other versions segment"
+        )
     if training:
         if fields.get("images_per_epoch") is None and source.architecture in SMALL:
             fields["images_per_epoch"] = max(SMALL_DRAWS_PER_EPOCH, len(folder.train))
@@ -235,6 +242,16 @@ def _plan(
     request, n_images = Request(spec, place, source, settings.device), len(segmented_part(folder))
     notices = (*folder.warnings, *settings.replaced(request.setup.variables()))
     return Plan(request, Keeping(), n_images, Store(store), notices)
+
+
+def _model(reference: str, store: str | Path, version: str | None) -> ModelSource:
+    """What a model reference means; another version of Cellpose has names of its own."""
+    try:
+        return find_model(reference, Store(store))
+    except BadInput:
+        if is_installed(version) or Path(reference).name != reference:
+            raise
+        return ModelSource(reference, "cellpose")
 
 
 def _refuse_what_is_ignored(spec: Spec, images: Sequence[LabelledImage], n_test: int) -> None:
@@ -346,6 +363,7 @@ def segment(
 
     Parameters are those of `train` that concern no training; masks need not exist. ``batch_size``
     is that of ``CellposeModel.eval``: how many tiles of an image the network sees at once.
+    ``cellpose`` is another version in an environment of its own, ``"4.0.9"``; see docs/grids.md.
     """
     return carry_out(plan_segmentation(data, **parameters), repeats=repeats, quiet=quiet)
 
@@ -403,6 +421,8 @@ def computes_here(plan: Plan) -> bool:
     """Whether the grid started this process for one repeat, and nothing was computed in it yet."""
     # Then a worker beside it would only load PyTorch and Cellpose a second time.
     if HOLD_VARIABLE not in os.environ or sys.modules.keys() & {"torch", "cellpose"}:
+        return False
+    if plan.request.setup.cellpose is not None:
         return False
     try:
         profiles.require_at_startup(plan.profile.started_with(plan.request.setup.variables()))

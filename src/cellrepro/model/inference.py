@@ -56,11 +56,12 @@ def evaluator(network: Any) -> Callable[..., list[np.ndarray]]:
             self.net = network
             self.device = network.device
             self.gpu = network.device.type != "cpu"
-            self.backbone = network.backbone
+            self.backbone = getattr(network, "backbone", "vit_l")  # not known before 4.2
             self.pretrained_model = ""
 
     network.eval()
-    model = LoadedModel()
+    model = getattr(network, "loaded_by", None) or LoadedModel()
+    model.device = network.device
 
     def evaluated(image: np.ndarray, **options: Any) -> list[np.ndarray]:
         channel_axis = None if image.ndim == 2 else -1

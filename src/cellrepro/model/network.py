@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import http.client
+import inspect
 import json
 import tempfile
 import zipfile
@@ -24,6 +25,7 @@ import numpy as np
 from cellrepro.determinism.seeding import check_seed, generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store.digests import file_digest
+from cellrepro.text import some
 
 if TYPE_CHECKING:
     import torch
@@ -170,13 +172,22 @@ def seeded_network(encoder: str, *, seed: int | None, device: torch.device | str
     if seed is not None:
         check_seed(seed)
     sizes = ENCODERS[encoder]
-    from cellpose.vit import CPSAM
-
     with generators_kept():
         with encoder_in_place(sizes):
-            network = CPSAM(ps=sizes.patch)
+            network = _network_class()(ps=sizes.patch)
         _draw_weights(network, np.random.default_rng(seed), sizes)
     return network.to(device)
+
+
+def _network_class() -> Any:
+    """Cellpose's ``CPSAM``; before 4.2 it is a ``Transformer`` of another module."""
+    try:
+        from cellpose.vit import CPSAM
+    except ImportError:
+        from cellpose.vit_sam import Transformer
+
+        return Transformer
+    return CPSAM
 
 
 @contextmanager
@@ -267,11 +278,16 @@ def _pretrained(source: ModelSource) -> Any:
             if path is not None and not zipfile.is_zipfile(path):  # into the format Cellpose reads
                 path = Path(scratch, "weights.pth")
                 torch.save(load_file(wanted), path)
-            model = models.CellposeModel(
-                pretrained_model=str(path or wanted),
-                device=torch.device("cpu"),
-                use_bfloat16=False,
-            )
+            if path is None and wanted not in models.MODEL_NAMES:  # it would take another one
+                raise BadInput(
+                    f"this Cellpose knows no model {wanted!r}; expected {some(models.MODEL_NAMES)}"
+                )
+            options: dict[str, Any] = {"device": torch.device("cpu")}
+            if "use_bfloat16" in inspect.signature(models.CellposeModel).parameters:
+                options["use_bfloat16"] = False
+            model = models.CellposeModel(pretrained_model=str(path or wanted), **options)
+            if not options.keys() & {"use_bfloat16"}:  # Cellpose 3: another network, another `eval`
+                model.net.loaded_by = model
             _refuse_incomplete(model.net, model.pretrained_model, wanted)
     except BadInput:
         raise

@@ -90,7 +90,7 @@ _FIRST = (
     *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
     *("profile", "mode", "ledger"),
 )
-PARAMETERS = (*_FIRST, *Hyperparameters.model_fields, "ranks", "continued_from")
+PARAMETERS = (*_FIRST, *Hyperparameters.model_fields, "ranks", "continued_from", "cellpose")
 """What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
 
 _FIRST_FIELDS = frozenset(
@@ -127,6 +127,8 @@ class Spec(Hyperparameters):
     ranks: int = Field(default=1, ge=1, le=1024)  # processes that share each batch of a training
     # The finished repeat from whose last epoch another schedule went on; of a training alone.
     continued_from: str | None = None
+    # The version that segments, where it is asked for; else the one that is installed.
+    cellpose: str | None = Field(default=None, pattern=r"^\d+(\.\d+)+\w*$")
     optimizer: Literal["AdamW"] = "AdamW"
     schedule: Literal["train_seg"] = "train_seg"  # see `cellrepro.model.training.learning_rates`
     settings: Settings = Settings()  # of a segmentation

@@ -78,7 +78,8 @@ class Job:
     @property
     def machine(self) -> str:
         """The name of this machine as this job computes on it; found out once."""
-        return machine_here(self.point.plan.profile, self.gpu).name
+        plan = self.point.plan
+        return machine_here(plan.profile, self.gpu, plan.request.setup.cellpose).name
 
     def ended(self, status: Status, *, machine: str = "", reason: str = "") -> GridRun:
         """What is said of it at its end."""
@@ -177,7 +178,7 @@ def _run_repeat(job: Job, machine: str, index: int, listener: Listener) -> Repea
         try:
             call(
                 "cellrepro.lab.notebook_process:execute",
-                point.plan.request.setup,
+                replace(point.plan.request.setup, cellpose=None),  # which its child will have
                 label=f"the notebook {notebook.name}",
                 on_event=heard,
                 variables=variables,
