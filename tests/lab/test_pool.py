@@ -167,8 +167,12 @@ def test_ctrl_c(write, store, small_store):
 @pytest.mark.parametrize(
     ("shell", "status", "says"),
     [
-        ('ulimit -v 12000000; exec "$@"', "out-of-memory", "take a smaller batch_size"),
-        ('mount -t tmpfs -o size=4m none {store} && exec "$@"', "disk-full", "free some space"),
+        ('ulimit -v 12000000; exec "$@"', "out-of-memory", "take a smaller --batch-size"),
+        (
+            'mount -t tmpfs -o size=4m none {store} && exec "$@"',
+            "disk-full",
+            "no space is left on the disk; free some",
+        ),
     ],
     ids=["memory", "disk"],
 )

@@ -173,7 +173,9 @@ def _page(statuses: list[GridStatus], store: Path) -> str:
     parts = [] if statuses else [f"<p>no grid is being carried out in {escape(str(store))}</p>"]
     for status in statuses:
         rows, n_more = _shown(status)
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in _COLUMNS)
+        head = "".join(
+            f"<th style='text-align:left;padding:0 .6em'>{name}</th>" for name in _COLUMNS
+        )
         body = "".join(_row(row, status, store) for row in rows)
         more = f"<p>and {n_more} more</p>" if n_more else ""
         name = escape(_headline(status))
@@ -189,5 +191,10 @@ def _row(row: Row, status: GridStatus, store: Path) -> str:
         label = f"<a href='{place}' target='_blank'>{label}</a>"
     colour = _COLOURS.get(row.status, _FAILED)
     said = f"<b style='color:{colour}'>{row.status}</b>"
-    texts = (f"<td style='text-align:left'>{text}</td>" for text in (said, label, *cells))
+    spaces = {name: "normal" if name == "now" else "nowrap" for name in _COLUMNS}
+    style = "text-align:left;vertical-align:top;padding:0 .6em;white-space"
+    texts = (
+        f"<td style='{style}:{space}'>{text}</td>"
+        for space, text in zip(spaces.values(), (said, label, *cells), strict=True)
+    )
     return f"<tr>{''.join(texts)}</tr>"

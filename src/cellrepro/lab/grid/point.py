@@ -31,11 +31,6 @@ Status = Literal["waiting", "running"] | Well | Badly
 """``present``: stored before; ``not-here``: no machine at hand can carry it out."""
 BADLY: tuple[str, ...] = get_args(Badly)
 
-_REMEDIES = {
-    "out-of-memory": "take a smaller batch_size, fewer --workers, or a machine with more memory",
-    "disk-full": "free some space, or name another --store, then give the same command again",
-    "interrupted": "give the same command again: it goes on with what is not finished",
-}
 _TRIES = 2
 """Of a repeat whose process is killed from outside; an error of the run itself is final."""
 
@@ -122,8 +117,7 @@ def run_job(job: Job, listener: Listener) -> GridRun:
         run = job.ended(status, machine=machine, reason=reason)
     except CellreproError as error:
         ending: Any = "interrupted" if listener.stopped else how_it_ended(error)
-        reason = "; ".join(filter(None, [str(error), _REMEDIES.get(ending)]))
-        run = job.ended(ending, machine=machine, reason=reason)
+        run = job.ended(ending, machine=machine, reason=str(error))
         if machine and not listener.stopped:
             kept = store.root / "failed" / job.key / machine / str(index)
             run = replace(run, folder=kept)
