@@ -49,7 +49,8 @@ class Pool(Protocol):
 def planned(grid: Grid) -> list[GridRun]:
     """What `run_grid` would do on this machine, without doing it."""
     runs = []
-    for job in LocalPool().jobs(grid, None):
+    here = grid if grid.on == "all" else replace(grid, on=None)
+    for job in LocalPool().jobs(here, None):
         try:
             machine, notices = job.machine, "; ".join(job.point.plan.notices)
         except NotPossibleHere as error:
@@ -92,6 +93,8 @@ def run_grid(
     list of GridRun
         In the order of the grid's points; with ``on``, one for each machine.
     """
+    if minutes is not None and not minutes > 0:
+        raise BadInput(f"--time-limit is {minutes:g}; expected minutes, more than 0")
     if scheduler is None and slurm is None:
         return _run(grid, LocalPool(workers), minutes, quiet=quiet)
     if workers is not None or None not in (scheduler, slurm):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from cellrepro.store.store import Store
 
 _FOLDER = ".grids"
 _REFRESH_SECONDS = 0.5
+_TRIES = 10
+"""To hold the lock of the file, which who looks on holds for a moment; another command that carries
+the same grid out holds it to its end."""
 
 
 class Row(BaseModel):
@@ -147,14 +150,16 @@ def board(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iterato
     def follow() -> None:
         while not (made.at_work or over.wait(_REFRESH_SECONDS)):
             pass
-        # A store that cannot be written, or a full disk, is for the jobs to report.
-        with suppress(OSError), ExitStack() as stack:
-            if made.at_work:
-                stack.enter_context(disk.locked(path))  # while it is held, the command is alive
-                made.write(path)
-                while not over.wait(_REFRESH_SECONDS):
-                    made.write(path)
-                made.write(path, ended=True)
+        with suppress(OSError):  # a store that cannot be written is for the jobs to report
+            for _ in range(_TRIES if made.at_work else 0):
+                with disk.locked(path) as mine:  # while it is held, this command is alive
+                    if mine:
+                        made.write(path)
+                        while not over.wait(_REFRESH_SECONDS):
+                            made.write(path)
+                        made.write(path, ended=True)
+                        return
+                time.sleep(0.05)
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
