@@ -85,6 +85,7 @@ def at_work(monkeypatch):
         ({"seed": [0, 1, 2, 3, 4], "profile": ["cpu-1thread"]}, None, [None] * 4),
         ({"seed": [0, 1, 2], "profile": ["cuda"]}, None, ["GPU-one", "GPU-two"]),
         ({"seed": [0, 1, 2], "profile": ["cuda"]}, 1, ["GPU-one"]),
+        ({"seed": [0, 1], "profile": ["cuda"], "ranks": [2]}, None, ["GPU-one,GPU-two"]),
         (
             {"seed": [0, 1, 2], "profile": ["cuda", "cpu"]},
             None,
@@ -94,7 +95,8 @@ def at_work(monkeypatch):
 )
 def test_slots_are_devices_and_cores(write, store, at_work, vary, workers, at_once):
     begun, go = at_work
-    grid = read_grid(write(vary=vary), store=store)
+    several = {"notebook": "01_seeded_training", "fixed": {"batch_size": 2}}
+    grid = read_grid(write(vary=vary, **(several if "ranks" in vary else {})), store=store)
     running = threading.Thread(target=pool.run_grid, args=(grid,), kwargs={"workers": workers})
     running.start()
     time.sleep(0.5)

@@ -144,7 +144,7 @@ class LocalPool:
         self._free: dict[str, float] = {"cpu": self._cores, "mps": of_each, "cuda": of_each}
         self._free.update(dict.fromkeys(self._gpus, of_each))
         self._waiting: list[tuple[Job, Any, Future[GridRun]]] = []
-        self._at_work: dict[Future[GridRun], tuple[str, float]] = {}
+        self._at_work: dict[Future[GridRun], tuple[list[str], float]] = {}
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
         """See `Pool`: of several GPUs the one that has repeats of a point already goes on."""
@@ -171,21 +171,24 @@ class LocalPool:
     def advance(self) -> None:
         """See `Pool`. What does not fit yet is waited for by all that need the same."""
         for future in [one for one in self._at_work if one.done()]:
-            slot, need = self._at_work.pop(future)
-            self._free[slot] += need
+            taken, need = self._at_work.pop(future)
+            for slot in taken:
+                self._free[slot] += need
         full = set()
         for entry in tuple(self._waiting):
             job, listener, future = entry
             slots, need = self._wanted(job)
-            fitting = [slot for slot in slots if self._free[slot] >= need]
-            if len(self._at_work) >= self._most or slots in full or not fitting:
+            n = min(len(slots), job.point.plan.spec.ranks)  # each rank has a GPU of its own
+            taken = [slot for slot in slots if self._free[slot] >= need][:n]
+            if len(self._at_work) >= self._most or slots in full or len(taken) < n:
                 full.add(slots)
                 continue
             self._waiting.remove(entry)
-            self._free[fitting[0]] -= need
-            self._at_work[future] = fitting[0], need
+            for slot in taken:
+                self._free[slot] -= need
+            self._at_work[future] = taken, need
             if len(slots) > 1:
-                job = replace(job, gpu=fitting[0])
+                job = replace(job, gpu=",".join(taken))
             threading.Thread(target=_work, args=(job, listener, future), daemon=True).start()
 
     def stop(self) -> None:
