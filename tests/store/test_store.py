@@ -7,6 +7,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import torch
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import platform
+from cellrepro.store import store as store_module
 from cellrepro.store.digests import array_digest, file_digest
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 
@@ -75,7 +77,7 @@ def test_keeps_a_repeat_whole_and_read_only(store, keep, made_up, wholeness):
     assert repeat.masks("cell").sum() == 4
     assert repeat.manifest.files.keys() == {WEIGHTS, "masks/cell.tif"}
     assert wholeness(store.root) == [f"{spec.key}/0"]
-    assert {item.name for item in store.root.iterdir()} == {"runs", "data"}
+    assert {item.name for item in store.root.iterdir()} == {"runs", "data", ".digests"}
     for path in [repeat.folder.parents[1] / "spec.json", *repeat.folder.rglob("*")]:
         assert path.is_dir() or path.stat().st_mode & 0o777 == 0o444, path
 
@@ -123,6 +125,37 @@ def test_equal_content_is_stored_once_and_a_tampered_twin_is_never_linked(store,
     rewrite(a.weights, "tampere")
     third = keep(store, made_up.spec(), repeat=2)
     assert (third.weights.read_bytes(), third.weights.stat().st_nlink) == (b"weights", 1)
+
+
+def test_storing_and_finding_read_no_more_the_more_runs_there_are(
+    store, keep, made_up, monkeypatch, tmp_path
+):
+    """What is known of equal content is a cache: it may go, be torn, or know nothing of copies."""
+    read, reads = store_module._read, []
+    monkeypatch.setattr(
+        store_module, "_read", lambda path, kind: reads.append(path.name) or read(path, kind)
+    )
+
+    def manifests_read(do):
+        reads.clear()
+        return do(), reads.count("manifest.json")
+
+    for seed in range(6):
+        repeat, n_read = manifests_read(lambda seed=seed: keep(store, made_up.spec(seed=seed)))
+        assert n_read == 1  # its own
+    key = repeat.folder.parents[1].name
+    assert manifests_read(lambda: store.find(key[:9])) == (repeat, 0)
+    other = Store(tmp_path / "other")
+    first = keep(other, made_up.spec(seed=7), weights=b"elsewhere")
+    subprocess.run(["cp", "-r", other.root / "runs", store.root], check=True)
+    with (store.root / ".digests" / f"{first.manifest.files[WEIGHTS][:2]}.txt").open("a") as file:
+        file.write("\ntorn")
+    again, n_read = manifests_read(lambda: keep(store, made_up.spec(seed=8), weights=b"elsewhere"))
+    copied = store.find(f"{first.manifest.key}/0")
+    assert (again.weights.samefile(copied.weights), n_read) == (True, 2)
+    shutil.rmtree(store.root / ".digests")
+    last, n_read = manifests_read(lambda: keep(store, made_up.spec(seed=9)))
+    assert (last.weights.samefile(repeat.weights), n_read) == (True, 9)
 
 
 def test_finds_by_key_and_by_its_first_digits(store, keep, made_up):
@@ -387,6 +420,6 @@ def test_killed_at_every_single_step(tmp_path, keep, made_up, wholeness):
         stored.append(len(wholeness(root)))
         keep(Store(root), spec)  # the same again works, and clears what was left
         assert wholeness(root) == [f"{spec.key}/0"]
-        assert {item.name for item in root.iterdir()} == {"runs", "data"}
+        assert {item.name for item in root.iterdir()} == {"runs", "data", ".digests"}
     assert len(stored) > 20
     assert set(stored) == {0, 1}

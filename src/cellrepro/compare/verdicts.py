@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cellrepro.store.manifest import Manifest
+from cellrepro.store.manifest import Outcome
 
 
 class Verdict(StrEnum):
@@ -89,37 +89,37 @@ def _agreeing(groups: Groups, what: str) -> list[str]:
     return [f"{' and '.join(several) or 'no two'} of {n} {what}"] if told else []
 
 
-def judge(manifests: Sequence[Manifest]) -> Judgement:
+def judge(outcomes: Sequence[Outcome]) -> Judgement:
     """Judge repeats of one spec, over the same images, by the digests of weights and masks."""
     reasons = tuple(
-        dict.fromkeys(reason for m in manifests for reason in (*m.vacuous, *m.switches_that_moved))
+        dict.fromkeys(reason for m in outcomes for reason in (*m.vacuous, *m.switches_that_moved))
     )
-    n_images = len(manifests[0].masks) if manifests else 0
-    trained = [m.weights for m in manifests if m.weights is not None]
-    of_weights = _groups((m.repeat, m.weights.digest) for m in manifests if m.weights is not None)
+    n_images = len(outcomes[0].masks) if outcomes else 0
+    trained = [m.weights for m in outcomes if m.weights is not None]
+    of_weights = _groups((m.repeat, m.weights.digest) for m in outcomes if m.weights is not None)
     of_masks, of_outlines = (
         _groups(
             (m.repeat, str(sorted((name, getattr(one, kind)) for name, one in m.masks.items())))
-            for m in manifests
+            for m in outcomes
         )
         for kind in ("digest", "canonical_digest")
     )
     agreement = {"weights": of_weights or None, "masks": of_masks, "outlines": of_outlines}
-    if len(manifests) < 2:
+    if len(outcomes) < 2:
         alone = ("a single repeat has nothing to be compared with",)
-        return Judgement(None, None, None, len(manifests), n_images, alone + reasons, agreement)
+        return Judgement(None, None, None, len(outcomes), n_images, alone + reasons, agreement)
     weights = None
     if trained:
         proof = Verdict.IDENTICAL if all(one.n_changed for one in trained) else Verdict.VACUOUS
         weights = proof if len(of_weights) == 1 else Verdict.DIFFERENT
-    if not any(manifest.n_objects for manifest in manifests):
+    if not any(one.n_objects for one in outcomes):
         masks = Verdict.VACUOUS
     elif len(of_masks) == 1:
         masks = Verdict.IDENTICAL
     else:
         masks = Verdict.SAME_OBJECTS if len(of_outlines) == 1 else Verdict.DIFFERENT
     overall = combine([masks] if weights is None else [weights, masks])
-    return Judgement(weights, masks, overall, len(manifests), n_images, reasons, agreement)
+    return Judgement(weights, masks, overall, len(outcomes), n_images, reasons, agreement)
 
 
 def _groups(results: Iterable[tuple[int, str]]) -> Groups:

@@ -296,7 +296,7 @@ def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answ
         for machine, repeats in run.machines.items():
             if not _has(fields | {"machine": machine}, wanted or {}):
                 continue
-            judgement = judge([repeat.manifest for repeat in repeats.values()])
+            judgement = judge([repeat.outcome for repeat in repeats.values()])
             row = {
                 "key": run.key,
                 "label": run.spec.label,

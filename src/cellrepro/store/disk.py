@@ -54,17 +54,18 @@ def moved(source: Path, target: Path) -> bool:
     return True
 
 
-def replace_by_link(path: Path, twin: Path) -> None:
-    """Let a file share the disk with another one of equal content, where that is possible."""
+def replace_by_link(path: Path, twin: Path) -> bool:
+    """Let a file share the disk with another one of equal content; false if that cannot be."""
     scratch = path.with_name(f".{path.name}.link")
     try:
         scratch.hardlink_to(twin)
-    except OSError:  # no hard links on this file system, or the twin has just gone: keep the copy
-        return
+    except OSError:  # no (more) hard links on this file system, or the twin has gone: keep the copy
+        return False
     if file_digest(scratch) != file_digest(path):
         scratch.unlink()  # the stored file was changed behind our back; never spread it
-        return
+        return False
     scratch.replace(path)
+    return True
 
 
 # -- locks ---------------------------------------------------------------------------------

@@ -137,40 +137,17 @@ class WarningRecord(_Record):
     place: Place | None = None  # only mode ``warn`` watches operations
 
 
-class Manifest(_Record):
-    """What happened in one repeat."""
+class Outcome(BaseModel):
+    """What a repeat came to: as much of its manifest as it takes to hold it beside others."""
 
     format: int = 2
     key: str
     repeat: int
-    machine: MachineRecord
     vacuous: list[str]  # why equality with another repeat would prove nothing
-    started: str
-    seconds: dict[str, float]
-    peak_memory: dict[str, int | None]  # bytes: of the process, and of PyTorch on the GPU
-    host: dict[str, Any]
-    versions: dict[str, str]
-    distributions: dict[str, str]  # version of every installed distribution, by name
-    cuda: dict[str, str | None]  # as installed, also where the processor computed
-    device: str
-    threads: int
-    cpu_capability: str
-    numeric_libraries: list[dict[str, Any]]
-    numeric_class: dict[str, Any] | None = None  # name and probes; none in old stores
-    variables: dict[str, str]  # environment variables in force that change numbers
     switches: dict[str, Any]  # as the mode set them, at the start
     moved: dict[str, Any] = Field(default_factory=dict)  # what one was at the end, if another
-    seeds: dict[str, int | str | None]
-    data: DataRecord
-    model: ModelRecord
-    training: TrainingRecord | None = None
     weights: WeightsRecord | None = None
     masks: dict[Inside, MaskRecord]
-    # AP at IoU 0.5 of training images, some or all, none where no object is; their masks were not
-    # kept. Empty where these are what was segmented, and in old stores.
-    train_scores: dict[Inside, float | None] = Field(default_factory=dict)
-    warnings: list[WarningRecord]
-    files: dict[Inside, str] = Field(default_factory=dict)  # SHA-256 of all others of the repeat
 
     @property
     def n_objects(self) -> int:
@@ -185,6 +162,34 @@ class Manifest(_Record):
             f"{self.repeat}, so what was asked for did not hold to its end"
             for name, value in self.moved.items()
         ]
+
+
+class Manifest(_Record, Outcome):
+    """What happened in one repeat."""
+
+    machine: MachineRecord
+    started: str
+    seconds: dict[str, float]
+    peak_memory: dict[str, int | None]  # bytes: of the process, and of PyTorch on the GPU
+    host: dict[str, Any]
+    versions: dict[str, str]
+    distributions: dict[str, str]  # version of every installed distribution, by name
+    cuda: dict[str, str | None]  # as installed, also where the processor computed
+    device: str
+    threads: int
+    cpu_capability: str
+    numeric_libraries: list[dict[str, Any]]
+    numeric_class: dict[str, Any] | None = None  # name and probes; none in old stores
+    variables: dict[str, str]  # environment variables in force that change numbers
+    seeds: dict[str, int | str | None]
+    data: DataRecord
+    model: ModelRecord
+    training: TrainingRecord | None = None
+    # AP at IoU 0.5 of training images, some or all, none where no object is; their masks were not
+    # kept. Empty where these are what was segmented, and in old stores.
+    train_scores: dict[Inside, float | None] = Field(default_factory=dict)
+    warnings: list[WarningRecord]
+    files: dict[Inside, str] = Field(default_factory=dict)  # SHA-256 of all others of the repeat
 
     @property
     def masks_digest(self) -> str:

@@ -8,6 +8,7 @@
     failed/KEY/MACHINE/REPEAT/      why a repeat of a grid failed, with its notebook
     unfinished/KEY/MACHINE/REPEAT/  checkpoints of a training that goes on, or was killed
     .staging/                       work in progress; what a killed process left is swept away
+    .digests/                       which content lies where: a cache, which may be removed
 
 Equal files are stored once, as hard links. Nothing outside the folder is needed to read it, so
 it can be copied, and two stores are united by copying one ``runs`` and ``data`` over the other.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import re
 import shutil
 import time
@@ -34,8 +36,9 @@ from pydantic import BaseModel, ValidationError
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 from cellrepro.store import disk, platform
 from cellrepro.store.digests import array_digest, file_digest
-from cellrepro.store.manifest import Manifest
+from cellrepro.store.manifest import Manifest, Outcome
 from cellrepro.store.spec import KEY_LENGTH, Spec
+from cellrepro.store.twins import remember, twins
 from cellrepro.text import some
 
 MANIFEST = "manifest.json"
@@ -69,6 +72,11 @@ class Repeat:
     def manifest(self) -> Manifest:
         """What happened, read once from ``manifest.json``."""
         return _read(self.folder / MANIFEST, Manifest)
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """Of the manifest what says how it came out, read in a fraction of the time."""
+        return _read(self.folder / MANIFEST, Outcome)
 
     @cached_property
     def spec(self) -> Spec:
@@ -134,7 +142,7 @@ class Run:
             found.setdefault(repeat.folder.parent.name, {})[int(repeat.folder.name)] = repeat
         return found
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The spec's key."""
         return self.spec.key
@@ -163,11 +171,12 @@ class Store:
     def run(self, key: str) -> Run | None:
         """The stored run of a full key, or none."""
         run = self.root / "runs" / key
-        folders = [folder for folder in run.glob("*/*") if folder.name.isdecimal()]
-        if not folders:
-            return None
-        folders.sort(key=lambda folder: (folder.parent.name, int(folder.name)))
-        return Run(_read(run / SPEC, Spec), tuple(map(Repeat, folders)))
+        folders = [
+            Repeat(run / machine / name)
+            for machine in sorted(_folders(run))
+            for name in sorted(filter(str.isdecimal, _folders(run / machine)), key=int)
+        ]
+        return Run(_read(run / SPEC, Spec), tuple(folders)) if folders else None
 
     def repeat(self, key: str, machine: str, index: int) -> Repeat | None:
         """A stored repeat by its full name, or none."""
@@ -179,20 +188,20 @@ class Store:
         return [run for key in self._keys() if (run := self.run(key)) is not None]
 
     def _keys(self) -> list[str]:
-        return sorted({path.parents[1].name for path in self.root.glob("runs/*/*/[0-9]*")})
+        return sorted(_folders(self.root / "runs"))
 
     def find_run(self, key: str) -> Run:
         """The run that a key, or its first digits, means."""
-        keys = self._keys()
-        matching = [name for name in keys if key and name.startswith(key)]
-        run = self.run(matching[0]) if len(matching) == 1 else None
-        if run is None:
+        matching = [name for name in self._keys() if key and name.startswith(key)]
+        runs = [run for name in matching if (run := self.run(name)) is not None]
+        if len(runs) != 1:
+            keys = [run.key for run in self.runs()]
             raise BadInput(
-                f"{key!r} names {len(matching)} runs of the store {self.root}; expected KEY, "
+                f"{key!r} names {len(runs)} runs of the store {self.root}; expected KEY, "
                 f"KEY/REPEAT or KEY/MACHINE/REPEAT of one of its {len(keys)} runs: "
                 f"{some(keys, 8) or 'train one first with `cellrepro train`'}"
             )
-        return run
+        return runs[0]
 
     def find(self, reference: str) -> Repeat:
         """The repeat that ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` means.
@@ -393,24 +402,26 @@ class Store:
             for path in sorted(staged.rglob("*"))
             if path.is_file() and path.name != MANIFEST
         }
-        twins = self._files_by_digest(set(files.values()))
+        found = twins(self.root, {*files.values()}, manifest.key, _files_of)
+        own = {}
         for name, digest in files.items():
-            if digest in twins:
-                disk.replace_by_link(staged / name, twins[digest])
+            if digest not in found or not disk.replace_by_link(staged / name, found[digest]):
+                own[name] = digest
             # A change in place would reach every repeat that shares it.
             (staged / name).chmod(0o444)
+        remember(self.root, f"{manifest.key}/{manifest.machine.name}/{manifest.repeat}", own)
         manifest.files = files
         disk.write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
 
-    def _files_by_digest(self, wanted: set[str]) -> dict[str, Path]:
-        found: dict[str, Path] = {}
-        for path in self.root.glob(f"runs/*/*/*/{MANIFEST}"):
-            if wanted <= found.keys():
-                break
-            with contextlib.suppress(BadInput):  # damaged: no reason to lose the one just finished
-                files = Repeat(path.parent).manifest.files
-                found |= {one: path.parent / name for name, one in files.items() if one in wanted}
-        return found
+
+def _folders(folder: Path) -> list[str]:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir()]
+    return []
+
+
+def _files_of(repeat: Path) -> dict[str, str]:
+    return Repeat(repeat).manifest.files
 
 
 def _of_machine(run: Run, begins: str, *indices: int) -> Any:
