@@ -11,6 +11,7 @@ import argparse
 import itertools
 import json
 import os
+import resource
 import shutil
 import socket
 import statistics
@@ -783,6 +784,68 @@ def grid(extent: Extent) -> Iterator[Row]:
     yield "looking at the machine, once for a grid, seconds", told, "", ""
 
 
+def scale(extent: Extent) -> Iterator[Row]:
+    """Storing, listing and reporting on many made-up runs."""
+    from made_up_store import add_repeat, make_store, points
+
+    from cellrepro.store.store import Store
+
+    n_repeats = extent.of(20, 900, 10_200)
+    *added, last = itertools.islice(points(), n_repeats, n_repeats + 21)
+    with tempfile.TemporaryDirectory() as scratch:
+        full = make_store(Path(scratch, "full"), n_repeats=n_repeats)
+        many, few = (
+            [_seconds_of_storing(add_repeat, store, point) for point in added]
+            for store in (full, Store(Path(scratch, "few")))
+        )
+        how = f"median of {len(added)}, into a store of {n_repeats} repeats"
+        yield "storing one repeat, seconds", statistics.median(many), "<= 0.05", how
+        yield (
+            "the same / into an empty store",
+            statistics.median(many) / statistics.median(few),
+            "",
+            how,
+        )
+        shutil.rmtree(full.root / ".digests")
+        once = _seconds_of_storing(add_repeat, full, last)
+        yield "storing the first without the index of digests", once, "", "reads every manifest"
+        listed = min(_seconds(lambda: _command("list", "--json", full.root)) for _ in range(3))
+        yield f"list --json over {n_repeats} repeats, seconds", listed, "<= 2", "best of 3"
+        yield (
+            "report over these, seconds",
+            _seconds(lambda: _command("report", full.root)),
+            "<= 60",
+            "",
+        )
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+        yield "peak memory of the report, GB", peak, "<= 4", ""
+        size = (full.root / "report" / "index.html").stat().st_size
+        yield "size of its page, MB", size / 1e6, "<= 30", ""
+
+
+def _seconds_of_storing(add_repeat: Callable[..., Any], store: Any, point: tuple) -> float:
+    """Of the store's own part: sealing, linking what is equal, and moving into place."""
+    commit, seconds = store.commit, []
+
+    def timed(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        repeat = commit(*arguments)
+        seconds.append(time.perf_counter() - started)
+        return repeat
+
+    store.commit = timed
+    add_repeat(store, *point, {})
+    del store.commit
+    return seconds[0]
+
+
+def _command(verb: str, *arguments: Any) -> None:
+    code = "from cellrepro.cli import main; main()"
+    *options, root = map(str, arguments)
+    command = [sys.executable, "-c", code, verb, *options, "--store", root]
+    subprocess.run(command, check=True, capture_output=True)
+
+
 EXPLORER_NOTEBOOK = """
 import numpy as np
 from cellrepro.show.explorer.planes import View
@@ -939,6 +1002,8 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Row]]] = {
     "explorer": explorer,
     "report": report,
     "grid": grid,
+=======
+    "scale": scale,
 }
 
 

@@ -1,7 +1,7 @@
 """A store of many made-up runs, as a grid over seeds, devices, modes and settings would leave it.
 
-`made_up_store.py FOLDER --settings 34` stores 10,200 repeats: 5 seeds x 4 machines x 3 modes x 5
-repeats for each setting. Repeats of strict are equal, those of fast and off each trained another
+`made_up_store.py FOLDER` stores 10,200 repeats: of each of 34 settings 5 seeds x 4 machines x 3
+modes x 5 repeats. Repeats of strict are equal, those of fast and off each trained another
 network; manifests have the size of real ones, weights and images are small.
 """
 
@@ -11,6 +11,7 @@ import argparse
 import itertools
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -37,15 +38,21 @@ _IMAGES, _SIZE, _CELLS = ("img_a", "img_b", "img_c"), 256, 8  # cells along an e
 _DISTRIBUTIONS = {one.metadata["Name"]: one.version for one in distributions()}
 
 
-def make_store(root: Path, *, n_settings: int) -> Store:
-    """Store the grid; so many learning rates of 300 repeats each."""
+def make_store(root: Path, *, n_repeats: int) -> Store:
+    """Store as much of the grid; a learning rate after the other, with 300 repeats of each."""
     store, known = Store(root), {}
-    grid = itertools.product(range(n_settings), SEEDS, MACHINES, MODES, REPEATS)
-    for setting, seed, machine, mode, repeat in grid:
-        if mode == "off" and seed:  # nothing is seeded, so that every seed is the same spec
-            repeat += len(REPEATS) * seed
-        add_repeat(store, setting, seed, machine, mode, repeat, known)
+    for grid_point in itertools.islice(points(), n_repeats):
+        add_repeat(store, *grid_point, known)
     return store
+
+
+def points() -> Iterator[tuple[int, int, tuple, str, int]]:
+    """Setting, seed, machine, mode and repeat, without an end."""
+    for setting in itertools.count():
+        for seed, machine, mode, repeat in itertools.product(SEEDS, MACHINES, MODES, REPEATS):
+            # In mode off nothing is seeded, so that what would be every seed is the same spec.
+            more = len(REPEATS) * seed if mode == "off" else 0
+            yield setting, seed, machine, mode, repeat + more
 
 
 def add_repeat(
@@ -63,8 +70,7 @@ def add_repeat(
     training = (setting, seed, MACHINES.index(machine), MODES.index(mode), own)
     with store.staging() as area:
         folder = area / "repeat"
-        for name in ("masks", "data"):
-            (folder / name).mkdir(parents=True)
+        (folder / "masks").mkdir(parents=True)
         weights = np.random.default_rng(training).standard_normal((8, 64), np.float32)
         save_file({"encoder.blocks.0.attn.weight": weights}, folder / "weights.safetensors")
         (folder / "notebook.ipynb").write_text(f'{{"cells": ["{training} {repeat}"]}}')
@@ -76,14 +82,22 @@ def add_repeat(
                 known[drawn] = _masks(drawn)
             labels, masks[name] = known[drawn][0], known[drawn][1].model_copy()
             tifffile.imwrite(folder / masks[name].file, labels, compression="zlib")
-            image = (20 * (_labels(i) > 0) + i).astype(np.uint8)
-            tifffile.imwrite(folder / "data" / f"{name}.tif", image)
-            tifffile.imwrite(folder / "data" / f"{name}_masks.tif", _labels(i))
         written = _manifest(
             spec, machine, repeat, masks, file_digest(folder / "weights.safetensors")
         )
         (folder / "manifest.json").write_text(written.model_dump_json())
+        if not store.kept(spec.data_digest, f"{_IMAGES[0]}.tif").exists():
+            _write_images(folder / "data")
         return store.commit(folder, spec)
+
+
+def _write_images(folder: Path) -> None:
+    folder.mkdir()
+    for i, name in enumerate(_IMAGES):
+        noise = np.random.default_rng(i).poisson(30, (_SIZE, _SIZE))
+        light = (noise + 60 * (_labels(i) > 0)).astype(np.uint8)
+        tifffile.imwrite(folder / f"{name}.tif", light)
+        tifffile.imwrite(folder / f"{name}_masks.tif", _labels(i))
 
 
 def _labels(image: int) -> np.ndarray:
@@ -172,11 +186,11 @@ def _manifest(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--settings", type=int, default=34, help="300 repeats for each")
+    parser.add_argument("--repeats", type=int, default=10_200, help="300 of each setting")
     arguments = parser.parse_args()
     started = time.perf_counter()
-    make_store(arguments.folder, n_settings=arguments.settings)
-    print(f"{300 * arguments.settings} repeats in {time.perf_counter() - started:.0f} s")
+    make_store(arguments.folder, n_repeats=arguments.repeats)
+    print(f"{arguments.repeats} repeats in {time.perf_counter() - started:.0f} s")
     return 0
 
 

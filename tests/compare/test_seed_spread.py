@@ -153,6 +153,23 @@ def test_what_is_left_out_is_counted_and_every_surrounding_has_its_turn(tmp_path
     assert len(few.pairs) + few.n_left_out == 20
 
 
+def test_where_one_pair_of_each_setting_is_all_there_is_time_for_some_are_compared_whole(
+    tmp_path, monkeypatch
+):
+    """One pair of seeds in each of many settings would never make three seeds in one."""
+    store = Store(tmp_path)
+    for rate, mode, seed in itertools.product(range(1, 6), ("fast", "strict"), range(3)):
+        masks = {"img": cells(without=[seed])}
+        add_run(store, [(1.0, masks)], learning_rate=rate, mode=mode, seed=seed, truth=False)
+    monkeypatch.setattr(seed_spread, "MOST_PAIRS", 6)
+    spread = measure_spread(store.runs(), axes=["seed", "mode"])
+    found = {axis.name: (len(axis.pairs), axis.n_left_out) for axis in spread.axes}
+    assert (spread.n_seeds, found) == (3, {"seed": (6, 24), "mode": (6, 9)})
+    rates = [{pair.a.spec.learning_rate for pair in axis.pairs} for axis in spread.axes]
+    assert len(rates[0]) == 1
+    assert rates[0] <= rates[1]
+
+
 # -- what lies between them ------------------------------------------------------------------
 
 

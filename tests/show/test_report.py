@@ -15,12 +15,13 @@ import pytest
 from cellrepro.compare.seed_spread import measure_spread
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
+from cellrepro.show.report import build, section_spread
 from cellrepro.show.report.build import write_report
 from cellrepro.show.report.page import table_file
 from cellrepro.show.report.protocol import protocol
 from cellrepro.store.store import Store
 from lab_server import browsing
-from stores import NOTHING, add_run, planted, some_machine, squares, three
+from stores import NOTHING, SIZE, add_run, planted, some_machine, squares, three
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +168,24 @@ def test_files_agree_with_the_page(page):
     rows = parsed.file("l2-distance-cells")
     actual = [[float(row[str(i)]) for i in range(1, 6)] for row in rows]
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_a_page_over_many_runs_says_what_it_leaves_out(tmp_path, monkeypatch):
+    planted(tmp_path)
+    monkeypatch.setattr(build, "MOST_ROWS", 1)
+    monkeypatch.setattr(section_spread, "_MOST_OF_ONE", 2 * SIZE**2)
+    parsed = written_page(tmp_path)
+    assert_self_contained(parsed, beside=tmp_path / "report")
+    listed = parsed.html[parsed.html.index("<summary>List of runs") :].partition("</table>")[0]
+    assert listed.count("<tr id=") == 3  # the first, and the two of the worst image
+    for said in (
+        "The first 1 of 2 rows; all are in the file below.",
+        "The first 1 of 5 specs; all are in the file.",
+        "The first 1 of 10 runs; all are in the file there.",
+        "img_a has too many different results to look at all: 3 runs of 10 were drawn",
+    ):
+        assert said in parsed.text, said
+    assert len(parsed.file("equal-results-cells")) == 10
 
 
 def test_the_worst_image_is_the_one_whose_cells_change(tmp_path):

@@ -22,6 +22,7 @@ from cellrepro.compare.image_differences import ImageDifference
 from cellrepro.compare.names import Names, changed_versions, place_of, said, sort_key, versions_of
 from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.compare.verdicts import Verdict, combine
+from cellrepro.store.digests import value_digest
 from cellrepro.store.store import Repeat
 
 _OF_PROFILE = ("device", "threads", "precision")
@@ -57,6 +58,9 @@ _PRECISION = (
     *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
 """Variables of a profile that round, and neither share work nor choose instructions."""
+
+_DEPTH = 5
+"""Pairs in one surrounding that show five values of an axis, each twice."""
 
 # What may differ along an axis beside its own value. The numeric class follows from profile,
 # machine and versions; alone it would be a machine's.
@@ -220,10 +224,34 @@ def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> tup
         )
     for members in groups.values():
         members.sort(key=lambda sample: _order(axis, sample, names))
-    streams = [_pairs_among(members, axis) for members in groups.values()]
+    found = [(members, _pairs_among(members, axis)) for members in groups.values()]
+    n_pairs = sum(len(stream) for _, stream in found)
+    streams = [stream for _, stream in _afforded(found, freed, most)]
     in_turn = (each for row in itertools.zip_longest(*streams) for each in row if each is not None)
     pairs = [_pair(axis, names, a, b) for a, b in itertools.islice(in_turn, most)]
-    return pairs, sum(map(len, streams))
+    return pairs, n_pairs
+
+
+_Pairs = list[tuple[Sample, Sample]]
+_Stream = tuple[list[Sample], _Pairs]
+
+
+def _afforded(streams: list[_Stream], freed: Sequence[str], most: int) -> list[_Stream]:
+    """All surroundings; or, where one pair of each were all there is time for, fewer of them, each
+    with several values of the axis: three seeds of one setting say what two of many never do.
+
+    They are drawn by a digest of their settings, so that other axes take the same settings.
+    """
+    streams = [one for one in streams if one[1]]
+    deepest = max((min(_DEPTH, len(a), len(pairs)) for a, pairs in streams), default=1)
+    if len(streams) * deepest <= most:
+        return streams
+
+    def drawn(one: _Stream) -> tuple[str, str]:
+        settings, all_else = (*AXES, *freed, "class"), one[0][0].but(*freed)
+        return value_digest(str(one[0][0].but(*settings))), value_digest(str(all_else))
+
+    return sorted(streams, key=drawn)[: max(1, most // deepest)]
 
 
 def _pair(axis: str, names: Names, a: Sample, b: Sample) -> Pair:
@@ -280,9 +308,6 @@ def _sides(axis: str, a: Sample, b: Sample, names: Names) -> list[str]:
     if _named(axis) == "profile" and not a.beside(b):
         sides = [f"{name} on {f['machine']}" for name, f in zip(sides, facts, strict=True)]
     return sides
-
-
-_Pairs = list[tuple[Sample, Sample]]
 
 
 def _pairs_among(members: Sequence[Sample], axis: str) -> _Pairs:

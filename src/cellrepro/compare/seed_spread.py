@@ -146,8 +146,9 @@ def measure_spread(
 ) -> Spread:
     """Compare stored runs along every axis; where there are many pairs, some of them.
 
-    Every surrounding and every run in it then has its turn equally often, and which are taken
-    follows from the runs alone.
+    Every surrounding and every run in it then has its turn equally often; where there are too many
+    surroundings for that, some of them are drawn, the same along every axis as far as can be. Which
+    are taken follows from what was asked for, not from what came of it.
 
     Parameters
     ----------

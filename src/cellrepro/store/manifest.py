@@ -15,6 +15,8 @@ from cellrepro.store.spec import Digest
 
 def _stays_inside(name: str) -> str:
     """Refuse a name that leads out of the folder it is joined to."""
+    if ".." not in name and not {*"/\\:"} & {*name[:2]}:  # thousands are read at once
+        return name
     path = PurePath(name)
     if path.anchor or ".." in path.parts:
         raise ValueError(f"{name!r} leads out of the folder; expected a name inside it")

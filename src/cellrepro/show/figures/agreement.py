@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -187,11 +188,15 @@ def _crop_picture(
     for having, colour, dash in ((True, COLOURS["b"], None), (False, COLOURS["a"], _DASH)):
         chosen = [piece for piece in pieces if bool(piece[2]) is having]
         share = np.zeros(shape)
+        alike: Counter[bytes] = Counter()  # most results draw here what others draw, too
         for n_runs, labels, number in chosen:
             instead = np.bincount(labels[region]) >= max(1, _TOUCHING * np.count_nonzero(region))
             numbers = [number] if having else np.flatnonzero(instead)
-            found = np.where(np.isin(labels, numbers), labels, 0)
-            lines = outlined(enlarged(found, shape), thickness=_LINE, dash=dash)
-            share += lines * n_runs / sum(piece[0] for piece in chosen)
+            found = canonical(np.where(np.isin(labels, numbers), labels, 0))
+            alike[found.tobytes()] += n_runs
+        for content, n_runs in alike.items():
+            drawn = np.frombuffer(content, found.dtype).reshape(found.shape)
+            share += outlined(enlarged(drawn, shape), thickness=_LINE, dash=dash) * n_runs
+        share /= max(1, alike.total())
         painted(picture, share > 0, colour, _FAINTEST + (1 - _FAINTEST) * share)
     return picture

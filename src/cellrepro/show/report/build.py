@@ -24,7 +24,7 @@ from cellrepro.show.report import (
     section_weights,
     summary,
 )
-from cellrepro.show.report.page import CHANGES, View, counts_text, links_to, runs_folder
+from cellrepro.show.report.page import CHANGES, MOST_ROWS, View, counts_text, links_to, runs_folder
 from cellrepro.show.report.protocol import GRID, protocol
 from cellrepro.show.report.summary import Chapter, Summary
 from cellrepro.store.disk import write_whole
@@ -139,6 +139,7 @@ def _page(found: Summary, folder: str | None) -> str:
         axis_verdict=section_spread.axis_verdict,
         places=summary.PLACES,
         grid=GRID,
+        most=MOST_ROWS,
     )
 
 

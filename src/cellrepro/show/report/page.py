@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Repeat, Store
 
 _DPI = 110  # of figures
+MOST_ROWS = 300  # of what a page shows row by row; the files beside it hold all
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _TEXTS = {"ppm": ppm_text, "share": share_text, "count": grouped}
 

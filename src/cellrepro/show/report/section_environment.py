@@ -88,7 +88,8 @@ def environment_view(chapters: Sequence[Chapter]) -> View:
     from pandas import DataFrame
 
     every = [(c, repeat) for c in chapters for one in c.every for repeat in one.repeats]
-    fields = DataFrame([_fields(repeat.manifest) for _, repeat in every]).fillna("–")
+    known: dict[str, dict[str, str]] = {}  # most runs share their environment with others
+    fields = DataFrame([_fields(repeat.manifest, known) for _, repeat in every]).fillna("–")
     differing = [name for name in fields if fields[name].nunique() > 1]
     settings: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for i, values in enumerate(fields[differing].itertuples(index=False, name=None)):
@@ -118,10 +119,13 @@ def _setting(chapter: Chapter, repeat: Repeat) -> str:
     return ", ".join(filter(None, [*machine, *names.column(place)]))
 
 
-def _fields(manifest: Manifest) -> dict[str, str]:
+def _fields(manifest: Manifest, known: dict[str, dict[str, str]]) -> dict[str, str]:
     """The environment as texts by name."""
     from pandas import json_normalize
 
+    content = manifest.model_dump_json(include={**_FIELDS, "numeric_libraries": True})
+    if content in known:
+        return known[content]
     fields = manifest.model_dump(include=_FIELDS)
     fields["library"] = {
         f"{one.get('internal_api') or one.get('user_api')} {one.get('version') or ''}".strip(): {
@@ -132,4 +136,5 @@ def _fields(manifest: Manifest) -> dict[str, str]:
     flat = json_normalize(fields, sep=": ").iloc[0].to_dict()
     if isinstance(flat.get("host: memory"), int):
         flat["host: memory"] = f"{flat['host: memory'] / 2**30:.1f} GiB"
-    return {name: _PLAIN.get(str(value), str(value)) for name, value in flat.items()}
+    known[content] = {name: _PLAIN.get(str(value), str(value)) for name, value in flat.items()}
+    return known[content]

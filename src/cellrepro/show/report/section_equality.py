@@ -100,8 +100,10 @@ class Equality:
         for one in self.chapter.results:
             for reason in one.judgement.reasons:
                 found[reason].append(self.chapter.names.short(one.place))
-        for key in dict.fromkeys(one.spec.key for one in self.chapter.results):
-            several = [one for one in self.chapter.results if one.spec.key == key]
+        by_key: dict[str, list[Judged]] = defaultdict(list)
+        for one in self.chapter.results:
+            by_key[one.repeats[0].manifest.key].append(one)
+        for key, several in by_key.items():
             if len(several) > 1:
                 spec = self.chapter.names.context(several[0].place, OF_MACHINE) or key[:8]
                 found[self._across(several)].append(spec)

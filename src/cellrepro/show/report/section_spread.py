@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import partial
 
-from cellrepro.compare.consensus import Agreement, agree
+from cellrepro.compare.consensus import Agreement, Stability, agree
 from cellrepro.compare.seed_spread import Axis, Spread
 from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.show.figures.spread import spread_axis, spread_rows
-from cellrepro.show.report.page import Shown, View, figure, table_file
+from cellrepro.show.report.page import Shown, View, figure, table_file, which
 from cellrepro.show.report.summary import Chapter
+from cellrepro.store.digests import value_digest
 from cellrepro.store.store import Repeat
 
 _MOST_PIXELS = 3e7  # of different results, whose agreement is looked at
+_MOST_OF_ONE = 5e7  # of one image; of more results some runs are drawn
 _MOST_CELLS = 8  # of those least stable
+_MOST_NAMES = 20  # of runs without a cell
 
 
 def spread_figure(chapter: Chapter) -> tuple[Shown, str] | None:
@@ -38,9 +42,10 @@ def axis_verdict(spread: Spread, axis: Axis) -> Verdict:
 def agreement_view(chapter: Chapter) -> View | None:
     """Where all runs agree; of the image with most unstable cells the map, and these cells. None
     where every image came out alike in all runs."""
-    found, n_left_out = _agreements(chapter)
+    found, n_left_out, n_having = _agreements(chapter)
     if not found:
         return None
+    drawn = [(name, one) for name, (_, one) in found.items() if one.n_runs < n_having[name]]
     shares = {name: one.n_stable / max(1, len(one.objects)) for name, (_, one) in found.items()}
     image = min(shares, key=shares.__getitem__)
     repeats, worst = found[image]
@@ -55,6 +60,8 @@ def agreement_view(chapter: Chapter) -> View | None:
     return View(
         agreements=[agreement for _, agreement in found.values()],
         n_left_out=n_left_out,
+        drawn=drawn,
+        n_having=n_having,
         image=image,
         worst=worst,
         map=figure(agreement_map(pixels, worst), table_file(f"stability-{image}", rows)),
@@ -64,6 +71,11 @@ def agreement_view(chapter: Chapter) -> View | None:
 
 def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list[dict]:
     labels = [chapter.names.label(repeat) for repeat in repeats]
+
+    def lacking(one: Stability) -> list[str]:
+        having = {*one.runs}
+        return [label for run, label in enumerate(labels) if run not in having]
+
     return [
         {
             "cell at": "y {:.0f}, x {:.0f}".format(*one.position[-2:]),
@@ -71,15 +83,17 @@ def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list
             "runs with it": one.n_runs_with,
             "share": one.share,
             "mean IoU": one.mean_iou,
-            "without it": "; ".join(n for i, n in enumerate(labels) if i not in one.runs),
+            "without it": which(lacking(one), agreement.n_runs, "run", most=_MOST_NAMES),
         }
         for one in agreement.objects
     ]
 
 
-def _agreements(chapter: Chapter) -> tuple[dict[str, tuple[list[Repeat], Agreement]], int]:
-    """By image, where some runs differ: most different results first, as far as time allows; and
-    how many images are left out."""
+def _agreements(
+    chapter: Chapter,
+) -> tuple[dict[str, tuple[list[Repeat], Agreement]], int, dict[str, int]]:
+    """By image, where some runs differ: most different results first, as far as time allows; how
+    many images are left out; and how many runs have each, of which some may have been drawn."""
     digests: dict[str, dict[Repeat, str]] = defaultdict(dict)
     for repeat in chapter.repeats:
         for name, record in repeat.manifest.masks.items():
@@ -91,8 +105,24 @@ def _agreements(chapter: Chapter) -> tuple[dict[str, tuple[list[Repeat], Agreeme
     for name in differing:
         if n_pixels > _MOST_PIXELS:
             break
-        readers = [partial(repeat.masks, name) for repeat in digests[name]]
-        agreement = agree(readers, digests=[*digests[name].values()])
-        found[name] = [*digests[name]], agreement
+        chosen = _drawn(name, digests[name])
+        readers = [partial(repeat.masks, name) for repeat in chosen]
+        agreement = agree(readers, digests=[digests[name][repeat] for repeat in chosen])
+        found[name] = chosen, agreement
         n_pixels += agreement.n_distinct * agreement.consensus.size
-    return found, len(differing) - len(found)
+    return found, len(differing) - len(found), {name: len(digests[name]) for name in found}
+
+
+def _drawn(image: str, digests: Mapping[Repeat, str]) -> list[Repeat]:
+    """All runs; or, where their different results are too many, as many as are not, drawn by a
+    digest of their names, so that nothing about a run decides."""
+    size = next(iter(digests)).masks(image).size
+    left = max(2, int(_MOST_OF_ONE / size))
+    seen: set[str] = set()
+    drawn: set[Repeat] = set()
+    for repeat in sorted(digests, key=lambda one: value_digest(one.name)):
+        seen.add(digests[repeat])
+        if len(seen) > left:
+            break
+        drawn.add(repeat)
+    return [repeat for repeat in digests if repeat in drawn]
