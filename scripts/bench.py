@@ -1002,7 +1002,6 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Row]]] = {
     "explorer": explorer,
     "report": report,
     "grid": grid,
-=======
     "scale": scale,
 }
 
