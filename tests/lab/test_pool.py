@@ -266,4 +266,4 @@ def test_thirty_kills_at_random(write, store, small_store, wholeness):
     answer = run_command("grid", path, "--store", store, "--json")
     assert answer.code == 0, answer.err
     assert len(wholeness(store)) == 6
-    assert {item.name for item in store.iterdir()} == {"runs", "data"}
+    assert {item.name for item in store.iterdir()} == {"runs", "data", ".digests"}
