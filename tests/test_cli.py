@@ -74,6 +74,25 @@ def test_segmenting_gives_the_masks_and_scores_that_training_found(small_store, 
         assert 0 < trained["ap50_train"] < 1
 
 
+def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(small_store, tmp_path, invoke):
+    asked = [small_store.data, *options(model=small_store.weights, store=tmp_path, repeats=1)]
+    usual = invoke("segment", *asked, "--json").json
+    given = ("--set", "diameter=60", "--set", "normalize.percentile=[3, 97]")
+    other = invoke("segment", *asked, *given, "--json").json
+    assert usual["key"] != other["key"]
+    found = invoke("compare", usual["key"], other["key"], *options(store=tmp_path), "--json").json
+    assert {"spec", "masks"} <= {*found["differs"]}
+    assert found["spec"] == {
+        "settings.diameter": [None, 60.0],
+        "settings.normalize.percentile": [None, [3.0, 97.0]],
+    }
+    refused = invoke("segment", *asked, "--set", "rescale=2")
+    assert refused.code == 2
+    assert "overwrites it by 30 / diameter: give diameter" in refused.err
+    listed = invoke("list", *options(store=tmp_path), "--where", "settings.diameter=60", "--json")
+    assert [run["key"] for run in listed.json["runs"]] == [other["key"]]
+
+
 def test_compare_and_list_runs(invoke, tmp_path):
     store = Store(tmp_path)
     same, other = three(), three(three()["img_b"] * 0)

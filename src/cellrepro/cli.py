@@ -114,6 +114,10 @@ RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict"
 ImagesPerEpochOption = Annotated[
     int | None, Option(help="drawn; default all, small networks at least 48")
 ]
+SettingsOption = Annotated[
+    list[str] | None,
+    Option("--set", help="a setting of CellposeModel.eval: diameter=60, normalize.sharpen=4"),
+]
 FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
 
 
@@ -284,6 +288,7 @@ def segment(
     seed: SeedOption = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
+    settings: SettingsOption = None,
     batch_size: Annotated[int | None, Option(help="tiles at once; 8, as Cellpose's")] = None,
     cellpose: Annotated[str | None, Option(help="another version, in its own environment")] = None,
     repeats: RepeatsOption = defaults.SEGMENTATIONS,
@@ -292,7 +297,7 @@ def segment(
 ) -> Told:
     """Segment the same images several times and say whether every mask is the same."""
     given = {name: value for name, value in locals().items() if value is not None}
-    return _told(cellrepro.segment(**given))
+    return _told(cellrepro.segment(**given | {"settings": _overrides(settings or [])}))
 
 
 def _told(outcome: Outcome) -> Told:

@@ -66,11 +66,19 @@ def setting_in_words(name: str, value: Any) -> str:
 
     >>> setting_in_words("weight_decay", 0.2), setting_in_words("train_probs", (("a", 3.0),))
     ('weight decay 0.2', 'train probs a 3')
+    >>> setting_in_words("settings.normalize.percentile", (2.0, 98.0))
+    'normalize.percentile (2, 98)'
     """
     if name == "seed" and value is None:
         return "no seed"
     if isinstance(value, bool):
         value = "on" if value else "off"
-    if isinstance(value, tuple):  # of pairs
-        value = ", ".join(f"{of} {number:g}" for of, number in value)
-    return f"{name.replace('_', ' ')} {'default' if value is None else value}"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, tuple):
+        if name == "train_probs":
+            value = ", ".join(f"{of} {number:g}" for of, number in value)
+        else:
+            value = str(value).replace(".0,", ",").replace(".0)", ")")
+    words = name.removeprefix("settings.").replace("_", " ")
+    return f"{words} {'default' if value is None else value}"

@@ -84,6 +84,25 @@ def test_arguments_of_train_seg_are_axes(write, store):
     assert specs[3].label.endswith("weight decay 0.2, train probs synth_000 3, augmentation off")
 
 
+def test_settings_of_a_segmentation_are_axes(write, store):
+    path = write(
+        notebook="06_inference_benchmark",
+        fixed={"model": "tiny", "settings": {"flow_threshold": 0, "diameter": 20}},
+        vary={"settings.diameter": [30, 60], "settings.normalize.percentile": [[1, 99], [3, 97]]},
+    )
+    overrides = {"settings.diameter": [45, 60], "settings.augment": True}
+    points = read_grid(path, store=store, overrides=overrides).points
+    told = [point.plan.spec.settings.told for point in points]
+    assert [(one["diameter"], one["normalize.percentile"][0]) for one in told] == [
+        *((45, 1), (45, 3)),
+        *((60, 1), (60, 3)),
+    ]
+    assert all(one["flow_threshold"] == 0 and one["augment"] for one in told)
+    assert points[0].parameters["settings"]["diameter"] == 45
+    with pytest.raises(BadInput, match="diametr: no such setting; do you mean diameter"):
+        read_grid(path, store=store, overrides={"settings.diametr": 3})
+
+
 def test_set_replaces_a_value_or_an_axis(write, store):
     path = write(
         fixed={"epochs": 3},

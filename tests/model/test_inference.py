@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cellpose.models import CellposeModel
 
 from cellrepro.images.folder import read_folder
-from cellrepro.model.inference import segment
+from cellrepro.model.inference import evaluator, segment, shared_defaults
 from cellrepro.store.digests import array_digest, generator_digests
+from cellrepro.store.settings import Settings
 from small_training import tiny
+
+PRISTINE = dict(shared_defaults())
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -68,3 +72,83 @@ def test_masks_of_other_images(network, image, pixels, any_cell):
     (result,) = segment(network, (replace(image, image=pixels(image.image)),))
     assert (result.masks.shape, result.masks.dtype) == (image.image.shape, np.uint32)
     assert result.masks.any() == any_cell
+
+
+# -- settings --------------------------------------------------------------------------------
+
+
+CHANGING = {
+    "diameter": 20.0,
+    "flow_threshold": 0.05,
+    "cellprob_threshold": 1.0,
+    "niter": 10,
+    "min_size": 150,
+    "max_size_fraction": 0.004,
+    "augment": True,
+    "tile_overlap": 0.5,
+    "normalize.normalize": False,
+    "normalize.percentile": (5.0, 80.0),
+    "normalize.lowhigh": (20.0, 90.0),
+    "normalize.sharpen": 4.0,
+    "normalize.smooth_radius": 4.0,
+    "normalize.tile_norm_blocksize": 100,
+    "normalize.invert": True,
+}
+USUAL = {
+    **{"diameter": 30.0, "niter": 200, "normalize.percentile": (1.0, 99.0)},
+    **{"resample": False, "normalize.norm3D": False, "flow_threshold": 0.4},  # of flat images
+}
+TOGETHER = [
+    {"diameter": 20.0, "resample": False},
+    {"normalize.tile_norm_blocksize": 100, "normalize.tile_norm_smooth3D": 4},
+    {"augment": True, "diameter": 45.0, "cellprob_threshold": -1.0, "batch_size": 3},
+]
+
+
+@pytest.fixture(scope="module")
+def field_of_view(image):
+    """Of several tiles, so that their overlap counts."""
+    return np.tile(image.image, (2, 2))[:300, :280].copy()
+
+
+@pytest.fixture(scope="module")
+def cellpose_model(network):
+    """Cellpose's own, as its constructor would make it from a file of these weights."""
+    model = CellposeModel.__new__(CellposeModel)
+    model.net, model.device, model.gpu = network.eval(), network.device, False
+    model.backbone, model.pretrained_model = "sam_vitl", ""
+    return model
+
+
+def as_cellpose_takes_them(asked):
+    """Arguments of ``eval`` as a user writes them."""
+    found = {name: value for name, value in asked.items() if "." not in name}
+    fields = {n.partition(".")[2]: value for n, value in asked.items() if "." in n}
+    if "sharpen" in fields:
+        fields["sharpen_radius"] = fields.pop("sharpen")
+    return found | ({"normalize": fields} if fields else {})
+
+
+@pytest.fixture(scope="module")
+def usual_masks(network, field_of_view):
+    return evaluator(network)(field_of_view, **Settings().arguments())[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes"),
+    [
+        *(({name: value}, True) for name, value in CHANGING.items()),
+        *((asked, True) for asked in TOGETHER),
+        *(({name: value}, False) for name, value in USUAL.items()),
+    ],
+    ids=str,
+)
+def test_settings_do_what_they_do_in_eval(
+    network, cellpose_model, field_of_view, usual_masks, asked, changes
+):
+    arguments = as_cellpose_takes_them(asked)
+    masks, *_ = evaluator(network)(field_of_view, **Settings(**asked).arguments())
+    expected, *_ = cellpose_model.eval(field_of_view, **arguments)
+    np.testing.assert_array_equal(masks, expected)
+    assert np.array_equal(masks, usual_masks) is not changes
+    assert shared_defaults() == PRISTINE, "the next image would be normalised otherwise"

@@ -155,3 +155,38 @@ def test_refuses_what_a_plan_cannot_have(small_data, name, value):
     """A grid file may hold any plain value at any place."""
     with pytest.raises(BadInput, match=rf"{name}.*{value}"):
         plan_training(small_data, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"diametr": 30}, "diametr: no such setting; do you mean diameter?"),
+        ({"normalize.sharpn": 4}, r"normalize.*sharpn: no such setting; do you mean sharpen\?"),
+        ({"rescale": 2}, "overwrites it by 30 / diameter: give diameter"),
+        ({"channels": [0, 0]}, "Cellpose 4 ignores it"),
+        ({"use_bfloat16": True}, "precision belongs to the profile"),
+        ({"diameter": 0}, "settings.diameter is 0: .*greater than 0"),
+        ({"tile_overlap": 0.6}, "settings.tile_overlap is 0.6"),
+        ({"normalize.percentile": [99, 1]}, "low < high <= 100"),
+        ({"normalize.lowhigh": [9, 1]}, "expected a low and a higher value"),
+        ({"normalize.lowhigh": [1, 9], "normalize.sharpen": 2}, "ignores sharpen where lowhigh"),
+        ({"normalize": False, "normalize.percentile": [1, 9]}, "ignores percentile where norm"),
+        ({"do_3D": True, "stitch_threshold": 0.5}, "ignores stitch_threshold where do_3D is on"),
+        ({"anisotropy": 2.0}, "ignores anisotropy where do_3D is off"),
+        ({"augment": True, "tile_overlap": 0.3}, "ignores tile_overlap where augment is on"),
+    ],
+)
+def test_a_setting_that_cellpose_has_not_or_ignores_is_refused(given, message):
+    with pytest.raises(BadInput, match=message):
+        make_spec(**FIELDS | {"task": "segment"}, settings=given)
+
+
+def test_settings_written_in_several_ways_are_one_spec():
+    def key(**settings):
+        return make_spec(**FIELDS | {"task": "segment"}, settings=settings).key
+
+    assert key(diameter=30, batch_size=8) == key(**{"diameter": 30.0})
+    nested = key(normalize={"sharpen": 4, "percentile": None})
+    assert nested == key(**{"normalize.sharpen": 4}) == key(normalize={"sharpen_radius": 4.0})
+    assert key(normalize=False) == key(**{"normalize.normalize": False})
+    assert len({key(), nested, key(normalize=False), key(diameter=30)}) == 4

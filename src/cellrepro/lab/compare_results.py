@@ -122,7 +122,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         numbers = ((m.numeric_class or {}).get("probes", {}) for m in (first, second))
         probes = differing_probes(*numbers)
         notes.append(f"the machines compute other bits in {len(probes)} probes: {some(probes)}")
-    asked = _differing(a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json"))
+    asked = _differing(*(side.spec.model_dump(mode="json") | _settings(side) for side in (a, b)))
     sides = a.spec.asked, b.spec.asked  # where one only segmented, a training's fields say nothing
     spec = {name: v for name, v in asked.items() if "" not in [side.get(name) for side in sides]}
     same_data = first.data.digest == second.data.digest
@@ -137,6 +137,11 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         spread = decide_between(a, b, store.runs(), results=masks)
         verdict = Verdict.WITHIN_SPREAD if spread.within else verdict
         notes.append(f"beside seeds: {spread.sentence}")
+    dtypes = {side.spec.profile_settings.get("dtype", "float32"): side for side in (a, b)}
+    if len(dtypes) == 2:
+        notes.append(
+            "precision: " + ", ".join(f"{one.name} computed in {d}" for d, one in dtypes.items())
+        )
     if "ranks" in spec:
         notes.append(RANKS_DIFFER)
     notes += [*first.switches_that_moved, *second.switches_that_moved]
@@ -167,6 +172,12 @@ def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
     """Compare the masks of two repeats alone, over the images that both segmented."""
     masks, _ = _masks_of(a, b)
     return Comparison(_over_images(masks), (), masks)
+
+
+def _settings(of: Repeat) -> dict[str, Any]:
+    """Of a segmentation, each by its name, in the place of all together."""
+    flat = {f"settings.{name}": value for name, value in of.spec.settings.flat.items()}
+    return {"settings": None} | (flat if of.spec.task == "segment" else {})
 
 
 def _over_images(masks: Mapping[str, MaskComparison]) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -191,12 +191,21 @@ def _plan_continuation(
 
 
 def plan_segmentation(
-    data: str | Path, *, batch_size: int | None = None, **parameters: Any
+    data: str | Path,
+    *,
+    batch_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **parameters: Any,
 ) -> Plan:
     """Check all that a segmentation needs and name its spec; parameters are those of `segment`."""
-    settings = {} if batch_size is None else {"batch_size": batch_size}
-    plan = _plan("segment", data, settings=settings, **parameters)
+    asked = {**({} if batch_size is None else {"batch_size": batch_size}), **(settings or {})}
+    plan = _plan("segment", data, settings=asked, **parameters)
     source = plan.request.model
+    if plan.spec.settings.bsize is not None and "dino" not in source.label:
+        raise BadInput(
+            f"settings.bsize is {plan.spec.settings.bsize}, and {source.label} is a CPSAM, which "
+            "takes tiles of 256 pixels only: leave it out; it is for CPDINO"
+        )
     if not source.untrained:
         return plan
     warning = f"{source.label} has learnt nothing yet; name a trained model (KEY/REPEAT)"
@@ -361,8 +370,9 @@ def segment(
 ) -> Outcome:
     """Segment the same images ``repeats`` times, each in a process of its own, and compare.
 
-    Parameters are those of `train` that concern no training; masks need not exist. ``batch_size``
-    is that of ``CellposeModel.eval``: how many tiles of an image the network sees at once.
+    Parameters are those of `train` that concern no training; masks need not exist. ``settings`` are
+    arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``; its
+    ``batch_size``, how many tiles of an image the network sees at once, may be given by itself.
     ``cellpose`` is another version in an environment of its own, ``"4.0.9"``; see docs/grids.md.
     """
     return carry_out(plan_segmentation(data, **parameters), repeats=repeats, quiet=quiet)

@@ -317,7 +317,7 @@ def _segment(
         (staged / name).mkdir()
     records: dict[str, MaskRecord] = {}
     images = segmented_part(folder)
-    results = segment(network, images, batch_size=spec.settings.batch_size)
+    results = segment(network, images, **spec.settings.arguments())
     for index, image in enumerate(images):
         with keeper.watching_image(network, index):
             result = next(results)
@@ -351,7 +351,7 @@ def _scores(spec: Spec, network: Any, images: Sequence[LabelledImage]) -> dict[s
     """The score of each image, whose masks are not kept."""
     from cellrepro.model.inference import segment
 
-    found = segment(network, tuple(images), batch_size=spec.settings.batch_size)
+    found = segment(network, tuple(images), **spec.settings.arguments())
     return {
         image.name: _score(image, result.masks) for image, result in zip(images, found, strict=True)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import time
 from collections.abc import Callable, Iterator
@@ -63,12 +64,22 @@ def evaluator(network: Any) -> Callable[..., list[np.ndarray]]:
     model = getattr(network, "loaded_by", None) or LoadedModel()
     model.device = network.device
 
-    def evaluated(image: np.ndarray, **options: Any) -> list[np.ndarray]:
+    usual = _usual_normalisation()
+
+    def evaluated(image: np.ndarray, *, normalize: Any = None, **options: Any) -> list[np.ndarray]:
         channel_axis = None if image.ndim == 2 else -1
-        masks, given, _ = model.eval(image, channel_axis=channel_axis, **options)
+        whole = {**usual, **(normalize or {})}
+        masks, given, _ = model.eval(image, channel_axis=channel_axis, normalize=whole, **options)
         return [np.asarray(part) for part in (masks, *given[1:3])]
 
     return evaluated
+
+
+@functools.cache
+def _usual_normalisation() -> dict[str, Any]:
+    """As Cellpose has it before the first call: ``eval`` writes into its own defaults, and a call
+    that leaves a field out would take what an earlier one has left there."""
+    return dict(shared_defaults())
 
 
 def listed(folder: Path) -> list[Path]:

@@ -293,6 +293,7 @@ def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answ
     rows, lines = [], []
     for run in runs:
         fields = {"key": run.key, "label": run.spec.label, **run.spec.model_dump(mode="json")}
+        fields |= run.spec.asked if wanted else {}
         for machine, repeats in run.machines.items():
             if not _has(fields | {"machine": machine}, wanted or {}):
                 continue
@@ -320,7 +321,7 @@ def _has(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether fields, those of fields with dots between, have certain values."""
     for name, value in wanted.items():
         found: Any = fields
-        for part in name.split("."):
+        for part in [name] if name in fields else name.split("."):
             if not isinstance(found, Mapping) or part not in found:
                 known = ", ".join(get_close_matches(part, fields, 3, 0.3) or sorted(fields))
                 raise BadInput(f"--where names {name!r}, which no run has; expected {known}")

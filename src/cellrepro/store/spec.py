@@ -20,6 +20,7 @@ from cellrepro.determinism.profiles import added_later, device_kind
 from cellrepro.determinism.seeding import check_seed
 from cellrepro.errors import BadInput, wrong_fields
 from cellrepro.store.digests import value_digest
+from cellrepro.store.settings import NAMES, Settings
 from cellrepro.text import setting_in_words
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
@@ -78,19 +79,16 @@ class Hyperparameters(BaseModel):
         return value
 
 
-class Settings(BaseModel):
-    """Arguments of ``CellposeModel.eval`` (4.2.1.1), with its names and defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    batch_size: int = Field(default=8, ge=1, le=4096)  # tiles that the network sees at once
-
-
 _FIRST = (
     *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
     *("profile", "mode", "ledger"),
 )
-PARAMETERS = (*_FIRST, *Hyperparameters.model_fields, "ranks", "continued_from", "cellpose")
+SETTINGS = tuple(f"settings.{name}" for name in NAMES if name != "batch_size")
+"""Of a segmentation, as a grid names them; its batch size is ``batch_size``."""
+PARAMETERS = (
+    *(*_FIRST, *Hyperparameters.model_fields, "ranks", "continued_from", "cellpose"),
+    *SETTINGS,
+)
 """What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
 
 _FIRST_FIELDS = frozenset(
@@ -182,11 +180,14 @@ class Spec(Hyperparameters):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The `PARAMETERS` with their values; a segmentation has a batch size of its own, and ""
-        for what is of a training."""
-        found = {name: getattr(self, name) for name in PARAMETERS}
-        own = {**dict.fromkeys(_OF_TRAINING, ""), "batch_size": self.settings.batch_size}
-        return found | (own if self.task == "segment" else {})
+        """The `PARAMETERS` with their values, and "" for what is of a training or of a segmentation
+        alone, where this is none."""
+        found = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
+        if self.task == "train":
+            return found | dict.fromkeys(SETTINGS, "")
+        flat = self.settings.flat
+        own = {name: flat[name.removeprefix("settings.")] for name in SETTINGS}
+        return found | dict.fromkeys(_OF_TRAINING, "") | {"batch_size": flat["batch_size"]} | own
 
     @property
     def telling(self) -> list[str]:
@@ -194,13 +195,16 @@ class Spec(Hyperparameters):
         and without those of a training where there is none."""
         hidden = added_later(self, _FIRST_FIELDS)
         hidden |= _OF_TRAINING if self.task == "segment" else set()
+        hidden |= {
+            one for one in SETTINGS if one.removeprefix("settings.") not in self.settings.told
+        }
         return [name for name in PARAMETERS if name not in hidden]
 
     @property
     def label(self) -> str:
         """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
         what = f"{self.task} {self.data}, {self.model}"
-        usual = _FIRST if self.settings == Settings() else set(_FIRST) - {"batch_size"}
+        usual = set(_FIRST) - ({"batch_size"} & self.settings.told.keys())
         later = [name for name in self.telling if name not in usual]
         more = [setting_in_words(name, self.asked[name]) for name in later]
         seed = setting_in_words("seed", self.seed)
@@ -211,8 +215,7 @@ class Spec(Hyperparameters):
         """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
         named_by_digest = {"model"} if self.model_digest is not None else set()
         left_out = named_by_digest | added_later(self, _FIRST_FIELDS)
-        within = {"settings": added_later(self.settings, ())} | dict.fromkeys(left_out, True)
-        return value_digest(self.model_dump(mode="json", exclude=within))[:KEY_LENGTH]
+        return value_digest(self.model_dump(mode="json", exclude=left_out))[:KEY_LENGTH]
 
 
 def make_spec(**fields: Any) -> Spec:

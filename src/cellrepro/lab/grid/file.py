@@ -22,7 +22,9 @@ from cellrepro.store.store import Store
 
 _VARIABLE = re.compile(r"environment\.([A-Za-z_]\w*)")
 """An environment variable as a parameter."""
-Scalar = str | int | float | bool | dict[str, float] | None
+_SETTING = "settings."
+"""What a setting of a segmentation begins with."""
+Scalar = str | int | float | bool | dict[str, Any] | list[Any] | None
 
 
 class GridFile(BaseModel):
@@ -159,6 +161,8 @@ def _problems(file: GridFile, notebook: Path, known: Mapping[str, Any]) -> list[
     unknown = given - known.keys()
     if "profile" in known:
         unknown = {name for name in unknown if not _VARIABLE.fullmatch(name)}
+    if "settings" in known:
+        unknown = {name for name in unknown if not name.startswith(_SETTING)}
     near = {name: get_close_matches(name, known, 1) for name in unknown}
     meant = "".join(f" (do you mean {', '.join(one)}?)" for one in near.values() if one)
     found = {
@@ -190,7 +194,12 @@ def _point(parameters: dict[str, Any], varied: dict[str, Scalar], store: str | P
         parameters = {name: one for name, one in parameters.items() if name not in variables}
         set_to = (f"+{name.split('.')[1]}={value}" for name, value in variables.items())
         parameters["profile"] = "".join([str(parameters["profile"]), *set_to])
-    passed_on = (*PARAMETERS, "checkpoint_every", "keep_checkpoints")
+    chosen = {name: one for name, one in parameters.items() if name.startswith(_SETTING)}
+    if chosen:
+        parameters = {name: one for name, one in parameters.items() if name not in chosen}
+        settings = {name.removeprefix(_SETTING): one for name, one in chosen.items()}
+        parameters["settings"] = {**(parameters["settings"] or {}), **settings}
+    passed_on = (*PARAMETERS, "settings", "checkpoint_every", "keep_checkpoints")
     chosen = {name: parameters[name] for name in passed_on if name in parameters}
     make = plan_training if "epochs" in parameters else plan_segmentation
     plan = make(data, store=store, **chosen)

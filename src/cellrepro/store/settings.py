@@ -1,0 +1,211 @@
+"""Everything of ``CellposeModel.eval`` (4.2.1.1) that can change a mask, under Cellpose's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Range = tuple[_Finite, _Finite]
+
+_ELSEWHERE = {
+    "rescale": "Cellpose 4.2.1.1 overwrites it by 30 / diameter: give diameter",
+    "use_bfloat16": "precision belongs to the profile: give --profile cellpose-default (bfloat16), "
+    "or a profile with `dtype`",
+    "channels": "Cellpose 4 ignores it and reads up to three channels: give channel_axis",
+    "compute_masks": "the lab compares masks, so it makes them",
+    "progress": "it changes no mask",
+    "interp": "Cellpose 4 has no such argument any more: it interpolates in any case",
+    "net_avg": "Cellpose 4 has one network",
+    "model_type": "Cellpose 4 ignores it: give --model",
+    "pretrained_model": "give --model",
+    "invert": "it is a field of normalize: give normalize.invert",
+}
+"""Names that people know from Cellpose, which are no settings here, and why."""
+
+
+class _Named(BaseModel):
+    """Fields with names that are corrected, and stored only where they are not the default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_names(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        fields = {*cls.model_fields, *_ALIASES}
+        wrong = []
+        for name in [name for name in given if name not in fields]:
+            near = get_close_matches(str(name), fields, 1)
+            meant = f"do you mean {near[0]}?" if near else f"expected {', '.join(cls.model_fields)}"
+            wrong.append(f"{name}: {_ELSEWHERE.get(str(name)) or f'no such setting; {meant}'}")
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return {_ALIASES.get(name, name): value for name, value in given.items()}
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in inner(self).items() if name in self.changed}
+
+    @property
+    def changed(self) -> list[str]:
+        """Fields that have not their default."""
+        fields = type(self).model_fields
+        return [
+            n
+            for n in fields
+            if getattr(self, n) != fields[n].get_default(call_default_factory=True)
+        ]
+
+    def _refuse_ignored(self, names: Iterable[str], why: str) -> None:
+        ignored = [name for name in names if name in self.changed]
+        if ignored:
+            raise ValueError(f"Cellpose ignores {', '.join(ignored)} {why}: leave it out")
+
+
+_ALIASES = {"sharpen_radius": "sharpen"}  # as Cellpose's own dictionary has it
+
+
+class Normalize(_Named):
+    """How intensities are scaled before the network sees them."""
+
+    normalize: bool = True
+    percentile: _Range | None = None  # to 0 and 1; none for (1, 99)
+    lowhigh: _Range | tuple[_Range, ...] | None = None  # to 0 and 1, of all or of each channel
+    sharpen: _Finite = Field(default=0, ge=0)  # pixels
+    smooth_radius: _Finite = Field(default=0, ge=0)  # pixels
+    tile_norm_blocksize: int = Field(default=0, ge=0)  # pixels
+    tile_norm_smooth3D: int = Field(default=1, ge=0)
+    norm3D: bool = True
+    invert: bool = False
+
+    @model_validator(mode="after")
+    def _checked(self) -> Normalize:
+        if not self.normalize:
+            self._refuse_ignored(set(self.changed) - {"normalize"}, "where normalize is false")
+        if self.lowhigh is not None:
+            names = ("percentile", "sharpen", "smooth_radius", "tile_norm_blocksize")
+            self._refuse_ignored(names, "where lowhigh is given")
+            pairs = self.lowhigh if isinstance(self.lowhigh[0], tuple) else (self.lowhigh,)
+            if any(low >= high for low, high in pairs):
+                raise ValueError(f"lowhigh is {self.lowhigh}; expected a low and a higher value")
+        if not self.tile_norm_blocksize:
+            self._refuse_ignored(["tile_norm_smooth3D"], "without tile_norm_blocksize")
+        if self.percentile is not None:
+            low, high = self.percentile
+            if not 0 <= low < high <= 100:
+                raise ValueError(
+                    f"percentile is {self.percentile}; expected 0 <= low < high <= 100"
+                )
+        return self
+
+    def arguments(self) -> dict[str, Any]:
+        """What has not its default, as ``eval`` takes it."""
+        found = {name: getattr(self, name) for name in self.changed}
+        return {"sharpen_radius" if n == "sharpen" else n: value for n, value in found.items()}
+
+
+def _spelt_out(value: Any) -> Any:
+    """``False`` for normalize is a field of it; so it is in ``eval``."""
+    return {"normalize": value} if isinstance(value, bool) else value
+
+
+class Settings(_Named):
+    """Arguments of ``CellposeModel.eval`` (4.2.1.1), with its names and defaults.
+
+    What Cellpose overwrites or ignores is refused, with the reason.
+    """
+
+    batch_size: int = Field(default=8, ge=1, le=4096)  # tiles that the network sees at once
+    diameter: _Finite | None = Field(default=None, gt=0)  # pixels; none for 30
+    flow_threshold: _Finite | None = Field(default=0.4, ge=0)  # 0 or none keeps every mask
+    cellprob_threshold: _Finite = 0.0  # logit
+    niter: int | None = Field(default=None, ge=1, le=100_000)  # none for 200 x diameter / 30
+    min_size: int = Field(default=15, ge=-1)  # pixels; -1 keeps every mask
+    max_size_fraction: _Finite = Field(default=0.4, gt=0, le=1)  # of the image
+    resample: bool = True
+    augment: bool = False
+    tile_overlap: _Finite = Field(default=0.1, ge=0.05, le=0.5)  # Cellpose bounds it so
+    bsize: int | None = Field(default=None, ge=64, le=4096)  # pixels; of CPDINO alone
+    normalize: Annotated[Normalize, BeforeValidator(_spelt_out)] = Normalize()
+    channel_axis: int | None = Field(default=None, ge=-4, le=3)  # of the file's array
+    z_axis: int | None = Field(default=None, ge=-4, le=3)
+    do_3D: bool = False
+    anisotropy: _Finite | None = Field(default=None, gt=0)
+    flow3D_smooth: _Finite | tuple[_Finite, _Finite, _Finite] = 0  # pixels, also by axis Z, Y, X
+    stitch_threshold: _Finite = Field(default=0.0, ge=0, le=1)  # IoU of neighbouring planes
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nested(cls, given: Any) -> Any:
+        """``normalize.sharpen: 4`` as ``normalize: {sharpen: 4}``."""
+        if not isinstance(given, Mapping):
+            return given
+        found: dict[Any, Any] = {n: v for n, v in given.items() if "." not in str(n)}
+        for name, value in given.items():
+            head, dot, field = str(name).partition(".")
+            if dot:
+                whole = _spelt_out(found.get(head, {}))
+                found[head] = {**whole, field: value} if isinstance(whole, Mapping) else whole
+        return found
+
+    @model_validator(mode="after")
+    def _checked(self) -> Settings:
+        if self.do_3D:
+            self._refuse_ignored(("stitch_threshold", "flow_threshold"), "where do_3D is on")
+        else:
+            self._refuse_ignored(("anisotropy", "flow3D_smooth"), "where do_3D is off")
+        if self.augment:
+            self._refuse_ignored(["tile_overlap"], "where augment is on")
+        smooth = self.flow3D_smooth if isinstance(self.flow3D_smooth, tuple) else ()
+        if min((*smooth, 0)) < 0 or (not smooth and self.flow3D_smooth < 0):  # type: ignore[operator]
+            raise ValueError(f"flow3D_smooth is {self.flow3D_smooth}; expected 0 or more pixels")
+        return self
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """Every setting by its name: ``diameter``, ``normalize.sharpen``."""
+        own = {name: getattr(self, name) for name in NAMES if "." not in name}
+        nested = {f"normalize.{n}": getattr(self.normalize, n) for n in Normalize.model_fields}
+        return {name: {**own, **nested}[name] for name in NAMES}
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Those that have not their default."""
+        usual = Settings().flat
+        return {name: value for name, value in self.flat.items() if value != usual[name]}
+
+    def but(self, **changes: Any) -> Settings:
+        """With some of them replaced, by name."""
+        return Settings.model_validate({**self.told, **changes})
+
+    def arguments(self) -> dict[str, Any]:
+        """What ``eval`` is called with beside its defaults.
+
+        Axes are not in it: they are those of the file, which was read by them.
+        """
+        own = set(self.changed) - {"normalize", "channel_axis", "z_axis"} | {"batch_size"}
+        found = {name: getattr(self, name) for name in own}
+        smooth = found.get("flow3D_smooth")
+        if isinstance(smooth, tuple):
+            found["flow3D_smooth"] = list(smooth)  # Cellpose looks for a list
+        return found | {"normalize": self.normalize.arguments()}
+
+
+NAMES = (
+    *(name for name in Settings.model_fields if name != "normalize"),
+    *(f"normalize.{name}" for name in Normalize.model_fields),
+)
+"""Every setting, as people write it: ``diameter``, ``normalize.sharpen``."""
