@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -191,20 +191,16 @@ def _plan_continuation(
 
 
 def plan_segmentation(
-    data: str | Path,
-    *,
-    batch_size: int | None = None,
-    settings: Mapping[str, Any] | None = None,
-    **parameters: Any,
+    data: str | Path, *, batch_size: int = 8, settings: Any = None, **parameters: Any
 ) -> Plan:
     """Check all that a segmentation needs and name its spec; parameters are those of `segment`."""
-    asked = {**({} if batch_size is None else {"batch_size": batch_size}), **(settings or {})}
+    asked = {"batch_size": batch_size, **(settings or {})}
     plan = _plan("segment", data, settings=asked, **parameters)
     source = plan.request.model
     if plan.spec.settings.bsize is not None and "dino" not in source.label:
         raise BadInput(
-            f"settings.bsize is {plan.spec.settings.bsize}, and {source.label} is a CPSAM, which "
-            "takes tiles of 256 pixels only: leave it out; it is for CPDINO"
+            f"settings.bsize is given, and {source.label} takes tiles of 256 pixels only: leave it "
+            "out; it is for CPDINO"
         )
     if not source.untrained:
         return plan
