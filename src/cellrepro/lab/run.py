@@ -198,10 +198,7 @@ def plan_segmentation(
     plan = _plan("segment", data, settings=asked, **parameters)
     source = plan.request.model
     if plan.spec.settings.bsize is not None and "dino" not in source.label:
-        raise BadInput(
-            f"settings.bsize is given, and {source.label} takes tiles of 256 pixels only: leave it "
-            "out; it is for CPDINO"
-        )
+        raise BadInput(f"settings.bsize is given; {source.label} takes tiles of 256 pixels only")
     if not source.untrained:
         return plan
     warning = f"{source.label} has learnt nothing yet; name a trained model (KEY/REPEAT)"
