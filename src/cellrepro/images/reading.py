@@ -23,6 +23,7 @@ from scipy import ndimage
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
+from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.text import some
 
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
@@ -56,8 +57,11 @@ def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a label image to compare, also a stack, (Z, Y, X): TIFF, PNG, or of `numpy.save`."""
+    """Read a label image to compare, also a stack, (Z, Y, X): TIFF, PNG, what `numpy.save` wrote,
+    or the masks of Cellpose's ``_seg.npy``."""
     file = Path(path)
+    if file.name.endswith(SEG_ENDING):
+        return read_seg(file).masks
     return _native(_labels(file, _decode_labels(file, read_bytes(file)), stacks=True))
 
 

@@ -20,6 +20,7 @@ from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import is_litter
 from cellrepro.images.reading import read_labels
+from cellrepro.images.seg_file import SEG_ENDING
 from cellrepro.lab import defaults
 from cellrepro.lab.worker import flattened
 from cellrepro.store.manifest import Manifest
@@ -242,12 +243,15 @@ def _compared(
 
 
 def _mask_files(folder: Path) -> dict[str, Path]:
-    """The masks of a folder by name: of those called NAME_masks, where there are any."""
+    """The masks of a folder by name: of those called NAME_masks, or else NAME_seg.npy, where there
+    are any."""
     visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
     files = [path for path in visible if path.suffix.lower() in _MASKS]
+    of_cellpose = [path for path in files if path.name.endswith(SEG_ENDING)]
     chosen: dict[str, Path] = {}
-    for path in [path for path in files if path.stem.endswith("_masks")] or files:
-        other = chosen.setdefault(path.stem, path)
+    for path in [path for path in files if path.stem.endswith("_masks")] or of_cellpose or files:
+        name = path.stem.removesuffix("_seg") + "_masks" if path in of_cellpose else path.stem
+        other = chosen.setdefault(name, path)
         if other != path:
             raise BadInput(f"{other} and {path.name} have one name; remove one of them")
     return chosen

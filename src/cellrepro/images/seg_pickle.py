@@ -1,0 +1,217 @@
+"""Runs as a process of its own: takes a ``_seg.npy`` apart, and writes its arrays and settings.
+
+``python seg_pickle.py FILE N_BYTES SECONDS`` puts an ``.npz`` without pickles on standard output,
+or ends with code 2 and a reason. Of the names that a pickle may call only those below exist here,
+and behind each stands a stand-in of this file: no code of NumPy's unpickling runs either, as that
+believes whatever layout of memory it is told. It imports nothing of this package.
+"""
+
+import contextlib
+import json
+import math
+import os
+import pickle
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any, BinaryIO
+
+import numpy as np
+
+_PLAIN_TYPE = re.compile(r"[biuf][1248]|U\d+|O8?")
+_FORMAT = np.lib.format
+_HEADERS = {(1, 0): _FORMAT.read_array_header_1_0, (2, 0): _FORMAT.read_array_header_2_0}
+_NO_SETTINGS = {"masks", "flows", "outlines", "colors", "img", "img_restore"}
+
+
+class Refused(Exception):
+    """What the file holds is none of the things that Cellpose writes."""
+
+
+class _Type:
+    """Stands for ``numpy.dtype``: numbers, text and objects, without fields."""
+
+    def __init__(self, code: str, align: object = False, copy: object = False) -> None:
+        if not isinstance(code, str) or not _PLAIN_TYPE.fullmatch(code):
+            raise Refused(f"an array of type {code!r:.40}; expected numbers, text or objects")
+        self.code, self.order = code, "="
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _version, order, *layout = state[:5]
+        if order not in ("<", ">", "|", "=") or any(part is not None for part in layout):
+            raise Refused("an array with fields; expected plain numbers")
+        self.order = "=" if order == "|" else order
+
+    def values(self, content: Any) -> np.ndarray:
+        """The numbers in a row of bytes, in native order."""
+        if self.code[0] == "O":
+            raise Refused("objects where numbers are expected")
+        stored = np.frombuffer(content, np.dtype(self.order + self.code))
+        return stored.astype(stored.dtype.newbyteorder("="), copy=False)
+
+
+class _Array:
+    """Stands for ``numpy.ndarray``, which a pickle makes empty and then fills."""
+
+    def __init__(self) -> None:
+        self.held: Any = self  # until it is filled: numbers, or a list of objects
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _version, shape, dtype, fortran, content = state
+        if type(content) is list:  # objects; without an axis there is one
+            self.held = content if shape else content[0]
+        else:
+            self.held = dtype.values(content).reshape(shape, order="F" if fortran else "C")
+
+
+class _Name:
+    """A name that a pickle may use: it can be called, and nothing else."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def __call__(self, *given: Any) -> Any:
+        return self._call(*given)
+
+    def __setstate__(self, state: object) -> None:
+        raise Refused("a pickle that changes a function")
+
+
+def _not_called(*_given: Any) -> Any:
+    raise Refused("an array that is made of given memory")
+
+
+_NDARRAY = _Name(_not_called)
+
+
+def _reconstruct(kind: object, _shape: object, _code: object) -> _Array:
+    if kind is not _NDARRAY:
+        raise Refused("a pickle that rebuilds something else than an array")
+    return _Array()
+
+
+def _from_buffer(content: Any, dtype: _Type, shape: Any, order: str) -> _Array:
+    array = _Array()
+    array.__setstate__((1, shape, dtype, order == "F", content))
+    return array
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    if encoding not in ("latin1", "latin-1"):  # as protocol 2 writes bytes
+        raise Refused(f"text in the encoding {encoding!r:.40}")
+    return text.encode("latin1")
+
+
+def _known_names() -> dict[tuple[str, str], _Name]:
+    no_bytes = _Name(lambda: b"")
+    scalar = _Name(lambda dtype, content: dtype.values(content)[0].item())
+    known = {
+        ("numpy", "dtype"): _Name(_Type),
+        ("numpy", "ndarray"): _NDARRAY,
+        ("_codecs", "encode"): _Name(_encode),
+        ("builtins", "bytes"): no_bytes,  # the empty ones, before protocol 3
+        ("__builtin__", "bytes"): no_bytes,
+    }
+    for core in ("numpy._core", "numpy.core"):
+        known[f"{core}.multiarray", "_reconstruct"] = _Name(_reconstruct)
+        known[f"{core}.multiarray", "scalar"] = scalar
+        known[f"{core}.numeric", "_frombuffer"] = _Name(_from_buffer)
+    for kind in (PurePosixPath, PureWindowsPath):  # the name of the image may be one
+        path = _Name(lambda *parts, kind=kind: str(kind(*parts)))
+        for name in (kind.__name__, kind.__name__.removeprefix("Pure")):
+            known["pathlib", name] = known["pathlib._local", name] = path
+    return known
+
+
+class _Unpickler(pickle.Unpickler):
+    _known = _known_names()
+
+    def find_class(self, module: str, name: str) -> _Name:
+        if (module, name) not in self._known:
+            raise Refused(
+                f"it names {f'{module}.{name}'!r:.120}, which is neither a NumPy array nor a plain "
+                "container"
+            )
+        return self._known[module, name]
+
+
+def _resolved(value: Any, left: Iterator[int]) -> Any:
+    """Arrays for what stands for them, in plain containers; each value takes one from ``left``."""
+    if not next(left, 0):  # a list can hold another one twice, and so on
+        raise Refused("more values than its size allows")
+    if isinstance(value, _Array):
+        if value.held is value:
+            raise Refused("an array that is never filled")
+        return _resolved(value.held, left)
+    if value is None or isinstance(value, bool | int | float | str | np.ndarray):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _resolved(item, left) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_resolved(item, left) for item in value]
+    raise Refused(f"a value of type {type(value).__name__.lstrip('_')}")
+
+
+def _plain(value: Any) -> Any:
+    """A value for JSON: what is not a number becomes null, and so do arrays of several axes."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist()) if value.ndim < 2 else None
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def take_apart(stream: BinaryIO) -> dict[str, np.ndarray]:
+    """``masks``, ``flows_0`` and so on, and ``settings`` as JSON in bytes."""
+    header = _HEADERS.get(_FORMAT.read_magic(stream))
+    if header is None or header(stream)[2] != np.dtype(object):
+        raise Refused("no dictionary in the format of numpy.save")
+    n_bytes = os.fstat(stream.fileno()).st_size
+    found = _resolved(_Unpickler(stream).load(), iter(range(n_bytes, 0, -1)))
+    if not isinstance(found, dict) or not isinstance(found.get("masks"), np.ndarray):
+        raise Refused("no dictionary with an array `masks`")
+    settings = {name: _plain(item) for name, item in found.items() if name not in _NO_SETTINGS}
+    flows = found.get("flows")
+    arrays = {
+        f"flows_{i}": flow if isinstance(flow, np.ndarray) else np.zeros(0)
+        for i, flow in enumerate(flows if isinstance(flows, list) else [])
+    }
+    written = np.frombuffer(json.dumps(settings, allow_nan=False).encode(), np.uint8)
+    return {"masks": found["masks"], "settings": written, **arrays}
+
+
+def _limit(n_bytes: int, seconds: int) -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; macOS refuses the first
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
+
+
+def main(path: str, n_bytes: str, seconds: str) -> None:
+    """Write what the file holds, or say why not."""
+    _limit(int(n_bytes), int(seconds))
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123
+            found = take_apart(stream)
+        np.savez(sys.stdout.buffer, **found)  # type: ignore[arg-type]
+        sys.stdout.flush()
+    except MemoryError:
+        reason = f"it asks for more than the {int(n_bytes) // 2**20} MiB that its size allows"
+    except Exception as error:  # a pickle can end in nearly any
+        text = ascii(str(error))[1:-1][:200]
+        reason = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {text}"
+    else:
+        return
+    sys.stderr.write(reason)
+    sys.stderr.flush()
+    os._exit(2)  # what it left half made is not taken down
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
