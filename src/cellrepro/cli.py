@@ -5,12 +5,8 @@ Progress and messages go to standard error; with ``--json`` standard output is o
 
 from __future__ import annotations
 
-import errno
-import functools
-import inspect
 import io
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,144 +14,39 @@ import typer
 from typer import Argument, Option
 
 import cellrepro
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
+from cellrepro.command import (
+    INTERRUPTED,
+    BatchSizeOption,
+    DataArgument,
+    DataSeedOption,
+    FolderArgument,
+    ImagesPerEpochOption,
+    LedgerOption,
+    ModelOption,
+    ModeOption,
+    OtherArgument,
+    ProfileOption,
+    RepeatsOption,
+    SeedOption,
+    SettingsOption,
+    StoreOption,
+    Told,
+    app,
+    complain,
+    in_yaml,
+    overrides,
+    steps_in,
+    verb,
+)
+from cellrepro.errors import BadInput, whole
 from cellrepro.lab import defaults
 from cellrepro.show import answers
 
 if TYPE_CHECKING:
     from cellrepro.lab.run import Outcome
 
-Told = tuple[answers.Answer, int]
-"""An answer, and the exit code."""
 
-_INTERRUPTED = ("interrupted; what was finished is kept", 130)  # as shells report Ctrl-C
-_SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
-
-
-class _Commands(typer.core.TyperGroup):
-    """Its ``--keep-checkpoints`` alone means ``all``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        bare, words = "--keep-checkpoints", ("none", "last", "all")
-        following = [*args[1:], ""]
-        given = [
-            f"{one}=all" if one == bare and after not in words else one
-            for one, after in zip(args, following, strict=True)
-        ]
-        return super().parse_args(ctx, given)
-
-
-app = typer.Typer(
-    cls=_Commands,
-    help="The reproducibility lab for Cellpose: is it the same, where does it differ, does it "
-    "matter, how is it pinned.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-def _verb(name: str | None = None) -> Callable[[Callable[..., Told]], Callable[..., None]]:
-    """A command with ``--json``; a function returns its answer and exit code, or refuses."""
-
-    def decorate(function: Callable[..., Told]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def command(*, as_json: bool, **given: Any) -> None:
-            try:
-                (document, lines), code = function(**given)
-                sys.stdout.write(answers.as_text(document) if as_json else "\n".join(lines) + "\n")
-                sys.stdout.flush()
-            except CellreproError as error:
-                code = _complain(str(error), error.exit_code)
-            except BrokenPipeError:
-                raise  # whoever read our output has enough; typer ends quietly
-            except OSError as error:  # a path that the system refuses, or a full disk
-                kind = NotPossibleHere if error.errno in _SHORT else BadInput
-                code = _complain(f"{error}; name another path or make room", kind.exit_code)
-            except MemoryError as error:
-                code = _complain(f"memory is short: {error}", NotPossibleHere.exit_code)
-            except KeyboardInterrupt:
-                code = _complain(*_INTERRUPTED)
-            raise typer.Exit(code)
-
-        own = inspect.signature(function, eval_str=True)
-        option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False)
-        parameters = [*own.parameters.values(), option.replace(annotation=JsonOption)]
-        command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        app.command(name)(command)
-        return command
-
-    return decorate
-
-
-def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"cellrepro: {message}\n")
-    return code
-
-
-# -- options -------------------------------------------------------------------------------
-
-DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's convention")]
-StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
-OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repeats")]
-JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
-_MODELS = "tiny, tiny-4, tiny-8, tiny-12, vit-l, a Cellpose name, a weights file, or KEY/REPEAT"
-ModelOption = Annotated[str, Option(help=_MODELS)]
-SeedOption = Annotated[
-    int | None, Option(help="for Python, NumPy, PyTorch and initial weights; default 0")
-]
-ProfileOption = Annotated[str, Option(help="a profile's name, or a .yaml file")]
-ModeOption = Annotated[str, Option(help="off (plain Cellpose, no seed), fast, warn or strict")]
-DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or cellpose")]
-LedgerOption = Annotated[str, Option(help="digests of every step: steps; operation: ops; off")]
-BatchSizeOption = Annotated[int, Option(help="images a step")]
-RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict")]
-ImagesPerEpochOption = Annotated[
-    int | None, Option(help="drawn; default all, small networks at least 48")
-]
-SettingsOption = Annotated[
-    list[str] | None,
-    Option("--set", help="a setting of CellposeModel.eval: diameter=60, normalize.sharpen=4"),
-]
-FolderArgument = Annotated[str, Argument(help="a new folder, which gets notebooks/ and grids/")]
-
-
-def _steps(text: str) -> list[int]:
-    """Numbers and ranges: ``0,17`` or ``0-9``."""
-    steps: list[int] = []
-    try:
-        for part in text.split(","):
-            first, dash, last = part.partition("-")
-            steps += range(int(first), int(last if dash else first) + 1)
-    except ValueError:
-        raise BadInput(f"--operation-steps is {text!r}; expected steps: 0,17 or 0-9") from None
-    return steps
-
-
-def _yaml(option: str, text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise BadInput(f"{option} is {text!r}; expected a value in YAML") from None
-
-
-def _overrides(pairs: list[str], option: str = "--set") -> dict[str, Any]:
-    chosen = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise BadInput(f"{option} is {pair!r}; expected NAME=VALUE, with a value in YAML")
-        chosen[name] = _yaml(f"{option} {name}", value)
-    return chosen
-
-
-# -- verbs ---------------------------------------------------------------------------------
-
-
-@_verb()
+@verb()
 def doctor(
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
@@ -184,7 +75,7 @@ def doctor(
     return (document, [explained.sentence()]), 0
 
 
-@_verb()
+@verb()
 def audit(
     data: DataArgument,
     model: ModelOption = defaults.MODEL,
@@ -217,12 +108,12 @@ def audit(
         for latest in cellrepro.with_effects(found, data, repeats=effect, **of_training):
             found = latest
     except KeyboardInterrupt:  # what was found is told
-        code = _complain(*_INTERRUPTED)
+        code = complain(*INTERRUPTED)
     document, lines = answers.audit(found)
     return (document, [*lines, *answers.effects(found)]), code
 
 
-@_verb()
+@verb()
 def train(
     context: typer.Context,
     data: DataArgument,
@@ -273,15 +164,15 @@ def train(
         if "repeats" in given:
             raise BadInput("--continue adds one repeat; leave --repeats out")
     if operation_steps is not None:
-        given["operation_steps"] = _steps(operation_steps)
+        given["operation_steps"] = steps_in(operation_steps)
     if sgd is not None:
         given["SGD"] = given.pop("sgd")
     for name in {"train_probs", "class_weights"} & given.keys():
-        given[name] = _yaml(f"--{name.replace('_', '-')}", given[name])
+        given[name] = in_yaml(f"--{name.replace('_', '-')}", given[name])
     return _told(cellrepro.train(**given))
 
 
-@_verb()
+@verb()
 def segment(
     data: DataArgument,
     model: ModelOption = defaults.MODEL,
@@ -297,14 +188,14 @@ def segment(
 ) -> Told:
     """Segment the same images several times and say whether every mask is the same."""
     given = {name: value for name, value in locals().items() if value is not None}
-    return _told(cellrepro.segment(**given | {"settings": _overrides(settings or [])}))
+    return _told(cellrepro.segment(**given | {"settings": overrides(settings or [])}))
 
 
 def _told(outcome: Outcome) -> Told:
     return answers.outcome(outcome), int(outcome.judgement.overall not in (None, "identical"))
 
 
-@_verb()
+@verb()
 def compare(
     a: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks, a folder, weights")],
     b: OtherArgument,
@@ -318,7 +209,7 @@ def compare(
     return answers.comparison(found), code
 
 
-@_verb()
+@verb()
 def diverge(
     a: Annotated[str, Argument(help="KEY or KEY/REPEAT of the store")],
     b: OtherArgument,
@@ -334,7 +225,7 @@ def diverge(
     return answers.divergence(found), code
 
 
-@_verb()
+@verb()
 def growth(
     a: Annotated[str, Argument(help="KEY or KEY/REPEAT, trained with --keep-checkpoints")],
     b: OtherArgument,
@@ -346,7 +237,7 @@ def growth(
     return answers.growth(cellrepro.growth(a, b, n_masks=masks, store=store), *names), 0
 
 
-@_verb()
+@verb()
 def grid(
     file: Annotated[str, Argument(help="a grid of specs, YAML")],
     workers: Annotated[
@@ -367,7 +258,7 @@ def grid(
     from cellrepro.lab.grid.pool import planned, run_grid
     from cellrepro.show.live_table import live_table
 
-    given = _overrides(override or [])
+    given = overrides(override or [])
     checked = read_grid(file, store=store, overrides=given, repeats=repeats)
     if dry_run:
         return answers.grid_runs(with_estimates(checked, planned(checked))), 0
@@ -377,7 +268,7 @@ def grid(
     return answers.grid_runs(runs), int(any(run.status in BADLY for run in runs))
 
 
-@_verb()
+@verb()
 def watch(store: StoreOption = defaults.STORE) -> Told:
     """Show how the grids of a store stand; in a terminal until they end."""
     from cellrepro.show.live_table import as_lines, follow
@@ -386,7 +277,7 @@ def watch(store: StoreOption = defaults.STORE) -> Told:
     return ({"grids": statuses}, as_lines(statuses, store)), 0
 
 
-@_verb()
+@verb()
 def report(store: StoreOption = defaults.STORE) -> Told:
     """Write the cross-device report over everything in the store."""
     written = cellrepro.write_report(store)
@@ -394,17 +285,17 @@ def report(store: StoreOption = defaults.STORE) -> Told:
     return (document, [written.sentence, f"report: {written.html}"]), 0
 
 
-@_verb("list")
+@verb("list")
 def list_runs(
     where: Annotated[list[str] | None, Option(help="NAME=VALUE: only runs that have it")] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """List what the store holds: all of it, or what has certain values."""
-    wanted = _overrides(where or [], "--where")
+    wanted = overrides(where or [], "--where")
     return answers.stored(cellrepro.Store(store).runs(), wanted), 0
 
 
-@_verb()
+@verb()
 def data(
     name: Annotated[str, Argument(help="synthetic, or a public set; none lists them")] = "",
     folder: Annotated[str, Option("--into", help="where data sets are kept")] = "data",
@@ -428,7 +319,7 @@ def data(
     return ({"folder": path}, [str(path)]), 0
 
 
-@_verb()
+@verb()
 def notebooks(folder: FolderArgument) -> Told:
     """Copy out the notebooks and grids that the package brings."""
     from cellrepro.lab.notebook_process import copy_brought
@@ -437,7 +328,7 @@ def notebooks(folder: FolderArgument) -> Told:
     return ({"files": files}, map(str, files)), 0
 
 
-@_verb()
+@verb()
 def demo(
     data: DataArgument = "data/synthetic",
     model: ModelOption = defaults.MODEL,
