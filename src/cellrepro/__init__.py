@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.lab.growth import growth
     from cellrepro.lab.run import segment, train
     from cellrepro.lab.seed_effect import which_seed_changes
+    from cellrepro.lab.sensitivity import sensitivity
     from cellrepro.show.explorer.widget import explore
     from cellrepro.show.live_table import watch
     from cellrepro.show.report.build import write_report

@@ -40,7 +40,7 @@ from cellrepro.command import (
 )
 from cellrepro.errors import BadInput, whole
 from cellrepro.lab import defaults
-from cellrepro.show import answers
+from cellrepro.show import answers, setting_answers
 
 if TYPE_CHECKING:
     from cellrepro.lab.run import Outcome
@@ -189,6 +189,31 @@ def segment(
     """Segment the same images several times and say whether every mask is the same."""
     given = {name: value for name, value in locals().items() if value is not None}
     return _told(cellrepro.segment(**given | {"settings": overrides(settings or [])}))
+
+
+@verb()
+def sensitivity(
+    data: DataArgument,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    settings: SettingsOption = None,
+    vary: Annotated[
+        list[str] | None, Option(help="NAME=[A, B]: these settings and values alone")
+    ] = None,
+    figures: Annotated[str | None, Option(help="a folder for a picture of each setting")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Vary each setting of a segmentation by itself: how many cells does it change?"""
+    from cellrepro.show.figures.masks import setting_figures
+
+    varied = overrides(vary or [], "--vary") or None
+    given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
+    given |= {"seed": seed, "settings": overrides(settings or []), "vary": varied}
+    found = cellrepro.sensitivity(data, **given)
+    files = setting_figures(found, Path(figures)) if figures else {}
+    return setting_answers.sensitivity(found, files), 0
 
 
 def _told(outcome: Outcome) -> Told:

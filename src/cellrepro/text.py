@@ -66,6 +66,8 @@ def setting_in_words(name: str, value: Any) -> str:
 
     >>> setting_in_words("weight_decay", 0.2), setting_in_words("train_probs", (("a", 3.0),))
     ('weight decay 0.2', 'train probs a 3')
+    >>> setting_in_words("settings.flow_threshold", 0.5)
+    'flow_threshold 0.5'
     >>> setting_in_words("settings.normalize.percentile", (2.0, 98.0))
     'normalize.percentile (2, 98)'
     """
@@ -80,5 +82,6 @@ def setting_in_words(name: str, value: Any) -> str:
             value = ", ".join(f"{of} {number:g}" for of, number in value)
         else:
             value = str(value).replace(".0,", ",").replace(".0)", ")")
-    words = name.removeprefix("settings.").replace("_", " ")
+    setting = name.removeprefix("settings.")
+    words = setting if setting != name else name.replace("_", " ")  # Cellpose's own names
     return f"{words} {'default' if value is None else value}"

@@ -54,7 +54,7 @@ class MaskPairs:
         """By image that both segmented; ``results`` where the files were compared already."""
         shared = [name for name in a.manifest.masks if name in b.manifest.masks]
         if results is not None:
-            return {name: _of(results[name]) for name in shared}
+            return {name: difference_of(results[name]) for name in shared}
         return {name: self._difference(name, a, b) for name in shared}
 
     def _difference(self, image: str, a: Repeat, b: Repeat) -> ImageDifference:
@@ -63,7 +63,7 @@ class MaskPairs:
         if one.canonical_digest == other.canonical_digest:
             return self._equal(image, a, one.digest == other.digest)
         if key not in self._known:
-            found = _of(compare_masks(self._masks(a, image), self._masks(b, image)))
+            found = difference_of(compare_masks(self._masks(a, image), self._masks(b, image)))
             self._known[key] = found
             self.n_compared += found.n_pixels
         return self._known[key]
@@ -86,7 +86,8 @@ class MaskPairs:
         return ImageDifference(verdict, 2 * n, 0, self._sizes[image], 0, score, score, kinds)
 
 
-def _of(result: MaskComparison) -> ImageDifference:
+def difference_of(result: MaskComparison) -> ImageDifference:
+    """What differs, without the objects themselves."""
     return ImageDifference(
         verdict=result.verdict,
         n_objects=result.n_objects_a + result.n_objects_b,

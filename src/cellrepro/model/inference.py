@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import glob
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from cellrepro.determinism.seeding import generators_kept
 from cellrepro.images.folder import LabelledImage
+from cellrepro.store.digests import array_digest, value_digest
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
 """What Cellpose brings in, after NumPy and PyTorch; the last brings in the network module."""
@@ -46,8 +48,9 @@ def segment(
         yield Segmentation(image.name, masks.astype(np.uint32), seconds, given)
 
 
-def evaluator(network: Any) -> Callable[..., list[np.ndarray]]:
-    """``CellposeModel.eval`` of an image and options: masks, flows (2, Y, X) and probability."""
+def evaluator(network: Any, *, sharing: bool = False) -> Evaluator:
+    """``CellposeModel.eval`` around a network; ``sharing`` makes one pass of the network serve all
+    calls that give it the same pixels and arguments."""
     from cellpose.models import CellposeModel
 
     class LoadedModel(CellposeModel):
@@ -61,18 +64,39 @@ def evaluator(network: Any) -> Callable[..., list[np.ndarray]]:
             self.pretrained_model = ""
 
     network.eval()
-    model = getattr(network, "loaded_by", None) or LoadedModel()
+    model = copy.copy(getattr(network, "loaded_by", None) or LoadedModel())
     model.device = network.device
+    return Evaluator(model, sharing=sharing)
 
-    usual = _usual_normalisation()
 
-    def evaluated(image: np.ndarray, *, normalize: Any = None, **options: Any) -> list[np.ndarray]:
-        channel_axis = None if image.ndim == 2 else -1
-        whole = {**usual, **(normalize or {})}
-        masks, given, _ = model.eval(image, channel_axis=channel_axis, normalize=whole, **options)
+class Evaluator:
+    """Calls ``CellposeModel.eval``, with the whole of its normalisation each time."""
+
+    def __init__(self, model: Any, *, sharing: bool) -> None:
+        self.model = model
+        self.n_passes = 0  # of the network, where they are shared
+        self._usual = _usual_normalisation()
+        self._held: dict[str, Any] = {}
+        if sharing:
+            self._run, model._run_net = model._run_net, self._pass
+
+    def __call__(
+        self, image: np.ndarray, *, normalize: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[np.ndarray]:
+        """Masks, flows (2, Y, X) and probability (Y, X) of an image and arguments of ``eval``."""
+        axis, whole = None if image.ndim == 2 else -1, {**self._usual, **(normalize or {})}
+        masks, given, _ = self.model.eval(image, channel_axis=axis, normalize=whole, **options)
         return [np.asarray(part) for part in (masks, *given[1:3])]
 
-    return evaluated
+    def _pass(self, x: np.ndarray, **options: Any) -> Any:
+        """The network's output for normalised pixels, from memory where it has been made."""
+        key = value_digest([array_digest(x), sorted((n, str(v)) for n, v in options.items())])
+        if key not in self._held:
+            self.n_passes += 1
+            # The one used last is kept, and the newest: variants mostly differ from the usual one.
+            self._held = dict([*self._held.items()][-1:]) | {key: self._run(x, **options)}
+        self._held[key] = found = self._held.pop(key)
+        return found
 
 
 @functools.cache

@@ -12,9 +12,12 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
     model_validator,
 )
+
+from cellrepro.errors import BadInput, wrong_fields
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Range = tuple[_Finite, _Finite]
@@ -188,8 +191,11 @@ class Settings(_Named):
         return {name: value for name, value in self.flat.items() if value != usual[name]}
 
     def but(self, **changes: Any) -> Settings:
-        """With some of them replaced, by name."""
-        return Settings.model_validate({**self.told, **changes})
+        """With some of them replaced, by name; `BadInput` if Cellpose would not take them so."""
+        try:
+            return Settings.model_validate({**self.told, **changes})
+        except ValidationError as error:
+            raise BadInput(wrong_fields(error)) from error
 
     def arguments(self) -> dict[str, Any]:
         """What ``eval`` is called with beside its defaults.
