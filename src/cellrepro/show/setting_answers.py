@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.compare.object_changes import ObjectKind
 from cellrepro.text import amount, setting_in_words, share_text, some
 
 if TYPE_CHECKING:
@@ -20,10 +19,7 @@ def sensitivity(found: Sensitivity, files: Mapping[str, Path]) -> Answer:
     document = {
         "model": found.model,
         "base": found.base.told,
-        "settings": [
-            {**vars(one), **{kind: one.kinds[kind] for kind in map(str, ObjectKind)}}
-            for one in found.variants
-        ],
+        "settings": [{**vars(one), **one.kinds} for one in found.variants],
         "images": found.n_images,
         "objects": found.n_objects,
         "ap50": found.ap50,
@@ -59,7 +55,7 @@ def _interval(interval: tuple[float, float] | None) -> str:
 
 
 def _kinds(kinds: Mapping[str, int]) -> str:
-    return ", ".join(f"{kinds[kind]} {kind}" for kind in map(str, ObjectKind) if kinds[kind])
+    return ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
 
 
 def _scores(usual: float | None, score: float | None) -> str:
