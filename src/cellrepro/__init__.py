@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.lab.audit_training import audit_training, with_effects
     from cellrepro.lab.compare_results import compare_repeats
     from cellrepro.lab.cost_of_determinism import measure_cost
+    from cellrepro.lab.describe import describe
     from cellrepro.lab.divergence.find import diverge
     from cellrepro.lab.doctor import diagnose
     from cellrepro.lab.grid.file import read_grid

@@ -40,7 +40,7 @@ from cellrepro.command import (
 )
 from cellrepro.errors import BadInput, whole
 from cellrepro.lab import defaults
-from cellrepro.show import answers, setting_answers
+from cellrepro.show import answers, file_answers, setting_answers
 
 if TYPE_CHECKING:
     from cellrepro.lab.run import Outcome
@@ -222,16 +222,25 @@ def _told(outcome: Outcome) -> Told:
 
 @verb()
 def compare(
-    a: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks, a folder, weights")],
+    a: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks, _seg.npy, folder, baseline, weights")],
     b: OtherArgument,
     store: StoreOption = defaults.STORE,
 ) -> Told:
-    """Compare two runs, masks, folders of masks or weights files."""
+    """Compare two runs, masks, folders of masks, baselines or weights files."""
     from cellrepro.lab import compare_results
 
     found = compare_results.compare(a, b, store=store)
     code = 0 if found.verdict == "identical" and not found.differs else 1
     return answers.comparison(found), code
+
+
+@verb()
+def describe(
+    file: Annotated[str, Argument(help="a file, KEY, KEY/REPEAT, or a model's name")],
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Say what a file is (weights, masks, _seg.npy, baseline), and how Cellpose loads it."""
+    return file_answers.description(cellrepro.describe(file, store=store)), 0
 
 
 @verb()

@@ -240,6 +240,7 @@ class Tensor:
     dtype: str  # as safetensors spells it
     shape: tuple[int, ...]
     bits: Callable[[int, int], Bits]  # parameters start to stop, flat; fewer at the end
+    stored_as: str = ""  # the name in the file, where `open_weights` gives another
 
     @property
     def n(self) -> int:
@@ -306,10 +307,10 @@ def _of_torch(path: Path, *, mapped: bool) -> dict[str, Tensor]:
             code = code.replace(word, letters)
         if tensor.layout != torch.strided:
             code = f"{tensor.layout} tensor"
-        # As Cellpose's own loading does (4.2.1.1), for networks that several GPUs trained.
+        # As Cellpose's own loading means to (4.2.1.1), for networks that several GPUs trained.
         plain_name = str(name).removeprefix("module.")
-        shape = tuple(tensor.shape)
-        tensors[plain_name] = Tensor(code.upper(), shape, partial(bits, tensor.detach()))
+        read = partial(bits, tensor.detach())
+        tensors[plain_name] = Tensor(code.upper(), tuple(tensor.shape), read, str(name))
     return tensors
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,23 +18,17 @@ from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weight_files import FileComparison, compare_files
 from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.errors import BadInput
-from cellrepro.images.folder import is_litter
-from cellrepro.images.reading import read_labels
-from cellrepro.images.seg_file import SEG_ENDING
 from cellrepro.lab import defaults
+from cellrepro.lab.mask_sources import MASK_ENDINGS, Masks, kind_of, mask_files, masks_of, readers
 from cellrepro.lab.worker import flattened
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.platform import differing_probes
 from cellrepro.store.store import Repeat, Store
 from cellrepro.text import some
 
-_MASKS = (".tif", ".tiff", ".png", ".npy")
-_WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
 _ENVIRONMENT = "device threads cpu_capability versions variables switches host numeric_libraries"
 _MACHINE = {"label", "identity", "device", "driver", "cuda", "cudnn"}
 """What of a manifest, and of the machine in it, a repeat depends on beside its spec."""
-
-Reader = Callable[[], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -74,38 +68,32 @@ class Comparison:
 
 
 def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison:
-    """Compare two things of the same kind.
+    """Compare two things that both have masks, or both have weights.
 
     Each is ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT`` of
-    the store, or the path of a mask file, of a folder of masks (files of equal names are compared;
-    where some are called ``NAME_masks``, only those), or of a weights file.
+    the store, or the path of a mask file, ``_seg.npy`` among them, of a folder of masks (files of
+    equal names are compared; where some are called ``NAME_masks``, only those), of a baseline, or
+    of a weights file.
     """
     first, second = Path(a), Path(b)
-    kinds = {_kind(first), _kind(second)}
+    place, kinds, who = Store(store), {kind_of(first), kind_of(second)}, f"{a} and {b}"
     if kinds == {"run"}:
-        place = Store(store)
         return compare_repeats(*place.find_two(a, b), store=place)
+    if "weights" in kinds and kinds <= {"weights", "run"}:
+        return _compare_weights(*(_weights_of(path, place) for path in (first, second)))
     if kinds == {"folder"}:
-        return _compare_files(_mask_files(first), _mask_files(second), who=f"{a} and {b}")
+        return _compare_masks(readers(mask_files(first)), readers(mask_files(second)), who)
     if kinds == {"masks"}:
-        return _compare_files({first.name: first}, {first.name: second}, who=f"{a} and {b}")
-    if kinds == {"weights"}:
-        weights = compare_weights(first, second)
-        files = compare_files(first, second, same_parameters=weights.equal)
-        differs = () if weights.equal else ("weights",)
-        return Comparison(weights.verdict, differs, weights=weights, files=files)
+        return _compare_masks(readers({first.name: first}), readers({first.name: second}), who)
+    if "weights" not in kinds:
+        of_a, of_b = masks_of(a, place), masks_of(b, place)
+        if len(of_a) == len(of_b) == 1:  # whatever the files are called
+            of_b = dict(zip(of_a, of_b.values(), strict=True))
+        return _compare_masks(of_a, of_b, who)
     raise BadInput(
-        f"{a} and {b} are not of one kind, or one does not exist; expected two KEY/REPEAT of the "
-        f"store, two mask files ({', '.join(_MASKS)}), two folders of masks, or two weights files"
+        f"{who} are not of one kind, or one does not exist; expected two KEY/REPEAT of the store, "
+        f"mask files ({', '.join(MASK_ENDINGS)}), folders of masks or baselines, or weights files"
     )
-
-
-def _kind(path: Path) -> str:
-    if path.is_dir():
-        return "folder"
-    if path.suffix.lower() in _MASKS:
-        return "masks"
-    return "weights" if path.exists() or path.suffix.lower() in _WEIGHTS else "run"
 
 
 # -- runs ----------------------------------------------------------------------------------
@@ -220,9 +208,7 @@ def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str
     return masks, alone + changed
 
 
-def _compared(
-    a: Mapping[str, Reader], b: Mapping[str, Reader], *, who: str
-) -> tuple[dict[str, MaskComparison], list[str]]:
+def _compared(a: Masks, b: Masks, *, who: str) -> tuple[dict[str, MaskComparison], list[str]]:
     """The masks of equal names, one image at a time; and what only one side has, in a sentence."""
     masks = {}
     for name in [name for name in a if name in b]:
@@ -242,23 +228,23 @@ def _compared(
 # -- files ---------------------------------------------------------------------------------
 
 
-def _mask_files(folder: Path) -> dict[str, Path]:
-    """The masks of a folder by name: of those called NAME_masks, or else NAME_seg.npy, where there
-    are any."""
-    visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
-    files = [path for path in visible if path.suffix.lower() in _MASKS]
-    of_cellpose = [path for path in files if path.name.endswith(SEG_ENDING)]
-    chosen: dict[str, Path] = {}
-    for path in [path for path in files if path.stem.endswith("_masks")] or of_cellpose or files:
-        name = path.stem.removesuffix("_seg") + "_masks" if path in of_cellpose else path.stem
-        other = chosen.setdefault(name, path)
-        if other != path:
-            raise BadInput(f"{other} and {path.name} have one name; remove one of them")
-    return chosen
-
-
-def _compare_files(a: Mapping[str, Path], b: Mapping[str, Path], *, who: str) -> Comparison:
-    sides = ({name: partial(read_labels, path) for name, path in side.items()} for side in (a, b))
-    masks, alone = _compared(*sides, who=who)
+def _compare_masks(a: Masks, b: Masks, who: str) -> Comparison:
+    masks, alone = _compared(a, b, who=who)
     verdict = Verdict.DIFFERENT if alone else _over_images(masks)
     return Comparison(verdict, ("masks",) if _differ(verdict) else (), masks, notes=tuple(alone))
+
+
+def _weights_of(path: Path, store: Store) -> Path:
+    if kind_of(path) == "weights":
+        return path
+    repeat = store.find(str(path))
+    if repeat.weights is None:
+        raise BadInput(f"run {repeat.name} only segmented; it holds no weights to compare")
+    return repeat.weights
+
+
+def _compare_weights(a: Path, b: Path) -> Comparison:
+    weights = compare_weights(a, b)
+    files = compare_files(a, b, same_parameters=weights.equal)
+    differs = () if weights.equal else ("weights",)
+    return Comparison(weights.verdict, differs, weights=weights, files=files)

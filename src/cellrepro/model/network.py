@@ -179,6 +179,17 @@ def seeded_network(encoder: str, *, seed: int | None, device: torch.device | str
     return network.to(device)
 
 
+@functools.cache
+def parameter_shapes(encoder: str) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter around one of `ENCODERS`, by name; without numbers."""
+    import torch
+
+    sizes = ENCODERS[encoder]
+    with generators_kept(), torch.device("meta"), encoder_in_place(sizes):
+        held = _network_class()(ps=sizes.patch).state_dict()
+    return {name: tuple(tensor.shape) for name, tensor in held.items()}
+
+
 def _network_class() -> Any:
     """Cellpose's ``CPSAM``; before 4.2 it is a ``Transformer`` of another module."""
     try:

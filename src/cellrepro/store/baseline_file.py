@@ -1,0 +1,94 @@
+"""A baseline: canonical masks, and how they were made, in one small file (a zip) whose bytes follow
+from its content."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellrepro.errors import BadInput
+from cellrepro.store.digests import array_digest
+
+_RECORD, _FORMAT = "baseline.json", 1
+_ALWAYS = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
+
+
+@dataclass(frozen=True)
+class BaselineFile:
+    """A baseline in a file."""
+
+    path: Path
+    record: dict[str, Any]  # ``images`` {name: {``digest``, ``n_objects``}}, and more
+
+    def masks(self, image: str) -> np.ndarray:
+        """The canonical masks of one image: uint32, (Y, X) or (Z, Y, X)."""
+        expected = self.record["images"][image]
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                content = archive.read(f"masks/{image}.npy")
+            masks = np.load(io.BytesIO(content), allow_pickle=False).astype(np.uint32)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise _damaged(self.path, error) from error
+        if array_digest(masks) != expected["digest"]:
+            raise _damaged(self.path, f"the masks of {image} are others than its record says")
+        return masks
+
+
+def write(path: Path, record: Mapping[str, Any], masks: Mapping[str, np.ndarray]) -> BaselineFile:
+    """Write canonical masks (uint32) by image, with the rest of the record, whole or not at all."""
+    images = {
+        name: {
+            "digest": array_digest(own),
+            "n_objects": int(own.max(initial=0)),
+            "shape": own.shape,
+        }
+        for name, own in sorted(masks.items())
+    }
+    whole = {"format": _FORMAT, **record, "images": images}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
+        archive.writestr(zipfile.ZipInfo(_RECORD, _ALWAYS), text)
+        for name, each in sorted(masks.items()):
+            small = io.BytesIO()
+            np.save(small, each.astype(np.min_scalar_type(each.max(initial=0))))
+            entry = zipfile.ZipInfo(f"masks/{name}.npy", _ALWAYS)
+            archive.writestr(entry, small.getvalue(), zipfile.ZIP_DEFLATED)
+    scratch = path.with_name(f".{path.name}.part")
+    scratch.write_bytes(buffer.getvalue())
+    scratch.replace(path)
+    return read(path)
+
+
+def is_one(path: Path) -> bool:
+    """Whether a file is a baseline."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return _RECORD in archive.namelist()
+
+
+def read(path: Path) -> BaselineFile:
+    """Read what is recorded; the masks are read when they are asked for."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = json.loads(archive.read(_RECORD))
+        if record["format"] != _FORMAT:
+            raise ValueError(f"its format is {record['format']!r}, this version reads {_FORMAT}")
+        return BaselineFile(path, record)
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, why: object) -> BadInput:
+    return BadInput(
+        f"{path} is no whole baseline ({why}); expected a file of `cellrepro baseline save`, copy "
+        "it again or save it anew"
+    )
