@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.images.folder import read_folder
     from cellrepro.images.seg_file import read_seg
     from cellrepro.lab.audit_training import audit_training, with_effects
+    from cellrepro.lab.baseline import check_baseline, save_baseline
     from cellrepro.lab.compare_results import compare_repeats
     from cellrepro.lab.cost_of_determinism import measure_cost
     from cellrepro.lab.describe import describe

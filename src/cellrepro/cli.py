@@ -32,6 +32,7 @@ from cellrepro.command import (
     StoreOption,
     Told,
     app,
+    baseline,
     complain,
     in_yaml,
     overrides,
@@ -241,6 +242,34 @@ def describe(
 ) -> Told:
     """Say what a file is (weights, masks, _seg.npy, baseline), and how Cellpose loads it."""
     return file_answers.description(cellrepro.describe(file, store=store)), 0
+
+
+@verb("save", of=baseline)
+def save_baseline(
+    run: Annotated[str, Argument(help="KEY, KEY/REPEAT, masks or a folder")],
+    file: Annotated[str, Argument(help="a new file")],
+    propose: Annotated[
+        str | None, Option(help="limits from stored spread: repeats, seed, machine …")
+    ] = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Save masks, settings and digests as one small file."""
+    record = cellrepro.save_baseline(run, file, propose=propose, store=store)
+    return file_answers.baseline_saved(record, file), 0
+
+
+@verb("check", of=baseline)
+def check_baseline(
+    file: Annotated[str, Argument(help="of cellrepro baseline save")],
+    masks: Annotated[str, Argument(help="masks, a folder, KEY or KEY/REPEAT")],
+    max_ppm: Annotated[float | None, Option(help="differing pixels of an image")] = None,
+    max_changed: Annotated[float | None, Option(help="share of the cells")] = None,
+    max_lost: Annotated[int | None, Option(help="cells of the baseline")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Hold masks to a baseline; without any limit to the baseline's own."""
+    found = cellrepro.check_baseline(**locals())
+    return file_answers.baseline_check(found), int(not found.ok)
 
 
 @verb()

@@ -46,7 +46,13 @@ app = typer.Typer(
 )
 
 
-def verb(name: str | None = None) -> Callable[[Callable[..., Told]], Callable[..., None]]:
+baseline = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(baseline, name="baseline", help="Hold later results to a small file.")
+
+
+def verb(
+    name: str | None = None, *, of: typer.Typer = app
+) -> Callable[[Callable[..., Told]], Callable[..., None]]:
     """A command with ``--json``; a function returns its answer and exit code, or refuses."""
 
     def decorate(function: Callable[..., Told]) -> Callable[..., None]:
@@ -73,7 +79,7 @@ def verb(name: str | None = None) -> Callable[[Callable[..., Told]], Callable[..
         option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False)
         parameters = [*own.parameters.values(), option.replace(annotation=JsonOption)]
         command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        app.command(name)(command)
+        of.command(name)(command)
         return command
 
     return decorate

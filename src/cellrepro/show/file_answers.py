@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cellrepro.text import grouped
+from cellrepro.text import amount, grouped, ppm_text, share_text
 
 if TYPE_CHECKING:
+    from cellrepro.lab.baseline import BaselineCheck
     from cellrepro.lab.describe import Description
     from cellrepro.show.answers import Answer
+
+_MOST_CELLS = 12  # that are named; the JSON document names them all
 
 
 def description(found: Description) -> Answer:
@@ -31,8 +34,64 @@ def _description(found: Description) -> Iterator[str]:
     }
     for name, value in shown.items():
         if isinstance(value, dict):
-            yield from (f"  {key.replace('_', ' ')}: {one}" for key, one in value.items())
+            yield from (f"  {key}: {one}" for key, one in value.items())
         elif value is not None:
             yield f"  {name.replace('_', ' ')}: {value}"
     if found.note:
         yield f"  note: {found.note}"
+
+
+def baseline_saved(record: dict[str, Any], file: str) -> Answer:
+    """Of `cellrepro.save_baseline`."""
+    import yaml
+
+    images = record["images"].values()
+    n_cells = amount(sum(image["n_objects"] for image in images), "cell")
+    config = {
+        "config": {"bioimageio": {"reproducibility_tolerance": record["reproducibility_tolerance"]}}
+    }
+    lines = [
+        f"{file}: {n_cells} in {amount(len(images), 'image')} of {record['from']}",
+        f"  limits: {_limits(record['limits'])} ({record['proposed_from'] or 'none proposed'})",
+        "for a model description of bioimage.io:",
+        yaml.safe_dump(config, sort_keys=False).rstrip(),
+    ]
+    return {"file": file, **record}, lines
+
+
+def baseline_check(found: BaselineCheck) -> Answer:
+    """Of `cellrepro.check_baseline`."""
+    document = asdict(found) | {"hidden": {"n": len(found.hidden), "smallest": None}}
+    document["cells"] = [{"image": image, **cell._asdict()} for image, cell in found.cells]
+    if found.hidden:
+        document["hidden"]["smallest"] = found.hidden[0]._asdict()
+    return document, _baseline_check(found)
+
+
+def _baseline_check(found: BaselineCheck) -> Iterator[str]:
+    reached = f"{ppm_text(found.ppm)}, {share_text(found.changed)} of the cells changed"
+    yield f"{'ok' if found.ok else 'broken'}: {reached}, {found.lost} lost"
+    yield from (f"  {text}" for text in found.broken)
+    for image, cell in found.cells[:_MOST_CELLS] if found.broken else ():
+        labels = " -> ".join(", ".join(map(str, own)) or "nothing" for own in cell[1:3])
+        place = ", ".join(f"{at:.0f}" for at in cell.position)
+        yield (
+            f"    {cell.kind.value:6} {labels} in {image}, centre {place}, {cell.area_a} -> "
+            f"{cell.area_b} pixels, IoU {cell.iou:.3f}"
+        )
+    if found.broken and len(found.cells) > _MOST_CELLS:
+        yield f"    and {len(found.cells) - _MOST_CELLS} more; --json names them all"
+    limits = _limits(found.limits)
+    if not found.hidden:
+        yield f"  no cell could vanish unnoticed within {limits}"
+    else:
+        least, largest = found.hidden[0], found.hidden[-1].area
+        yield (
+            f"  within {limits} any one of {amount(len(found.hidden), 'cell')} could vanish "
+            f"unnoticed: the smallest has {least.area} pixels ({least.label} in {least.image}), "
+            f"the largest {largest}"
+        )
+
+
+def _limits(limits: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in limits.items())
