@@ -104,7 +104,7 @@ def write_pickle(path, content):
     return path
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", range(5))  # numpy.save writes 2 to 4
 @pytest.mark.parametrize("core", [b"numpy._core", b"numpy.core"])
 def test_reads_every_protocol_and_numpy(protocol, core, tmp_path):
     """Big-endian, Fortran order, scalars, booleans, an empty array, a path, NaN."""
@@ -194,7 +194,7 @@ def test_a_hostile_pickle_is_refused_by_name_and_leaves_no_trace(
     make, named, protocol, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    content = pickle.dumps({"masks": MASKS, "filename": make()}, protocol=protocol)
+    content = pickle.dumps({"filename": make(), "masks": MASKS}, protocol=protocol)
     path = write_pickle(tmp_path / "a_seg.npy", content)
     before = listing(tmp_path)
     with pytest.raises(BadInput, match=rf"(?s)a_seg\.npy: refused, .*{named}.*Nothing of it"):

@@ -141,6 +141,19 @@ def test_wrong_input(baseline, masks, limits, message):
         check_baseline(baseline, masks, **limits)
 
 
+def test_wider_than_bioimage_io_takes(tmp_path, invoke):
+    store = Store(tmp_path / "outputs")
+    for seed in (0, 1):
+        masks = three(squares(numbers=(1, 2)), img_b=squares(grown=9))
+        if seed:
+            masks["img_a"] = np.ones_like(NOTHING)
+        add_run(store, [(seed + 1, masks)], seed=seed)
+    (key,) = (run.key for run in store.runs() if run.spec.seed == 0)
+    saved = save_baseline(key, tmp_path / "x", propose="seed", store=store.root)
+    assert saved["limits"]["max_ppm"] > 30_000
+    assert saved["reproducibility_tolerance"] == []
+
+
 def test_files_that_are_no_baseline(baseline, tmp_path):
     content = baseline.read_bytes()
     (tmp_path / "short").write_bytes(content[:-40])
@@ -196,6 +209,7 @@ def test_limits_from_what_seeds_do(tmp_path, invoke):
     limits = found[0].limits
     assert limits["max_ppm"] == max(one.ppm for one in found)
     assert limits["max_changed"] == max(one.changed for one in found)
+    assert found[0].limits["max_lost"] == 1
     with pytest.raises(BadInput, match=r"nothing that differs .* in mode only"):
         save_baseline(key, tmp_path / "no", propose="mode", store=store.root)
     with pytest.raises(BadInput, match="'sead'; expected one of repeats, seed"):

@@ -93,12 +93,6 @@ def _reconstruct(kind: object, _shape: object, _code: object) -> _Array:
     return _Array()
 
 
-def _from_buffer(content: Any, dtype: _Type, shape: Any, order: str) -> _Array:
-    array = _Array()
-    array.__setstate__((1, shape, dtype, order == "F", content))
-    return array
-
-
 def _encode(text: str, encoding: str = "latin1") -> bytes:
     if encoding not in ("latin1", "latin-1"):  # as protocol 2 writes bytes
         raise Refused(f"text in the encoding {encoding!r:.40}")
@@ -118,7 +112,6 @@ def _known_names() -> dict[tuple[str, str], _Name]:
     for core in ("numpy._core", "numpy.core"):
         known[f"{core}.multiarray", "_reconstruct"] = _Name(_reconstruct)
         known[f"{core}.multiarray", "scalar"] = scalar
-        known[f"{core}.numeric", "_frombuffer"] = _Name(_from_buffer)
     for kind in (PurePosixPath, PureWindowsPath):  # the name of the image may be one
         path = _Name(lambda *parts, kind=kind: str(kind(*parts)))
         for name in (kind.__name__, kind.__name__.removeprefix("Pure")):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +28,9 @@ Limits = dict[str, float]
 of both sides without a match at IoU 0.5; ``max_lost``: cells of the baseline without a counterpart.
 One that is left out is not held to."""
 
-
-_MOST_FOR_BIOIMAGE_IO = 30_000
+# ``reproducibility_tolerance`` of model descriptions 0.5, as bioimageio.spec 0.5.14.3 takes it.
+_MOST_FOR_BIOIMAGE_IO = 30_000  # pixels per million
+_OF_LABELS = {"relative_tolerance": 0.0, "absolute_tolerance": 0.0}  # the same or not
 
 
 class Cell(NamedTuple):
@@ -70,58 +70,43 @@ def save_baseline(
     if not any(each.any() for each in masks.values()):
         raise BadInput(f"{run} holds no cells, so every result without any would pass; none saved")
     repeat = place.find(run) if kind_of(Path(run)) == "run" else None
-    record: dict[str, Any] = {
-        "from": Path(run).name,
-        "limits": {"max_ppm": 0.0},
-        "proposed_from": None,
-    }
+    record: dict[str, Any] = {"from": Path(run).name, "limits": {"max_ppm": 0.0}}
     if repeat is not None:
-        manifest = repeat.manifest
-        record["from"], record["spec"] = repeat.name, repeat.spec.model_dump(mode="json")
-        record["weights"] = manifest.weights.digest if manifest.weights else None
-        record["versions"] = manifest.machine.versions
+        weights = repeat.manifest.weights
+        record |= {"from": repeat.name, "spec": repeat.spec.model_dump(mode="json")}
+        record |= {"weights": weights and weights.digest, "versions": repeat.manifest.versions}
     if propose is not None:
         if repeat is None:
             raise BadInput(f"--propose needs a run of the store and its like, not {run}")
         record["limits"], record["proposed_from"] = _proposed(repeat, propose, place)
-    record["reproducibility_tolerance"] = _for_bioimage_io(record["limits"]["max_ppm"])
+    ppm = math.ceil(record["limits"]["max_ppm"])
+    tolerance = {**_OF_LABELS, "mismatched_elements_per_million": ppm}
+    record["reproducibility_tolerance"] = [tolerance] if ppm <= _MOST_FOR_BIOIMAGE_IO else []
     return baseline_file.write(path, record, masks).record
-
-
-def _for_bioimage_io(ppm: float) -> list[dict[str, float]]:
-    """``reproducibility_tolerance`` of model descriptions 0.5, as bioimageio.spec 0.5.14 takes it:
-    at most 30 000 pixels per million; of labels, which are the same or not, both others are 0."""
-    tolerance = {"relative_tolerance": 0.0, "absolute_tolerance": 0.0}
-    per_million = {"mismatched_elements_per_million": math.ceil(ppm)}
-    return [tolerance | per_million] if ppm <= _MOST_FOR_BIOIMAGE_IO else []
 
 
 def _proposed(repeat: Repeat, axis: str, store: Store) -> tuple[Limits, str]:
     """The limits that every pair of a repeat along an axis keeps, and which pairs these are."""
     if axis not in AXES:
         raise BadInput(f"--propose is {axis!r}; expected one of {', '.join(AXES)}")
-    asked = repeat.spec
-    alike = [
-        run
-        for run in store.runs()
-        if (run.spec.task, run.spec.data_digest) == (asked.task, asked.data_digest)
-    ]
-    found = measure_spread(alike, axes=[axis]).axis(axis)
-    pairs = [
-        pair
-        for pair in (found.evidence if found else [])
-        if asked.key in (pair.a.spec.key, pair.b.spec.key)
-    ]
+    own, pairs = store.find_run(repeat.spec.key), {}
+    for other in store.runs():
+        if (other.spec.task, other.spec.data_digest) != (own.spec.task, own.spec.data_digest):
+            continue
+        found = measure_spread({own.key: own, other.key: other}.values(), axes=[axis]).axis(axis)
+        for pair in found.evidence if found else ():
+            if own.key in (pair.a.spec.key, pair.b.spec.key):
+                pairs[pair.a.name, pair.b.name] = pair
     if not pairs:
         raise BadInput(
             f"the store {store.root} holds nothing that differs from {repeat.name} in {axis} only "
             "and found cells; run it, or leave --propose out"
         )
-    every = list(chain.from_iterable(pair.images.values() for pair in pairs))
+    images = [one for pair in pairs.values() for one in pair.images.values()]
     limits = {
-        "max_ppm": max(1e6 * (one.n_differing / one.n_pixels) for one in every),
-        "max_changed": max(pair.changed for pair in pairs),
-        "max_lost": max(pair.kinds[n] for pair in pairs for n in ("lost", "gained")),
+        "max_ppm": max(1e6 * (one.n_differing / one.n_pixels) for one in images),
+        "max_changed": max(pair.changed for pair in pairs.values()),
+        "max_lost": max(pair.kinds[n] for pair in pairs.values() for n in ("lost", "gained")),
     }
     return limits, f"{amount(len(pairs), 'pair')} along {axis}"
 
@@ -163,7 +148,7 @@ def check_baseline(
         cells += [Cell(name, label, area) for label, area in enumerate(areas, 1)]
         if name in actual:
             results[name] = compare_masks(expected, actual[name]())
-    hidden = [cell for cell in cells if _keeps(_if_lost(cell, n_pixels, len(cells)), limits)]
+    hidden = [cell for cell in cells if _passes_without(cell, n_pixels, len(cells), limits)]
     return _judged(results, missing, limits, tuple(sorted(hidden, key=lambda cell: cell.area)))
 
 
@@ -178,15 +163,13 @@ def _judged(
     changed = sum(one.n_unmatched for one in results.values()) / max(1, n_objects)
     lost = sum(one.kinds[ObjectKind.LOST] for one in results.values())
     reached = {"max_ppm": results[worst].ppm, "max_changed": changed, "max_lost": lost}
-    told: dict[str, Any] = {
-        "max_ppm": lambda ppm: f"{ppm_text(ppm)} of the pixels",
-        "max_changed": lambda share: f"{share_text(share)} of the cells changed",
-        "max_lost": lambda n: f"{amount(n, 'cell')} lost",
+    told = {
+        "max_ppm": f"{ppm_text(reached['max_ppm'])} of the pixels of {worst}",
+        "max_changed": f"{share_text(changed)} of the cells changed",
+        "max_lost": f"{amount(lost, 'cell')} lost",
     }
     broken = [f"no masks of {some(missing)}"] if missing else []
-    for name in [name for name in limits if not _keeps(reached, {name: limits[name]})]:
-        where = f" of {worst}" if name == "max_ppm" else ""
-        broken.append(f"{told[name](reached[name])}{where}, at most {limits[name]:g}")
+    broken += [f"{told[n]}, at most {most:g}" for n, most in limits.items() if reached[n] > most]
     changes = [
         (image, change)
         for image, result in results.items()
@@ -199,14 +182,11 @@ def _judged(
     )
 
 
-def _keeps(reached: Limits, limits: Limits) -> bool:
-    return all(reached[name] <= limit for name, limit in limits.items())
-
-
-def _if_lost(cell: Cell, n_pixels: Mapping[str, int], n_cells: int) -> Limits:
-    """What is reached if this cell is lost and nothing else changes."""
+def _passes_without(cell: Cell, n_pixels: Mapping[str, int], n_cells: int, limits: Limits) -> bool:
+    """Whether the limits are kept if this cell is lost and nothing else changes."""
     ppm = 1e6 * (cell.area / n_pixels[cell.image])
-    return {"max_ppm": ppm, "max_changed": 1 / (2 * n_cells - 1), "max_lost": 1}
+    reached = {"max_ppm": ppm, "max_changed": 1 / (2 * n_cells - 1), "max_lost": 1}
+    return all(reached[name] <= most for name, most in limits.items())
 
 
 def _readers(masks: Any, store: Store) -> Masks:

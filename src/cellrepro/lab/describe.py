@@ -67,9 +67,7 @@ def _of_weights(path: Path) -> Description:
         saved_by_torch = stream.read(2) in (b"PK", b"\x80\x02")
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     found = recognise(shapes, saved_by_torch=saved_by_torch)
-    if found.loads_as and any(
-        tensor.stored_as.startswith("module.") for tensor in tensors.values()
-    ):
+    if found.loads_as and any(one.stored_as.startswith("module.") for one in tensors.values()):
         found = replace(found, loads_as=None, note=OF_SEVERAL_GPUS)
     digest = file_digest(path)
     return Description(
@@ -111,10 +109,8 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
             raise BadInput(f"{reference}: no such file, and {error}") from error
         if known_to_cellpose(reference):
             return Description("name", loads_as="itself", note="one of this Cellpose's models")
-        note = (
-            f"no file, no run of {store.root}, no model of this Cellpose; it takes {DEFAULT} then"
-        )
-        return Description("name", loads_as=DEFAULT, note=f"{note}, and only its log says so")
+        note = "no file, no stored run, no model of this Cellpose, which takes another one then"
+        return Description("name", loads_as=DEFAULT, note=f"{note}; only its log says so")
     return _of_run(repeat)
 
 

@@ -61,9 +61,7 @@ def recognise(shapes: Mapping[str, tuple[int, ...]], *, saved_by_torch: bool) ->
         return Recognised("4 (SAM)", network, None, f"{why}; cellrepro loads its own encoders")
     missing = expected.keys() - shapes.keys() - _NOT_DRAWN
     if missing and saved_by_torch:
-        why = (
-            f"{amount(len(missing), 'parameter')} missing, which Cellpose fills with random numbers"
-        )
+        why = f"{amount(len(missing), 'parameter')} missing, which Cellpose draws at random"
         return Recognised("4 (SAM)", network, "a partly random network", why)
     ignored = [name for name in shapes if name not in expected]
     loads_as, note = _loads(saved_by_torch)

@@ -45,16 +45,14 @@ def baseline_saved(record: dict[str, Any], file: str) -> Answer:
     """Of `cellrepro.save_baseline`."""
     import yaml
 
-    images = record["images"].values()
+    images, tolerance = record["images"].values(), record["reproducibility_tolerance"]
     n_cells = amount(sum(image["n_objects"] for image in images), "cell")
-    config = {
-        "config": {"bioimageio": {"reproducibility_tolerance": record["reproducibility_tolerance"]}}
-    }
+    config = {"config": {"bioimageio": {"reproducibility_tolerance": tolerance}}}
     lines = [
         f"{file}: {n_cells} in {amount(len(images), 'image')} of {record['from']}",
-        f"  limits: {_limits(record['limits'])} ({record['proposed_from'] or 'none proposed'})",
+        f"  limits: {_limits(record['limits'])} ({record.get('proposed_from', 'none proposed')})",
         "for a model description of bioimage.io:",
-        yaml.safe_dump(config, sort_keys=False).rstrip(),
+        yaml.safe_dump(config, sort_keys=False).rstrip() if tolerance else "  none is that wide",
     ]
     return {"file": file, **record}, lines
 

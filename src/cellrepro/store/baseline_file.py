@@ -44,11 +44,7 @@ class BaselineFile:
 def write(path: Path, record: Mapping[str, Any], masks: Mapping[str, np.ndarray]) -> BaselineFile:
     """Write canonical masks (uint32) by image, with the rest of the record, whole or not at all."""
     images = {
-        name: {
-            "digest": array_digest(own),
-            "n_objects": int(own.max(initial=0)),
-            "shape": own.shape,
-        }
+        name: {"digest": array_digest(own), "n_objects": int(own.max(initial=0))}
         for name, own in sorted(masks.items())
     }
     whole = {"format": _FORMAT, **record, "images": images}
@@ -69,10 +65,11 @@ def write(path: Path, record: Mapping[str, Any], masks: Mapping[str, np.ndarray]
 
 def is_one(path: Path) -> bool:
     """Whether a file is a baseline."""
-    if not zipfile.is_zipfile(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _RECORD in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
         return False
-    with zipfile.ZipFile(path) as archive:
-        return _RECORD in archive.namelist()
 
 
 def read(path: Path) -> BaselineFile:
