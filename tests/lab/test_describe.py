@@ -77,6 +77,12 @@ NETWORKS = {
         r"out\.bias is \(7,\)",
     ),
     "Cellpose 3": (lambda held: CPNET, "2 or 3", None, "refuses networks of Cellpose 2 and 3"),
+    "Cellpose 3, transformer": (
+        lambda held: {"net.encoder.patch_embed1.w": torch.ones(1), "diam_mean": torch.ones(1)},
+        "3",
+        None,
+        "refuses networks of Cellpose 2 and 3",
+    ),
     "DINO": (lambda held: DINO, "4 (DINO)", None, "dinov3"),
     "something else": (lambda held: {"w": torch.ones(3)}, None, None, "no network of Cellpose"),
 }
@@ -176,7 +182,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
         ("cpsam", "Weights only load failed|no weights file"),
         ("notes", "no weights file"),
         ("absent.tif", "no such file"),
-        ("some/where", "no such file"),
+        ("some/where", "names 0 runs"),
         (".", "is a folder"),
     ):
         with pytest.raises(BadInput, match=message):

@@ -33,7 +33,8 @@ class SegFile:
 
     The GUI: ``model_path``, ``diameter``, ``flow_threshold``, ``cellprob_threshold``,
     ``normalize_params``, ``restore``, ``ratio``, ``filename``, ``ismanual``, ``manual_changes``;
-    ``masks_flows_to_seg``: ``diameter`` (None), ``filename``, ``chan_choose``, ``ismanual``.
+    ``masks_flows_to_seg``: ``diameter`` (None), ``filename``, ``chan_choose``, ``ismanual``. In
+    Cellpose 2 the diameter is ``est_diam``.
     """
     flows: tuple[np.ndarray, ...] = ()  # as stored; shape (0,) where one is empty
 
@@ -58,7 +59,8 @@ def read_seg(path: str | os.PathLike[str]) -> SegFile:
             capture_output=True,
             timeout=4 * seconds,  # of a busy machine
         )
-        code, reason = ended.returncode, ended.stderr.decode(errors="replace").strip()
+        code, told = ended.returncode, ended.stderr.decode(errors="replace")
+        reason = told.rpartition("\n")[2]  # before it Python may complain of a buffer
     except subprocess.TimeoutExpired:
         code, reason = -1, ""
     if code:

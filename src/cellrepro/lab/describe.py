@@ -105,8 +105,10 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
     try:
         repeat = store.find(reference)
     except BadInput as error:
-        if "/" in reference or Path(reference).suffix:
-            raise BadInput(f"{reference}: no such file, and {error}") from error
+        if Path(reference).is_absolute() or Path(reference).suffix:
+            raise BadInput(f"{reference}: no such file; check its spelling") from error
+        if "/" in reference:
+            raise
         if known_to_cellpose(reference):
             return Description("name", loads_as="itself", note="one of this Cellpose's models")
         note = "no file, no stored run, no model of this Cellpose, which takes another one then"

@@ -38,9 +38,11 @@ class Recognised:
 def recognise(shapes: Mapping[str, tuple[int, ...]], *, saved_by_torch: bool) -> Recognised:
     """What a network with parameters of these names and shapes is."""
     patch = shapes.get("encoder.patch_embed.proj.weight", (0,))
+    why = "Cellpose 4 refuses networks of Cellpose 2 and 3; run it in Cellpose 3"
     if any(name.startswith("downsample.") for name in shapes):
-        why = "Cellpose 4 refuses networks of Cellpose 2 and 3; run it in Cellpose 3"
         return Recognised("2 or 3", "CPnet", None, why)
+    if "diam_mean" in shapes and any(name.startswith("net.encoder.") for name in shapes):
+        return Recognised("3", "transformer", None, why)
     if "encoder.cls_token" in shapes:
         known = {1024: "ViT-L", 768: "ViT-B"}.get(patch[0])
         network = f"CPDINO ({known or 'unknown encoder'})"
