@@ -106,7 +106,12 @@ def _proposed(repeat: Repeat, axis: str, store: Store) -> tuple[Limits, str]:
     limits = {
         "max_ppm": max(1e6 * (one.n_differing / one.n_pixels) for one in images),
         "max_changed": max(pair.changed for pair in pairs.values()),
-        "max_lost": max(pair.kinds[n] for pair in pairs.values() for n in ("lost", "gained")),
+        "max_lost": max(
+            pair.kinds[kind]
+            for pair in pairs.values()
+            for side, kind in ((pair.a, "lost"), (pair.b, "gained"))
+            if side.spec.key == own.key
+        ),
     }
     return limits, f"{amount(len(pairs), 'pair')} along {axis}"
 
@@ -176,7 +181,7 @@ def _judged(
         for change in result.objects
         if change.kind != ObjectKind.KEPT or change.iou < 1
     ]
-    changes.sort(key=lambda each: each[1].iou)
+    changes.sort(key=lambda each: (each[1].iou, -max(each[1].area_a, each[1].area_b)))
     return BaselineCheck(
         not broken, results[worst].ppm, changed, lost, tuple(broken), limits, tuple(changes), hidden
     )
