@@ -1,5 +1,6 @@
 """The command line: answers, exit codes, and one clear message for whatever is wrong."""
 
+import json
 import os
 import re
 import shutil
@@ -76,7 +77,11 @@ def test_segmenting_gives_the_masks_and_scores_that_training_found(small_store, 
 
 def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(small_store, tmp_path, invoke):
     asked = [small_store.data, *options(model=small_store.weights, store=tmp_path, repeats=1)]
-    usual = invoke("segment", *asked, "--json").json
+    usual = invoke("segment", *asked, "--masks-into", tmp_path / "out", "--json").json
+    (file,) = (tmp_path / "out").glob("*_masks.tif")
+    record = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+    assert (record["settings"], record["precision"]) == ({}, "float32")
+    assert record["model_digest"] == small_store.answer.json["repeats"][0]["weights"]
     given = ("--set", "diameter=60", "--set", "normalize.percentile=[3, 97]")
     other = invoke("segment", *asked, *given, "--json").json
     assert usual["key"] != other["key"]

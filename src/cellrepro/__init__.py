@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.lab.describe import describe
     from cellrepro.lab.divergence.find import diverge
     from cellrepro.lab.doctor import diagnose
+    from cellrepro.lab.explain import explain
     from cellrepro.lab.grid.file import read_grid
     from cellrepro.lab.grid.pool import run_grid
     from cellrepro.lab.growth import growth

@@ -16,6 +16,7 @@ from typer import Argument, Option
 import cellrepro
 from cellrepro.command import (
     INTERRUPTED,
+    MODELS,
     BatchSizeOption,
     DataArgument,
     DataSeedOption,
@@ -185,11 +186,20 @@ def segment(
     cellpose: Annotated[str | None, Option(help="another version, in its own environment")] = None,
     repeats: RepeatsOption = defaults.SEGMENTATIONS,
     ledger: LedgerOption = defaults.LEDGER,
+    masks_into: Annotated[
+        str | None, Option(help="a folder for NAME_masks.tif, and NAME_masks.json: how made")
+    ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Segment the same images several times and say whether every mask is the same."""
     given = {name: value for name, value in locals().items() if value is not None}
-    return _told(cellrepro.segment(**given | {"settings": overrides(settings or [])}))
+    given.pop("masks_into", None)
+    outcome = cellrepro.segment(**given | {"settings": overrides(settings or [])})
+    if masks_into is not None:
+        from cellrepro.lab.explain import write_masks
+
+        write_masks(outcome.repeats[0], Path(masks_into))
+    return _told(outcome)
 
 
 @verb()
@@ -215,6 +225,22 @@ def sensitivity(
     found = cellrepro.sensitivity(data, **given)
     files = setting_figures(found, Path(figures)) if figures else {}
     return setting_answers.sensitivity(found, files), 0
+
+
+@verb()
+def explain(
+    a: Annotated[str, Argument(help="a _seg.npy, a label image, or KEY/REPEAT of the store")],
+    b: OtherArgument,
+    image: Annotated[str, Option(help="the image that both are of")],
+    model: Annotated[str | None, Option(help=f"{MODELS}; default as the sides record")] = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    seed: SeedOption = defaults.SEED,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Say why two results of one image differ: replayed one change at a time."""
+    found = cellrepro.explain(**locals())
+    return setting_answers.explanation(found), int(found.result.n_differing > 0)
 
 
 def _told(outcome: Outcome) -> Told:

@@ -97,8 +97,8 @@ DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's conv
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
 OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repeats")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
-_MODELS = "tiny, tiny-4, tiny-8, tiny-12, vit-l, a Cellpose name, a weights file, or KEY/REPEAT"
-ModelOption = Annotated[str, Option(help=_MODELS)]
+MODELS = "tiny, tiny-4, tiny-8, tiny-12, vit-l, a Cellpose name, a weights file, or KEY/REPEAT"
+ModelOption = Annotated[str, Option(help=MODELS)]
 SeedOption = Annotated[
     int | None, Option(help="for Python, NumPy, PyTorch and initial weights; default 0")
 ]

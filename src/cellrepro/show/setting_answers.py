@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.text import amount, setting_in_words, share_text, some
+from cellrepro.text import amount, grouped, ppm_text, setting_in_words, share_text, some
 
 if TYPE_CHECKING:
+    from cellrepro.lab.explain import Explanation, Side
     from cellrepro.lab.sensitivity import Sensitivity
     from cellrepro.show.answers import Answer
 
@@ -60,3 +61,89 @@ def _kinds(kinds: Mapping[str, int]) -> str:
 
 def _scores(usual: float | None, score: float | None) -> str:
     return "" if usual is None or score is None else f"; AP@0.5 {score:.3f} (usual {usual:.3f})"
+
+
+def explanation(found: Explanation) -> Answer:
+    """What differs, what each side records, the causes, what remains, and how to make each."""
+    causes = found.replayed.causes if found.replayed else ()
+    shares = {one.name: one.gap[0] / max(1, one.n_cells) for one in causes}
+    document = {
+        "a": _of_side(found.a),
+        "b": _of_side(found.b),
+        "changed": found.result.changed,
+        "ppm": found.result.ppm,
+        "settings": [{"name": n, "a": a, "b": b} for n, a, b in found.settings],
+        "causes": [
+            {"name": c.name, "a": c.a, "b": c.b, "changed": shares[c.name], "cells": c.gap[0]}
+            for c in causes
+        ],
+        "unexplained": found.unexplained,
+        "reproduced": {} if found.replayed is None else _reproduced(found),
+        "commands": {side: {"shell": c[0], "python": c[1]} for side, c in found.commands.items()},
+    }
+    lines = [f"{letter}: {side.name} ({side.kind})" for letter, side in _sides(found)]
+    if not found.result.n_differing:
+        return document, [*lines, "the two outline the same objects: there is nothing to explain"]
+    n = found.result.n_objects_a + found.result.n_objects_b
+    lines.append(
+        f"{found.result.n_unmatched} of {amount(n, 'cell')} of both sides have no counterpart in "
+        f"the other ({share_text(found.result.changed)}), {ppm_text(found.result.ppm)} differ"
+    )
+    lines += [
+        f"recorded: {name} {_value(a)} and {_value(b)}"
+        for name, a, b in found.settings
+        if a != b and "?" not in (a, b)
+    ]
+    for letter, _ in _sides(found):
+        unknown = [row[0] for row in found.settings if row[1 + (letter == "B")] == "?"]
+        if unknown:
+            lines.append(f"nobody recorded of {letter}: {some(unknown, 6)}")
+    lines += [
+        f"cause: {c.name}, {_value(c.a)} in A and {_value(c.b)} in B; by itself it leaves "
+        f"{c.gap[0]} of {amount(c.n_cells, 'cell')} without a counterpart"
+        for c in causes
+    ]
+    lines.append(_remains(found))
+    for letter, (line, python) in found.commands.items():
+        lines += [f"{letter.upper()} again: {line}", f"         {python}"]
+    return document, lines
+
+
+def _sides(found: Explanation) -> list[tuple[str, Side]]:
+    return [("A", found.a), ("B", found.b)]
+
+
+def _of_side(side: Side) -> dict[str, Any]:
+    return {"name": side.name, "kind": side.kind, "recorded": side.recorded}
+
+
+def _reproduced(found: Explanation) -> dict[str, Any]:
+    assert found.replayed is not None
+    fits = {"a": found.replayed.a, "b": found.replayed.b}
+    return {n: {"cells_left": f.gap[0], "pixels_left": f.gap[1]} for n, f in fits.items()}
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _remains(found: Explanation) -> str:
+    """What no change explains, of which side it is, and what may be behind it."""
+    replayed = found.replayed
+    assert replayed is not None
+    odd = [n for n, fit in (("A", replayed.a), ("B", replayed.b)) if fit.gap[0]]
+    if not replayed.left[0] and not odd:
+        rest = f", but for {grouped(replayed.left[1])} pixels" if replayed.left[1] else ""
+        return f"unexplained: nothing{rest}"
+    text = (
+        f"unexplained: {replayed.left[0]} of {amount(replayed.n_cells, 'cell')} "
+        f"({share_text(found.unexplained)})"
+    )
+    if odd:
+        text += f"; {' and '.join(odd)} could not be made again with anything that was tried"
+    recorded = {*found.a.recorded, *found.b.recorded}
+    others = {name for name, a, b in found.settings if a != b and name in recorded}
+    others -= {"filename", "model_path"}
+    if others:
+        text += f". What differs and cannot be varied here: {', '.join(sorted(others))}"
+    return text
