@@ -243,6 +243,35 @@ def explain(
     return setting_answers.explanation(found), int(found.result.n_differing > 0)
 
 
+@verb()
+def wrap(
+    data: DataArgument,
+    command: Annotated[list[str], Argument(help="after --, with {image} and {masks} in it")],
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: Annotated[str, Option(help="fast (hands the seed over) or off")] = "fast",
+    repeats: RepeatsOption = defaults.SEGMENTATIONS,
+    timeout: Annotated[float | None, Option(help="seconds that an image may take")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Run any program that segments several times; say whether every mask is the same."""
+    return _told(cellrepro.wrap(**locals()))
+
+
+@verb("wrap-python")
+def wrap_python(
+    function: Annotated[str, Argument(help="MODULE:FUNCTION or FILE.py:FUNCTION, image to masks")],
+    data: DataArgument,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    repeats: RepeatsOption = defaults.SEGMENTATIONS,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Call a function that segments several times; say whether every mask is the same."""
+    return _told(cellrepro.wrap_python(**locals()))
+
+
 def _told(outcome: Outcome) -> Told:
     return answers.outcome(outcome), int(outcome.judgement.overall not in (None, "identical"))
 

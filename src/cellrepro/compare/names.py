@@ -221,7 +221,7 @@ def said(name: str, value: Any) -> str:
     if value == "":  # does not apply
         return ""
     if name == "task":
-        return {"train": "trained", "segment": "only segmented"}[value]
+        return {"train": "trained", "segment": "only segmented", "wrap": "wrapped"}[value]
     if name in _BARE:
         return str(value)
     return setting_in_words(name, value)

@@ -111,7 +111,7 @@ def plan_training(
     if held is not None or continued_from is None:
         parameters["loose"] = held
     if continued_from is None:
-        plan = _plan("train", data, epochs=epochs, **parameters)
+        plan = plan_run("train", data, epochs=epochs, **parameters)
     else:
         plan = _plan_continuation(data, continued_from, epochs, **parameters)
     if checkpoint_every is None:
@@ -195,7 +195,7 @@ def plan_segmentation(
 ) -> Plan:
     """Check all that a segmentation needs and name its spec; parameters are those of `segment`."""
     asked = {"batch_size": batch_size, **(settings or {})}
-    plan = _plan("segment", data, settings=asked, **parameters)
+    plan = plan_run("segment", data, settings=asked, **parameters)
     source = plan.request.model
     if plan.spec.settings.bsize is not None and "dino" not in source.label:
         raise BadInput(f"settings.bsize is given; {source.label} takes tiles of 256 pixels only")
@@ -205,20 +205,22 @@ def plan_segmentation(
     return replace(plan, notices=(*plan.notices, warning))
 
 
-def _plan(
+def plan_run(
     task: str,
     data: str | Path,
     *,
-    model: str = defaults.MODEL,
+    model: str | ModelSource = defaults.MODEL,
     store: str | Path = defaults.STORE,
     profile: str = defaults.PROFILE,
     ledger: str = defaults.LEDGER,
     **fields: Any,
 ) -> Plan:
-    training, place = task == "train", Path(data).resolve()
+    """Check what every task needs and name its spec, whose ``fields`` are given by name."""
+    training, place, version = task == "train", Path(data).resolve(), fields.get("cellpose")
     folder = read_folder(data, to_train=training)
-    source, settings = _model(model, store, fields.get("cellpose")), profiles.load(profile)
-    if training and fields.get("cellpose") is not None:
+    source = model if isinstance(model, ModelSource) else _model(model, store, version)
+    settings = profiles.load(profile)
+    if training and version is not None:
         raise BadInput(
             "cellpose is given: the lab trains with the version that is installed, whose loop its "
             "own is held to; other versions segment"
@@ -441,8 +443,7 @@ def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repe
         keeping = stack.enter_context(_unfinished(plan, index, quiet=quiet))
         folder = Path(held) if held else stack.enter_context(plan.store.staging()) / "repeat"
         folder.mkdir()
-        n_steps = plan.spec.epochs + plan.n_images
-        with progress(n_steps, label, quiet=quiet) as bar:
+        with progress(plan.spec.epochs + plan.n_images, label, quiet=quiet) as bar:
             show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
             given: dict[str, Any] = {"request": plan.request, "repeat": index, "staged": folder}
             call(

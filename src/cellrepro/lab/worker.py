@@ -53,6 +53,16 @@ class Request:
         """For `cellrepro.lab.process.call`."""
         return Setup.of(self.spec, device=self.device)
 
+    def build(self, device: Any, staged: Path) -> tuple[Any, ModelRecord]:
+        """The network to begin with, and what is on record of it."""
+        return _build(self, device, staged)
+
+    def results(self, network: Any, images: tuple[LabelledImage, ...], staged: Path) -> Any:
+        """The `Segmentation` of one image after another; what is said meanwhile, in ``staged``."""
+        from cellrepro.model.inference import segment
+
+        return segment(network, images, **self.spec.settings.arguments())
+
 
 def carry_out(
     child: Child, request: Request, *, repeat: int, staged: Path, keeping: Keeping
@@ -81,7 +91,7 @@ def carry_out(
         with phase("data"):
             folder = read_images(request)
         with phase("model"):
-            network, model = _build(request, device, staged)
+            network, model = request.build(device, staged)
         keeper = Keeper(keeping, staged, level=spec.ledger, seed=spec.seed)
         child.setup.seed_all()
         if spec.ledger != "off":
@@ -98,7 +108,7 @@ def carry_out(
             # Only after saving: what was trained is kept.
             network.dtype = getattr(torch, child.setup.profile.dtype)
         with phase("segment"), log.observing(network) if spec.mode == "warn" else loose:
-            masks = _segment(child, spec, network, folder, keeper, staged)
+            masks = _segment(child, request, network, folder, keeper, staged)
         train_scores: dict[str, float | None] = {}
         if training is not None:
             with phase("score"), loose:
@@ -309,20 +319,18 @@ def _vacuous(
 
 
 def _segment(
-    child: Child, spec: Spec, network: Any, folder: ImageFolder, keeper: Keeper, staged: Path
+    child: Child, request: Request, network: Any, folder: ImageFolder, keeper: Keeper, staged: Path
 ) -> dict[str, MaskRecord]:
-    from cellrepro.model.inference import segment
-
     for name in ("masks", STAGED_DATA):
         (staged / name).mkdir()
     records: dict[str, MaskRecord] = {}
     images = segmented_part(folder)
-    results = segment(network, images, **spec.settings.arguments())
+    results = request.results(network, images, staged)
     for index, image in enumerate(images):
         with keeper.watching_image(network, index):
             result = next(results)
         record = records[image.name] = _keep_masks(image, result.masks, result.seconds, staged)
-        if spec.ledger != "off":
+        if request.spec.ledger != "off":
             for name, array in result.flows.items():
                 keeper.ledger.add("flows", f"{image.name} {name}", tensor_digest(array))
             # Outlines first: other numbers for the same objects are the smaller difference.

@@ -97,6 +97,7 @@ _FIRST_FIELDS = frozenset(
 """They always enter the key; a field that came later does where it differs from its default."""
 
 _OF_TRAINING = frozenset(("epochs", "learning_rate", "images_per_epoch", "data_seed"))
+_OF_SEGMENTATION = ("batch_size", *SETTINGS)
 
 
 class Spec(Hyperparameters):
@@ -106,7 +107,7 @@ class Spec(Hyperparameters):
     kind; where things lie, and which of several GPUs it was, is not part of it.
     """
 
-    task: Literal["train", "segment"] = "train"
+    task: Literal["train", "segment", "wrap"] = "train"
     data: str  # the folder's name, for people; `data_digest` says what is in it
     data_digest: Digest
     model: str  # with a digest beside it only a name for people
@@ -130,6 +131,7 @@ class Spec(Hyperparameters):
     optimizer: Literal["AdamW"] = "AdamW"
     schedule: Literal["train_seg"] = "train_seg"  # see `cellrepro.model.training.learning_rates`
     settings: Settings = Settings()  # of a segmentation
+    program: tuple[str, ...] | None = None  # what is wrapped: the command as given, or a function
 
     @model_validator(mode="before")
     @classmethod
@@ -185,16 +187,17 @@ class Spec(Hyperparameters):
         found = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
         if self.task == "train":
             return found | dict.fromkeys(SETTINGS, "")
-        flat = self.settings.flat
-        own = {name: flat[name.removeprefix("settings.")] for name in SETTINGS}
-        return found | dict.fromkeys(_OF_TRAINING, "") | {"batch_size": flat["batch_size"]} | own
+        flat = self.settings.flat if self.task == "segment" else {}
+        own = {name: flat.get(name.removeprefix("settings."), "") for name in _OF_SEGMENTATION}
+        return found | dict.fromkeys(_OF_TRAINING, "") | own
 
     @property
     def telling(self) -> list[str]:
         """The `PARAMETERS` worth showing: without those that came later and have their default,
         and without those of a training where there is none."""
         hidden = added_later(self, _FIRST_FIELDS)
-        hidden |= _OF_TRAINING if self.task == "segment" else set()
+        hidden |= _OF_TRAINING if self.task != "train" else set()
+        hidden |= {*_OF_SEGMENTATION} if self.task == "wrap" else set()
         hidden |= {
             one for one in SETTINGS if one.removeprefix("settings.") not in self.settings.told
         }

@@ -1,0 +1,333 @@
+"""Any other segmenter as a run: a program that reads an image and writes masks, or a function."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.images.folder import LabelledImage
+from cellrepro.images.label_image import label_image
+from cellrepro.images.reading import pieces_by_label, read_labels
+from cellrepro.lab import defaults
+from cellrepro.lab.process import explained
+from cellrepro.lab.run import Outcome, Plan, carry_out, plan_run
+from cellrepro.lab.worker import Request
+from cellrepro.model.network import ModelSource
+from cellrepro.store.digests import file_digest, value_digest
+from cellrepro.store.manifest import ModelRecord
+
+LOGS = "logs"
+"""The folder of a repeat in which stands what a program said, a file for each image."""
+
+_PLACE = re.compile(r"\{(image|masks)(\.(?:tif|png|npy))?\}")
+_MOST_OF_A_LABEL = 60
+_LABELS_LOOKED_AT = 64
+
+
+def wrap(
+    data: str | Path,
+    command: Sequence[str],
+    *,
+    repeats: int = defaults.SEGMENTATIONS,
+    timeout: float | None = None,
+    quiet: bool = False,
+    **parameters: Any,
+) -> Outcome:
+    """Run a program over every image ``repeats`` times, and compare what it wrote.
+
+    Parameters
+    ----------
+    data : str or Path
+        Folder of images as for `cellrepro.segment`.
+    command : sequence of str
+        The program and its words. ``{image}`` stands for the path of an image, ``{masks}`` for that
+        of the label image it writes: a TIFF, or as ``{masks.png}`` or ``{masks.npy}`` says.
+    repeats : int
+        How often; 2 are needed for a verdict.
+    timeout : float, optional
+        Seconds that an image may take.
+    quiet : bool
+        Show neither progress nor notices.
+    mode : {"fast", "off"}
+        ``fast`` hands the seed over, as ``CELLREPRO_SEED`` and ``PYTHONHASHSEED``.
+    seed, profile, store
+        As for `cellrepro.segment`; of a profile the environment variables reach the program.
+
+    Raises
+    ------
+    BadInput
+        If the program fails, or what it writes is no label image of the image's shape.
+    NotPossibleHere
+        If an image takes longer than ``timeout``. In both cases nothing of the repeat is stored.
+    """
+    plan = plan_program(data, command, timeout=timeout, **parameters)
+    return carry_out(plan, repeats=repeats, quiet=quiet)
+
+
+def wrap_python(
+    function: str,
+    data: str | Path,
+    *,
+    repeats: int = defaults.SEGMENTATIONS,
+    quiet: bool = False,
+    **parameters: Any,
+) -> Outcome:
+    """Call a function on every image ``repeats`` times, each time in a new process, and compare.
+
+    ``function`` is ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``. It takes an image, shape (Y, X) or
+    (Y, X, C) with its dtype as stored, and returns its label image: integers of shape (Y, X), 0 for
+    background. Profile, mode and seed are in force around it as for `cellrepro.segment`, whose
+    other parameters are the same.
+    """
+    return carry_out(plan_function(function, data, **parameters), repeats=repeats, quiet=quiet)
+
+
+def plan_function(function: str, data: str | Path, **parameters: Any) -> Plan:
+    """Check all that a wrapped function needs and name its spec; see `wrap_python`."""
+    digest = file_digest(_file_of(function))
+    source = ModelSource(function.rpartition("/")[2], "function", digest=digest)
+    plan = plan_run("wrap", data, model=source, program=(function,), ledger="off", **parameters)
+    return replace(plan, request=Wrapped(**vars(plan.request)))
+
+
+def plan_program(
+    data: str | Path,
+    command: Sequence[str],
+    *,
+    timeout: float | None = None,
+    mode: str = "fast",
+    **parameters: Any,
+) -> Plan:
+    """Check all that a wrapped program needs and name its spec; parameters are those of `wrap`."""
+    if mode not in ("off", "fast"):
+        raise BadInput(
+            f"mode is {mode!r}; expected 'off' or 'fast', since the others set switches of PyTorch "
+            "inside a process, and that of a program is its own (wrap-python has them all)"
+        )
+    if timeout is not None and not timeout > 0:
+        raise BadInput(f"timeout is {timeout}; expected seconds, more than 0")
+    words = tuple(map(str, command))
+    found = {match[0] for word in words for match in _PLACE.finditer(word)}
+    n_masks = len({one for one in found if one.startswith("{masks")})
+    if "{image}" not in found or n_masks != 1:
+        raise BadInput(
+            f"the command is {' '.join(words)!r}; expected {{image}} in it, where the image's path "
+            "goes, and one of {masks}, {masks.png}, {masks.npy}, where it writes the label image"
+        )
+    files = {word: path for word in words if (path := _file_in(word)) is not None}
+    program = shutil.which(words[0])
+    if program is None:
+        raise BadInput(
+            f"there is no program {words[0]!r}; expected the name of one on the PATH, or the path "
+            "of a file that can be executed: for a script its interpreter comes first"
+        )
+    # The words name the program, the files that they name its content.
+    digest = value_digest([words, {word: file_digest(path) for word, path in files.items()}])
+    named = " ".join(_PLACE.sub("", word.rpartition("/")[2]) for word in words)
+    label = " ".join(named.split())
+    short = label if len(label) <= _MOST_OF_A_LABEL else f"{label[:_MOST_OF_A_LABEL]}…"
+    source = ModelSource(short, "program", digest=digest)
+    fields: dict[str, Any] = {"program": words, "mode": mode, "ledger": "off", **parameters}
+    plan = plan_run("wrap", data, model=source, **fields)
+    # It starts in an empty folder, from where a relative path leads nowhere.
+    moved = tuple(
+        f"{''.join(word.rpartition('=')[:2])}{files[word]}" if word in files else word
+        for word in words[1:]
+    )
+    absolute = (str(Path(program).absolute()), *moved)
+    return replace(plan, request=Wrapped(**vars(plan.request), words=absolute, timeout=timeout))
+
+
+def _file_in(word: str) -> Path | None:
+    """The file that a word of a command, or what stands behind its ``=``, names."""
+    with suppress(OSError):  # a name too long for one
+        path = Path(word.rpartition("=")[2]).absolute()
+        return path if path.is_file() else None
+    return None
+
+
+# -- in the process of a repeat ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wrapped(Request):
+    """A request with another segmenter in the place of Cellpose's network: a program, started anew
+    for every image, or the function that the spec names."""
+
+    words: tuple[str, ...] = ()  # of a program, with absolute paths
+    timeout: float | None = None  # seconds for an image
+
+    def build(self, device: Any, staged: Path) -> tuple[Any, ModelRecord]:
+        """No network; on record stands what the segmenter is."""
+        record = ModelRecord(
+            architecture=self.model.architecture,
+            n_parameters=0,
+            dtype=self.setup.profile.dtype,
+            initial_weights=str(self.model.digest),
+        )
+        return None, record
+
+    def results(self, network: Any, images: Sequence[LabelledImage], staged: Path) -> Iterator[Any]:
+        """The masks of one image after another, known to be label images of their shape."""
+        from cellrepro.model.inference import Segmentation
+
+        (staged / LOGS).mkdir()
+        function = None if self.words else self._function()
+        for image in images:
+            who, begun = f"{self.model.label} on {image.name}", time.perf_counter()
+            if function is None:
+                found = self._written(image, staged / LOGS / f"{image.name}.txt", who)
+            else:
+                found = _tried(who, np.asarray, _tried(who, function, image.image.copy()))
+            yield Segmentation(image.name, _checked(found, image, who), time.perf_counter() - begun)
+
+    def _function(self) -> Callable[[np.ndarray], Any]:
+        (reference,) = self.spec.program or ("",)
+        function = _tried(f"{self.model.label}, when imported,", load_function, reference)
+        self.setup.seed_all()  # so that what its import drew changes nothing
+        return function
+
+    def _written(self, image: LabelledImage, log: Path, who: str) -> np.ndarray:
+        """What the program writes for an image."""
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            folder = Path(scratch)
+            read = folder / f"image{image.image_path.suffix}"
+            shutil.copyfile(image.image_path, read)  # what it leaves beside it is in nobody's way
+            ending = next(m[2] for w in self.words for m in _PLACE.finditer(w) if m[1] == "masks")
+            paths = {"image": read, "masks": folder / f"masks{ending or '.tif'}"}
+            words = [_PLACE.sub(lambda place: str(paths[place[1]]), word) for word in self.words]
+            with log.open("wb") as file:
+                code = self._ended(words, folder, file, who)
+            said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            tail = "\n".join(said[-12:]) or "(none)"
+            if code:
+                raise BadInput(f"{who} ended with exit code {code}; its last words:\n{tail}")
+            if not paths["masks"].exists():
+                raise BadInput(
+                    f"{who} ended well and wrote nothing where {{masks}} stood; expected a label "
+                    f"image there, {paths['masks'].suffix}; its last words:\n{tail}"
+                )
+            try:
+                return read_labels(paths["masks"])
+            except BadInput as error:
+                raise BadInput(f"what {who} wrote is no label image: {error}") from error
+
+    def _ended(self, words: list[str], folder: Path, log: IO[bytes], who: str) -> int:
+        """The exit code of the program, once it and all it started have ended."""
+        into: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log}
+        into |= {"stderr": subprocess.STDOUT, "start_new_session": True}
+        # Without a seed not even Python's hashes have one, as if the user had started it.
+        seeds = dict.fromkeys(("CELLREPRO_SEED", "PYTHONHASHSEED"), self.spec.seed)
+        own = {name: value for name, value in os.environ.items() if name not in seeds}
+        own |= {name: str(seed) for name, seed in seeds.items() if seed is not None}
+        try:
+            process = subprocess.Popen(words, cwd=folder, env=own, **into)
+        except OSError as error:
+            raise BadInput(f"{words[0]} cannot be started: {error}") from error
+        try:
+            with _not_left_behind(process.pid):
+                return process.wait(self.timeout)
+        except subprocess.TimeoutExpired as error:
+            raise NotPossibleHere(
+                f"{who} took more than {self.timeout:g} seconds and was stopped; allow it more "
+                "with --timeout, or see why it waits: it is given no input"
+            ) from error
+        finally:
+            with suppress(ProcessLookupError, PermissionError):  # of a group that has ended
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def _not_left_behind(group: int) -> Iterator[None]:
+    """End a group of processes, too, if this one is killed within the block."""
+    # The shell's input closes with us; only a line in it says that all went well.
+    kill = ["sh", "-c", 'read -r line || kill -s KILL -- "-$0"', str(group)]
+    with subprocess.Popen(kill, stdin=subprocess.PIPE, start_new_session=True) as guard:
+        try:
+            yield
+        finally:
+            guard.communicate(b"ended\n")
+
+
+def _checked(masks: Any, image: LabelledImage, who: str) -> np.ndarray:
+    labels = label_image(f"what came of {who}", masks)
+    if labels.shape != image.image.shape[:2]:
+        raise BadInput(
+            f"{who} gave masks of shape {labels.shape}; expected (Y, X) = {image.image.shape[:2]}, "
+            "that of the image: write them at the size of the image that was given"
+        )
+    # Some labels are enough, and a 16-bit picture has tens of thousands.
+    known = np.unique(labels[labels > 0])
+    chosen = known[:: -(-known.size // _LABELS_LOOKED_AT) or 1]
+    some = np.where(np.isin(labels, chosen), labels, 0)
+    n_pieces = sum(n for _, _, _, n in pieces_by_label(some))
+    if n_pieces > 2 * chosen.size + 8:
+        raise BadInput(
+            f"{who} gave a picture or a foreground map, no label image: {chosen.size} of its "
+            f"values lie in {n_pieces} separate pieces; expected a number of its own for every "
+            "object (scipy.ndimage.label numbers the pieces of a foreground map)"
+        )
+    return labels
+
+
+# -- functions -----------------------------------------------------------------------------
+
+
+def _tried(who: str, function: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return function(*given)
+    except BadInput:
+        raise
+    except Exception as error:
+        why = explained(repr(error), 1, "", who)
+        if isinstance(why, NotPossibleHere):
+            raise why from error
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.filename}:{place.lineno}"
+        raise BadInput(f"{who} failed with {error!r}, in {where}") from error
+
+
+def load_function(reference: str) -> Callable[[np.ndarray], Any]:
+    """The function that ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION`` names, imported."""
+    file, (place, _, name) = _file_of(reference), reference.rpartition(":")
+    by_file = place.endswith(".py")
+    sys.path.insert(0, str(file.parent if by_file else Path.cwd()))
+    module = importlib.import_module(file.stem if by_file else place)
+    function = getattr(module, name, None)
+    if not callable(function) or not file.samefile(str(module.__file__)):
+        raise BadInput(
+            f"{module.__file__} was imported for {reference!r} and has no function {name!r} of "
+            f"{file}; give the function's name, and the file one that no other module has"
+        )
+    return function
+
+
+def _file_of(reference: str) -> Path:
+    """The file of a function, which is not imported."""
+    place, _, name = reference.rpartition(":")
+    ends, inside = (".py", "/__init__.py"), place.replace(".", "/")
+    paths = [f"{root}/{inside}{end}" for root in (Path.cwd(), *sys.path) for end in ends]
+    for path in [place] if place.endswith(".py") else paths:
+        if name.isidentifier() and Path(path).is_file():
+            return Path(path).absolute()
+    raise BadInput(
+        f"{reference!r} names no function; expected MODULE:FUNCTION, the module in this folder or "
+        "installed, or FILE.py:FUNCTION, a file that exists"
+    )
