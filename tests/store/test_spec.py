@@ -32,7 +32,7 @@ def test_everything_asked_for_changes_the_key():
         **{"weight_decay": 0.2, "min_train_masks": 0, "rescale": True, "scale_range": 1},
         **{"normalize": False, "train_probs": {"a": 2}, "augmentation": False},
         **{"nimg_test_per_epoch": 2, "settings": {"batch_size": 1}, "continued_from": "a/b/0"},
-        **{"ranks": 2, "cellpose": "4.0.9"},
+        **{"ranks": 2, "cellpose": "4.0.9", "program": ("segment", "{image}", "{masks}")},
     }
     fixed = {"loose", "SGD", "bsize", "class_weights", "optimizer", "schedule"}
     assert others.keys() == Spec.model_fields.keys() - fixed
