@@ -93,10 +93,21 @@ def audit(
     effect: Annotated[int, Option(help="trainings with each flipping operation left loose")] = 0,
     epochs: Annotated[int, Option(help="of these trainings")] = defaults.EPOCHS,
     images_per_epoch: ImagesPerEpochOption = None,
+    task: Annotated[str, Option(metavar="[train|segment]", help="what is audited")] = "train",
+    settings: SettingsOption = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
-    """Replay every operation of training steps on equal inputs; report those that flip."""
+    """Replay every operation of training steps, or of a segmentation; report those that flip."""
     given: dict[str, Any] = dict(locals())
+    asked, task = given.pop("settings"), given.pop("task")
+    if task == "segment":
+        for name in ("data_seed", "batch_size", "effect", "epochs", "images_per_epoch"):
+            del given[name]
+        seen = cellrepro.audit_segmentation(**given, settings=overrides(asked or []))
+        flips = bool(seen.ops) or not seen.n_replays or seen.depends_on_batch
+        return setting_answers.audit(seen), int(flips)
+    if task != "train" or asked:
+        raise BadInput(f"--task is {task!r}; expected train, or segment, which takes --set")
     of_training = {name: given.pop(name) for name in ("epochs", "images_per_epoch")}
     if given.pop("effect"):
         whole("effect", effect, least=2)

@@ -27,8 +27,7 @@ def made(small_store, tmp_path_factory):
     grey = read_image(file)
     images = {
         "grey": grey,
-        "deep": grey.astype(np.uint16) * 200 + np.arange(grey.size).reshape(grey.shape) % 200,
-        "colour": np.stack([grey, grey[::-1] // 2, grey // 3], axis=-1),
+        "colour": np.stack([grey, grey[::-1] // 2, grey.T // 3], axis=-1),
     }
     for name, image in images.items():
         tifffile.imwrite(folder / f"{name}.tif", image)
@@ -64,16 +63,12 @@ PLANTED = {
     "crop": ({"read": CROP}, ["image.crop"]),
 }
 LONG = {
-    "crop and threshold": (
-        {"read": CROP, "cellprob_threshold": 2.0},
-        ["cellprob_threshold", "image.crop"],
-    ),
     "diameter": ({"diameter": 20.0}, ["diameter"]),
     "percentile": ({"normalize.percentile": (3.0, 97.0)}, ["normalize.percentile"]),
     "niter": ({"niter": 20}, ["niter"]),
     "bfloat16": ({"dtype": "bfloat16"}, ["precision"]),
-    "8 bit": ({"of": "deep", "read": {"image.depth": "8 bit"}}, ["image.depth"]),
-    "channels": ({"of": "colour", "read": {"image.channels": "reversed"}}, ["image.channels"]),
+    "8 bit": ({"read": {"image.depth": "8 bit over its range"}}, ["image.depth"]),
+    "channels": ({"of": "colour", "read": {"image.channels": "1"}}, ["image.channels"]),
     "two": ({"diameter": 20.0, "min_size": 100}, ["diameter", "min_size"]),
 }
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from cellpose.models import CellposeModel
 
+from cellrepro.determinism.modes import mode_in_force
 from cellrepro.images.folder import read_folder
 from cellrepro.model.inference import evaluator, segment, shared_defaults
 from cellrepro.store.digests import array_digest, generator_digests
@@ -72,6 +74,33 @@ def test_masks_of_other_images(network, image, pixels, any_cell):
     (result,) = segment(network, (replace(image, image=pixels(image.image)),))
     assert (result.masks.shape, result.masks.dtype) == (image.image.shape, np.uint32)
     assert result.masks.any() == any_cell
+
+
+class DependsOnTheBatch(torch.nn.Module):
+    """A network of which a tile's output depends on the tiles beside it."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.backbone = network, network.backbone
+        self.device, self.dtype = network.device, network.dtype
+
+    def forward(self, tiles):
+        outputs, style = self.network(tiles)
+        return outputs + tiles.mean() * len(tiles), style
+
+
+def test_strict_does_not_depend_on_the_batch(network, image):
+    large = np.tile(image.image, (2, 2))
+    evaluate = evaluator(DependsOnTheBatch(network))
+
+    def results(sizes):
+        found = (evaluate(large, batch_size=size) for size in sizes)
+        return {tuple(array_digest(part) for part in parts) for parts in found}
+
+    with mode_in_force("strict", device="cpu"):
+        assert len(results(range(1, 17))) == 1
+    with mode_in_force("fast", device="cpu"):
+        assert len(results((1, 3, 8))) == 3, "the planted network does not depend on it"
 
 
 # -- settings --------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from cellrepro.progress import progress
 from cellrepro.store.settings import NAMES, Settings
 from cellrepro.store.store import Repeat, Store
 
-_LEAST_ALIKE = 0.5  # Dice coefficient of what is cell in both, where a crop lies
+_LEAST_ALIKE = 0.3  # Dice coefficient of what is cell in both, where a crop lies
 _TELLING = ("restore", "ratio", "manual_changes", "ismanual", "filename", "chan_choose")
 
 

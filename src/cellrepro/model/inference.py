@@ -65,8 +65,29 @@ def evaluator(network: Any, *, sharing: bool = False) -> Evaluator:
 
     network.eval()
     model = copy.copy(getattr(network, "loaded_by", None) or LoadedModel())
-    model.device = network.device
+    model.net, model.device = _TileByTile(network), network.device
     return Evaluator(model, sharing=sharing)
+
+
+class _TileByTile:
+    """A network that in mode ``strict`` sees one tile at a time, whatever the batch: a product of
+    another height may add in another order, so that a tile's bits would depend on the others."""
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+    def __call__(self, tiles: Any) -> Any:
+        import torch
+
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        strict = torch.are_deterministic_algorithms_enabled() and not warns
+        if len(tiles) == 1 or not strict:
+            return self._network(tiles)
+        outputs = [self._network(tiles[i : i + 1])[:2] for i in range(len(tiles))]
+        return tuple(torch.cat(parts) for parts in zip(*outputs, strict=True))
 
 
 class Evaluator:

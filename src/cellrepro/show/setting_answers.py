@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.text import amount, grouped, ppm_text, setting_in_words, share_text, some
 
 if TYPE_CHECKING:
+    from cellrepro.lab.audit_segmentation import SegmentationAudit
     from cellrepro.lab.explain import Explanation, Side
     from cellrepro.lab.sensitivity import Sensitivity
     from cellrepro.show.answers import Answer
@@ -147,3 +149,28 @@ def _remains(found: Explanation) -> str:
     if others:
         text += f". What differs and cannot be varied here: {', '.join(sorted(others))}"
     return text
+
+
+def audit(found: SegmentationAudit) -> Answer:
+    """What flips, then what depends on the batch, and what that does to the cells."""
+    document = {name: value for name, value in vars(found).items() if name != "spec"}
+    document |= {"mode": found.spec.mode, "profile": found.spec.profile}
+    document["ops"] = [{**asdict(row), "seen": row.seen} for row in found.ops]
+    document["depends_on_batch"] = found.depends_on_batch
+    lines = [
+        f"{row.op} of {row.module or 'no module'}, {row.source or 'no line of Python'}: {row.seen}"
+        for row in found.ops
+    ]
+    lines += [found.sentence, f"batches of tiles: {found.batch.sentence()}"]
+    lines += [
+        f"    {one.op} of {one.module or 'no module'}, {one.source or 'no line of Python'}: in "
+        f"{amount(one.calls, 'call')}, by up to {one.max_abs:.2g}"
+        for one in found.batch.ops
+    ]
+    lines += [
+        f"{found.image}, {amount(found.n_tiles, 'tile')}, batch size {one.batch_size} beside 1: "
+        f"{grouped(one.n_differing)} values of the network's output differ, {one.n_changed} of "
+        f"{amount(one.n_cells, 'cell')} without a counterpart"
+        for one in found.batches[1:]
+    ]
+    return document, lines

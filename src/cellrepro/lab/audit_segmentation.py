@@ -1,0 +1,181 @@
+"""Audit of a segmentation: which operations flip, and whether a tile's bits depend on the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellrepro.compare.metrics import compare_masks
+from cellrepro.errors import whole
+from cellrepro.lab.process import Child, call
+from cellrepro.lab.run import plan_segmentation
+from cellrepro.lab.worker import Request, read_images, segmented_part
+from cellrepro.progress import progress
+from cellrepro.store.spec import Spec
+from cellrepro.trace.batch_invariance import BatchInvariance
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+
+BATCH_SIZES = (1, 3, 8, 16)
+"""At which an image is segmented; the first is what the others are compared with."""
+
+_MOST_TILES = 8  # in the batch whose operations are compared
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """An image segmented with one batch size, beside tile by tile."""
+
+    batch_size: int
+    n_differing: int  # of the values of flows and cell probability
+    max_abs: float
+    n_pixels: int  # of masks that differ
+    n_changed: int  # cells of both sides without a counterpart at IoU 0.5
+    n_cells: int  # of both sides
+
+
+@dataclass(frozen=True)
+class SegmentationAudit:
+    """What the audit of a segmentation found; see `cellrepro.trace.flips.Audit` for the counts."""
+
+    spec: Spec
+    ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
+    n_steps: int  # images
+    n_replays: int
+    threads: int
+    kinds: dict[str, int]
+    replays: dict[str, int]
+    sentence: str
+    batch: BatchInvariance
+    batches: tuple[BatchResult, ...]
+    image: str  # that was segmented at each batch size
+    n_tiles: int  # it has
+
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether anything came out otherwise in another batch."""
+        return bool(self.batch.ops) or any(one.n_differing for one in self.batches)
+
+
+def audit_segmentation(
+    data: str | Path,
+    *,
+    mode: str = "fast",
+    steps: int | None = None,
+    replays: int | None = None,
+    suspects: int | None = None,
+    threads: int | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> SegmentationAudit:
+    """Replay every operation of segmenting some images, and compare batches of their tiles.
+
+    Parameters
+    ----------
+    data : str or Path
+        Folder of images.
+    mode : str
+        ``fast`` shows what flips and what depends on the batch, ``strict`` that nothing does.
+    steps : int, optional
+        Images to audit; default 3. Batches are those of the first.
+    replays, suspects, threads : int, optional
+        As for `cellrepro.audit`.
+    quiet, model, seed, profile, settings, store
+        As for `cellrepro.segment`.
+    """
+    numbers = {"replays": replays, "suspects": suspects, "threads": threads}
+    least = {"suspects": 0}
+    given = {name: number for name, number in numbers.items() if number is not None}
+    options = {name: whole(name, number, least.get(name, 1)) for name, number in given.items()}
+    n_images = whole("steps", 3 if steps is None else steps, least=1)
+    plan = plan_segmentation(data, mode=mode, **settings)
+    n_images = min(n_images, plan.n_images)
+    work, setup = "cellrepro.lab.audit_segmentation:audited", plan.request.setup
+    with progress(n_images + len(BATCH_SIZES) + 2, "audit", quiet=quiet) as bar:
+        more: Any = {"request": plan.request, "n_images": n_images, "options": options}
+        return call(work, setup, label="audit", on_event=bar.heard, **more)
+
+
+def audited(
+    child: Child, *, request: Request, n_images: int, options: dict[str, int]
+) -> SegmentationAudit:
+    """Inside the child: audit some images, then the batches of the first."""
+    from cellrepro.model.inference import evaluator
+    from cellrepro.model.network import build
+    from cellrepro.trace.batch_invariance import batch_invariance
+    from cellrepro.trace.flips import audit
+
+    with child.prepared() as device:
+        dtype = child.setup.profile.dtype
+        network = build(request.model, seed=request.spec.seed, device=device, dtype=dtype)
+        evaluate, given = evaluator(network), request.spec.settings.arguments()
+        images = segmented_part(read_images(request))[:n_images]
+        child.setup.seed_all()
+        left = iter(images)
+
+        def step() -> None:
+            image = next(left)
+            evaluate(image.image, **given)
+            child.tell("done", f"{image.name} audited")
+
+        found = audit(step, steps=len(images), model=network, **options)
+        first = images[0]
+        results = []
+        for size in BATCH_SIZES:
+            results.append(evaluate(first.image, **given | {"batch_size": size}))
+            child.tell("done", f"batch size {size}")
+        tiles = _tiles(network, evaluate, first.image, given)
+        many = _at_least_two(tiles)[:_MOST_TILES]
+        invariance = batch_invariance(evaluate.model.net, many, model=network)
+    return SegmentationAudit(
+        request.spec,
+        found.ops,
+        found.n_steps,
+        found.n_replays,
+        found.threads,
+        found.kinds,
+        found.replays,
+        found.sentence(),
+        invariance,
+        tuple(_beside(results, size, i) for i, size in enumerate(BATCH_SIZES)),
+        first.name,
+        len(tiles),
+    )
+
+
+def _tiles(network: Any, evaluate: Any, image: np.ndarray, given: dict[str, Any]) -> Any:
+    """What the network is given for an image, all tiles together."""
+    import torch
+
+    seen: list[Any] = []
+    hook = network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
+    try:
+        evaluate(image, **given | {"batch_size": BATCH_SIZES[-1]})
+    finally:
+        hook.remove()
+    return torch.cat(seen)
+
+
+def _at_least_two(tiles: Any) -> Any:
+    """Of an image with few tiles some more of the same, moved, so that no two are alike."""
+    import torch
+
+    moved = [torch.roll(tiles, by, dims=-1) for by in (16, 48, 80)] if len(tiles) < 4 else []
+    return torch.cat([tiles, *moved])
+
+
+def _beside(results: Sequence[list[np.ndarray]], size: int, i: int) -> BatchResult:
+    (masks, *outputs), (own, *found) = results[0], results[i]
+    pairs = list(zip(outputs, found, strict=True))
+    result = compare_masks(masks, own)
+    return BatchResult(
+        size,
+        sum(int(np.count_nonzero(a != b)) for a, b in pairs),
+        max(float(np.abs(a - b).max()) for a, b in pairs),
+        result.n_differing,
+        result.n_unmatched,
+        result.n_objects_a + result.n_objects_b,
+    )
