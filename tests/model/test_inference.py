@@ -98,7 +98,7 @@ def test_strict_does_not_depend_on_the_batch(network, image):
         return {tuple(array_digest(part) for part in parts) for parts in found}
 
     with mode_in_force("strict", device="cpu"):
-        assert len(results(range(1, 17))) == 1
+        assert len(results((1, 2, 3, 5, 8, 16))) == 1
     with mode_in_force("fast", device="cpu"):
         assert len(results((1, 3, 8))) == 3, "the planted network does not depend on it"
 
