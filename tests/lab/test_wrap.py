@@ -1,6 +1,7 @@
 """Any program or function that segments is a run like any other, or is refused whole."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -331,6 +332,12 @@ def test_functions_that_cannot_be_used(name, why, written, small_data, tmp_path,
         masks_of(plan_function(name.format(script=script), small_data, mode="off"), tmp_path)
 
 
+@pytest.mark.parametrize("given", [{"settings": {"diameter": 30}}, {"ledger": "ops"}])
+def test_what_would_reach_no_foreign_segmenter_is_no_parameter(given, written, small_data):
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        plan_function(f"{written('')}:f", small_data, **given)
+
+
 # -- what names a run ------------------------------------------------------------------------
 
 
@@ -363,6 +370,8 @@ def test_words_that_name_files_lead_there_from_anywhere(written, small_data, mon
     expected = [str(script), f"--a={script}", "--b=c", long, "{image}{masks}"]
     assert words == expected
     assert plan.spec.program[1] == "script.py"
+    line = "python3 script.py '--b=a b' {image} {masks}"
+    assert plan_program(small_data, line).spec.program == tuple(shlex.split(line))
     assert len(plan.spec.model) < 70
 
 

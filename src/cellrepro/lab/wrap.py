@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -42,7 +43,7 @@ _LABELS_LOOKED_AT = 64
 
 def wrap(
     data: str | Path,
-    command: Sequence[str],
+    command: Sequence[str] | str,
     *,
     repeats: int = defaults.SEGMENTATIONS,
     timeout: float | None = None,
@@ -55,9 +56,10 @@ def wrap(
     ----------
     data : str or Path
         Folder of images as for `cellrepro.segment`.
-    command : sequence of str
-        The program and its words. ``{image}`` stands for the path of an image, ``{masks}`` for that
-        of the label image it writes: a TIFF, or as ``{masks.png}`` or ``{masks.npy}`` says.
+    command : sequence of str, or str
+        The program and its words, or one line as for a shell. ``{image}`` stands for the path of
+        an image, ``{masks}`` for that of the label image it writes: a TIFF, or as ``{masks.png}``
+        or ``{masks.npy}`` says.
     repeats : int
         How often; 2 are needed for a verdict.
     timeout : float, optional
@@ -92,8 +94,8 @@ def wrap_python(
 
     ``function`` is ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``. It takes an image, shape (Y, X) or
     (Y, X, C) with its dtype as stored, and returns its label image: integers of shape (Y, X), 0 for
-    background. Profile, mode and seed are in force around it as for `cellrepro.segment`, whose
-    other parameters are the same.
+    background. The parameters ``mode``, ``seed``, ``profile`` and ``store`` are those of
+    `cellrepro.segment`, and in force around it in the same way.
     """
     return carry_out(plan_function(function, data, **parameters), repeats=repeats, quiet=quiet)
 
@@ -102,13 +104,28 @@ def plan_function(function: str, data: str | Path, **parameters: Any) -> Plan:
     """Check all that a wrapped function needs and name its spec; see `wrap_python`."""
     digest = file_digest(_file_of(function))
     source = ModelSource(function.rpartition("/")[2], "function", digest=digest)
-    plan = plan_run("wrap", data, model=source, program=(function,), ledger="off", **parameters)
+    plan = _planned(data, source, (function,), **parameters)
     return replace(plan, request=Wrapped(**vars(plan.request)))
+
+
+def _planned(
+    data: str | Path,
+    model: ModelSource,
+    program: tuple[str, ...],
+    *,
+    mode: str = defaults.MODE,
+    seed: int | None = None,
+    profile: str = defaults.PROFILE,
+    store: str | Path = defaults.STORE,
+) -> Plan:
+    """Of all parameters these alone reach a foreign segmenter."""
+    fields: dict[str, Any] = {"program": program, "mode": mode, "seed": seed, "ledger": "off"}
+    return plan_run("wrap", data, model=model, profile=profile, store=store, **fields)
 
 
 def plan_program(
     data: str | Path,
-    command: Sequence[str],
+    command: Sequence[str] | str,
     *,
     timeout: float | None = None,
     mode: str = "fast",
@@ -122,7 +139,7 @@ def plan_program(
         )
     if timeout is not None and not timeout > 0:
         raise BadInput(f"timeout is {timeout}; expected seconds, more than 0")
-    words = tuple(map(str, command))
+    words = tuple(shlex.split(command) if isinstance(command, str) else map(str, command))
     found = {match[0] for word in words for match in _PLACE.finditer(word)}
     n_masks = len({one for one in found if one.startswith("{masks")})
     if "{image}" not in found or n_masks != 1:
@@ -143,8 +160,7 @@ def plan_program(
     label = " ".join(named.split())
     short = label if len(label) <= _MOST_OF_A_LABEL else f"{label[:_MOST_OF_A_LABEL]}…"
     source = ModelSource(short, "program", digest=digest)
-    fields: dict[str, Any] = {"program": words, "mode": mode, "ledger": "off", **parameters}
-    plan = plan_run("wrap", data, model=source, **fields)
+    plan = _planned(data, source, words, mode=mode, **parameters)
     # It starts in an empty folder, from where a relative path leads nowhere.
     moved = tuple(
         f"{''.join(word.rpartition('=')[:2])}{files[word]}" if word in files else word
@@ -175,23 +191,19 @@ class Wrapped(Request):
 
     def build(self, device: Any, staged: Path) -> tuple[Any, ModelRecord]:
         """No network; on record stands what the segmenter is."""
-        record = ModelRecord(
-            architecture=self.model.architecture,
-            n_parameters=0,
-            dtype=self.setup.profile.dtype,
-            initial_weights=str(self.model.digest),
-        )
-        return None, record
+        kind, digest = self.model.architecture, str(self.model.digest)
+        fields: dict[str, Any] = {"dtype": self.setup.profile.dtype, "initial_weights": digest}
+        return None, ModelRecord(architecture=kind, n_parameters=0, **fields)
 
     def results(self, network: Any, images: Sequence[LabelledImage], staged: Path) -> Iterator[Any]:
         """The masks of one image after another, known to be label images of their shape."""
         from cellrepro.model.inference import Segmentation
 
-        (staged / LOGS).mkdir()
         function = None if self.words else self._function()
         for image in images:
             who, begun = f"{self.model.label} on {image.name}", time.perf_counter()
             if function is None:
+                (staged / LOGS).mkdir(exist_ok=True)
                 found = self._written(image, staged / LOGS / f"{image.name}.txt", who)
             else:
                 found = _tried(who, np.asarray, _tried(who, function, image.image.copy()))
@@ -217,7 +229,8 @@ class Wrapped(Request):
             said = log.read_text(encoding="utf-8", errors="replace").splitlines()
             tail = "\n".join(said[-12:]) or "(none)"
             if code:
-                raise BadInput(f"{who} ended with exit code {code}; its last words:\n{tail}")
+                how = f"exit code {code}" if code > 0 else f"signal {-code}"
+                raise BadInput(f"{who} ended with {how}; its last words:\n{tail}")
             if not paths["masks"].exists():
                 raise BadInput(
                     f"{who} ended well and wrote nothing where {{masks}} stood; expected a label "
