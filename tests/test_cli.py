@@ -98,6 +98,40 @@ def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(small_store, t
     assert [run["key"] for run in listed.json["runs"]] == [other["key"]]
 
 
+def test_stacks_are_stored_compared_and_reported(small_store, tmp_path, invoke):
+    (file,) = (f for f in (small_store.data / "test").iterdir() if "_masks" not in f.name)
+    plane = tifffile.imread(file)[:96, :112]
+    planes = np.stack([np.roll(plane, k, axis=1) for k in range(3)])
+    (tmp_path / "data").mkdir()
+    tifffile.imwrite(tmp_path / "data" / "named.tif", planes, metadata={"axes": "ZYX"}, imagej=True)
+    store = options(model=small_store.weights, store=tmp_path / "outputs", repeats=1)
+    keys = []
+    for more in ((), ("--set", "stitch_threshold=0.3")):
+        answer = invoke("segment", tmp_path / "data", *store, *more, "--json")
+        assert answer.code == 0, answer.err
+        keys.append(answer.json["key"])
+    stored = Store(tmp_path / "outputs")
+    masks = [stored.find(key).masks("named") for key in keys]
+    assert [one.shape for one in masks] == [planes.shape] * 2
+    kept = stored.image(stored.find(keys[0]).spec.data_digest, "named")
+    np.testing.assert_array_equal(kept, planes)
+    found = invoke("compare", *keys, *options(store=tmp_path / "outputs"), "--json").json
+    assert found["spec"] == {"settings.stitch_threshold": [0, 0.3]}
+    assert found["objects"]["merged"] > 0
+    report = invoke("report", *options(store=tmp_path / "outputs"))
+    assert report.code == 0, report.err
+    (tmp_path / "data" / "named.tif").unlink()
+    tifffile.imwrite(tmp_path / "data" / "unnamed.tif", np.concatenate([planes] * 2))
+    refused = invoke("segment", tmp_path / "data", *store)
+    assert refused.code == 2
+    assert "give --set z_axis=N" in refused.err
+    given = invoke("segment", tmp_path / "data", *store, "--set", "z_axis=0", "--json")
+    assert given.code == 0, given.err
+    other = invoke("segment", tmp_path / "data", *store, "--set", "z_axis=3")
+    assert other.code == 2
+    assert "z_axis is 3, and the image has shape (6, 96, 112)" in other.err
+
+
 def test_compare_and_list_runs(invoke, tmp_path):
     store = Store(tmp_path)
     same, other = three(), three(three()["img_b"] * 0)

@@ -8,6 +8,7 @@ import torch
 from cellpose.models import CellposeModel
 
 from cellrepro.determinism.modes import mode_in_force
+from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.inference import evaluator, segment, shared_defaults
 from cellrepro.store.digests import array_digest, generator_digests
@@ -181,3 +182,58 @@ def test_settings_do_what_they_do_in_eval(
     np.testing.assert_array_equal(masks, expected)
     assert np.array_equal(masks, usual_masks) is not changes
     assert shared_defaults() == PRISTINE, "the next image would be normalised otherwise"
+
+
+# -- stacks ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stack(image):
+    """Four planes of which each is a little darker and lies a little elsewhere, (Z, Y, X)."""
+    planes = [np.roll(image.image[:48, :56], k, axis=1) * (1 - 0.2 * k) for k in range(4)]
+    return np.stack(planes).astype(image.image.dtype)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"stitch_threshold": 0.3},
+        {"stitch_threshold": 0.3, "normalize.norm3D": False},
+        {"do_3D": True, "min_size": 40},
+        {"do_3D": True, "anisotropy": 2.0, "flow3D_smooth": (1.0, 0.0, 0.0)},
+    ],
+    ids=str,
+)
+def test_stacks_are_segmented_as_by_eval(network, cellpose_model, stack, asked):
+    """And a plain stack before leaves no trace, though Cellpose's own defaults would change."""
+    arguments = as_cellpose_takes_them(asked)
+    if "flow3D_smooth" in arguments:
+        arguments["flow3D_smooth"] = [*arguments["flow3D_smooth"]]
+    together = asked.keys() & {"do_3D", "stitch_threshold"}
+    places = {"z_axis": 0} if together else {"channel_axis": 3}
+    given = stack if together else stack[..., None]
+    evaluate = evaluator(network)
+    evaluate(stack, stack=True)
+    assert shared_defaults() == PRISTINE
+    masks, flows, probability = evaluate(stack, stack=True, **Settings(**asked).arguments())
+    fields = {**PRISTINE, **arguments.pop("normalize", {})}
+    expected, (_, own_flows, own_probability), _ = cellpose_model.eval(
+        given, normalize=fields, **places, **arguments
+    )
+    np.testing.assert_array_equal(flows, own_flows)
+    np.testing.assert_array_equal(probability, own_probability)
+    if together:
+        np.testing.assert_array_equal(masks, expected)
+        return
+    for own, plane in zip(expected, masks, strict=True):
+        np.testing.assert_array_equal(
+            own, np.where(plane > 0, plane - plane[plane > 0].min() + 1, 0)
+        )
+    numbers = [{*np.unique(plane)} - {0} for plane in masks]
+    assert len(set().union(*numbers)) == sum(map(len, numbers)), "planes share a number"
+
+
+def test_what_is_for_stacks_is_refused_for_one_plane(network, image):
+    with pytest.raises(BadInput, match="do_3D and stitch_threshold are for stacks"):
+        evaluator(network)(image.image, do_3D=True)

@@ -17,8 +17,10 @@ from natsort import natsorted
 
 from cellrepro.errors import BadInput
 from cellrepro.images.reading import (
+    FLAT,
     FORMATS,
     OTHER_ENDINGS,
+    Axes,
     decode_image,
     decode_masks,
     read_bytes,
@@ -43,6 +45,7 @@ class LabelledImage:
     image: np.ndarray = field(repr=False)  # (Y, X) or (Y, X, C), C 2 or 3; dtype as stored
     masks: np.ndarray | None = field(repr=False)  # int32 (Y, X), 0 is background
     image_path: Path
+    stack: bool = False  # planes come first: (Z, Y, X) or (Z, Y, X, C), and masks (Z, Y, X)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,9 @@ class ImageFolder:
     warnings: tuple[str, ...]
 
 
-def read_folder(path: str | os.PathLike[str], *, to_train: bool = True) -> ImageFolder:
+def read_folder(
+    path: str | os.PathLike[str], *, to_train: bool = True, axes: Axes = FLAT
+) -> ImageFolder:
     """Read and check every image and mask of a folder.
 
     Parameters
@@ -70,6 +75,8 @@ def read_folder(path: str | os.PathLike[str], *, to_train: bool = True) -> Image
         A folder with ``train/`` and, optionally, ``test/``; one without the two is all training.
     to_train : bool
         Whether there must be training images, and a mask for each image; False suits segmentation.
+    axes : Axes
+        Whether images may be stacks, and what their axes are where the files do not say it.
 
     Returns
     -------
@@ -80,7 +87,7 @@ def read_folder(path: str | os.PathLike[str], *, to_train: bool = True) -> Image
     found = _list_folder(Path(path), to_train)
     read: dict[str, list[LabelledImage]] = {"train": [], "test": []}
     for split, files in found.pairs:
-        read[split] += _read_pair(split, files, found)
+        read[split] += _read_pair(split, files, found, axes)
     learnable = any(item.masks is not None and item.masks.any() for item in read["train"])
     if not found.problems and to_train and not learnable:
         found.problems.append(
@@ -243,13 +250,16 @@ def _list_split(directory: Path, split: str, to_train: bool, found: _Found) -> b
 # --- pixels ---------------------------------------------------------------------------------------
 
 
-def _read_pair(split: str, files: list[Path], found: _Found) -> Sequence[LabelledImage]:
+def _read_pair(split: str, files: list[Path], found: _Found, axes: Axes) -> Sequence[LabelledImage]:
     """Read an image and its mask, check each and then both together; nothing where that fails."""
     arrays: list[np.ndarray] = []
+    stacks: list[bool] = []
     for file, decode in zip(files, (decode_image, decode_masks), strict=False):
         remarks: list[str] = []
         try:
-            arrays.append(decode(file, found.read(file), remarks))
+            array, is_stack = decode(file, found.read(file), remarks, axes)
+            arrays.append(array)
+            stacks.append(is_stack)
         except BadInput as error:
             found.problems.append(str(error))
         found.warnings += [f"{found.relative(file)}: {remark}" for remark in remarks]
@@ -257,13 +267,14 @@ def _read_pair(split: str, files: list[Path], found: _Found) -> Sequence[Labelle
         return []
     image, masks = arrays[0], arrays[1] if len(arrays) > 1 else None
     if masks is not None:
-        if masks.shape != image.shape[:2]:
+        shape = image.shape[: 2 + stacks[0]]
+        if masks.shape != shape:
             found.problems.append(
-                f"{files[1]}: (Y, X) = {masks.shape}, expected {image.shape[:2]} as in "
+                f"{files[1]}: shape {masks.shape}, expected {shape} as in "
                 f"{files[0].name}; check that the two belong together, that neither was resized "
                 "and Y and X are not swapped"
             )
             return []
         if split == "train" and not masks.any():
             found.warnings.append(f"{found.relative(files[1])}: no object, all background")
-    return [LabelledImage(files[0].stem, image, masks, files[0])]
+    return [LabelledImage(files[0].stem, image, masks, files[0], stacks[0])]

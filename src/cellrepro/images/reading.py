@@ -48,12 +48,12 @@ _DAMAGE_IN_LOG = re.compile(
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     """Read an image, (Y, X) or (Y, X, C) with C 2 or 3: finite numbers, the dtype as stored."""
-    return decode_image(Path(path), read_bytes(Path(path)), [])
+    return decode_image(Path(path), read_bytes(Path(path)), [])[0]
 
 
 def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
     """Read a label image to train on: int32, shape (Y, X), 0 is background."""
-    return decode_masks(Path(path), read_bytes(Path(path)), [])
+    return decode_masks(Path(path), read_bytes(Path(path)), [])[0]
 
 
 def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
@@ -65,28 +65,47 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     return _native(_labels(file, _decode_labels(file, read_bytes(file)), stacks=True))
 
 
-def decode_image(file: Path, data: bytes, remarks: list[str]) -> np.ndarray:
-    """Decode the bytes of an image as `read_image`; what deserves a look goes to `remarks`."""
-    image = _channels_last(file, _decode(file, data), remarks)
+@dataclass(frozen=True)
+class Axes:
+    """How the axes of image files are understood, beside what the files say."""
+
+    stacks: bool = False  # whether an image may have planes, (Z, Y, X) or (Z, Y, X, C)
+    channel: int | None = None  # of the array as the file holds it
+    z: int | None = None
+
+
+FLAT = Axes()
+
+
+def decode_image(
+    file: Path, data: bytes, remarks: list[str], axes: Axes = FLAT
+) -> tuple[np.ndarray, bool]:
+    """The image in the bytes of a file, as `read_image` or with planes first, and whether it has
+    planes; what deserves a look goes to `remarks`."""
+    image, is_stack = _channels_last(file, _named(file, _decode(file, data), axes), remarks, axes)
+    across = image.shape[1:3] if is_stack else image.shape[:2]
     if image.dtype.kind not in "uif":
         raise BadInput(
             f"{file}: pixels of type {image.dtype}, expected integers or real numbers; "
             f"save the image as 8-bit, 16-bit or 32-bit float"
         )
-    if min(image.shape[:2]) < _SMALLEST_SIDE:
+    if min(across) < _SMALLEST_SIDE:
         raise BadInput(
-            f"{file}: (Y, X) = {image.shape[:2]}, expected at least {_SMALLEST_SIDE} pixels on a "
+            f"{file}: (Y, X) = {across}, expected at least {_SMALLEST_SIDE} pixels on a "
             f"side; remove the image or export it at full size"
         )
     _refuse_not_finite(file, image)
     if image.min() == image.max():
         remarks.append(f"constant image, every pixel is {image.min()}")
-    return image
+    return image, is_stack
 
 
-def decode_masks(file: Path, data: bytes, remarks: list[str]) -> np.ndarray:
-    """Decode the bytes of a label image as `read_masks`; what deserves a look goes to `remarks`."""
-    labels = _labels(file, _decode_labels(file, data), stacks=False)
+def decode_masks(
+    file: Path, data: bytes, remarks: list[str], axes: Axes = FLAT
+) -> tuple[np.ndarray, bool]:
+    """The labels in the bytes of a file as `read_masks`, and whether they have planes, (Z, Y, X);
+    what deserves a look goes to `remarks`."""
+    labels = _labels(file, _decode_labels(file, data), stacks=axes.stacks)
     masks = np.ascontiguousarray(labels, dtype=np.int32)
     several = [str(label) for label, _, _, n_pieces in pieces_by_label(masks) if n_pieces > 1]
     if several:
@@ -94,7 +113,7 @@ def decode_masks(file: Path, data: bytes, remarks: list[str]) -> np.ndarray:
             f"labels in several pieces (8-connectivity): {some(several)}; each counts as one "
             "object, so a binary mask needs a number for every object first"
         )
-    return masks
+    return masks, masks.ndim == 3
 
 
 def pieces_by_label(masks: np.ndarray) -> Iterator[tuple[int, tuple[slice, ...], np.ndarray, int]]:
@@ -105,7 +124,8 @@ def pieces_by_label(masks: np.ndarray) -> Iterator[tuple[int, tuple[slice, ...],
     for label, number in sorted(new_numbers.items()):
         if label:
             box = boxes[number - 1]
-            yield int(label), box, *ndimage.label(renumbered[box] == number, np.ones((3, 3)))
+            around = np.ones((3,) * masks.ndim)
+            yield int(label), box, *ndimage.label(renumbered[box] == number, around)
 
 
 def read_bytes(file: Path) -> bytes:
@@ -292,28 +312,58 @@ def _no_cmyk(file: Path) -> BadInput:
 # --- checking -------------------------------------------------------------------------------------
 
 
-def _channels_last(file: Path, decoded: _Decoded, remarks: list[str]) -> np.ndarray:
-    """The pixels as (Y, X) or (Y, X, C), without transparency or a fourth channel."""
+def _named(file: Path, decoded: _Decoded, axes: Axes) -> _Decoded:
+    """With the letters of axes that the user has named."""
+    letters, n = list(decoded.axes), decoded.pixels.ndim
+    for letter, axis in (("C", axes.channel), ("Z", axes.z)):
+        if axis is None:
+            continue
+        if n == 2 or not -n <= axis < n:
+            name = {"C": "channel_axis", "Z": "z_axis"}[letter]
+            raise BadInput(
+                f"{file}: {name} is {axis}, and the image has shape {decoded.pixels.shape} without "
+                "axes of length 1; leave it out, or name an axis that it has"
+            )
+        letters = ["Q" if one in {"C": "CS", "Z": "ZT"}[letter] else one for one in letters]
+        letters[axis] = letter
+    return _Decoded(decoded.pixels, "".join(letters), alpha=decoded.alpha)
+
+
+def _channels_last(
+    file: Path, decoded: _Decoded, remarks: list[str], given: Axes
+) -> tuple[np.ndarray, bool]:
+    """The pixels as (Y, X) or (Y, X, C), without transparency or a fourth channel; of a stack with
+    its planes first; and whether it is one."""
     pixels, axes = decoded.pixels, decoded.axes
     if pixels.ndim == 2:
-        return _native(pixels)
+        return _native(pixels), False
+    plane = axes.find("Z") if given.stacks else -1
+    if plane >= 0:
+        pixels, axes = np.moveaxis(pixels, plane, 0), axes[:plane] + axes[plane + 1 :]
+    n_flat = pixels.ndim - (plane >= 0)
+    if n_flat == 2:
+        return _native(pixels), True
     channel = next((axis for axis, letter in enumerate(axes) if letter in "CS"), None)
-    if pixels.ndim == 3 and channel is None and not set(axes) & set("ZT"):
+    sizes = pixels.shape[pixels.ndim - n_flat :]
+    if n_flat == 3 and channel is None and not set(axes) & set("ZT"):
         # An axis of up to four without a label is taken for channels, as Cellpose takes it
-        short = (axis for axis in (2, 0) if pixels.shape[axis] <= _MOST_CHANNELS + 1)
+        short = (axis for axis in (2, 0) if sizes[axis] <= _MOST_CHANNELS + 1)
         channel = next(short, None)
-    if pixels.ndim != 3 or channel is None or pixels.shape[channel] > _MOST_CHANNELS + 1:
+    named = given.channel is not None
+    if n_flat != 3 or channel is None or (sizes[channel] > _MOST_CHANNELS + 1 and not named):
         raise BadInput(
-            f"{file}: shape {pixels.shape} (axes {axes}), expected one plane, (Y, X) or (Y, X, C) "
-            f"with C up to {_MOST_CHANNELS}; save each plane of a z-stack or time series as an "
-            "image of its own, or a projection, and of many channels the ones to use, labelled C"
+            f"{file}: shape {decoded.pixels.shape} (axes {decoded.axes}), expected one plane, "
+            f"(Y, X) or (Y, X, C) with C up to {_MOST_CHANNELS}; save each plane of a z-stack or "
+            "time series as an image of its own, or a projection, and of many channels the ones "
+            "to use, labelled C; to segment a stack whose axes the file does not name, give "
+            "--set z_axis=N and --set channel_axis=N"
         )
-    image = np.moveaxis(pixels, channel, 2)
-    if decoded.alpha or image.shape[2] > _MOST_CHANNELS:
+    image = np.moveaxis(pixels, channel - n_flat, -1)
+    if decoded.alpha or image.shape[-1] > _MOST_CHANNELS:
         if image[..., -1].min() != image[..., -1].max():
             remarks.append("its last channel (alpha, or a fourth) is not constant and is not used")
-        image = image[..., :-1]
-    return _native(image[..., 0] if image.shape[2] == 1 else image)
+        image = image[..., :_MOST_CHANNELS] if named else image[..., :-1]
+    return _native(image[..., 0] if image.shape[-1] == 1 else image), plane >= 0
 
 
 def _native(pixels: np.ndarray) -> np.ndarray:

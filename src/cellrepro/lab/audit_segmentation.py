@@ -11,6 +11,7 @@ import numpy as np
 
 from cellrepro.compare.metrics import compare_masks
 from cellrepro.errors import whole
+from cellrepro.images.folder import LabelledImage
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_segmentation
 from cellrepro.lab.worker import Request, read_images, segmented_part
@@ -118,16 +119,16 @@ def audited(
 
         def step() -> None:
             image = next(left)
-            evaluate(image.image, **given)
+            evaluate(image.image, stack=image.stack, **given)
             child.tell("done", f"{image.name} audited")
 
         found = audit(step, steps=len(images), model=network, **options)
         first = images[0]
         results = []
         for size in BATCH_SIZES:
-            results.append(evaluate(first.image, **given | {"batch_size": size}))
+            results.append(evaluate(first.image, stack=first.stack, **given | {"batch_size": size}))
             child.tell("done", f"batch size {size}")
-        tiles = _tiles(network, evaluate, first.image, given)
+        tiles = _tiles(network, evaluate, first, given)
         many = _at_least_two(tiles)[:_MOST_TILES]
         invariance = batch_invariance(evaluate.model.net, many, model=network)
     return SegmentationAudit(
@@ -146,14 +147,14 @@ def audited(
     )
 
 
-def _tiles(network: Any, evaluate: Any, image: np.ndarray, given: dict[str, Any]) -> Any:
+def _tiles(network: Any, evaluate: Any, image: LabelledImage, given: dict[str, Any]) -> Any:
     """What the network is given for an image, all tiles together."""
     import torch
 
     seen: list[Any] = []
     hook = network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
     try:
-        evaluate(image, **given | {"batch_size": BATCH_SIZES[-1]})
+        evaluate(image.image, stack=image.stack, **given | {"batch_size": BATCH_SIZES[-1]})
     finally:
         hook.remove()
     return torch.cat(seen)

@@ -20,7 +20,7 @@ from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping, Kept, last_checkpoint, lay_out
 from cellrepro.lab.environments import is_installed
 from cellrepro.lab.process import HOLD_VARIABLE, call, machine_here
-from cellrepro.lab.worker import Request, segmented_part
+from cellrepro.lab.worker import Request, axes_of, segmented_part
 from cellrepro.model.network import (
     LEARNING_RATES,
     SMALL,
@@ -217,7 +217,7 @@ def plan_run(
 ) -> Plan:
     """Check what every task needs and name its spec, whose ``fields`` are given by name."""
     training, place, version = task == "train", Path(data).resolve(), fields.get("cellpose")
-    folder = read_folder(data, to_train=training)
+    folder = read_folder(data, to_train=training, axes=axes_of(task, fields.get("settings")))
     source = model if isinstance(model, ModelSource) else _model(model, store, version)
     settings = profiles.load(profile)
     if training and version is not None:

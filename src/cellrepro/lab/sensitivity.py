@@ -161,10 +161,10 @@ def varied(child: Child, *, request: Request, asked: Sequence[tuple[str, Any]]) 
         examples: dict[str, Example] = {}
         for image in images:
             with generators_kept():
-                usual, *_ = evaluate(image.image, **base.arguments())
+                usual, *_ = evaluate(image.image, stack=image.stack, **base.arguments())
                 for one in [None, *asked]:
                     settings = base if one is None else base.but(**dict([one]))
-                    masks, *_ = evaluate(image.image, **settings.arguments())
+                    masks, *_ = evaluate(image.image, stack=image.stack, **settings.arguments())
                     n_objects[one] += int(np.count_nonzero(np.unique(masks)))
                     if image.masks is not None:
                         scores[one].append(float(average_precision(image.masks, masks)[0]))

@@ -17,6 +17,7 @@ from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
+from cellrepro.images.reading import FLAT, Axes
 from cellrepro.lab.checkpointing import Keeper, Keeping, add_spec, as_after
 from cellrepro.lab.process import Child, Setup, numeric_class
 from cellrepro.model.network import ModelSource
@@ -34,6 +35,7 @@ from cellrepro.store.manifest import (
     WeightsRecord,
     mean_score,
 )
+from cellrepro.store.settings import Settings
 from cellrepro.store.spec import Spec
 from cellrepro.store.store import MANIFEST, STAGED_DATA, WEIGHTS
 from cellrepro.trace.torch_warnings import WarningLog
@@ -177,11 +179,17 @@ _CHANGED = "the {} changed while the run was starting; run it again"
 
 def read_images(request: Request) -> ImageFolder:
     """The images that a spec was made for; `BadInput` if they are others now."""
-    training = request.spec.task == "train"
-    folder = read_folder(request.data, to_train=training)
+    task, settings = request.spec.task, request.spec.settings
+    folder = read_folder(request.data, to_train=task == "train", axes=axes_of(task, settings.told))
     if folder.digest != request.spec.data_digest:
         raise BadInput(_CHANGED.format(f"images in {request.data}"))
     return folder
+
+
+def axes_of(task: str, settings: Mapping[str, Any] | None) -> Axes:
+    """How images are read for a task: stacks are segmented, not trained on."""
+    asked = Settings().but(**(settings or {}))
+    return FLAT if task == "train" else Axes(True, asked.channel_axis, asked.z_axis)
 
 
 def segmented_part(folder: ImageFolder) -> tuple[LabelledImage, ...]:
@@ -394,10 +402,11 @@ def _keep_masks(image: LabelledImage, masks: Any, seconds: float, staged: Path) 
 def _write_tiff(path: Path, array: Any) -> None:
     import tifffile
 
-    colour = array.ndim == 3 and array.shape[-1] == 3
-    options: dict[str, Any] = {"photometric": "rgb" if colour else "minisblack"}
-    if array.ndim == 3:
-        options["planarconfig"] = "contig"
+    colour = array.ndim >= 3 and array.shape[-1] in (2, 3)
+    options: dict[str, Any] = {"photometric": "minisblack"}
+    if colour:
+        options |= {"planarconfig": "contig"}
+        options["photometric"] = "rgb" if array.shape[-1] == 3 else "minisblack"
     tifffile.imwrite(path, array, compression="zlib", metadata=None, software=False, **options)
 
 

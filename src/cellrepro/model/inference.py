@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from cellrepro.determinism.seeding import generators_kept
+from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.store.digests import array_digest, value_digest
 
@@ -26,7 +27,9 @@ class Segmentation:
     """The masks of one image."""
 
     name: str
-    masks: np.ndarray  # uint32, shape (Y, X): 0 is background, 1..N as numbered by Cellpose
+    # uint32, shape (Y, X) or (Z, Y, X): 0 is background, 1..N as numbered by Cellpose; of planes
+    # that were segmented by themselves, each begins where the one before it ends.
+    masks: np.ndarray
     seconds: float  # wall time of ``eval`` alone
     # What the network gave for the whole image, float32: ``flows``, shape (2, Y, X), in y and x,
     # and ``probability``, shape (Y, X), of being cell, as a logit.
@@ -42,7 +45,7 @@ def segment(
     for image in images:
         with generators_kept():
             started = time.perf_counter()
-            masks, flows, probability = evaluated(image.image, **options)
+            masks, flows, probability = evaluated(image.image, stack=image.stack, **options)
             seconds = time.perf_counter() - started
         given = {"flows": flows, "probability": probability}
         yield Segmentation(image.name, masks.astype(np.uint32), seconds, given)
@@ -102,12 +105,30 @@ class Evaluator:
             self._run, model._run_net = model._run_net, self._pass
 
     def __call__(
-        self, image: np.ndarray, *, normalize: Mapping[str, Any] | None = None, **options: Any
+        self,
+        image: np.ndarray,
+        *,
+        stack: bool = False,
+        normalize: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> list[np.ndarray]:
-        """Masks, flows (2, Y, X) and probability (Y, X) of an image and arguments of ``eval``."""
-        axis, whole = None if image.ndim == 2 else -1, {**self._usual, **(normalize or {})}
-        masks, given, _ = self.model.eval(image, channel_axis=axis, normalize=whole, **options)
-        return [np.asarray(part) for part in (masks, *given[1:3])]
+        """Masks, flows (2, Y, X) and probability (Y, X) of an image and arguments of ``eval``.
+
+        Of a stack, (Z, Y, X) or (Z, Y, X, C), these have a further axis for its planes.
+        """
+        if image.ndim == 2 + stack:
+            image = image[..., None]
+        together = bool(options.get("do_3D") or options.get("stitch_threshold"))
+        if together and not stack:
+            raise BadInput("do_3D and stitch_threshold are for stacks, and the image is one plane")
+        places: dict[str, Any] = {"channel_axis": image.ndim - 1}
+        places |= {"z_axis": 0} if together else {}
+        whole = {**self._usual, **(normalize or {})}
+        masks, given, _ = self.model.eval(image, normalize=whole, **places, **options)
+        masks = np.asarray(masks)
+        if stack and not together:
+            masks = _told_apart(masks)
+        return [masks, *(np.asarray(part) for part in given[1:3])]
 
     def _pass(self, x: np.ndarray, **options: Any) -> Any:
         """The network's output for normalised pixels, from memory where it has been made."""
@@ -118,6 +139,12 @@ class Evaluator:
             self._held = dict([*self._held.items()][-1:]) | {key: self._run(x, **options)}
         self._held[key] = found = self._held.pop(key)
         return found
+
+
+def _told_apart(masks: np.ndarray) -> np.ndarray:
+    """Planes with numbers of their own: no object of one is meant to be one of another."""
+    before = np.concatenate([[0], np.cumsum(masks.max(axis=(1, 2), initial=0).astype(np.int64))])
+    return np.where(masks > 0, masks + before[:-1, None, None], 0)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -95,8 +95,10 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
     for row, name in zip(figure.subplots(len(names), 3, squeeze=False), names, strict=True):
         masks, truth = repeat.masks(name), store.truth(manifest.data.digest, name)
         image = store.image(manifest.data.digest, name)
+        named, image, (masks, truth) = flat(image, masks, truth)
         background = background_of(image, masks.shape)
-        kept = "" if image is not None else "\n(the image was not kept)"
+        kept = f", {named}" if named else ""
+        kept += "" if image is not None else "\n(the image was not kept)"
         titles = [style.clipped(name, _NAME_LETTERS) + kept, "no ground truth", _objects(masks)]
         outlines = [{}, {}, {"a": masks}]
         if truth is not None:
@@ -121,6 +123,7 @@ def difference(
     side: int = _SIDE,
 ) -> Picture:
     """Two label images side by side, and where they differ; ``votes`` of n runs add a panel."""
+    named, image, (a, b, truth) = flat(image, a, b, truth)
     background = background_of(image, a.shape)
     under = {} if truth is None else {"truth": truth}
     result = compare_masks(a, b)
@@ -157,7 +160,8 @@ def difference(
         handles.insert(2, style.line("truth", color=COLOURS["truth"], linewidth=2.5, linestyle=":"))
     style.legend(figure, handles)
     return figure.described(
-        f"{grouped(result.n_differing)} of {grouped(a.size)} pixels differ; objects lost "
+        f"{f'{named}: ' if named else ''}{grouped(result.n_differing)} of {grouped(a.size)} pixels "
+        "differ; objects lost "
         f"{result.kinds['lost']}, gained {result.kinds['gained']}"
         if result.n_differing
         else "The two outline the same objects",
@@ -197,6 +201,20 @@ def _ring(panel: Axes, differs: np.ndarray) -> None:
 
 
 # -- arrays of colours, which report and explorer show, too --------------------------------
+
+
+def flat(
+    image: np.ndarray | None, *labels: np.ndarray | None
+) -> tuple[str, np.ndarray | None, Any]:
+    """Of a stack the plane on which the first two differ most, else the fullest: its name for a
+    heading, the image and label images of it. What is flat stays as it is, without a name."""
+    a, *others = [one for one in labels if one is not None]
+    if a.ndim == 2:
+        return "", image, labels
+    differs = a != others[0] if others else a > 0
+    plane = int(differs.any(axis=(1, 2)).any() and differs.sum(axis=(1, 2)).argmax())
+    shown = None if image is None else image[plane]
+    return f"plane {plane}", shown, tuple(None if one is None else one[plane] for one in labels)
 
 
 def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:

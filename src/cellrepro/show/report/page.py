@@ -115,7 +115,9 @@ def beside(
     """Two label images of an image compared, with pictures and a file of every cell."""
     found = compare_masks(a, b)
     data = table_file(file, _rows_of_cells(name, found))
-    return found, Shown(_difference_panels(image, a, b, found), data)
+    plane, image, (a, b) = masks.flat(image, a, b)
+    shown = compare_masks(a, b) if plane else found
+    return found, Shown(_difference_panels(image, a, b, shown, plane), data)
 
 
 def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, Any]]:
@@ -133,7 +135,11 @@ def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, Any]
 
 
 def _difference_panels(
-    image: np.ndarray | None, a: np.ndarray, b: np.ndarray, comparison: MaskComparison
+    image: np.ndarray | None,
+    a: np.ndarray,
+    b: np.ndarray,
+    comparison: MaskComparison,
+    plane: str,
 ) -> tuple[Panel, ...]:
     """The image, if there is one; the outlines of two label images of it; what differs, with a sign
     at every cell that is not kept; and, where the image is large, the place where most differs.
@@ -145,8 +151,9 @@ def _difference_panels(
         "coincide."
     )
     differing = (
-        f"What differs: {grouped(comparison.n_differing)} of {grouped(comparison.n_pixels)} pixels "
-        f"({ppm_text(comparison.ppm)}). {counts_text(comparison)}."
+        f"What differs{plane and f' on {plane}'}: {grouped(comparison.n_differing)} of "
+        f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). "
+        f"{counts_text(comparison)}."
     )
     map_picture, marks = masks.category_picture(background, map_)[0], _marks(comparison, a.shape)
     found = [

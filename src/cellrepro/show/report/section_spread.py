@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+
+import numpy as np
 
 from cellrepro.compare.consensus import Agreement, Stability, agree
 from cellrepro.compare.seed_spread import Axis, Spread
@@ -50,11 +52,15 @@ def agreement_view(chapter: Chapter) -> View | None:
     image = min(shares, key=shares.__getitem__)
     repeats, worst = found[image]
     pixels = chapter.store.image(chapter.data_digest, image)
-    rows = _rows(chapter, repeats, worst)
+    rows, readers = _rows(chapter, repeats, worst), [partial(one.masks, image) for one in repeats]
+    if worst.consensus.ndim == 3:  # the plane on which most is disputed
+        disputed = (worst.same_object_share > 0) & (worst.same_object_share < 1)
+        plane = int(disputed.sum(axis=(1, 2)).argmax())
+        readers = [partial(_plane, read, plane) for read in readers]
+        worst, pixels = agree(readers), None if pixels is None else pixels[plane]
     n = min(_MOST_CELLS, sum(one.n_runs_with < worst.n_runs for one in worst.objects))
     unstable = None
     if n:
-        readers = [partial(repeat.masks, image) for repeat in repeats]
         data = table_file(f"least-stable-{image}", rows[:n])
         unstable = figure(least_stable(pixels, worst, readers, n=n), data)
     return View(
@@ -67,6 +73,10 @@ def agreement_view(chapter: Chapter) -> View | None:
         map=figure(agreement_map(pixels, worst), table_file(f"stability-{image}", rows)),
         unstable=unstable,
     )
+
+
+def _plane(read: Callable[[], np.ndarray], plane: int) -> np.ndarray:
+    return read()[plane]
 
 
 def _rows(chapter: Chapter, repeats: list[Repeat], agreement: Agreement) -> list[dict]:
