@@ -823,6 +823,52 @@ def scale(extent: Extent) -> Iterator[Row]:
         yield "size of its page, MB", size / 1e6, "<= 30", ""
 
 
+def segmentation(extent: Extent) -> Iterator[Row]:
+    """What the lab adds to Cellpose's eval, passes shared between settings, and batches."""
+    import torch
+
+    import cellrepro
+    from cellrepro.images.folder import read_folder
+    from cellrepro.images.public_sets import write_benchmark
+    from cellrepro.model.inference import evaluator
+    from cellrepro.model.network import build, find_model
+    from cellrepro.trace.batch_invariance import batch_invariance
+
+    size, n_variants, epochs = extent.of((256, 3, 2), (512, 30, 12), (1024, 30, 12))
+    with tempfile.TemporaryDirectory() as scratch:
+        store, folder = Path(scratch, "store"), write_benchmark(Path(scratch), images=4, size=size)
+        trained = cellrepro.train(folder, epochs=epochs, repeats=1, store=store, quiet=True)
+        model = f"{trained.key}/0"
+        (repeat,) = cellrepro.segment(
+            folder, model=model, repeats=1, ledger="steps", store=store, quiet=True
+        ).repeats
+        alone = sum(record.seconds for record in repeat.manifest.masks.values())
+        ratio = repeat.manifest.seconds["segment"] / alone
+        how = f"4 images of {size}², ledger steps, masks written, in one process"
+        yield "segmenting / CellposeModel.eval alone", ratio, "<= 1.05", how
+        source = find_model(model, cellrepro.Store(store))
+        network = build(source, seed=0, device=torch.device("cpu"), dtype="float32")
+        image = read_folder(folder).train[0].image
+    variants = [{"cellprob_threshold": 0.05 * i} for i in range(n_variants)]
+    plain, sharing = evaluator(network), evaluator(network, sharing=True)
+    each = [_seconds(lambda v=v: plain(image, **v)) for v in variants]
+    one_pass = statistics.median(_seconds(lambda: _only_network(plain, image)) for _ in range(5))
+    together = sum(_seconds(lambda v=v: sharing(image, **v)) for v in variants)
+    ratio = together / (sum(each) - (n_variants - 1) * one_pass)
+    how = f"{n_variants} thresholds, {size}²; one pass of the network takes {one_pass:.2f} s"
+    yield "variants that share a pass / one pass and their reconstructions", ratio, "<= 1.1", how
+    tiles = torch.rand(8, 1, 256, 256)
+    with torch.no_grad():
+        network(tiles)
+        passes = statistics.median(_seconds(lambda: network(tiles)) for _ in range(5))
+    compared = _seconds(lambda: batch_invariance(network, tiles, model=network))
+    yield "batch invariance of 8 tiles, in passes", compared / passes, "<= 6", "median of 5 passes"
+
+
+def _only_network(evaluate: Any, image: Any) -> None:
+    evaluate.model.eval(image, channel_axis=None, compute_masks=False)
+
+
 def _seconds_of_storing(add_repeat: Callable[..., Any], store: Any, point: tuple) -> float:
     """Of the store's own part: sealing, linking what is equal, and moving into place."""
     commit, seconds = store.commit, []
@@ -1003,6 +1049,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Row]]] = {
     "report": report,
     "grid": grid,
     "scale": scale,
+    "segmentation": segmentation,
 }
 
 
