@@ -295,3 +295,21 @@ def test_the_sentence_says_what_is_missing(tmp_path):
         "Repeating the same spec changed 3.2 % of the cells (1 pair, 3 images); what seeds do is "
         "not known, as no two of them were compared or found cells."
     )
+
+
+_SETTINGS = ("settings.diameter", "settings.min_size", "settings.niter")
+
+
+def test_settings_of_a_segmentation_are_axes_also_one_that_changes_nothing(tmp_path):
+    store, usual = Store(tmp_path), {"img": cells()}
+    for settings, masks in (
+        ({}, usual),
+        ({"diameter": 60}, {"img": cells(without=[1])}),
+        ({"min_size": -1}, usual),
+    ):
+        add_run(store, [(None, masks)], task="segment", settings=settings)
+    found = {axis.name: axis for axis in measure_spread(store.runs(), axes=_SETTINGS).axes}
+    assert found["settings.diameter"].doing == "changing diameter"
+    assert found["settings.diameter"].distribution().mean > 0
+    assert (found["settings.min_size"].equal, found["settings.min_size"].n_images) == (True, 1)
+    assert "settings.niter" not in {name for name, axis in found.items() if axis.pairs}

@@ -89,8 +89,11 @@ class Axis:
     def __init__(self, name: str, pairs: list[Pair], n_left_out: int = 0):
         self.name, self.pairs = name, pairs
         self.n_left_out = n_left_out  # pairs that were not compared because there are too many
-        words = name.replace("_", " ")
-        self.title, self.doing = _WORDS.get(name, (f"{words}s", f"changing the {words}"))
+        words, setting = name.replace("_", " "), name.removeprefix("settings.")
+        usual = f"{words}s", f"changing the {words}"
+        if setting != name:  # by Cellpose's own name
+            usual = f"values of {setting}", f"changing {setting}"
+        self.title, self.doing = _WORDS.get(name, usual)
         self.note = RANKS_DIFFER if name == "ranks" else ""
         self.told = [pair for pair in pairs if not pair.vacuous]  # whose masks say something
         self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
