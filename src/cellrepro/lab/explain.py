@@ -123,7 +123,7 @@ def explain(
         conditions = [replayed.a.condition, replayed.b.condition]
     usual = {PRECISION: settings.dtype, MODEL: next(iter(sources), "?")}
     commands = {
-        letter: _commands(image, {**usual, **condition})
+        letter: _commands(image, {**usual, **condition}, sources)
         for letter, condition in zip("ab", conditions, strict=True)
     }
     a_side, b_side = sides
@@ -291,9 +291,12 @@ _ON_THE_COMMAND_LINE = (
 )
 
 
-def _commands(image: str, condition: Mapping[str, Any]) -> tuple[str, str]:
+def _commands(
+    image: str, condition: Mapping[str, Any], sources: Mapping[str, ModelSource]
+) -> tuple[str, str]:
     """The command line and the Python call that Cellpose itself takes for a condition."""
-    usual, model = Settings().flat, condition[MODEL]
+    usual, source = Settings().flat, sources.get(condition[MODEL])
+    model = str(source.path if source and source.path else condition[MODEL])
     told = {n: v for n, v in condition.items() if n in NAMES and v != usual[n]}
     words = ["python", "-m", "cellpose", "--image_path", image, "--pretrained_model", model]
     lost = []

@@ -101,8 +101,8 @@ def explanation(found: Explanation) -> Answer:
         if unknown:
             lines.append(f"nobody recorded of {letter}: {some(unknown, 6)}")
     lines += [
-        f"cause: {c.name}, {_value(c.a)} in A and {_value(c.b)} in B; by itself it leaves "
-        f"{c.gap[0]} of {amount(c.n_cells, 'cell')} without a counterpart"
+        f"cause: {c.name}, {_value(c.a)} in A and {_value(c.b)} in B{_searched(found, c.name)}; by "
+        f"itself it leaves {c.gap[0]} of {amount(c.n_cells, 'cell')} without a counterpart"
         for c in causes
     ]
     lines.append(_remains(found))
@@ -123,6 +123,12 @@ def _reproduced(found: Explanation) -> dict[str, Any]:
     assert found.replayed is not None
     fits = {"a": found.replayed.a, "b": found.replayed.b}
     return {n: {"cells_left": f.gap[0], "pixels_left": f.gap[1]} for n, f in fits.items()}
+
+
+def _searched(found: Explanation, name: str) -> str:
+    """That a value was found by trying, and is not what somebody recorded."""
+    missing = [letter for letter, side in _sides(found) if name not in side.known]
+    return f" (of {' and '.join(missing)} found by trying)" if missing else ""
 
 
 def _value(value: Any) -> str:
