@@ -124,7 +124,9 @@ def test_what_the_process_did_before(found):
         assert (first == after) is ("(0 of " in fact) is (fact == ours)
     evidence = found["hidden-state"].evidence
     assert "2 of 2 images came out otherwise" in evidence[0]
-    assert evidence[1].endswith("models.normalize_default: normalize True to False")
+    by_flag, by_stack = evidence[1].split("; ")
+    assert by_flag.endswith("models.normalize_default: normalize True to False")
+    assert by_stack == "eval of a plain stack wrote norm3D True to False"
 
 
 # -- what is planted is found --------------------------------------------------------------

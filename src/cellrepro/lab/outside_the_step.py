@@ -319,11 +319,16 @@ def initial_weights() -> Source:
 def hidden_state(folder: ImageFolder) -> Source:
     """Whether ``CellposeModel.eval`` changes the next call's result, by its shared defaults."""
     images = [image.image[:_EVAL_PIXELS, :_EVAL_PIXELS] for image in folder.train[:2]]
-    evaluated = inference.evaluator(seeded_network(TINY, seed=0))
+    plain = inference.evaluator(seeded_network(TINY, seed=0)).model  # Cellpose's own, unguarded
 
     def outputs(normalize: Any) -> list[str]:
-        given = [evaluated(x, normalize=normalize, compute_masks=False)[1:] for x in images]
-        return [value_digest(list(map(tensor_digest, each))) for each in given]
+        options: dict[str, Any] = {"normalize": normalize, "compute_masks": False}
+        given = [plain.eval(np.atleast_3d(x), channel_axis=2, **options)[1] for x in images]
+        return [value_digest(list(map(tensor_digest, each[1:3]))) for each in given]
+
+    def written() -> str:
+        found = [f"{k} {start[k]!r} to {v!r}" for k, v in shared.items() if start[k] != v]
+        return ", ".join(found) or "nothing"
 
     shared = inference.shared_defaults()
     start = copy.deepcopy(shared)
@@ -332,8 +337,12 @@ def hidden_state(folder: ImageFolder) -> Source:
         with generators_kept():
             before = outputs(dict(_PARTIAL))
             outputs(other)
-            written = [f"{k} {start[k]!r} to {v!r}" for k, v in shared.items() if start[k] != v]
+            by_flag = written()
             after = outputs(dict(_PARTIAL))
+            shared.update(start)
+            stack = np.stack([np.atleast_3d(images[0])[..., :1]] * 2)
+            plain.eval(stack, channel_axis=3, compute_masks=False)
+            by_stack = written()
     finally:
         shared.clear()
         shared.update(start)
@@ -341,7 +350,7 @@ def hidden_state(folder: ImageFolder) -> Source:
         f"eval(normalize={_PARTIAL}) gives {_short(before)} before and {_short(after)} after "
         f"another call; {sum(map(ne, before, after))} of {len(images)} images came out otherwise",
         f"eval(normalize={other}) wrote into models.normalize_default: "
-        f"{', '.join(written) or 'nothing'}",
+        f"{by_flag}; eval of a plain stack wrote {by_stack}",
         f"normalize_default['normalize'] is {start['normalize']} in this process now",
     )
     return Source("hidden-state", before != after, len(images), evidence)
