@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.lab.run import segment, train
     from cellrepro.lab.seed_effect import which_seed_changes
     from cellrepro.lab.sensitivity import sensitivity
+    from cellrepro.lab.tiles import tiles
     from cellrepro.lab.wrap import wrap, wrap_python
     from cellrepro.show.explorer.widget import explore
     from cellrepro.show.live_table import watch

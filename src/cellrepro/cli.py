@@ -283,6 +283,32 @@ def wrap_python(
     return _told(cellrepro.wrap_python(**locals()))
 
 
+@verb()
+def tiles(
+    data: Annotated[str | None, Argument(help="folder of images")] = None,
+    masks: Annotated[str | None, Option(help="a label image instead: straight cuts alone")] = None,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    settings: SettingsOption = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Say which cells depend on where tiles lie, and find straight cuts in any masks."""
+    if (data is None) == (masks is None):
+        raise BadInput("give a folder of images, or --masks with a label image")
+    if masks is not None:
+        from cellrepro.compare.straight_cuts import straight_cuts
+        from cellrepro.images.reading import read_labels
+
+        cuts = straight_cuts(read_labels(masks))
+        return setting_answers.cuts(masks, cuts), int(bool(cuts))
+    given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
+    found = cellrepro.tiles(str(data), seed=seed, settings=overrides(settings or []), **given)
+    changed = found.cause != "none" or any(one.cuts for one in found.images)
+    return setting_answers.tiles(found), int(changed)
+
+
 def _told(outcome: Outcome) -> Told:
     return answers.outcome(outcome), int(outcome.judgement.overall not in (None, "identical"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.text import amount, grouped, ppm_text, setting_in_words, share_text, some
 
 if TYPE_CHECKING:
+    from cellrepro.compare.straight_cuts import Cut
     from cellrepro.lab.audit_segmentation import SegmentationAudit
     from cellrepro.lab.explain import Explanation, Side
     from cellrepro.lab.sensitivity import Sensitivity
+    from cellrepro.lab.tiles import TileDependence
     from cellrepro.show.answers import Answer
 
 
@@ -180,3 +182,40 @@ def audit(found: SegmentationAudit) -> Answer:
         for one in found.batches[1:]
     ]
     return document, lines
+
+
+def tiles(found: TileDependence) -> Answer:
+    """Of each image the cells that depend on tiles, straight ends at their borders, and cuts."""
+    images = [
+        {**{n: v for n, v in vars(one).items() if n != "masks"}, "stands_out": one.seam.stands_out}
+        for one in found.images
+    ]
+    document = {"images": images, "cause": found.cause, "variants": found.variants}
+    lines = [f"beside the whole image: {', '.join(found.variants)}; intensities scaled alike"]
+    for one in found.images:
+        at = one.seam
+        lines.append(
+            f"{one.name}: {one.n_dependent} of {amount(one.n_cells, 'cell')} depend on where tiles "
+            f"lie, and {one.n_gained} are gained; {one.n_by_normalisation} change where a crop is "
+            "scaled by itself; straight "
+            f"ends: {at.n_at} at {amount(at.n_lines, 'tile border')}, {at.n_elsewhere} at "
+            f"{amount(at.n_other_lines, 'other line')} (chance {at.chance:.2g})"
+        )
+        lines += _cuts(one.cuts)
+    return document, [*lines, f"cause: {found.cause}"]
+
+
+def cuts(name: str, found: Sequence[Cut]) -> Answer:
+    """Straight cuts in one label image."""
+    none = "no row or column at which several cells end straight"
+    return {"images": [{"name": name, "cuts": found}]}, [f"{name}:", *_cuts(found)] if found else [
+        f"{name}: {none}"
+    ]
+
+
+def _cuts(found: Iterable[Cut]) -> list[str]:
+    return [
+        f"    straight cut at {one.axis} {one.at}: {amount(one.n_objects, 'straight end')} along "
+        f"{amount(one.length, 'pixel')} (chance {one.chance:.2g})"
+        for one in found
+    ]
