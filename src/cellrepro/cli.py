@@ -14,9 +14,9 @@ import typer
 from typer import Argument, Option
 
 import cellrepro
+import cellrepro.cli_masks
 from cellrepro.command import (
     INTERRUPTED,
-    MODELS,
     BatchSizeOption,
     DataArgument,
     DataSeedOption,
@@ -38,6 +38,7 @@ from cellrepro.command import (
     in_yaml,
     overrides,
     steps_in,
+    told,
     verb,
 )
 from cellrepro.errors import BadInput, whole
@@ -45,7 +46,7 @@ from cellrepro.lab import defaults
 from cellrepro.show import answers, file_answers, setting_answers
 
 if TYPE_CHECKING:
-    from cellrepro.lab.run import Outcome
+    pass
 
 
 @verb()
@@ -182,7 +183,7 @@ def train(
         given["SGD"] = given.pop("sgd")
     for name in {"train_probs", "class_weights"} & given.keys():
         given[name] = in_yaml(f"--{name.replace('_', '-')}", given[name])
-    return _told(cellrepro.train(**given))
+    return told(cellrepro.train(**given))
 
 
 @verb()
@@ -210,107 +211,7 @@ def segment(
         from cellrepro.lab.explain import write_masks
 
         write_masks(outcome.repeats[0], Path(masks_into))
-    return _told(outcome)
-
-
-@verb()
-def sensitivity(
-    data: DataArgument,
-    model: ModelOption = defaults.MODEL,
-    seed: SeedOption = None,
-    profile: ProfileOption = defaults.PROFILE,
-    mode: ModeOption = defaults.MODE,
-    settings: SettingsOption = None,
-    vary: Annotated[
-        list[str] | None, Option(help="NAME=[A, B]: these settings and values alone")
-    ] = None,
-    figures: Annotated[str | None, Option(help="a folder for a picture of each setting")] = None,
-    store: StoreOption = defaults.STORE,
-) -> Told:
-    """Vary each setting of a segmentation by itself: how many cells does it change?"""
-    from cellrepro.show.figures.masks import setting_figures
-
-    varied = overrides(vary or [], "--vary") or None
-    given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
-    given |= {"seed": seed, "settings": overrides(settings or []), "vary": varied}
-    found = cellrepro.sensitivity(data, **given)
-    files = setting_figures(found, Path(figures)) if figures else {}
-    return setting_answers.sensitivity(found, files), 0
-
-
-@verb()
-def explain(
-    a: Annotated[str, Argument(help="a _seg.npy, a label image, or KEY/REPEAT of the store")],
-    b: OtherArgument,
-    image: Annotated[str, Option(help="the image that both are of")],
-    model: Annotated[str | None, Option(help=f"{MODELS}; default as the sides record")] = None,
-    profile: ProfileOption = defaults.PROFILE,
-    mode: ModeOption = defaults.MODE,
-    seed: SeedOption = defaults.SEED,
-    store: StoreOption = defaults.STORE,
-) -> Told:
-    """Say why two results of one image differ: replayed one change at a time."""
-    found = cellrepro.explain(**locals())
-    return setting_answers.explanation(found), int(found.result.n_differing > 0)
-
-
-@verb()
-def wrap(
-    data: DataArgument,
-    command: Annotated[list[str], Argument(help="after --, with {image} and {masks} in it")],
-    seed: SeedOption = None,
-    profile: ProfileOption = defaults.PROFILE,
-    mode: Annotated[str, Option(help="fast (hands the seed over) or off")] = "fast",
-    repeats: RepeatsOption = defaults.SEGMENTATIONS,
-    timeout: Annotated[float | None, Option(help="seconds that an image may take")] = None,
-    store: StoreOption = defaults.STORE,
-) -> Told:
-    """Run any program that segments several times; say whether every mask is the same."""
-    return _told(cellrepro.wrap(**locals()))
-
-
-@verb("wrap-python")
-def wrap_python(
-    function: Annotated[str, Argument(help="MODULE:FUNCTION or FILE.py:FUNCTION, image to masks")],
-    data: DataArgument,
-    seed: SeedOption = None,
-    profile: ProfileOption = defaults.PROFILE,
-    mode: ModeOption = defaults.MODE,
-    repeats: RepeatsOption = defaults.SEGMENTATIONS,
-    store: StoreOption = defaults.STORE,
-) -> Told:
-    """Call a function that segments several times; say whether every mask is the same."""
-    return _told(cellrepro.wrap_python(**locals()))
-
-
-@verb()
-def tiles(
-    data: Annotated[str | None, Argument(help="folder of images")] = None,
-    masks: Annotated[str | None, Option(help="a label image instead: straight cuts alone")] = None,
-    model: ModelOption = defaults.MODEL,
-    seed: SeedOption = None,
-    profile: ProfileOption = defaults.PROFILE,
-    mode: ModeOption = defaults.MODE,
-    settings: SettingsOption = None,
-    store: StoreOption = defaults.STORE,
-) -> Told:
-    """Say which cells depend on where tiles lie, and find straight cuts in any masks."""
-    if (data is None) == (masks is None):
-        raise BadInput("give a folder of images, or --masks with a label image")
-    if masks is not None:
-        from cellrepro.compare.straight_cuts import straight_cuts
-        from cellrepro.images.reading import read_labels
-
-        cuts = straight_cuts(read_labels(masks))
-        return setting_answers.cuts(masks, cuts), int(bool(cuts))
-    given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
-    found = cellrepro.tiles(str(data), seed=seed, settings=overrides(settings or []), **given)
-    changed = found.cause != "none" or any(one.cuts for one in found.images)
-    return setting_answers.tiles(found), int(changed)
-
-
-def _told(outcome: Outcome) -> Told:
-    return answers.outcome(outcome), int(outcome.judgement.overall not in (None, "identical"))
+    return told(outcome)
 
 
 @verb()

@@ -7,13 +7,16 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.show import answers
+
+if TYPE_CHECKING:
+    from cellrepro.lab.run import Outcome
 
 Told = tuple[answers.Answer, int]
 """An answer, and the exit code."""
@@ -89,6 +92,11 @@ def complain(message: str, code: int) -> int:
     """Say it on standard error; the exit code."""
     sys.stderr.write(f"cellrepro: {message}\n")
     return code
+
+
+def told(outcome: Outcome) -> Told:
+    """An outcome, and whether its repeats differ."""
+    return answers.outcome(outcome), int(outcome.judgement.overall not in (None, "identical"))
 
 
 # -- options -------------------------------------------------------------------------------

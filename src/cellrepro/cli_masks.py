@@ -1,0 +1,125 @@
+"""Verbs of the command line about masks: settings, causes, tiles, and other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+import cellrepro
+from cellrepro.command import (
+    MODELS,
+    DataArgument,
+    ModelOption,
+    ModeOption,
+    OtherArgument,
+    ProfileOption,
+    RepeatsOption,
+    SeedOption,
+    SettingsOption,
+    StoreOption,
+    Told,
+    overrides,
+    told,
+    verb,
+)
+from cellrepro.errors import BadInput
+from cellrepro.lab import defaults
+from cellrepro.show import setting_answers
+
+
+@verb()
+def sensitivity(
+    data: DataArgument,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    settings: SettingsOption = None,
+    vary: Annotated[
+        list[str] | None, Option(help="NAME=[A, B]: these settings and values alone")
+    ] = None,
+    figures: Annotated[str | None, Option(help="a folder for a picture of each setting")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Vary each setting of a segmentation by itself: how many cells does it change?"""
+    from cellrepro.show.figures.masks import setting_figures
+
+    varied = overrides(vary or [], "--vary") or None
+    given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
+    given |= {"seed": seed, "settings": overrides(settings or []), "vary": varied}
+    found = cellrepro.sensitivity(data, **given)
+    files = setting_figures(found, Path(figures)) if figures else {}
+    return setting_answers.sensitivity(found, files), 0
+
+
+@verb()
+def explain(
+    a: Annotated[str, Argument(help="a _seg.npy, a label image, or KEY/REPEAT of the store")],
+    b: OtherArgument,
+    image: Annotated[str, Option(help="the image that both are of")],
+    model: Annotated[str | None, Option(help=f"{MODELS}; default as the sides record")] = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    seed: SeedOption = defaults.SEED,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Say why two results of one image differ: replayed one change at a time."""
+    found = cellrepro.explain(**locals())
+    return setting_answers.explanation(found), int(found.result.n_differing > 0)
+
+
+@verb()
+def wrap(
+    data: DataArgument,
+    command: Annotated[list[str], Argument(help="after --, with {image} and {masks} in it")],
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: Annotated[str, Option(help="fast (hands the seed over) or off")] = "fast",
+    repeats: RepeatsOption = defaults.SEGMENTATIONS,
+    timeout: Annotated[float | None, Option(help="seconds that an image may take")] = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Run any program that segments several times; say whether every mask is the same."""
+    return told(cellrepro.wrap(**locals()))
+
+
+@verb("wrap-python")
+def wrap_python(
+    function: Annotated[str, Argument(help="MODULE:FUNCTION or FILE.py:FUNCTION, image to masks")],
+    data: DataArgument,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    repeats: RepeatsOption = defaults.SEGMENTATIONS,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Call a function that segments several times; say whether every mask is the same."""
+    return told(cellrepro.wrap_python(**locals()))
+
+
+@verb()
+def tiles(
+    data: Annotated[str | None, Argument(help="folder of images")] = None,
+    masks: Annotated[str | None, Option(help="a label image instead: straight cuts alone")] = None,
+    model: ModelOption = defaults.MODEL,
+    seed: SeedOption = None,
+    profile: ProfileOption = defaults.PROFILE,
+    mode: ModeOption = defaults.MODE,
+    settings: SettingsOption = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
+    """Say which cells depend on where tiles lie, and find straight cuts in any masks."""
+    if (data is None) == (masks is None):
+        raise BadInput("give a folder of images, or --masks with a label image")
+    if masks is not None:
+        from cellrepro.compare.straight_cuts import straight_cuts
+        from cellrepro.images.reading import read_labels
+
+        cuts = straight_cuts(read_labels(masks))
+        return setting_answers.cuts(masks, cuts), int(bool(cuts))
+    given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
+    found = cellrepro.tiles(str(data), seed=seed, settings=overrides(settings or []), **given)
+    changed = found.cause != "none" or any(one.cuts for one in found.images)
+    return setting_answers.tiles(found), int(changed)
