@@ -101,7 +101,7 @@ def test_what_cannot_be_varied_stays_unexplained(made, explained):
 
 def test_what_the_gui_records_is_known(made, explained):
     masks = tifffile.imread(made("usual"))
-    settings = {"flow_threshold": 0.4, "cellprob_threshold": 0.0, "diameter": 25.0, "ratio": 1.0}
+    settings = {"flow_threshold": 0.4, "cellprob_threshold": 0.0, "diameter": 25.0, "niter": 0}
     normalize = {"percentile": [1.0, 99.0], "norm3D": True, "sharpen_radius": 2.0}
     path = made.folder / "grey_seg.npy"
     np.save(path, {"masks": masks, **settings, "normalize_params": normalize, "model_path": 0})

@@ -12,6 +12,7 @@ import numpy as np
 from cellrepro.compare.metrics import compare_masks
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
+from cellrepro.lab.audit_training import audit_options
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_segmentation
 from cellrepro.lab.worker import Request, read_images, segmented_part
@@ -87,10 +88,7 @@ def audit_segmentation(
     quiet, model, seed, profile, settings, store
         As for `cellrepro.segment`.
     """
-    numbers = {"replays": replays, "suspects": suspects, "threads": threads}
-    least = {"suspects": 0}
-    given = {name: number for name, number in numbers.items() if number is not None}
-    options = {name: whole(name, number, least.get(name, 1)) for name, number in given.items()}
+    options = audit_options(replays=replays, suspects=suspects, threads=threads)
     n_images = whole("steps", 3 if steps is None else steps, least=1)
     plan = plan_segmentation(data, mode=mode, **settings)
     n_images = min(n_images, plan.n_images)

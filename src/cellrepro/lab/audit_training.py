@@ -106,16 +106,19 @@ def audit_training(
     quiet, model, seed, data_seed, batch_size, profile, store
         As for `cellrepro.train`.
     """
-    numbers = {"steps": steps, "replays": replays, "suspects": suspects, "threads": threads}
-    least = {"suspects": 0}
-    given = {name: number for name, number in numbers.items() if number is not None}
-    options = {name: whole(name, number, least.get(name, 1)) for name, number in given.items()}
+    options = audit_options(steps=steps, replays=replays, suspects=suspects, threads=threads)
     request = plan_training(data, mode=mode, **settings).request
     with progress((steps or 3) + 3, "audit", quiet=quiet) as bar:
         work = "cellrepro.lab.audit_training:audited"
         return call(
             work, request.setup, label="audit", on_event=bar.heard, request=request, options=options
         )
+
+
+def audit_options(**numbers: int | None) -> dict[str, int]:
+    """Those of `cellrepro.audit` that are given, checked."""
+    given = {name: number for name, number in numbers.items() if number is not None}
+    return {name: whole(name, number, int(name != "suspects")) for name, number in given.items()}
 
 
 def with_effects(

@@ -155,8 +155,9 @@ def _of_seg(path: Path) -> Side:
     seg = read_seg(path)
     given, known = dict(seg.settings), {}
     for name in ("diameter", "flow_threshold", "cellprob_threshold", "niter", "min_size"):
-        if given.get(name) is not None:
-            known[name] = given.pop(name)
+        value = given.pop(name, None)
+        if value is not None:  # 0 is Cellpose's other word for none
+            known[name] = value if value or name not in ("diameter", "niter") else None
     fields = given.pop("normalize_params", None) or {}
     for field_, value in fields.items():
         setting = f"normalize.{'sharpen' if field_ == 'sharpen_radius' else field_}"
@@ -314,12 +315,9 @@ def _commands(
         lost.append("float32")
     if lost:
         line += f"   # Cellpose's command line cannot say: {', '.join(lost)}"
-    options = {n: v for n, v in told.items() if "." not in n}
-    fields = {n.partition(".")[2]: v for n, v in told.items() if "." in n}
-    if "sharpen" in fields:
-        fields["sharpen_radius"] = fields.pop("sharpen")
-    arguments = [f"{n}={v!r}" for n, v in options.items()]
-    arguments += [f"normalize={fields!r}"] if fields else []
+    options = Settings().but(**told).arguments()
+    named = [n for n in options if n in told or (n == "normalize" and options[n])]
+    arguments = [f"{name}={options[name]!r}" for name in named]
     half = condition[PRECISION] == "bfloat16"
     python = (
         f"CellposeModel(pretrained_model={json.dumps(model)}, use_bfloat16={half})"

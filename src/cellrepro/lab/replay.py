@@ -6,7 +6,6 @@ was read as (``image.depth``, ``image.channels``, ``image.crop``).
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -222,13 +221,17 @@ class Replay:
 
     def _best(self, conditions: Iterable[Condition], to: np.ndarray) -> _Found:
         """The first of those with fewest differing pixels: they say more than cells, and sooner."""
-        found = []
+        found: list[_Found] = []
+        refused = BadInput("no condition was given")
         for condition in conditions:
-            # Cellpose may ignore one of these beside the others.
-            with contextlib.suppress(BadInput):
+            try:
                 found.append((self.gap(condition, to), condition))
-                if not found[-1][0][1]:
-                    break
+            except BadInput as error:  # Cellpose may ignore one of these beside the others
+                refused = error
+            if found and not found[-1][0][1]:
+                break
+        if not found:
+            raise refused
         return min(found, key=lambda one: one[0][1])
 
     def _between(self, condition: Condition, name: str) -> list[Condition]:

@@ -202,8 +202,8 @@ class Settings(_Named):
 
         Axes are not in it: they are those of the file, which was read by them.
         """
-        own = set(self.changed) - {"normalize", "channel_axis", "z_axis"} | {"batch_size"}
-        found = {name: getattr(self, name) for name in own}
+        own = [n for n in self.changed if n not in ("normalize", "channel_axis", "z_axis")]
+        found = {name: getattr(self, name) for name in dict.fromkeys(["batch_size", *own])}
         smooth = found.get("flow3D_smooth")
         if isinstance(smooth, tuple):
             found["flow3D_smooth"] = list(smooth)  # Cellpose looks for a list

@@ -158,7 +158,7 @@ def _difference_panels(
     map_picture, marks = masks.category_picture(background, map_)[0], _marks(comparison, a.shape)
     found = [
         panel(masks.with_outlines(background, {"a": a, "b": b}), "Outlines of both", outlines),
-        panel(map_picture, "What differs", differing, marks),
+        panel(map_picture, f"What differs{plane and f', {plane}'}", differing, marks),
     ]
     if image is not None:
         alone = masks.with_outlines(background, {})
