@@ -109,11 +109,8 @@ def test_what_the_gui_records_is_known(made, explained):
     table = {row["name"]: row["b"] for row in found["settings"]}
     asked = {name: table[name] for name in ("diameter", "flow_threshold", "normalize.sharpen")}
     assert asked == {"diameter": 25, "flow_threshold": 0.4, "normalize.sharpen": 2}
-    assert (table["niter"], table["precision"], table["normalize.percentile"]) == (
-        "?",
-        "?",
-        [1, 99],
-    )
+    assert (table["niter"], table["min_size"], table["precision"]) == (None, "?", "?")
+    assert table["normalize.percentile"] == [1, 99]
     assert "'sharpen_radius': 2.0" in found["commands"]["a"]["python"]
 
 
