@@ -14,10 +14,16 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-# Every frame is painted late, so that a test that does not wait for it fails each time, not once.
+# Every frame is painted late and every array unpacked late, so that a test that does not wait for
+# it fails each time, not once.
 LATE_FRAMES = """
 const soon = requestAnimationFrame;
 requestAnimationFrame = (paint) => soon(() => setTimeout(() => paint(performance.now()), 50));
+const unpack = Response.prototype.arrayBuffer;
+Response.prototype.arrayBuffer = async function () {
+  await new Promise((then) => setTimeout(then, 100));
+  return unpack.call(this);
+};
 """
 
 

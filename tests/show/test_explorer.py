@@ -210,6 +210,7 @@ def state(page, key: str) -> str:
 
 def look(page, mode: str) -> None:
     page.locator(f'[data-choose="{mode}"]').click()
+    wait_for(page, mode=mode)  # votes travel first, and opacity is one of the mode that is shown
     page.locator("input.cre-opacity").fill("100")
     page.locator('[data-show="patterns"]').uncheck()
     wait_for(page, mode=mode, opacity="1.00", patterns="0")
