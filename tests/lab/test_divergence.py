@@ -11,7 +11,7 @@ from cellrepro.errors import BadInput
 from cellrepro.lab.divergence.find import diverge
 from cellrepro.lab.divergence.result import JUDGEMENTS, OF_STAGE
 from cellrepro.lab.growth import growth, masks_apart
-from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows, write_rows
+from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Entry, read_rows, write_rows
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Store
 from conftest import options, run_command
@@ -21,7 +21,7 @@ BRIEF = {"epochs": 2, "images_per_epoch": 3, "learning_rate": 0.01}
 
 
 def test_every_stage_of_a_ledger_has_its_words():
-    assert tuple(OF_STAGE) == STAGES
+    assert {*OF_STAGE} == {*STAGES, *SEGMENTATION_STAGES}
     assert {stage.judgement for stage in OF_STAGE.values()} <= JUDGEMENTS.keys()
 
 

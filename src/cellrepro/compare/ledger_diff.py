@@ -17,7 +17,7 @@ class Difference:
 
     step: int | None  # None before the first step and after the last
     epoch: int | None
-    stage: str  # one of `cellrepro.store.ledger.STAGES`
+    stage: str
     name: str
     a: Entry | None  # None where only the other ledger has it
     b: Entry | None
@@ -65,9 +65,11 @@ def compare_ledgers(
     a: Sequence[Entry],
     b: Sequence[Entry],
     *,
+    stages: Sequence[str] = STAGES,
     ignored: Callable[[Entry], bool] = lambda entry: False,
 ) -> LedgerComparison:
-    """Compare entry by entry; steps that only one side made are left out: the spec says that."""
+    """Compare entry by entry, ``stages`` in the order in which a run passes them; steps that only
+    one side made are left out: the spec says that."""
     n_steps = _n_steps(a), _n_steps(b)
     both_steps = min(n_steps)
     held_a, held_b = (
@@ -83,7 +85,7 @@ def compare_ledgers(
     def in_order(place: tuple[float, str, str]) -> tuple[float, int, int]:
         # Before the first step and after the last by stage, in a step as it was made.
         position, stage, _ = place
-        by_stage = 0 if BEFORE < position < math.inf else STAGES.index(stage)
+        by_stage = 0 if BEFORE < position < math.inf else stages.index(stage)
         return position, by_stage, rank[place]
 
     differences = []

@@ -21,6 +21,7 @@ from cellrepro.images.reading import FLAT, Axes
 from cellrepro.lab.checkpointing import Keeper, Keeping, add_spec, as_after
 from cellrepro.lab.process import Child, Setup, numeric_class
 from cellrepro.model.network import ModelSource
+from cellrepro.model.segmentation_stages import Stages
 from cellrepro.model.training import Epoch, Loop, Team, trains_nothing
 from cellrepro.store import platform
 from cellrepro.store.checkpoints import Origin
@@ -334,11 +335,16 @@ def _segment(
     records: dict[str, MaskRecord] = {}
     images = segmented_part(folder)
     results = request.results(network, images, staged)
+    in_stages = request.spec.ledger != "off" and request.spec.task == "segment"
     for index, image in enumerate(images):
-        with keeper.watching_image(network, index):
+        stages = Stages()
+        watched = stages.watching() if in_stages else nullcontext()
+        with keeper.watching_image(network, index), watched:
             result = next(results)
         record = records[image.name] = _keep_masks(image, result.masks, result.seconds, staged)
         if request.spec.ledger != "off":
+            for stage, digest in stages.digests.items():
+                keeper.ledger.add(stage, f"{image.name} {stage}", digest)
             for name, array in result.flows.items():
                 keeper.ledger.add("flows", f"{image.name} {name}", tensor_digest(array))
             # Outlines first: other numbers for the same objects are the smaller difference.

@@ -240,7 +240,9 @@ def _divergence(found: Divergence) -> Iterator[str]:
     for stage, names in found.stages.items():
         yield f"  {stage:12} {some(list(names), _MOST_NAMES)}"
     for name, seen in vars(found.evidence).items() if found.evidence else ():
-        if seen not in (None, ()):
+        if name == "stages_apart":
+            yield from (f"  {text}" for text in seen)
+        elif seen not in (None, ()) and (seen or name not in ("n_repetitions", "n_replays")):
             text = "; ".join(seen) if isinstance(seen, tuple) else seen
             yield f"  {name.removeprefix('n_').replace('_', ' '):12} {text}"
     yield from (f"  note: {note}" for note in found.notes)

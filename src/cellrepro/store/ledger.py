@@ -24,7 +24,14 @@ STAGES = (
     *("rng", "batch", "forward", "loss", "backward", "update", "weights"),  # once in every step
     *("flows", "masks"),
 )
-"""In the order in which a run passes them."""
+"""In the order in which a training passes them."""
+
+SEGMENTATION_STAGES = (
+    *("environment", "spec", "weights-init"),
+    *("file", "decoded", "channels", "normalised", "resized", "tiles"),  # of each image
+    *("network", "flows", "dynamics", "masks", "filtered"),
+)
+"""In the order in which a segmentation passes them."""
 
 BEFORE = -1
 """The step of everything that comes before the first one."""

@@ -57,7 +57,13 @@ _JUMPS = (
 # magnitudes (PyTorch 2.15 on a CPU) and Cellpose's own steps. A result off by 1e-4 of the largest
 # exceeds them. Seen outside: batch normalisation of two values, attention scores beyond 1e4,
 # convolutions whose gradients cancel, overflow within half-precision functions.
-_LIMITS = {"exact": (0.5, 0.0), "elementwise": (8, 0), "function": (32, 4), "reduction": (4, 8)}
+# PyTorch rounds float64 to 16 bits through float32, so twice: half an ulp and a little.
+_LIMITS = {
+    "exact": (0.5 + 2**-12, 0.0),
+    "elementwise": (8, 0),
+    "function": (32, 4),
+    "reduction": (4, 8),
+}
 
 _STEP = 2.0**-23  # part of itself by which an input is moved: small, and far above float64's ulp
 _NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})

@@ -6,15 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.compare.ledger_diff import Difference, LedgerComparison, compare_ledgers
+from cellrepro.compare.ledger_diff import LedgerComparison, compare_ledgers
 from cellrepro.errors import whole
 from cellrepro.lab import defaults
 from cellrepro.lab.compare_results import compare_repeats
 from cellrepro.lab.divergence.judge import CannotLook, Look
 from cellrepro.lab.divergence.result import OF_STAGE, Divergence, Place
+from cellrepro.lab.divergence.segmentations import (
+    comparable_stages,
+    entries_by_stage,
+    with_images,
+)
 from cellrepro.lab.worker import flattened
 from cellrepro.store.digests import array_digest, file_digest, value_digest
-from cellrepro.store.ledger import LEDGER, STAGES, Entry, Ledger, read_rows
+from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Entry, Ledger, read_rows
 from cellrepro.store.store import Repeat, Store
 
 _LAST = 2**31 - 1  # the step of what is there once everything is done
@@ -33,7 +38,8 @@ def diverge(
     store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> Divergence:
-    """Name the first place where two stored runs diverge.
+    """Name the first place where two stored runs diverge; of two segmentations the first stage of
+    an image, from its file to the filtered masks.
 
     Parameters
     ----------
@@ -56,15 +62,18 @@ def diverge(
     repeats = place.find_two(a, b)
     ledgers = _ledgers_compared(repeats)
     answer = _by_ledgers(ledgers, repeats)
+    look = Look(repeats, place, data, again, repetitions, suspects, quiet)
+    if _of_segmentations(repeats):
+        return with_images(answer, look)
     in_steps = repeats[0].spec.task == "train"
     shown = ledgers.first_computed if in_steps else next(iter(ledgers.of_stage("flows")), None)
     if shown is None:
         return answer
-    computed = _place(shown, ledgers)
+    computed = Place.of(shown, ledgers)
     try:
         if shown.step is not None:
             _refuse_other_inputs(ledgers, repeats)
-        found = Look(repeats, place, data, again, repetitions, suspects, quiet).at(computed)
+        found = look.at(computed)
     except CannotLook as error:
         # What nothing was computed in twice, as masks alone, is no place of its own.
         named = answer if shown.step is None else _with_computed(answer, computed)
@@ -80,14 +89,15 @@ def diverge(
 def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Divergence:
     a, b = repeats
     comparison, first = compare_repeats(a, b), ledgers.first
-    by_stage = {stage: [found.name for found in ledgers.of_stage(stage)] for stage in STAGES}
+    stages = _stages_of(repeats)
+    by_stage = {stage: [found.name for found in ledgers.of_stage(stage)] for stage in stages}
     judgement = None if first is None else OF_STAGE[first.stage].judgement
     if judgement == "environment" and ledgers.differences[-1].stage not in ("environment", "spec"):
         judgement = "unexplained"
     return Divergence(
         a=a.name,
         b=b.name,
-        first=None if first is None else _place(first, ledgers),
+        first=None if first is None else Place.of(first, ledgers),
         computed=None,
         stages={stage: tuple(dict.fromkeys(names)) for stage, names in by_stage.items() if names},
         judgement=judgement,
@@ -97,6 +107,7 @@ def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Diverge
         n_compared=ledgers.compared.total(),
         notes=tuple(_notes(ledgers, repeats)),
         ledgers=ledgers,
+        chain=stages,
     )
 
 
@@ -114,13 +125,6 @@ def _with_computed(answer: Divergence, computed: Place) -> Divergence:
     return replace(answer, first=computed, computed=computed)
 
 
-def _place(difference: Difference, ledgers: LedgerComparison) -> Place:
-    """A difference, with all that differs at the same stage and step."""
-    there = [one for one in ledgers.of_stage(difference.stage) if one.step == difference.step]
-    names = tuple(one.name for one in there)
-    return Place(difference.step, difference.epoch, difference.stage, names, difference.said())
-
-
 def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> None:
     """Raise where the first step was given something else on the two sides."""
     before = [difference for difference in ledgers.differences if difference.step is None]
@@ -136,7 +140,8 @@ def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -
 def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Iterator[str]:
     for repeat in repeats:
         if not (repeat.folder / LEDGER).exists():
-            yield f"{repeat.name} kept no ledger; train with --ledger steps"
+            verb = "segment" if repeat.spec.task == "segment" else "train"
+            yield f"{repeat.name} kept no ledger; {verb} with --ledger steps"
     if n_unknown := ledgers.not_comparable.total():
         yield f"{n_unknown} digests of a processor stand beside those of a GPU"
     n_a, n_b = ledgers.n_steps
@@ -165,7 +170,19 @@ def _ledgers_compared(repeats: Sequence[Repeat]) -> LedgerComparison:
             return entry.name.startswith("switches.") or entry.name.endswith("WORKSPACE_CONFIG")
         return False
 
-    return compare_ledgers(*(_entries(one, with_ledger) for one in repeats), ignored=ignored)
+    sides = [_entries(one, with_ledger) for one in repeats]
+    if _of_segmentations(repeats):
+        by_stage = (entries_by_stage(*side) for side in zip(sides, repeats, strict=True))
+        sides = comparable_stages([list(side) for side in by_stage], repeats)
+    return compare_ledgers(*sides, stages=_stages_of(repeats), ignored=ignored)
+
+
+def _of_segmentations(repeats: Sequence[Repeat]) -> bool:
+    return all(repeat.spec.task == "segment" for repeat in repeats)
+
+
+def _stages_of(repeats: Sequence[Repeat]) -> tuple[str, ...]:
+    return SEGMENTATION_STAGES if _of_segmentations(repeats) else STAGES
 
 
 def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
@@ -173,7 +190,12 @@ def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
     ledger = Ledger()
     for name, value in flattened(repeat.spec.profile_settings, "profile"):
         if name != "profile.name":
-            ledger.add("environment", name, value_digest(value), detail=value)
+            ledger.add(
+                "environment",
+                name,
+                value_digest(value),
+                detail="not set" if value is None else value,
+            )
     if with_ledger:
         ledger.entries += read_rows(repeat.folder / LEDGER, Entry)
     else:

@@ -68,14 +68,14 @@ class Look:
         step = place.step
         if step is None:  # operations of an image are numbered as the images are
             step = list(self.repeats[0].manifest.masks).index(place.names[0].rpartition(" ")[0])
-        rows = self._stored(OPERATIONS, OperationRow, step)
-        draws = self._stored(DRAWS, Draw, step)
+        rows = self.stored(OPERATIONS, OperationRow, step)
+        draws = self.stored(DRAWS, Draw, step)
         drawn = None if draws is None else first_draw_difference(*draws)
         if drawn is not None and {place.stage, *place.names} & {"rng", "crops", "images drawn"}:
             evidence = Evidence("stored draws", draws=drawn.sentence())
-            place = replace(place, **_named(drawn.draw) | {"op": drawn.draw.what})
+            place = replace(place, **named(drawn.draw) | {"op": drawn.draw.what})
             return Finding(place, "draws", evidence)
-        stored = None if rows is None else self._of_rows(place, *rows)
+        stored = None if rows is None else self.of_rows(place, *rows)
         try:
             if place.step is None or not self.again:
                 raise CannotLook("what was stored does not show it; --ledger ops stores more")
@@ -88,7 +88,7 @@ class Look:
 
     # -- what both wrote down
 
-    def _stored(self, name: str, kind: type, step: int) -> list[list[Any]] | None:
+    def stored(self, name: str, kind: type, step: int) -> list[list[Any]] | None:
         """The rows of one step, or image, of both runs; none where one did not write them down."""
         paths = [repeat.folder / name for repeat in self.repeats]
         if not all(path.exists() for path in paths):
@@ -96,7 +96,7 @@ class Look:
         rows = [read_rows(path, kind, step=step) for path in paths]
         return rows if all(rows) else None
 
-    def _of_rows(self, place: Place, a: Sequence[Any], b: Sequence[Any]) -> Finding | None:
+    def of_rows(self, place: Place, a: Sequence[Any], b: Sequence[Any]) -> Finding | None:
         """The operation in which two lists of operations diverge; none that is not the cause."""
         alignment = aligned(self.repeats, a, b)
         parting = first_divergence(alignment)
@@ -104,7 +104,7 @@ class Look:
             return None
         told: dict[str, Any] = {"alignment": alignment.sentence(), "parting": parting.sentence}
         evidence = Evidence("stored operations", **told)
-        place = replace(place, **_named(parting.a), inputs=parting.inputs)
+        place = replace(place, **named(parting.a), inputs=parting.inputs)
         return Finding(place, "unexplained", evidence, alignment)
 
     # -- one process, the same step again and again
@@ -122,7 +122,7 @@ class Look:
             arrival=(seen.arrival,),
         )
         place = found.place
-        reader = f"{place.op}, {manifest.Place(**_named(place))}"
+        reader = f"{place.op}, {manifest.Place(**named(place))}"
         for op in seen.audited:
             unwritten = reader in (op.read_by or "")
             if unwritten or (op.op, op.module, op.phase) == (place.op, place.module, place.phase):
@@ -144,15 +144,15 @@ class Look:
 
     def _of_repetitions(self, place: Place, seen: Replay) -> Finding:
         """The operation in which the step diverged from itself, or the first that flips."""
-        again = None if seen.again is None else self._of_rows(place, seen.rows, seen.again)
+        again = None if seen.again is None else self.of_rows(place, seen.rows, seen.again)
         if again is not None:
             evidence = replace(again.evidence, how="repetition")
             return replace(again, judgement="race", evidence=evidence)
-        order = [_named(row) for row in seen.rows]
+        order = [named(row) for row in seen.rows]
         suspects = [op for op in seen.audited if _may_explain(op.phase, place)]
         if suspects:
-            first = min(suspects, key=lambda op: [*order, _named(op)].index(_named(op)))
-            place = replace(place, **_named(first), inputs="agree")
+            first = min(suspects, key=lambda op: [*order, named(op)].index(named(op)))
+            place = replace(place, **named(first), inputs="agree")
         return Finding(place, "unexplained", Evidence("audit"))
 
     def _no_fault(self) -> str | None:
@@ -184,8 +184,8 @@ class Look:
         draws = first_draw_difference(a.draws, b.draws)
         if parting is not None:
             outputs = a.kept.get(parting.a.index, []), b.kept.get(parting.b.index, [])
-            named = {**_named(parting.a), **_difference(*outputs)}
-            place = replace(place, **named, inputs=parting.inputs)
+            found = {**named(parting.a), **_difference(*outputs)}
+            place = replace(place, **found, inputs=parting.inputs)
             if is_call(parting.a):
                 words = (place.apart, f"between {whose(self.repeats)}")
                 place = replace(place, apart=" ".join(filter(None, words)))
@@ -228,7 +228,7 @@ def _may_explain(phase: str | None, place: Place) -> bool:
     return phase in OF_STAGE[place.stage].phases
 
 
-def _named(operation: Any) -> dict[str, Any]:
+def named(operation: Any) -> dict[str, Any]:
     """What a `Place` says of an operation, or of a draw, which has no ``op``."""
     names = ("op", "module", "source", "phase")
     return {name: getattr(operation, name, None) for name in names}

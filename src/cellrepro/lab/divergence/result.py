@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from cellrepro.compare.ledger_diff import LedgerComparison
+from cellrepro.compare.ledger_diff import Difference, LedgerComparison
 from cellrepro.compare.operation_alignment import Alignment
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.lab.compare_results import Comparison
+from cellrepro.store.ledger import STAGES
 from cellrepro.text import amount, ppm_text
 
 JUDGEMENTS = {
@@ -52,8 +53,17 @@ OF_STAGE = {
     "weights": Stage("weights", "network after it", phases=_TO_UPDATE),
     "flows": Stage("flows", "towards cell centres"),
     "masks": Stage("masks", "outlined cells"),
+    "file": Stage("file", "as it lies on disk", "data"),
+    "decoded": Stage("decoded", "pixels as read", "data"),
+    "channels": Stage("channels", "brought to three"),
+    "normalised": Stage("normalised", "brightness set"),
+    "resized": Stage("resized", "to the diameter"),
+    "tiles": Stage("tiles", "cut for the network"),
+    "network": Stage("network", "its answer by tile"),
+    "dynamics": Stage("dynamics", "where pixels arrive"),
+    "filtered": Stage("filtered", "filled, small ones out"),
 }
-"""By their names in `cellrepro.store.ledger.STAGES`, in the order in which a run passes them."""
+"""By their names in `cellrepro.store.ledger.STAGES`, then those of segmentations alone."""
 
 _COMPUTED = ("batch", "forward", "loss", "backward", "update", "weights")
 
@@ -76,22 +86,40 @@ class Place:
     inputs: str | None = None  # whether these agree, differ, or this is unknown
     apart: str | None = None
     """What the difference is between, if not the operation's two results; or how they differ."""
+    image: str | None = None  # of a segmentation; ``step`` is its number
+
+    @classmethod
+    def of(cls, difference: Difference, ledgers: LedgerComparison, **more: Any) -> Place:
+        """A difference, with all that differs at the same stage and step."""
+        there = [one for one in ledgers.of_stage(difference.stage) if one.step == difference.step]
+        names = tuple(one.name for one in there)
+        place = {"step": difference.step, "epoch": difference.epoch, **more}
+        return cls(stage=difference.stage, names=names, said=difference.said(), **place)
 
     def sentence(self) -> str:
         """Where, and what differs there; the operation, where one could be named."""
-        step = "" if self.step is None else f"step {self.step}, "
+        step = "" if self.step is None or self.image else f"step {self.step}, "
+        if self.image is not None and self.phase is None and self.size():
+            made = f" (`{self.module}.{self.op}`)" if self.op else ""
+            return f"{self.stage} of {self.image}{made}: {self.size()}"
         if self.op is None:
             return f"{step}{self.stage} ({self.said})"
         head = step if self.stage in _COMPUTED else f"{self.stage} ({self.said}); {step}"
-        phase = f"{self.phase} of `{self.module}`" if self.module else str(self.phase)
+        if self.image is not None:
+            head = f"{self.stage} of {self.image}; "
+        phase = " of ".join(filter(None, (self.phase, self.module and f"`{self.module}`")))
         line = f" ({self.source})" if self.source else ""
         gave = {
             "agree": "got equal inputs and gave other outputs",
             "differ": "is the first whose outputs differ, and so do its inputs",
         }.get(self.inputs or "", "is the first whose outputs differ")
-        number = None if self.max_abs is None else f"largest difference {self.max_abs:.2g}"
-        size = " ".join(filter(None, (number, self.apart)))
+        size = self.size()
         return f"{head}{phase}{line}: `{self.op}` {gave}{f', {size}' if size else ''}"
+
+    def size(self) -> str:
+        """How far apart the two are; nothing where that is not known."""
+        number = None if self.max_abs is None else f"largest difference {self.max_abs:.2g}"
+        return " ".join(filter(None, (number, self.apart)))
 
 
 @dataclass(frozen=True)
@@ -110,6 +138,7 @@ class Evidence:
     arrival: tuple[str, ...] = ()  # how the state before the step was reached, on each side
     draws: str | None = None  # the first draw of random numbers in which the two differ
     elimination: str | None = None  # why it may be no fault though no race was seen
+    stages_apart: tuple[str, ...] = ()  # of a segmentation, how far, from the first that differs
 
 
 @dataclass(frozen=True)
@@ -131,6 +160,7 @@ class Divergence:
     notes: tuple[str, ...] = ()  # what was not looked at, and why
     ledgers: LedgerComparison | None = field(default=None, repr=False)
     operations: Alignment | None = field(default=None, repr=False)  # of the diverging step
+    chain: tuple[str, ...] = STAGES  # that both passed
 
     def sentence(self) -> str:
         """The answer in one sentence."""

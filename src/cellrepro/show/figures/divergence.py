@@ -16,14 +16,22 @@ from cellrepro.errors import BadInput
 from cellrepro.lab.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture
-from cellrepro.store.ledger import STAGES
+from cellrepro.store.ledger import SEGMENTATION_STAGES, STAGES
 from cellrepro.text import amount, grouped
 
 if TYPE_CHECKING:
     from cellrepro.compare.ledger_diff import Difference
     from cellrepro.trace.operation_ledger import OperationRow
 
-_BEFORE, _IN_STEP, _AFTER = STAGES[:4], STAGES[4:11], STAGES[11:]
+_BEFORE, _AFTER = STAGES[:4], STAGES[11:]
+_GROUPS = {
+    STAGES: ((4, "before training"), (7, "in every training step"), (2, "after training")),
+    SEGMENTATION_STAGES: (
+        *((3, "before the images"), (6, "the image, up to its tiles")),
+        *((2, "the network"), (3, "from flows to cells")),
+    ),
+}
+"""How many stages of a chain belong together, and what they are."""
 
 _EQUAL, DIFFERENT, FIRST = "#D9EEF9", SERIES[0], SERIES[1]
 _BOXES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -61,9 +69,11 @@ def _when(place: Place | Difference) -> int | str:
     return "before" if place.step is None or place.stage in _BEFORE else place.step
 
 
-def _headline(place: Place | None, n_compared: int) -> str:
+def _headline(place: Place | None, n_compared: int, stages: tuple[str, ...] = STAGES) -> str:
     if place is None:
         return f"No difference, {grouped(n_compared)} entries compared"
+    if stages != STAGES:
+        return f"The two segmentations diverge: {OF_STAGE[place.stage].name}"
     at = _when(place)
     at = f"at step {grouped(at)}" if isinstance(at, int) else f"{at} training"
     return f"The two runs diverge {at}: {OF_STAGE[place.stage].name}"
@@ -75,7 +85,7 @@ def chain(divergence: Divergence) -> Picture:
     ``=`` agrees, ``≠`` differs, ``?`` was not compared, or not all of it. The caption names the
     first difference, the operation where it is known, and the judgement. From `cellrepro.diverge`.
     """
-    states = _states(divergence)
+    states, stages = _states(divergence), divergence.chain
     figure = Picture(WIDTH + 2, 2.9)
     axes = figure.subplots()
     for i, state in enumerate(states.values()):
@@ -84,28 +94,27 @@ def chain(divergence: Divergence) -> Picture:
         colour = "white" if state == "different" else "black"
         behind = {"facecolor": look["fc"], "edgecolor": "none", "pad": 1}
         axes.bar_label(box, [sign], label_type="center", fontsize=11, color=colour, bbox=behind)
-    for stages, text in (
-        (_BEFORE, "before training"),
-        (_IN_STEP, "in every training step"),
-        (_AFTER, "after training"),
-    ):
-        ends = STAGES.index(stages[0]) - 0.4, STAGES.index(stages[-1]) + 0.4
+    begin = 0
+    for n, text in _GROUPS[stages]:
+        ends = begin - 0.4, begin + n - 0.6
         axes.plot(ends, [1.15, 1.15], color=GREY, lw=1)
         axes.text(sum(ends) / 2, 1.2, text, ha="center", fontsize=9, color=GREY)
-    words = [(OF_STAGE[stage].name, f"({OF_STAGE[stage].meaning})") for stage in STAGES]
-    names = ["\n".join(textwrap.fill(word, 13) for word in pair) for pair in words]
-    axes.set_xticks(range(len(STAGES)), names, fontsize=8)
-    axes.set(xlim=(-0.5, len(STAGES) - 0.5), ylim=(-0.03, 1.4), yticks=[])
+        begin += n
+    words = [(OF_STAGE[stage].name, f"({OF_STAGE[stage].meaning})") for stage in stages]
+    names = ["\n".join(textwrap.fill(word, 12) for word in pair) for pair in words]
+    axes.set_xticks(range(len(stages)), names, fontsize=8)
+    axes.set(xlim=(-0.5, len(stages) - 0.5), ylim=(-0.03, 1.4), yticks=[])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     style.legend(figure, [style.patch(text, **look) for _, text, look in _BOXES.values()])
-    headline, told = _headline(divergence.first, divergence.n_compared), divergence.sentence()
+    headline = _headline(divergence.first, divergence.n_compared, stages)
+    told = divergence.sentence()
     notes = "".join(f"\n{note}." for note in divergence.notes)
+    once = ", those in the middle once in every training step" if stages == STAGES else ""
     caption = (
         f"{told[:1].upper()}{told[1:]}.\nA is {divergence.a}, B is {divergence.b}. A run passes "
-        "the boxes from left to right, those in the middle once in every training step; “later” is "
-        "what differs after the first difference, in the same step or in later ones. Steps are "
-        f"counted from 0.{notes}"
+        f"the boxes from left to right{once}; “later” is what differs after the first difference. "
+        f"Steps are counted from 0.{notes}"
     )
     boxes = ", ".join(
         f"{OF_STAGE[stage].name} {_BOXES[state][1][2:]}" for stage, state in states.items()
@@ -117,7 +126,7 @@ def _states(divergence: Divergence) -> dict[str, str]:
     """``equal``, ``different``, ``first`` or ``unknown``, by stage."""
     ledgers, first = divergence.ledgers, divergence.first
     compared = set() if ledgers is None else ledgers.compared.keys() - ledgers.not_comparable.keys()
-    states = {stage: "equal" if stage in compared else "unknown" for stage in STAGES}
+    states = {stage: "equal" if stage in compared else "unknown" for stage in divergence.chain}
     states |= dict.fromkeys(divergence.stages, "different")
     return states if first is None else states | {first.stage: "first"}
 
@@ -132,8 +141,8 @@ def step_map(divergence: Divergence) -> Picture:
     from matplotlib.patches import Rectangle
 
     ledgers, first = divergence.ledgers, divergence.first
-    if ledgers is None:
-        raise BadInput("the divergence holds no ledgers to draw; give what `diverge` returns")
+    if ledgers is None or divergence.chain != STAGES:
+        raise BadInput("the divergence holds no ledgers of trainings; give what `diverge` returns")
     n_steps = min(ledgers.n_steps)
     size = max(1, -(-n_steps // _MOST_COLUMNS))
     # The first column is before training, the last after it; what is in neither stays empty.
