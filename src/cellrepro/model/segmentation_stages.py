@@ -25,6 +25,19 @@ PASSED: dict[str, tuple[str, str]] = {
 ``eval`` returns. Names of Cellpose 4.2.1.1; a stage whose function an older one lacks is not seen.
 """
 
+MADE_BY = {
+    "channels": ("cellpose.transforms", "convert_image"),
+    "normalised": ("cellpose.transforms", "normalize_img"),
+    "resized": ("cellpose.transforms", "resize_image"),
+    "tiles": ("cellpose.transforms", "make_tiles"),
+    "network": ("cellpose.core", "run_net"),
+    "flows": ("cellpose.transforms", "average_tiles"),
+    "dynamics": ("cellpose.dynamics", "follow_flows"),
+    "masks": ("cellpose.dynamics", "compute_masks"),
+    "filtered": ("cellpose.utils", "fill_holes_and_remove_small_masks"),
+}
+"""By stage the module and the function of Cellpose 4.2.1.1 that makes it."""
+
 
 class Stages:
     """What one image was at each stage: arrays of each call, plane or tile, or digests of them.

@@ -18,7 +18,7 @@ from cellrepro.lab.divergence.result import Divergence, Evidence, Place
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.worker import Request
 from cellrepro.model.network import started_from
-from cellrepro.model.segmentation_stages import PASSED, Stages
+from cellrepro.model.segmentation_stages import MADE_BY, PASSED, Stages
 from cellrepro.progress import progress
 from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, Entry, read_rows
 from cellrepro.store.store import Repeat
@@ -26,18 +26,6 @@ from cellrepro.text import amount, grouped
 from cellrepro.trace.operation_ledger import OperationRow
 
 _OF_IMAGES = SEGMENTATION_STAGES[SEGMENTATION_STAGES.index("decoded") :]
-_MADE_BY = {
-    "channels": ("cellpose.transforms", "convert_image"),
-    "normalised": ("cellpose.transforms", "normalize_img"),
-    "resized": ("cellpose.transforms", "resize_image"),
-    "tiles": ("cellpose.transforms", "make_tiles"),
-    "network": ("cellpose.core", "run_net"),
-    "flows": ("cellpose.transforms", "average_tiles"),
-    "dynamics": ("cellpose.dynamics", "follow_flows"),
-    "masks": ("cellpose.dynamics", "compute_masks"),
-    "filtered": ("cellpose.utils", "fill_holes_and_remove_small_masks"),
-}
-"""By stage the module and the function of Cellpose 4.2.1.1 that makes it."""
 _WITH_CHANNELS_LAST = ("channels", "normalised")
 _PARTS = {"tiles": "tile", "network": "tile"}  # what each array of a stage is; else a plane
 
@@ -268,7 +256,7 @@ def _measured(found: Finding, a: Seen, b: Seen) -> Finding:
     if place.stage in ("flows", "filtered") and differ:  # of older ledgers, which tell no more
         place = replace(place, stage=differ[0])
     if place.stage in sizes:
-        module, op = _MADE_BY.get(place.stage, (None, None))
+        module, op = MADE_BY.get(place.stage, (None, None))
         largest, n, text = sizes[place.stage]
         place = replace(place, max_abs=largest, n_elements=n, apart=text, module=module, op=op)
     said = tuple(f"{stage}: {_size(*size)}" for stage, size in sizes.items())
