@@ -31,6 +31,10 @@ SHORT = {
         **{"follow_epochs": 2, "follow_images": 8, "outside": False},
         "store": "../outputs/aside",
     },
+    "08_segmentation_settings": {
+        "vary": {"diameter": [20], "flow_threshold": [0.1], "batch_size": [1]},
+        **ONE_THREAD,
+    },
     "06_inference_benchmark": {"sizes": [256], "batch_sizes": [8], "size_repeats": 1, **ONE_THREAD},
 }
 """Parameters with which a notebook is checked: enough for what its telling cells say. Trainings too

@@ -44,7 +44,7 @@ def sensitivity(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Vary each setting of a segmentation by itself: how many cells does it change?"""
-    from cellrepro.show.figures.masks import setting_figures
+    from cellrepro.show.figures.settings import setting_figures
 
     varied = overrides(vary or [], "--vary") or None
     given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}

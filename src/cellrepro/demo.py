@@ -98,10 +98,13 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
     # What warns is shown in a few steps, kept apart from the demo's grid.
     apart = {"store": str(root / "warnings"), "model": elsewhere(model, Store(store))}
     few = {"epochs": 3, "images_per_epoch": 8, "cost_rounds": 1}
+    # Segmentations with other settings are kept apart, too.
+    varied = {**apart, "store": str(root / "settings")}
     # What differs outside the training step is the same every time.
     followed = {"follow_epochs": 3, "follow_images": 8, "outside": False}
     jobs = {  # the longest first
         "03_determinism_warnings": images | few | apart,
+        "08_segmentation_settings": images | varied,
         "00_setup": images,
         "02_mask_comparison": place | {"model": model},
         "04_cross_device_report": place,

@@ -76,7 +76,7 @@ def explain(
     a: str,
     b: str,
     *,
-    image: str,
+    image: str | Path,
     model: str | None = None,
     profile: str = defaults.PROFILE,
     mode: str = defaults.MODE,
@@ -91,7 +91,7 @@ def explain(
     a, b : str
         Each a ``_seg.npy``, a label image (its settings in NAME.json beside it, or unknown), or
         ``KEY/REPEAT`` of the store.
-    image : str
+    image : str or Path
         The image's file; its name is that of the image in stored runs.
     model : str, optional
         As for `cellrepro.segment`; default that of the sides, as far as they say.
@@ -123,7 +123,7 @@ def explain(
         conditions = [replayed.a.condition, replayed.b.condition]
     usual = {PRECISION: settings.dtype, MODEL: next(iter(sources), "?")}
     commands = {
-        letter: _commands(image, {**usual, **condition}, sources)
+        letter: _commands(str(image), {**usual, **condition}, sources)
         for letter, condition in zip("ab", conditions, strict=True)
     }
     a_side, b_side = sides

@@ -17,12 +17,14 @@ _NAMES = {
         "weights_changed"
     ),
     "figures.operations": "operations_map",
+    "figures.settings": "setting_bars setting_picture",
     "figures.spread": "spread_axis",
     "figures.training": "rates_by_size scores_of_runs training_curves",
     "figures.weights": "difference_distributions layer_distances weight_distributions",
     "mask_tables": "change_table comparison_sentence kind_table score_table stability_table",
     "operation_tables": "evidence_table operation_table warning_table",
     "report.protocol": "protocol",
+    "setting_answers": "explanation",
     "tables": (
         "decision_table difference_table distance_matrix host_table markdown profile_table "
         "protocol_table rate_table readable repeat_table result_table statistics_table "

@@ -108,13 +108,16 @@ def chain(divergence: Divergence) -> Picture:
     axes.spines[:].set_visible(False)
     style.legend(figure, [style.patch(text, **look) for _, text, look in _BOXES.values()])
     headline = _headline(divergence.first, divergence.n_compared, stages)
+    if stages != STAGES and divergence.computed not in (None, divergence.first):
+        headline += f"; their images from: {OF_STAGE[divergence.computed.stage].name}"
     told = divergence.sentence()
     notes = "".join(f"\n{note}." for note in divergence.notes)
-    once = ", those in the middle once in every training step" if stages == STAGES else ""
+    in_training = stages == STAGES
+    once = ", those in the middle once in every training step" if in_training else ""
     caption = (
         f"{told[:1].upper()}{told[1:]}.\nA is {divergence.a}, B is {divergence.b}. A run passes "
         f"the boxes from left to right{once}; “later” is what differs after the first difference. "
-        f"Steps are counted from 0.{notes}"
+        f"{'Steps are counted from 0.' if in_training else ''}{notes}"
     )
     boxes = ", ".join(
         f"{OF_STAGE[stage].name} {_BOXES[state][1][2:]}" for stage, state in states.items()

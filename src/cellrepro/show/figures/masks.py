@@ -6,7 +6,6 @@ The lower half draws arrays of colours, which report and explorer show, too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +15,12 @@ from cellrepro.compare.metrics import categories as category_map
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import WIDTH, Picture
-from cellrepro.text import amount, grouped, ppm_text, setting_in_words, share_text
+from cellrepro.text import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cellrepro.images.folder import ImageFolder
-    from cellrepro.lab.sensitivity import Example, Sensitivity
     from cellrepro.store.store import Repeat, Store
 
 CATEGORIES = ("background", "agree", "only_a", "only_b", "other_object")
@@ -166,24 +164,6 @@ def difference(
         if result.n_differing
         else "The two outline the same objects",
     )
-
-
-def setting_figures(found: Sensitivity, folder: Path) -> dict[str, Path]:
-    """Of each setting that changes cells the image that it changes most, as PNG, by setting."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for name, one in found.examples.items():
-        files[name] = folder / f"{name}.png"
-        setting_picture(one).savefig(files[name], dpi=150)
-    return files
-
-
-def setting_picture(one: Example) -> Picture:
-    """What one setting does to the image that it changes most."""
-    named = setting_in_words(f"settings.{one.name}", one.value)
-    picture = difference(one.pixels, one.usual, one.masks, name_a="usual", name_b=named)
-    share = share_text(one.share)
-    return picture.described(f"{one.image} with {named}: {share} of its cells change")
 
 
 def _objects(labels: np.ndarray) -> str:
