@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
     from cellrepro.images.folder import read_folder
     from cellrepro.images.seg_file import read_seg
-    from cellrepro.lab.audit_segmentation import audit_segmentation
+    from cellrepro.lab.audit_segmentation import audit_function, audit_segmentation
     from cellrepro.lab.audit_training import audit_training, with_effects
     from cellrepro.lab.baseline import check_baseline, save_baseline
     from cellrepro.lab.compare_results import compare_repeats

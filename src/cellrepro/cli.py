@@ -96,15 +96,22 @@ def audit(
     images_per_epoch: ImagesPerEpochOption = None,
     task: Annotated[str, Option(metavar="[train|segment]", help="what is audited")] = "train",
     settings: SettingsOption = None,
+    function: Annotated[
+        str | None, Option(help="MODULE:FUNCTION, segments in the place of Cellpose")
+    ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Replay every operation of training steps, or of a segmentation; report those that flip."""
     given: dict[str, Any] = dict(locals())
-    asked, task = given.pop("settings"), given.pop("task")
-    if task == "segment":
+    asked, task, wrapped = (given.pop(name) for name in ("settings", "task", "function"))
+    if task == "segment" or wrapped:
         for name in ("data_seed", "batch_size", "effect", "epochs", "images_per_epoch"):
             del given[name]
-        seen = cellrepro.audit_segmentation(**given, settings=overrides(asked or []))
+        if wrapped:
+            del given["model"]
+            seen = cellrepro.audit_function(wrapped, **given)
+        else:
+            seen = cellrepro.audit_segmentation(**given, settings=overrides(asked or []))
         flips = bool(seen.ops) or not seen.n_replays or seen.depends_on_batch
         return setting_answers.audit(seen), int(flips)
     if task != "train" or asked:

@@ -152,3 +152,31 @@ def test_cellpose_3_has_a_network_of_its_own(cache, small_data, tmp_path):
     unknown = run_command("segment", small_data, "--model", "cyto9", *place)
     assert unknown.code == 2
     assert "this Cellpose knows no model 'cyto9'; expected cyto3" in unknown.err
+
+
+@pytest.mark.slow
+def test_explain_makes_the_masks_of_an_older_version_again(
+    cache, small_store, small_data, tmp_path
+):
+    """The version alone, or a setting alone, or both: what explains the masks is named."""
+    store = tmp_path / "outputs"
+    shutil.copytree(small_store.root, store)
+    common = (small_data, "--model", f"{small_store.key}/0", "--repeats", 1, "--store", store)
+    settings = ("--set", "cellprob_threshold=2", "--set", "diameter=20")
+    old, new, both = (
+        run_command("segment", *common, *more, "--json").json["key"]
+        for more in (("--cellpose", OLD), (), ("--cellpose", OLD, *settings))
+    )
+    (file,) = (f for f in (small_data / "test").iterdir() if "_masks" not in f.name)
+
+    def causes(a, b):
+        answer = run_command("explain", a, b, "--image", file, "--store", store, "--json")
+        assert answer.code in (0, 1), answer.err
+        assert answer.json["unexplained"] == 0
+        assert all(side["pixels_left"] == 0 for side in answer.json["reproduced"].values())
+        return {cause["name"] for cause in answer.json["causes"]}
+
+    # With a diameter 4.0.9 makes images smaller before it scales their intensities.
+    assert causes(new, both) == {"cellpose", "cellprob_threshold", "diameter"}
+    assert causes(old, both) == {"cellprob_threshold", "diameter"}
+    assert causes(new, old) <= {"cellpose"}

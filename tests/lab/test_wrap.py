@@ -391,3 +391,31 @@ def test_a_seed_reaches_the_function_and_off_does_not_seed(
         found.append(masks_of(plan, tmp_path / str(n)).tobytes())
     assert found[0] == found[1]
     assert len({*found}) == 3
+
+
+FLIPS = """\
+import numpy as np
+import torch
+
+def segment(image):
+    cells = torch.from_numpy(image.astype("float32")) > float(image.mean())
+    noise = torch.empty_like(cells, dtype=torch.float32) if UNWRITTEN else torch.zeros(cells.shape)
+    return ((cells.float() + 0 * noise.nan_to_num()) > 0.5).int().numpy() * 2
+"""
+
+
+def test_audit_takes_a_function(small_data, tmp_path, invoke):
+    """Memory that nobody wrote is read in one, in the other not; one has nothing to replay."""
+    (tmp_path / "watershed.py").write_text(WATERSHED)
+    found = {}
+    for name, value in (("clean", "False"), ("unwritten", "True")):
+        (tmp_path / f"{name}.py").write_text(FLIPS.replace("UNWRITTEN", value))
+    for name in ("clean", "unwritten", "watershed"):
+        asked = options(function=f"{tmp_path / name}.py:segment", steps=1, replays=2)
+        answer = invoke("audit", small_data, *asked, "--json")
+        found[name] = (answer.code, answer.json["n_replays"] > 0, bool(answer.json["ops"]))
+    assert found["clean"] == (0, True, False)
+    assert found["watershed"] == (1, False, False)
+    assert found["unwritten"] == (1, True, True)
+    bad = invoke("audit", small_data, *options(function="nowhere.py:segment"))
+    assert (bad.code, bad.out, "names no function" in bad.err) == (2, "", True)

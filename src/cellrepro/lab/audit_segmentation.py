@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from cellrepro.lab.audit_training import audit_options
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_segmentation
 from cellrepro.lab.worker import Request, read_images, segmented_part
+from cellrepro.lab.wrap import Wrapped, plan_function
 from cellrepro.progress import progress
 from cellrepro.store.spec import Spec
 from cellrepro.trace.batch_invariance import BatchInvariance
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+
+if TYPE_CHECKING:
+    from cellrepro.trace.flips import Audit
 
 BATCH_SIZES = (1, 3, 8, 16)
 """At which an image is segmented; the first is what the others are compared with."""
@@ -51,15 +55,15 @@ class SegmentationAudit:
     kinds: dict[str, int]
     replays: dict[str, int]
     sentence: str
-    batch: BatchInvariance
-    batches: tuple[BatchResult, ...]
-    image: str  # that was segmented at each batch size
-    n_tiles: int  # it has
+    batch: BatchInvariance | None = None  # these and the next are of Cellpose's network alone
+    batches: tuple[BatchResult, ...] = ()
+    image: str | None = None  # that was segmented at each batch size
+    n_tiles: int = 0  # it has
 
     @property
     def depends_on_batch(self) -> bool:
         """Whether anything came out otherwise in another batch."""
-        return bool(self.batch.ops) or any(one.n_differing for one in self.batches)
+        return bool(self.batch and self.batch.ops) or any(one.n_differing for one in self.batches)
 
 
 def audit_segmentation(
@@ -129,20 +133,55 @@ def audited(
         tiles = _tiles(network, evaluate, first, given)
         many = _at_least_two(tiles)[:_MOST_TILES]
         invariance = batch_invariance(evaluate.model.net, many, model=network)
-    return SegmentationAudit(
-        request.spec,
-        found.ops,
-        found.n_steps,
-        found.n_replays,
-        found.threads,
-        found.kinds,
-        found.replays,
-        found.sentence(),
-        invariance,
-        tuple(_beside(results, size, i) for i, size in enumerate(BATCH_SIZES)),
-        first.name,
-        len(tiles),
-    )
+    beside = tuple(_beside(results, size, i) for i, size in enumerate(BATCH_SIZES))
+    return _told(request, found, invariance, beside, first.name, len(tiles))
+
+
+def _told(request: Request, found: Audit, *of_batches: Any) -> SegmentationAudit:
+    names = ("ops", "n_steps", "n_replays", "threads", "kinds", "replays")
+    told: list[Any] = [*(getattr(found, name) for name in names), found.sentence(), *of_batches]
+    return SegmentationAudit(request.spec, *told)
+
+
+def audit_function(
+    function: str,
+    data: str | Path,
+    *,
+    steps: int | None = None,
+    replays: int | None = None,
+    suspects: int | None = None,
+    threads: int | None = None,
+    quiet: bool = False,
+    **parameters: Any,
+) -> SegmentationAudit:
+    """Replay every operation of PyTorch in a function that segments; see `cellrepro.wrap_python`.
+
+    One that calls none has nothing to replay, and that is said. Steps are images.
+    """
+    options = audit_options(replays=replays, suspects=suspects, threads=threads)
+    n_images = whole("steps", 3 if steps is None else steps, least=1)
+    plan = plan_function(function, data, **parameters)
+    n_images = min(n_images, plan.n_images)
+    work, setup = "cellrepro.lab.audit_segmentation:function_audited", plan.request.setup
+    with progress(n_images, "audit", quiet=quiet) as bar:
+        more: Any = {"request": plan.request, "n_images": n_images, "options": options}
+        return call(work, setup, label="audit", on_event=bar.heard, **more)
+
+
+def function_audited(
+    child: Child, *, request: Wrapped, n_images: int, options: dict[str, Any]
+) -> SegmentationAudit:
+    """Inside the child: audit a function on some images."""
+    from cellrepro.trace.flips import audit
+
+    with child.prepared(), child.loosened():
+        images = segmented_part(read_images(request))[:n_images]
+        left = request.results(None, images, Path())
+
+        def step() -> None:
+            child.tell("done", f"{next(left).name} audited")
+
+        return _told(request, audit(step, steps=len(images), **options))
 
 
 def _tiles(network: Any, evaluate: Any, image: LabelledImage, given: dict[str, Any]) -> Any:

@@ -15,11 +15,12 @@ from scipy.signal import fftconvolve
 
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.determinism import profiles
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.reading import read_image, read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.images.sidecar import read_sidecar, write_sidecar
 from cellrepro.lab import defaults
+from cellrepro.lab.environments import is_installed, python_of
 from cellrepro.lab.process import Setup, call
 from cellrepro.lab.replay import (
     CHANNELS,
@@ -27,6 +28,7 @@ from cellrepro.lab.replay import (
     DEPTH,
     MODEL,
     PRECISION,
+    VERSION,
     Condition,
     Replayed,
     as_read,
@@ -147,6 +149,7 @@ def _side(text: str, image: str, pixels: np.ndarray, store: Store) -> Side:
     known: Condition = dict(Settings.model_validate(record["settings"]).flat)
     known |= {n: record[n] for n in (PRECISION,) if n in record}
     others = {n: v for n, v in record.items() if n not in ("settings", PRECISION)}
+    known |= _version(record.get("versions", {}).get("cellpose"), others)
     return Side(text, "label image with its record", masks, known, others)
 
 
@@ -181,10 +184,21 @@ def _of_run(text: str, image: str, pixels: np.ndarray, store: Store) -> Side:
         )
     known: Condition = {**spec.settings.flat, PRECISION: spec.profile_settings.get("dtype")}
     known |= _reading(store.image(spec.data_digest, image), pixels)
-    versions = manifest.machine.versions
-    recorded = {"cellpose": spec.cellpose or versions.get("cellpose"), "machine": repeat.machine}
+    recorded = {"machine": repeat.machine}
+    known |= _version(manifest.versions.get("cellpose"), recorded)
     source = find_model(repeat.name, store) if manifest.weights else started_from(repeat, store)
     return Side(repeat.name, "stored run", repeat.masks(image), known, recorded, source)
+
+
+def _version(version: str | None, recorded: dict[str, Any]) -> Condition:
+    """The version of Cellpose, as a condition where it can be had here; else as a record."""
+    try:
+        if version is not None and not is_installed(version):
+            python_of(version)
+    except CellreproError:
+        recorded[VERSION] = version
+        return {}
+    return {} if version is None else {VERSION: version}
 
 
 def _reading(kept: np.ndarray | None, pixels: np.ndarray) -> Condition:
@@ -266,7 +280,7 @@ def write_masks(repeat: Repeat, folder: Path) -> None:
         "model_digest": weights,
         PRECISION: spec.profile_settings.get("dtype", "float32"),
         "run": repeat.name,
-        "versions": manifest.machine.versions,
+        "versions": manifest.versions,
     }
     for name in manifest.masks:
         path = folder / f"{name}_masks.tif"
@@ -279,7 +293,7 @@ def write_masks(repeat: Repeat, folder: Path) -> None:
 
 def _table(a: Side, b: Side) -> tuple[tuple[str, Any, Any], ...]:
     """Every setting, and what else the two record, with what each side says."""
-    names = [*NAMES, PRECISION, CROP, *dict.fromkeys([*a.recorded, *b.recorded])]
+    names = dict.fromkeys([*NAMES, PRECISION, VERSION, CROP, *a.recorded, *b.recorded])
     sides = [{**side.recorded, **side.known} for side in (a, b)]
     rows = [(name, *(side.get(name, "?") for side in sides)) for name in names]
     return tuple(row for row in rows if row[0] != CROP or CROP in (a.known | b.known))
@@ -313,6 +327,8 @@ def _commands(
     line = shlex.join(words)
     if condition[PRECISION] != "bfloat16":
         lost.append("float32")
+    if not is_installed(condition.get(VERSION)):
+        line += f"   # with cellpose=={condition[VERSION]}"
     if lost:
         line += f"   # Cellpose's command line cannot say: {', '.join(lost)}"
     options = Settings().but(**told).arguments()

@@ -1,26 +1,28 @@
 """One image segmented again under other conditions, to find those under which a result was made.
 
-A condition is what is not usual, by name: settings of ``eval``, ``precision``, and what the image
-was read as (``image.depth``, ``image.channels``, ``image.crop``).
+A condition is what is not usual, by name: settings of ``eval``, ``precision``, the version of
+Cellpose, and what the image was read as (``image.depth``, ``image.channels``, ``image.crop``).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 from cellrepro.compare.metrics import compare_masks
-from cellrepro.errors import BadInput
-from cellrepro.lab.process import Child
+from cellrepro.errors import BadInput, CellreproError
+from cellrepro.lab.environments import is_installed
+from cellrepro.lab.process import Child, call
 from cellrepro.model.network import ModelSource
 from cellrepro.store.digests import value_digest
 from cellrepro.store.settings import NAMES, Settings
 
-PRECISION, MODEL = "precision", "model"
+PRECISION, MODEL, VERSION = "precision", "model", "cellpose"
 DEPTH, CHANNELS, CROP = "image.depth", "image.channels", "image.crop"
 Condition = dict[str, Any]
 Gap = tuple[int, int]
@@ -142,7 +144,8 @@ class Replay:
 
     image: np.ndarray
     build: Callable[[str, str], Any]  # a network, by model and precision
-    usual: Mapping[str, Any]  # model and precision
+    usual: Mapping[str, Any]  # model, precision and version
+    elsewhere: Callable[[Condition], np.ndarray] | None = None  # labels by another version
     n_tried: int = 0
     _made: dict[str, np.ndarray] = field(default_factory=dict)
     _evaluators: dict[Any, Any] = field(default_factory=dict)
@@ -152,6 +155,10 @@ class Replay:
         from cellrepro.model.inference import evaluator
 
         key = value_digest(sorted((n, str(v)) for n, v in condition.items()))
+        version = condition.get(VERSION)
+        if key not in self._made and not is_installed(version) and self.elsewhere is not None:
+            self._made[key] = self.elsewhere(dict(condition))
+            self.n_tried += 1
         if key not in self._made:
             network = tuple(condition.get(name, self.usual[name]) for name in (MODEL, PRECISION))
             if network not in self._evaluators:
@@ -214,6 +221,8 @@ class Replay:
         return found
 
     def _untried(self, known: Mapping[str, Any]) -> Iterator[Condition]:
+        if not is_installed(known.get(VERSION)):
+            return  # each would take a process of its own
         for name, values in TRIED.items():
             for value in values if name not in known else ():
                 if _applies(name, value, self.image):
@@ -222,11 +231,11 @@ class Replay:
     def _best(self, conditions: Iterable[Condition], to: np.ndarray) -> _Found:
         """The first of those with fewest differing pixels: they say more than cells, and sooner."""
         found: list[_Found] = []
-        refused = BadInput("no condition was given")
+        refused: CellreproError = BadInput("no condition was given")
         for condition in conditions:
             try:
                 found.append((self.gap(condition, to), condition))
-            except BadInput as error:  # Cellpose may ignore one of these beside the others
+            except CellreproError as error:  # Cellpose may ignore one of these beside the others
                 refused = error
             if found and not found[-1][0][1]:
                 break
@@ -270,7 +279,16 @@ def replay(
             return build(sources[model], seed=child.setup.seed, device=device, dtype=precision)
 
         usual = {MODEL: next(iter(sources)), PRECISION: child.setup.profile.dtype}
-        again = Replay(image, built, usual)
+        usual |= {VERSION: metadata.version("cellpose")}
+
+        def elsewhere(condition: Condition) -> np.ndarray:
+            version = condition.pop(VERSION)
+            setup = replace(child.setup, cellpose=version)
+            work, label = f"{__name__}:masks_under", f"replay with Cellpose {version}"
+            given: Any = {"sources": sources, "image": image, "condition": condition}
+            return call(work, setup, label=label, **given)
+
+        again = Replay(image, built, usual, elsewhere)
         (known_a, masks_a), (known_b, masks_b) = sides
         with generators_kept():
             a = again.fit(known_a, {}, masks_a)
@@ -279,6 +297,21 @@ def replay(
             b = again.fit(known_b, near, masks_b)
             child.tell("done", "B")
             return _explained(again, a, b, masks_b)
+
+
+def masks_under(
+    child: Child, *, sources: Mapping[str, ModelSource], image: np.ndarray, condition: Condition
+) -> np.ndarray:
+    """Inside a child that has another version of Cellpose: the labels under one condition."""
+    from cellrepro.model.network import build
+
+    with child.prepared() as device:
+        usual = {MODEL: next(iter(sources)), PRECISION: child.setup.profile.dtype}
+
+        def built(model: str, precision: str) -> Any:
+            return build(sources[model], seed=child.setup.seed, device=device, dtype=precision)
+
+        return Replay(image, built, usual).masks(condition)
 
 
 def _explained(again: Replay, a: Fit, b: Fit, masks_b: np.ndarray) -> Replayed:
@@ -333,5 +366,5 @@ def _value(fit: Fit, name: str, usual: Mapping[str, Any]) -> Any:
 def _tried(again: Replay, condition: Condition, to: np.ndarray) -> Gap | None:
     try:
         return again.gap(condition, to)
-    except BadInput:
+    except CellreproError:
         return None

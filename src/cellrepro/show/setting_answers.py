@@ -169,7 +169,10 @@ def audit(found: SegmentationAudit) -> Answer:
         f"{row.op} of {row.module or 'no module'}, {row.source or 'no line of Python'}: {row.seen}"
         for row in found.ops
     ]
-    lines += [found.sentence, f"batches of tiles: {found.batch.sentence()}"]
+    lines.append(found.sentence)
+    if found.batch is None:
+        return document, lines
+    lines.append(f"batches of tiles: {found.batch.sentence()}")
     lines += [
         f"    {one.op} of {one.module or 'no module'}, {one.source or 'no line of Python'}: in "
         f"{amount(one.calls, 'call')}, by up to {one.max_abs:.2g}"

@@ -166,6 +166,8 @@ def _ledgers_compared(repeats: Sequence[Repeat]) -> LedgerComparison:
     def ignored(entry: Entry) -> bool:
         if entry.stage == "spec":
             return entry.name in told
+        if entry.name in ("versions.cellrepro", "versions.papermill") and a.cellpose != b.cellpose:
+            return True  # not installed beside another version, and not used
         if entry.stage == "environment" and a.held != b.held:  # what follows from the mode
             return entry.name.startswith("switches.") or entry.name.endswith("WORKSPACE_CONFIG")
         return False
