@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -904,7 +904,8 @@ from cellrepro.show.explorer.widget import Explorer
 
 arrays = np.load("arrays.npz")
 masks = [arrays[name] for name in ("a", "b", "c")]
-Explorer([View("made up", masks, arrays["image"], masks[0])], ["A", "B", "C"], height=640)
+truth = masks[0] if masks[0].ndim == 2 else None
+Explorer([View("made up", masks, arrays["image"], truth)], ["A", "B", "C"], height=640)
 """
 
 # From the event to the end of the frame that shows it: the explorer draws in the frame after the
@@ -912,11 +913,13 @@ Explorer([View("made up", masks, arrays["image"], masks[0])], ["A", "B", "C"], h
 MEASURE = """
 async ([selector, kind, values]) => {
   const element = document.querySelector(selector);
+  const { dataset } = document.querySelector(".cellrepro-explorer");
   const frame = () => new Promise(requestAnimationFrame);
   const times = [];
+  const pause = selector === "input.cre-z" ? 100 : 30;
   for (const value of values) {
     await frame();
-    await new Promise((resolve) => setTimeout(resolve, 30));
+    await new Promise((resolve) => setTimeout(resolve, pause));
     const started = performance.now();
     if (kind === "key") {
       element.dispatchEvent(new KeyboardEvent("keydown", { key: value, bubbles: true }));
@@ -925,6 +928,7 @@ async ([selector, kind, values]) => {
       element.dispatchEvent(new Event(kind, { bubbles: true }));
     }
     await frame();
+    while (selector === "input.cre-z" && dataset.z !== String(value)) await frame();
     await frame();
     times.push(performance.now() - started);
   }
@@ -936,22 +940,33 @@ PICTURE = "canvas => canvas.toDataURL()"
 
 def explorer(extent: Extent) -> Iterator[Row]:
     """Milliseconds from a step to its paint, in Chromium, for every slider, view and key."""
-    from playwright.sync_api import sync_playwright
-
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise RuntimeError("Chromium is not installed; install it (apt-get install chromium)")
     size, n_objects, n_steps = extent.of((256, 80, 5), (2048, 5000, 25))
     how = f"{n_steps} steps at {size}², {n_objects} objects, Chromium, Voila"
+    yield from _steps_in(chromium, (size, n_objects, 1), _explorer_steps(n_steps), how)
+    stacks = [(512, 40), (1024, 40)]
+    for side, n_planes in extent.of([(64, 5)], stacks, [*stacks, (2048, 40)]):
+        steps = [("plane slider", [], ["input.cre-z", "input", list(range(1, n_planes))])]
+        how = f"stack of {n_planes} planes of {side}², {n_objects} objects, about 8 planes a second"
+        yield from _steps_in(chromium, (side, n_objects, n_planes), steps, how)
+
+
+def _steps_in(
+    chromium: str, sizes: tuple[int, int, int], steps: Iterable[Any], how: str
+) -> Iterator[Row]:
+    from playwright.sync_api import sync_playwright
+
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     with tempfile.TemporaryDirectory() as scratch:
-        _write_notebook(Path(scratch), size, n_objects)
+        _write_notebook(Path(scratch), *sizes)
         with _voila(Path(scratch)) as address, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=flags)
             page = browser.new_page(viewport={"width": 1280, "height": 1000})
-            page.goto(address)
-            page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=120_000)
-            for name, before, step in _explorer_steps(n_steps):
+            page.goto(address, timeout=300_000)
+            page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=300_000)
+            for name, before, step in steps:
                 for selector in before:
                     page.locator(selector).click()
                     page.wait_for_timeout(400)
@@ -960,9 +975,9 @@ def explorer(extent: Extent) -> Iterator[Row]:
                 same = page.locator("canvas.cre-canvas").evaluate(PICTURE) == painted
                 if same and name != "speed slider":
                     raise RuntimeError(f"{name}: the picture stayed as it was")
-                yield f"explorer: {name}, median, ms", statistics.median(times), "<= 50", how
+                yield f"explorer: {name}, median, ms", statistics.median(times), "<= 60", how
                 slowest = float(np.percentile(times, 95))
-                yield f"explorer: {name}, 95th percentile, ms", slowest, "<= 50", how
+                yield f"explorer: {name}, 95th percentile, ms", slowest, "<= 60", how
             browser.close()
 
 
@@ -993,13 +1008,17 @@ def _explorer_steps(n: int) -> Iterator[tuple[str, list[str], list]]:
     yield "patterns", [fit, mode("categories")], [canvas, key, ["h"] * n]
 
 
-def _write_notebook(folder: Path, size: int, n_objects: int) -> None:
+def _write_notebook(folder: Path, size: int, n_objects: int, n_planes: int) -> None:
     import nbformat
 
-    labels = {
-        name: grid_of_cells(size, n_objects, seed, np.uint16) for seed, name in enumerate("abc")
-    }
-    light = np.random.default_rng(0).poisson(30, (size, size)) + 60 * (labels["a"] > 0)
+    labels = {}
+    for seed, name in enumerate("abc"):
+        n = n_objects // -(-n_planes // 8)  # a cell of a stack goes through eight planes
+        cells = grid_of_cells(size, n, seed, np.uint16)
+        stack = [np.where(cells > 0, cells + z // 8 * 2 * n, 0) for z in range(n_planes)]
+        labels[name] = np.array(stack, np.uint16) if n_planes > 1 else cells
+    drawn = labels["a"] > 0
+    light = np.random.default_rng(0).poisson(30, drawn.shape) + 60 * drawn
     np.savez(folder / "arrays.npz", image=light.astype(np.uint8), **labels)
     cells = [nbformat.v4.new_code_cell(EXPLORER_NOTEBOOK)]
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}

@@ -106,8 +106,9 @@ def test_stacks_are_stored_compared_and_reported(small_store, tmp_path, invoke):
     tifffile.imwrite(tmp_path / "data" / "named.tif", planes, metadata={"axes": "ZYX"}, imagej=True)
     store = options(model=small_store.weights, store=tmp_path / "outputs", repeats=1)
     keys = []
-    for more in ((), ("--set", "stitch_threshold=0.3")):
-        answer = invoke("segment", tmp_path / "data", *store, *more, "--json")
+    for name, more in (("apart", ()), ("stitched", ("--set", "stitch_threshold=0.3"))):
+        written = ("--masks-into", tmp_path / name)  # three planes, which are no colours
+        answer = invoke("segment", tmp_path / "data", *store, *more, *written, "--json")
         assert answer.code == 0, answer.err
         keys.append(answer.json["key"])
     stored = Store(tmp_path / "outputs")
@@ -118,6 +119,9 @@ def test_stacks_are_stored_compared_and_reported(small_store, tmp_path, invoke):
     found = invoke("compare", *keys, *options(store=tmp_path / "outputs"), "--json").json
     assert found["spec"] == {"settings.stitch_threshold": [0, 0.3]}
     assert found["objects"]["merged"] > 0
+    of_files = invoke("compare", tmp_path / "apart", tmp_path / "stitched")
+    for text in ("planes were stitched otherwise", "cut between z 0 | 1"):
+        assert text in of_files.out
     report = invoke("report", *options(store=tmp_path / "outputs"))
     assert report.code == 0, report.err
     (tmp_path / "data" / "named.tif").unlink()

@@ -102,7 +102,7 @@ def test_no_private_name_is_imported_across_files():
     assert private == []
 
 
-MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_ALL = 500, 60, 29_600
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_ALL = 500, 60, 29_700
 LONG_FILES = {"cellrepro.images.synthetic": 520}  # drawing, whose bytes are pinned
 LINES = {name: path.read_text(encoding="utf-8").splitlines() for name, path in MODULES.items()}
 

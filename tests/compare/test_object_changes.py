@@ -145,3 +145,18 @@ def test_every_field_follows_from_the_labels(pair):
             near = change.iou >= 0.5 and change.displacement < 1 - 1e-9
             assert (change.kind == "kept") == near
             assert change.iou >= 0.1
+
+
+def test_a_cell_cut_between_planes_is_told_from_one_cut_within_them():
+    """Four planes: one cell stitched on one side only, one cut along x, one in three parts."""
+    whole, cut = np.zeros((2, 6, 8, 30), np.int64)
+    whole[:, 1:7, 1:7], cut[:3, 1:7, 1:7], cut[3:, 1:7, 1:7] = 1, 1, 2
+    whole[:, 1:7, 11:19], cut[:, 1:7, 11:15], cut[:, 1:7, 15:19] = 2, 3, 4
+    whole[:, 1:7, 21:27] = 3
+    for label, planes in enumerate([(0, 2), (2, 4), (4, 6)], 5):
+        cut[slice(*planes), 1:7, 21:27] = label
+    for a, b in [(whole, cut), (cut, whole)]:
+        found = {c.position[2]: c.cut_between for c in compare_masks(a, b).objects}
+        assert found == {3.5: ((2, 3),), 14.5: (), 23.5: ((1, 2), (3, 4))}
+    assert all(c.cut_between == () for c in compare_masks(whole[2], cut[2]).objects)
+    assert all(c.cut_between == () for c in compare_masks(cut, cut).objects)

@@ -6,6 +6,7 @@ beyond the two arrays, memory grows with the number of objects and of overlappin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -64,6 +65,8 @@ class Overlap:
     centroids_b: NDArray[np.float64]
     first_a: Integers  # (A,), position of an object's first pixel in the flat image
     first_b: Integers
+    planes_a: Integers  # (A, 2), first and last plane of a stack; zeros of a flat image
+    planes_b: Integers
     rows: Integers  # (P,), an object of a ...
     columns: Integers  # ... and one of b that share pixels
     pixels: Integers  # (P,), how many
@@ -111,6 +114,8 @@ def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
         centroids_b=(side_b.moments[:, at_b] / areas_b).T,
         first_a=side_a.first[at_a],
         first_b=side_b.first[at_b],
+        planes_a=side_a.planes(at_a),
+        planes_b=side_b.planes(at_b),
         rows=rows,
         columns=columns,
         pixels=shared,
@@ -134,6 +139,7 @@ class _Side:
         self.n_pixels = np.zeros(self.n, np.int64)
         self.moments = np.zeros((image.ndim, self.n))
         self.first = np.full(self.n, np.iinfo(np.int64).max)
+        self.last = np.zeros(self.n, np.int64)  # the first pixel of its last run
 
     def labels(self, objects: Integers) -> Integers:
         """As given."""
@@ -149,6 +155,12 @@ class _Side:
         first = np.full(self.n, np.iinfo(np.int64).max)
         first[objects[::-1]] = block.starts[::-1]
         np.minimum(self.first, first, out=self.first)
+        self.last[objects] = block.starts
+
+    def planes(self, objects: Integers) -> Integers:
+        """The first and the last plane of each, (A, 2)."""
+        n_plane = math.prod(self.image.shape[-2:])
+        return np.stack([self.first[objects], self.last[objects]], axis=1) // n_plane
 
     def in_raster_order(self) -> Integers:
         """The objects that are there, by first appearance."""

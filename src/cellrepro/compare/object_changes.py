@@ -51,11 +51,19 @@ class ObjectChange(NamedTuple):
     area_a: int  # pixels, of all parts together
     area_b: int
     displacement: float  # pixels between the centroids; NaN for lost and gained
+    # Of a split or merge in a stack: (z, z + 1) where one part ends and the next begins, as
+    # where planes were stitched on one side only.
+    cut_between: tuple[tuple[int, int], ...] = ()
 
     @property
     def renumbered(self) -> bool:
         """Whether one object has other numbers on the two sides."""
         return self.kind in (ObjectKind.KEPT, ObjectKind.MOVED) and self.labels_a != self.labels_b
+
+    @property
+    def cuts(self) -> str:
+        """The planes between which it is cut, as text: "z 3 | 4"; empty if none."""
+        return ", ".join(f"z {z} | {after}" for z, after in self.cut_between)
 
 
 def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
@@ -118,7 +126,14 @@ class _Event:
             area_a,
             area_b,
             math.dist(at_a, at_b) if area_a and area_b else math.nan,
+            _cuts(table.planes_a[self.of_a]) + _cuts(table.planes_b[self.of_b]),
         )
+
+
+def _cuts(planes: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    """Between which planes one part ends and another begins; none for a single part."""
+    ends = np.intersect1d(planes[:, 1], planes[:, 0] - 1).tolist()
+    return tuple((z, z + 1) for z in ends)
 
 
 def _events(table: Overlap) -> list[_Event]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from cellrepro.lab.worker import flattened
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.platform import differing_probes
 from cellrepro.store.store import Repeat, Store
-from cellrepro.text import some
+from cellrepro.text import amount, some
 
 _ENVIRONMENT = "device threads cpu_capability versions variables switches host numeric_libraries"
 _MACHINE = {"label", "identity", "device", "driver", "cuda", "cudnn"}
@@ -133,6 +133,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         )
     if "ranks" in spec:
         notes.append(RANKS_DIFFER)
+    notes += _stitched(masks)
     notes += [*first.switches_that_moved, *second.switches_that_moved]
     notes += [f"vacuous: {reason}" for reason in dict.fromkeys(first.vacuous + second.vacuous)]
     differing = {
@@ -225,13 +226,25 @@ def _compared(a: Masks, b: Masks, *, who: str) -> tuple[dict[str, MaskComparison
     return masks, [f"only one side has masks of {', '.join(alone)}"] if alone else []
 
 
+def _stitched(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
+    """Of stacks, between which planes cells of one side are cut on the other."""
+    for name, result in masks.items():
+        cut = [change for change in result.objects if change.cut_between]
+        if cut:
+            yield (
+                f"{name}: planes were stitched otherwise: {amount(len(cut), 'cell')} whole on one "
+                f"side, in parts on the other, cut between {some(sorted({c.cuts for c in cut}))}"
+            )
+
+
 # -- files ---------------------------------------------------------------------------------
 
 
 def _compare_masks(a: Masks, b: Masks, who: str) -> Comparison:
     masks, alone = _compared(a, b, who=who)
     verdict = Verdict.DIFFERENT if alone else _over_images(masks)
-    return Comparison(verdict, ("masks",) if _differ(verdict) else (), masks, notes=tuple(alone))
+    notes = (*alone, *_stitched(masks))
+    return Comparison(verdict, ("masks",) if _differ(verdict) else (), masks, notes=notes)
 
 
 def _weights_of(path: Path, store: Store) -> Path:

@@ -284,7 +284,14 @@ def write_masks(repeat: Repeat, folder: Path) -> None:
     }
     for name in manifest.masks:
         path = folder / f"{name}_masks.tif"
-        tifffile.imwrite(path, repeat.masks(name), compression="zlib")
+        labels = repeat.masks(name)  # three or four planes are no colours
+        tifffile.imwrite(
+            path,
+            labels,
+            photometric="minisblack",
+            compression="zlib",
+            metadata={"axes": "ZYX"[-labels.ndim :]},
+        )
         write_sidecar(path, record)
 
 

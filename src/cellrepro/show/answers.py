@@ -214,9 +214,10 @@ def _changed(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
     for name, change in changed[:_MOST_CHANGES]:
         sides = [", ".join(map(str, labels)) for labels in (change.labels_a, change.labels_b)]
         place = ", ".join(f"{at:.0f}" for at in change.position)
+        cuts = f", cut between {change.cuts}" if change.cuts else ""
         yield (
             f"    {change.kind.value:6} {' -> '.join(side or 'nothing' for side in sides)} in "
-            f"{name}, centre {place}, {change.area_a} -> {change.area_b} pixels"
+            f"{name}, centre {place}, {change.area_a} -> {change.area_b} pixels{cuts}"
         )
     if len(changed) > _MOST_CHANGES:
         yield f"    and {len(changed) - _MOST_CHANGES} more; --json names them all"

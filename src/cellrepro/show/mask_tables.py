@@ -101,7 +101,7 @@ def change_table(masks: Mapping[str, MaskComparison], *, n: int = 12) -> pd.Data
     rows = [
         {
             "image": name,
-            "what": str(change.kind),
+            "what": ", ".join(filter(None, (str(change.kind), change.cuts))),
             "position": _position(change.position),
             "IoU": change.iou,
             "went (px)": change.displacement,

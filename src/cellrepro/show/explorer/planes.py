@@ -110,6 +110,15 @@ class OpenView:
             f"changes {a} {b}", lambda: object_changes(overlap(self.labels(a), self.labels(b)))
         )
 
+    def counted(self, a: int, b: int) -> tuple[dict[str, int], Counter[ObjectKind]]:
+        """Pixels by category and changes by kind, over all planes of a stack."""
+
+        def count() -> Any:
+            kinds = Counter(change.kind for change in self.changes(a, b))
+            return _counts(self.categories(a, b)), kinds
+
+        return self._once(f"counts {a} {b}", count)
+
     @cached_property
     def agreement(self) -> Agreement:
         """How far all runs that have masks agree."""
@@ -121,7 +130,10 @@ class OpenView:
         changes = self.changes(a, b)
         story: dict[str, Any] = {
             name: [getattr(change, name) for change in changes]
-            for name in ("kind", "labels_a", "labels_b", "area_a", "area_b", "iou", "position")
+            for name in (
+                *("kind", "labels_a", "labels_b", "area_a", "area_b", "iou", "position"),
+                "cut_between",
+            )
         }
         moved = [change.displacement for change in changes]
         story["moved"] = [None if np.isnan(length) else length for length in moved]
@@ -195,7 +207,7 @@ class Views:
         self.views = tuple(views)
         known = any(view.truth is not None for view in views)
         self.names = (*names, TRUTH) if known else tuple(names)
-        self._named: dict[str, tuple[int, str, int, int, int]] = {}
+        self._named: dict[str, tuple[int, str, int, int]] = {}
         # Only the last one is held, as many big images would not fit.
         self.open = lru_cache(maxsize=1)(lambda view: OpenView(views[view], self.names))
 
@@ -214,8 +226,7 @@ class Views:
         opened = self.open(view)
         n_planes = opened.shape[0] if len(opened.shape) == 3 else 1
         z = min(z, n_planes - 1)
-        counts, changes = _counts(opened.categories(a, b)), opened.changes(a, b)
-        kinds = Counter(change.kind for change in changes)
+        (counts, kinds), changes = opened.counted(a, b), opened.changes(a, b)
         names = self.names[a], self.names[b]
         short = names if max(map(len, names)) <= _LONGEST_NAME else ("A", "B")
         return {
@@ -239,7 +250,8 @@ class Views:
         }
 
     def _named_planes(self, view: int, a: int, b: int, z: int) -> dict[str, str]:
-        """The planes of a scene by what they are; each is made when it is asked for."""
+        """The planes of a scene by what they are, each made when it is asked for; names end with
+        the place in a stack, so that the browser can ask for the next one before it is shown."""
         opened = self.open(view)
         of_a, of_b = opened.digest(a)[:16], opened.digest(b)[:16]
         contents = {
@@ -247,20 +259,22 @@ class Views:
             "a": f"labels/{of_a}/{z}",  # equal masks are one plane
             "b": f"labels/{of_b}/{z}",
             "categories": f"categories/{of_a}/{of_b}/{z}",
-            "story": f"story/{of_a}/{of_b}",
+            "story": f"story/{of_a}/{of_b}/0",
         }
         if opened.truth is not None:
             contents["truth"] = f"labels/{TRUTH}/{z}"
         if len(opened.view.having) > 2:
             contents |= {"cells": f"cells/{z}", "objects": f"objects/{z}"}
         names = {what: f"{view}/{content}" for what, content in contents.items()}
-        self._named |= {name: (view, what, a, b, z) for what, name in names.items()}
+        places = {what: name.rpartition("/")[0] for what, name in names.items()}
+        self._named |= {place: (view, what, a, b) for what, place in places.items()}
         return names
 
     def plane(self, name: str) -> Plane:
         """One plane by the name that a scene gave it; see `_packed`."""
-        view, what, a, b, z = self._named[name]
-        return self.open(view).plane(what, a, b, z)
+        place, _, z = name.rpartition("/")
+        view, what, a, b = self._named[place]
+        return self.open(view).plane(what, a, b, int(z))
 
 
 # -- arrays as planes ----------------------------------------------------------------------

@@ -11,6 +11,7 @@ const LARGEST_PIXEL_CSS = 48; // how big one image pixel can get, in CSS pixels
 const WIDE_CSS = 660; // from here on the panel stands beside the picture
 const SIDE_CSS = 320; // its least width, with its gap
 const AREAS = ["agree", "only_a", "only_b", "other_object"];
+const CHOSEN = ["view", "a", "b", "z"];
 const HELD_ARRAYS = 24; // unpacked at a time; what is dropped is unpacked again, not sent again
 
 // The planes of one model as they arrived, deflated; shared by all its views on the page.
@@ -91,7 +92,14 @@ class Explorer {
     this.resizing = new ResizeObserver(() => this.fit());
     this.resizing.observe(this.parts.root);
     this.watchRatio();
-    this.onScene = () => this.reload();
+    this.onScene = () => {
+      const { ahead, wanted } = this;
+      const told = this.model.get("scene");
+      const same = ahead && CHOSEN.every((key) => told[key] === ahead[key]);
+      if (ahead && wanted && !same) return; // the answer to a step before the last one
+      this.ahead = undefined;
+      if (!same) this.reload();
+    };
     this.onProblem = () => this.say(this.model.get("problem"));
     this.onAnswer = () => {
       if (this.model.get("answered") >= this.planes.asks) this.wanted = undefined;
@@ -128,12 +136,12 @@ class Explorer {
   // ---- the scene: an image and two runs --------------------------------------------------------
 
   async load() {
-    const scene = this.model.get("scene");
+    const scene = this.ahead ?? this.model.get("scene");
     const names = scene.planes;
     const wanted = ["image", "a", "b", "categories", "story"].concat(names.truth ? ["truth"] : []);
     if (this.mode === "agreement" && names[this.vote]) wanted.push(this.vote);
     const found = await Promise.all(wanted.map((key) => this.planes.get(names[key])));
-    if (this.model.get("scene") !== scene) return this.load(); // chosen anew while it came
+    if ((this.ahead ?? this.model.get("scene")) !== scene) return this.load(); // chosen anew
     const planes = Object.fromEntries(wanted.map((key, i) => [key, found[i]]));
     const sameImage = this.scene && this.scene.planes.image === names.image;
     if (this.scene?.planes.story !== names.story) this.chosen = -1; // a row of another story
@@ -165,12 +173,23 @@ class Explorer {
       this.say("");
       if (this.fitted) this.redraw(...LAYERS);
       else this.fit();
+      this.fetchNext(scene.z - before.z);
     } catch (error) {
       this.say(String(error.message ?? error));
     } finally {
       this.loads -= 1;
       this.tellLoading();
     }
+  }
+
+  // Of a stack the plane to which the next step will lead, if it goes on as the last one.
+  fetchNext(by) {
+    const { z, n_planes: n, planes } = this.scene;
+    const next = z + Math.sign(by);
+    if (next === z || next < 0 || next >= n) return;
+    const names = ofPlane(planes, next);
+    const shown = Object.keys(this.data).filter((key) => key !== "story");
+    for (const key of shown) this.planes.get(names[key]).catch(() => {}); // said when it is chosen
   }
 
   tellLoading() {
@@ -226,6 +245,8 @@ class Explorer {
         "story of a cell, n and p go through the changed cells.",
     );
     this.tellChoice();
+    if (this.told === scene.planes.story) return; // another plane of the same stack
+    this.told = scene.planes.story;
     this.tellKinds();
     this.index();
     this.fillList();
@@ -266,6 +287,15 @@ class Explorer {
     // Numbered, or asking again for what was refused would change nothing.
     this.model.set("choice", { ...this.wanted, asked: (this.planes.asks += 1) });
     this.model.save_changes();
+    this.goAhead();
+  }
+
+  // Another plane of the same stack is shown without waiting for the kernel to say what is in it.
+  goAhead() {
+    const { scene, wanted } = this;
+    if (CHOSEN.some((key) => key !== "z" && wanted[key] !== scene[key])) return;
+    this.ahead = { ...scene, z: wanted.z, planes: ofPlane(scene.planes, wanted.z) };
+    this.reload();
   }
 
   step(by) {
@@ -350,6 +380,8 @@ class Explorer {
       fact("IoU", story.iou[row].toFixed(3));
     }
     fact(`centre (${axes})`, at(story.position[row]));
+    const cuts = story.cut_between[row].map((planes) => `${planes.join(" and ")}`);
+    if (cuts.length) fact("cut between", `planes z ${cuts.join("; ")}`);
     if (story.moved[row] !== null) fact("moved by", `${story.moved[row].toFixed(2)} px`);
     if (story.runs && story.runs[row] !== null) {
       const [n, all] = [story.runs[row], story.n_runs];
@@ -1043,6 +1075,12 @@ class Explorer {
     const { a, b } = this.choice();
     this.ask({ a: b, b: a });
   }
+}
+
+// The names of what a scene shows, in another plane of its stack.
+function ofPlane(names, z) {
+  const named = ([key, name]) => [key, key === "story" ? name : name.replace(/\d+$/, z)];
+  return Object.fromEntries(Object.entries(names).map(named));
 }
 
 // Label images are stored in 16 or 32 bit, as Cellpose does and napari expects of labels.
