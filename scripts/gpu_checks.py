@@ -167,6 +167,34 @@ def beside_the_cpu(lab: Lab) -> Answer:
     return found["judgement"] != "fault", found
 
 
+def segmented_beside_the_cpu(lab: Lab) -> Answer:
+    """Where masks part from the processor's, with TF32 and without: round-off, never a fault."""
+    store = ["--store", lab.folder / "s"]
+    model = f"{lab.train('strict', '--repeats', 1)['key']}/0"
+    tf32 = lab.folder / "tf32.yaml"
+    tf32.write_text(f"device: {lab.profile.partition('-')[0]}\nthreads: 2\ntf32: true\n")
+    keys = {}
+    for name in ("cpu", lab.profile, tf32):
+        options = ["--model", model, "--profile", name, "--repeats", 1, *store]
+        keys[Path(name).stem] = lab.call("segment", lab.data, *options)["key"] + "/0"
+    there = keys.pop("cpu", None)
+    found = {name: lab.call("diverge", key, there, *store) for name, key in keys.items()}
+    return all(one["judgement"] != "fault" for one in found.values()), found
+
+
+def batches(lab: Lab) -> Answer:
+    """In mode strict masks do not depend on the batch; which operations do in mode fast."""
+    store = ["--store", lab.folder / "s", "--profile", lab.profile]
+    model = ["--model", f"{lab.train('strict', '--repeats', 1)['key']}/0"]
+    once = [*model, "--repeats", 1, *store]
+    one, many = (
+        lab.call("segment", lab.data, *once, "--batch-size", n)["key"] + "/0" for n in (1, 16)
+    )
+    pair = lab.call("compare", one, many, "--store", lab.folder / "s")
+    audited = lab.call("audit", lab.data, "--task", "segment", *model, *store)
+    return pair["verdict"] in ("identical", "vacuous"), {"strict": pair, "fast": audited}
+
+
 def weight_files(lab: Lab) -> Answer:
     """A file that torch.save wrote of a network on the GPU says so, and only so, beside another."""
     folder = Path(lab.train("strict", "--repeats", 1)["folder"])
@@ -219,6 +247,8 @@ CHECKS: dict[str, Check] = {
     "warnings": warned,
     "segment": segment,
     "beside-the-cpu": beside_the_cpu,
+    "segmented-beside-the-cpu": segmented_beside_the_cpu,
+    "batches": batches,
     "weight-files": weight_files,
     "switches": switches,
     "cost": cost,
