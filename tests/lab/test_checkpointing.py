@@ -131,6 +131,17 @@ def test_killed_after_its_last_step(tmp_path, whole_run):
     assert files(tmp_path / "staged") == whole_run[2]
 
 
+def test_a_training_without_a_seed_goes_on_from_the_weights_it_drew(tmp_path, whole_run):
+    """In mode off every process draws other ones."""
+    drawn = replace(ORIGIN, spec={**ORIGIN.spec, "seed": None, "model_digest": None})
+    killed_training(tmp_path, origin=drawn)
+    other = replace(drawn, initial_weights="f" * 64)
+    found, resumed, _ = kept_training(tmp_path, resume=True, origin=other, keep_checkpoints="all")
+    assert (found, resumed) == (whole_run[0], [1])
+    for folder in checkpoints.folders(tmp_path / "staged" / CHECKPOINTS):
+        assert checkpoints.read_plain(folder).origin == drawn
+
+
 def test_without_resume_it_starts_anew(tmp_path, whole_run):
     killed_training(tmp_path)
     assert checkpoints.folders(tmp_path / "unfinished")

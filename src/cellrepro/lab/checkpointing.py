@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +46,7 @@ class Keeper:
         self.ledger = Ledger()  # entries not yet written
         self._pieces = _pieces(self._place, level)
         self._operations: Any = None
-        self._origin: Origin | None = None  # of a training, once it has begun
+        self.origin: Origin | None = None  # of a training, once it has begun
         self.resumed: list[int] = []  # epochs that were done when a process took over
         self.continued_from: str | None = None
         self.goes_on_from: Path | None = None  # the checkpoint
@@ -67,7 +67,7 @@ class Keeper:
 
     def watching_image(self, network: Any, index: int) -> AbstractContextManager[Any]:
         """Write down the operations of segmenting one image, where nothing was trained."""
-        if self._level != "ops" or self._origin is not None:
+        if self._level != "ops" or self.origin is not None:
             return nullcontext()
         if self._operations is None:
             self.watch(network)
@@ -75,7 +75,7 @@ class Keeper:
 
     def begin(self, origin: Origin, network: Any, loop: Loop) -> list[str]:
         """Take up an unfinished training, if asked for; returns what the user should know of it."""
-        self._origin = origin
+        self.origin = origin
         if self._keeping.resume:
             found, passed_over = checkpoints.nearest(self._place)
             if found is not None:
@@ -90,6 +90,10 @@ class Keeper:
         return []
 
     def _go_on(self, found: Checkpoint, origin: Origin, network: Any, loop: Loop) -> None:
+        if origin.spec.get("seed") is None and origin.spec.get("model_digest") is None:
+            # Drawn by no seed, they are others in every process; it began with those found here.
+            origin = replace(origin, initial_weights=found.origin.initial_weights)
+            self.origin = origin
         checkpoints.refuse_other(found, origin)
         seed = self._seed
         problems = [] if seed is None else seeding.other_seeds(found.generators, seed)
@@ -124,13 +128,13 @@ class Keeper:
         if every and len(loop.training.epochs) % every and not last:
             return
         self._flush()
-        if not (every or last) or self._origin is None:
+        if not (every or last) or self.origin is None:
             return
         state = loop.state()
         state["loop"] |= {"resumed": self.resumed, "continued_from": self.continued_from}
         checkpoints.save(
             self._place,
-            origin=self._origin,
+            origin=self.origin,
             network=network,
             loop_state=state,
             n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},

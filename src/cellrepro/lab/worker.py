@@ -107,6 +107,8 @@ def carry_out(
             with phase("train"), log.observing(network) if spec.mode == "warn" else loose:
                 team = stack.enter_context(_ranks(child, request, device))
                 training = _train(child, spec, network, folder, keeper, origin, team)
+            started_from = keeper.origin.initial_weights if keeper.origin else model.initial_weights
+            model = model.model_copy(update={"initial_weights": started_from})
             weights = _save(network, staged / WEIGHTS, initial, model.architecture)
             # Only after saving: what was trained is kept.
             network.dtype = getattr(torch, child.setup.profile.dtype)
