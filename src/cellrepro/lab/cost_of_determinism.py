@@ -12,7 +12,7 @@ from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput, whole
 from cellrepro.lab import defaults
 from cellrepro.lab.process import Child, Setup, call
-from cellrepro.model.step_timing import VARIANTS, check_variants
+from cellrepro.model.step_timing import CUDA_ONLY, VARIANTS, check_variants
 from cellrepro.progress import progress
 
 _MOST_IMAGES = 4  # flows take longer than the steps that are timed
@@ -80,13 +80,13 @@ def measure_cost(
         Timed steps of each run, and how often every variant is run.
     variants : sequence of str, optional
         Names in `cellrepro.model.step_timing.VARIANTS`, ``plain`` among them; by default all, but
-        ``strict-float32`` on CUDA only.
+        ``cudnn`` and ``strict-float32`` on CUDA only.
     """
     from cellrepro.model.network import ENCODERS
 
     settings = profiles.load(profile)
     if variants is None:
-        variants = [n for n in VARIANTS if settings.device == "cuda" or n != "strict-float32"]
+        variants = [n for n in VARIANTS if settings.device == "cuda" or n not in CUDA_ONLY]
     check_variants(variants)
     if encoder not in ENCODERS:
         raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")

@@ -25,10 +25,14 @@ VARIANTS = {
     "warn": "the lab's loop, mode warn",
     "strict": "the lab's loop, mode strict",
     "others": "train_seg with PyTorch's switches all on, memory filled, no substitutes",
+    "algorithms": "train_seg with use_deterministic_algorithms alone, memory not filled",
+    "cudnn": "train_seg with cudnn.deterministic alone",
     "strict-float32": "the lab's loop, mode strict, products of float32 not rounded to TF32",
 }
 """The ways of training that are timed. All but the last one round products on CUDA to TF32,
 because importing Cellpose 4.2.1.1 allows that: precision has a price of its own."""
+CUDA_ONLY = ("cudnn", "strict-float32")
+_AS_CELLPOSE = ("plain", "others", "algorithms", "cudnn")
 
 
 def check_variants(variants: Sequence[str]) -> None:
@@ -78,7 +82,7 @@ class SideBySide:
         with generators_kept(), self._switches(variant):
             seed_everything(self._seed, quiet=True)
             with _batches_watched(self._steps) as times:
-                if variant in ("plain", "others"):
+                if variant in _AS_CELLPOSE:
                     self._as_cellpose()
                 else:
                     options = {"images_per_epoch": self._draws, **self._both}
@@ -108,16 +112,18 @@ class SideBySide:
         import torch
         import torch.utils.deterministic as memory
 
-        mode = {"plain": "fast", "others": "fast"}.get(variant, variant.removesuffix("-float32"))
+        mode = "fast" if variant in _AS_CELLPOSE else variant.removesuffix("-float32")
         tf32 = not variant.endswith("-float32")
         # The mode gives every switch back, those that `others` sets too.
         with mode_in_force(mode, tf32=tf32, device=self._network.device.type):
-            if variant == "others":
-                # What PyTorch's page on reproducibility says, and nothing else; it only warns,
-                # since it would stop at what has no deterministic implementation.
+            # What PyTorch's page on reproducibility says, and nothing else; it only warns, since
+            # it would stop at what has no deterministic implementation.
+            if variant in ("others", "algorithms"):
                 torch.use_deterministic_algorithms(True, warn_only=True)
+                filled = variant == "others"
+                memory.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
+            if variant in ("others", "cudnn"):
                 torch.backends.cudnn.deterministic = True
-                memory.fill_uninitialized_memory = True  # type: ignore[attr-defined]
             yield
 
 
