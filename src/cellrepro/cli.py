@@ -174,7 +174,9 @@ def train(
     continued_from: Annotated[
         str | None, Option("--continue", help="KEY/REPEAT that kept its last checkpoint")
     ] = None,
-    operation_steps: Annotated[str | None, Option(help="for --ledger ops: 0,17 or 0-9")] = None,
+    operation_steps: Annotated[
+        str | None, Option(help="for --ledger ops: 0,17 or 0-9; their operations are judged, too")
+    ] = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Train one spec several times and say whether the repeats came out the same."""

@@ -23,6 +23,7 @@ from cellrepro.lab.divergence import rerun
 from cellrepro.lab.divergence.find import diverge
 from cellrepro.model import inference
 from cellrepro.store.ledger import LEDGER
+from cellrepro.store.platform import MACHINE_VARIABLE
 from cellrepro.trace.training_steps import Watches, layer_group
 from planted import N_STEPS, at_step, before_step, wrapped
 
@@ -204,6 +205,20 @@ def test_operation(bench, phase, op):
     assert named == (row["op"], row["module"], row["source"], row["phase"], "agree")
     assert found.evidence.how == "stored operations"
     assert "is the first operation whose inputs agree" in found.evidence.parting
+
+
+@pytest.mark.parametrize(
+    ("change", "judgement"), [(planted.every_ulp, "round-off"), (planted.a_thousandth, "fault")]
+)
+def test_operation_on_another_machine(bench, monkeypatch, change, judgement):
+    """Two machines cannot repeat each other's steps; what each wrote of its own is judged."""
+    op = next(row for row in planted.operations(bench.clean, STEP) if "gelu" in row["op"])
+    here = bench.run(**KEPT)
+    monkeypatch.setenv(MACHINE_VARIABLE, "another")
+    there = bench.run(planted.one_operation(STEP, op["index"], change), **KEPT)
+    found = bench.diverge(here, there)
+    assert (found.first.op, found.first.module) == (op["op"], op["module"])
+    assert (found.judgement, found.evidence.how) == (judgement, "stored operations")
 
 
 def test_unwritten_memory_is_no_race(bench, monkeypatch):

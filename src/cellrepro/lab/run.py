@@ -323,7 +323,8 @@ def train(
         ``KEY/REPEAT`` of a finished training that kept its last checkpoint: go on from there to
         ``epochs``. Everything else is as it was; one repeat is added.
     operation_steps : sequence of int, optional
-        The steps whose operations ``ledger="ops"`` writes down; all by default.
+        The steps whose operations ``ledger="ops"`` writes down; all by default. In steps named
+        here each operation is also compared with float64.
     model : str
         ``tiny`` (2 blocks), ``tiny-4``, ``tiny-8``, ``tiny-12``, ``vit-b`` or ``vit-l`` (the size
         of Cellpose's own) from the seed, a Cellpose model name, a weights file, or ``KEY/REPEAT``

@@ -107,7 +107,10 @@ class OperationLedger(DrawLog):
 
 
 class OperationWatch(Watch):
-    """Keeps the operation ledgers, rows and draws, of chosen steps; of all by default."""
+    """Keeps the operation ledgers, rows and draws, of chosen steps; of all by default.
+
+    In chosen steps each operation is also held against float64, which is slow.
+    """
 
     def __init__(self, network: torch.nn.Module, *, steps: Iterable[int] | None = None) -> None:
         self._network = network
@@ -120,7 +123,8 @@ class OperationWatch(Watch):
         if self._steps is not None and step not in self._steps:
             yield
             return
-        with OperationLedger(self._network, step=step) as ledger:
+        chosen = self._steps is not None
+        with OperationLedger(self._network, step=step, reference=chosen) as ledger:
             yield
         self.rows += ledger.rows
         self.draws += ledger.draws

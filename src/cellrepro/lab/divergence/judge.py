@@ -76,6 +76,8 @@ class Look:
             place = replace(place, **named(drawn.draw) | {"op": drawn.draw.what})
             return Finding(place, "draws", evidence)
         stored = None if rows is None else self.of_rows(place, *rows)
+        if stored is not None and stored.judgement != "unexplained":
+            return stored
         try:
             if place.step is None or not self.again:
                 raise CannotLook("what was stored does not show it; --ledger ops stores more")
@@ -103,9 +105,17 @@ class Look:
         if parting is None or not _may_explain(parting.a.phase, place):
             return None
         told: dict[str, Any] = {"alignment": alignment.sentence(), "parting": parting.sentence}
+        judgement = "unexplained"
+        if self._on_two_machines():  # each operation was held against float64 where it ran
+            verdict, told["round_off"] = judge_round_off(a, b)
+            judgement = verdict.replace("unknown", "unexplained")
         evidence = Evidence("stored operations", **told)
         place = replace(place, **named(parting.a), inputs=parting.inputs)
-        return Finding(place, "unexplained", evidence, alignment)
+        return Finding(place, judgement, evidence, alignment)
+
+    def _on_two_machines(self) -> bool:
+        a, b = self.repeats
+        return a.machine != b.machine
 
     # -- one process, the same step again and again
 
@@ -157,7 +167,7 @@ class Look:
 
     def _no_fault(self) -> str | None:
         """Why a difference that did not come again may be something else than a fault."""
-        if self.repeats[0].machine != self.repeats[1].machine:
+        if self._on_two_machines():
             return "the two were computed on two machines, and the step was repeated on one only"
         spec = self.repeats[0].spec
         device, threads = (spec.profile_settings.get(name) for name in ("device", "threads"))
@@ -197,7 +207,7 @@ class Look:
             arrival=(a.arrival, b.arrival),
             draws=None if draws is None else draws.sentence(),
         )
-        judgement = "unexplained" if verdict == "unknown" else verdict
+        judgement = verdict.replace("unknown", "unexplained")
         return Finding(place, judgement, evidence, alignment)
 
     # -- what a replay needs
