@@ -323,8 +323,7 @@ def train(
         ``KEY/REPEAT`` of a finished training that kept its last checkpoint: go on from there to
         ``epochs``. Everything else is as it was; one repeat is added.
     operation_steps : sequence of int, optional
-        The steps whose operations ``ledger="ops"`` writes down; all by default. In steps named
-        here each operation is also compared with float64.
+        Steps whose operations ``ledger="ops"`` writes down and judges; by default all, unjudged.
     model : str
         ``tiny`` (2 blocks), ``tiny-4``, ``tiny-8``, ``tiny-12``, ``vit-b`` or ``vit-l`` (the size
         of Cellpose's own) from the seed, a Cellpose model name, a weights file, or ``KEY/REPEAT``
