@@ -11,7 +11,7 @@
 #          `cp -rn FOLDER/outputs/runs FOLDER/outputs/data STORE/`.
 # DATA     a folder that the command finds as /data/NAME: its name is part of what is asked for.
 #
-# Needs root, and Debian's qemu-user-static and mmdebstrap. The arithmetic is that of the libraries'
+# Needs root, and Debian's qemu-user-static, mmdebstrap and arch-test. The arithmetic is that of the libraries'
 # code for that processor, some hundred times slower; the name of the machine in every run begins
 # with `emulated`.
 set -euo pipefail

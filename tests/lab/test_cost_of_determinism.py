@@ -18,10 +18,11 @@ ROUNDS = [
 
 
 def test_rows_compare_the_rounds_medians():
-    plain, strict = summarise(ROUNDS)
+    plain, strict = summarise(ROUNDS, {"strict": [7, 9, 8], "plain": [1, 1, 4]})
     assert (plain.name, plain.ratio, plain.lowest, plain.highest) == ("plain", 1, 1, 1)
     assert (strict.ratio, strict.lowest, strict.highest) == pytest.approx((1.1, 0.9, 1.2))
     assert strict.seconds == 1.2  # the median of all nine
+    assert (plain.peak_memory, strict.peak_memory) == (1, 8)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ def test_every_variant_takes_the_same_steps_under_its_own_switches(monkeypatch):
     assert tuple(seconds) == ALL
     assert all(len(times) == 1 and times[0] > 0 for times in seconds.values())
     assert train._get_batch is fetch
+    assert all(len(peaks) == (name == "plain") + 1 for name, peaks in timing.peaks.items())
 
     assert len(seen) == 2 * 8  # one untimed, one timed; plain once more to warm up
     runs = dict(zip(["warm-up", *seconds], zip(seen[::2], seen[1::2], strict=True), strict=True))

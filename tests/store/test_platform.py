@@ -91,3 +91,12 @@ def test_what_changes_bits_changes_the_class():
     if "avx512f" in platform.host()["instructions"]:  # something that can be taken away
         limited = child_probes(threads=2, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"})
         assert {"conv/float32", "conv/bfloat16"} <= set(differing_probes(two, limited))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process begin anew")
+def test_the_peak_of_memory_begins_anew():
+    held = torch.ones(2**26)  # 256 MiB
+    with_it = platform.peak_memory()["process"]
+    del held
+    platform.forget_peak_memory()
+    assert platform.peak_memory()["process"] < with_it - 2**27

@@ -96,6 +96,7 @@ def test_the_log_counts_by_message_place_and_phase():
         ("put_", "UserWarning", "segment", 1, "aten.put_.default"),
         ("betw", "DeprecationWarning", "segment", 1, None),
     ]
+    assert log.records()[0].file == "test_torch_warnings.py"  # not the folder it lies in
 
 
 def test_alerts_known_and_unknown():

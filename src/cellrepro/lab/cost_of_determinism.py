@@ -1,4 +1,4 @@
-"""The price of determinism: what a training step takes in each mode, beside plain Cellpose."""
+"""The price of determinism: time and memory of a step in each mode, beside plain Cellpose."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class CostRow:
     ratio: float  # median of the rounds
     lowest: float
     highest: float
+    peak_memory: float = 0  # bytes held at a time, median over all rounds; 0 where unknown
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,16 @@ class Cost:
     rows: tuple[CostRow, ...]  # ``plain`` first
 
 
-def summarise(rounds: Sequence[Mapping[str, Sequence[float]]]) -> tuple[CostRow, ...]:
+def summarise(
+    rounds: Sequence[Mapping[str, Sequence[float]]], peaks: Mapping[str, Sequence[int]]
+) -> tuple[CostRow, ...]:
     """Rows of a table, from the seconds of the same steps by variant, ``plain`` among them."""
     rows = []
     for name in sorted(rounds[0], key="plain".__ne__):
         seconds = median(s for timed in rounds for s in timed[name])
         ratios = [median(timed[name]) / median(timed["plain"]) for timed in rounds]
-        span = min(ratios), max(ratios)
-        rows.append(CostRow(name, VARIANTS[name], seconds, median(ratios), *span))
+        found = seconds, median(ratios), min(ratios), max(ratios), median(peaks[name])
+        rows.append(CostRow(name, VARIANTS[name], *found))
     return tuple(rows)
 
 
@@ -63,7 +66,7 @@ def measure_cost(
     variants: Sequence[str] | None = None,
     quiet: bool = False,
 ) -> Cost:
-    """Time the same training steps in every mode and in plain Cellpose, in turns.
+    """Time the same training steps in every mode and in plain Cellpose, in turns; and their memory.
 
     Every run starts from the same weights and draws the same batches; of each run the first step
     is not timed, and neither are images, flows and saving.
@@ -118,4 +121,4 @@ def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **optio
         times.append(bench.round())
         child.phase(f"round {index + 1} of {rounds}")
     threads, steps = torch.get_num_threads(), options["steps"]
-    return Cost(encoder, str(device), threads, steps, rounds, summarise(times))
+    return Cost(encoder, str(device), threads, steps, rounds, summarise(times, bench.peaks))

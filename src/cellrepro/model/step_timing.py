@@ -18,6 +18,7 @@ from cellrepro.determinism.seeding import generators_kept, seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.training import USUAL, train, with_flows
+from cellrepro.store import platform
 
 VARIANTS = {
     "plain": "cellpose.train.train_seg as it is",
@@ -47,7 +48,8 @@ def check_variants(variants: Sequence[str]) -> None:
 
 class SideBySide:
     """The same steps of one network in several ways in turns, all from the same weights and
-    generators. ``steps`` are timed, after one that sets the optimizer's memory up."""
+    generators. ``steps`` are timed, after one that sets the optimizer's memory up. ``peaks`` holds
+    the most bytes of memory at a time, on the GPU where that computes, of each run by variant."""
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class SideBySide:
         self._images = with_flows(images, network.device)
         self._start = {name: t.detach().clone() for name, t in network.state_dict().items()}
         self._rounds_done = 0
+        self.peaks: dict[str, list[int]] = {name: [] for name in variants}
 
     def round(self) -> dict[str, list[float]]:
         """Seconds of each timed step, by variant, each round beginning with the next one."""
@@ -79,6 +82,7 @@ class SideBySide:
         return {name: seconds[name] for name in self._variants}
 
     def _run(self, variant: str) -> list[float]:
+        platform.forget_peak_memory()
         with generators_kept(), self._switches(variant):
             seed_everything(self._seed, quiet=True)
             with _batches_watched(self._steps) as times:
@@ -87,6 +91,8 @@ class SideBySide:
                 else:
                     options = {"images_per_epoch": self._draws, **self._both}
                     train(self._network, self._images, (), **options)
+        peak = platform.peak_memory()
+        self.peaks[variant].append(peak["gpu"] or peak["process"] or 0)
         self._network.load_state_dict(self._start)
         self._network.zero_grad()
         return [end - start for start, end in itertools.pairwise(times[1:])]

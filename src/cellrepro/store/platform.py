@@ -231,6 +231,16 @@ def peak_memory() -> dict[str, int | None]:
     return {"process": process, "gpu": torch.cuda.max_memory_allocated() if used else None}
 
 
+def forget_peak_memory() -> None:
+    """Let `peak_memory` begin anew: on a GPU, and on Linux also of the process."""
+    import torch
+
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
 # -- the numeric class: processes of one class agree on a fixed set of small operations ----
 
 DTYPES = ("float32", "bfloat16")

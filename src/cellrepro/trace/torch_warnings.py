@@ -71,8 +71,11 @@ class WarningLog:
         self._records.setdefault(key, new).count += 1
 
     def records(self) -> list[WarningRecord]:
-        """In the order in which each kind first appeared."""
-        return list(self._records.values())
+        """In the order in which each kind first appeared, without the folders of this machine."""
+        from cellrepro.trace.observer import short_path
+
+        found = self._records.values()
+        return [one.model_copy(update={"file": short_path(one.file)}) for one in found]
 
 
 def about_determinism(records: list[WarningRecord]) -> tuple[NondeterministicOperation, ...]:
