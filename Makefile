@@ -5,7 +5,7 @@ STORE ?= outputs
 MODEL ?= tiny
 BIN := .venv/bin
 
-.PHONY: help setup data demo test test-all test-faults lab explore bench lint lock notebooks clean
+.PHONY: help setup data demo test test-all test-faults lab explore bench findings lint lock notebooks clean
 
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-all            the long ones, too, and the notebooks as they are committed"
 	@echo "make test-faults         applies known faults to a copy: the tests must notice each"
 	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
+	@echo "make findings            docs/findings.md and its figures anew, from evidence/"
 	@echo "make lint                ruff, format check, mypy"
 	@echo "make lock                resolve requirements.lock anew"
 
@@ -54,6 +55,9 @@ explore: setup data
 
 bench: setup data
 	$(BIN)/python scripts/bench.py $(if $(ALL),--all) --json outputs/bench.json
+
+findings: setup
+	$(BIN)/python scripts/findings.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,0 +1,326 @@
+"""Put into evidence/ what docs/findings.md is drawn from, out of stores with the studies' runs.
+
+    python scripts/collect_findings.py runs STORE       # specs, manifests and masks; no weights
+    python scripts/collect_findings.py weights STORE    # distances of the networks, pair by pair
+    python scripts/collect_findings.py follow STORE     # pairs of repeats, by step and by epoch
+    python scripts/collect_findings.py first STORE      # the first operation that gave other bits
+    python scripts/collect_findings.py cells STORE      # cells: in how many runs, and what they are
+    python scripts/collect_findings.py settings STORE DATA...  # settings varied one at a time
+    python scripts/collect_findings.py cost DATA        # time and memory, on an idle machine
+
+Each writes tables that hold what was measured before, too: a row is known by its first columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cellrepro.compare.ledger_diff import compare_ledgers
+from cellrepro.compare.weights import compare_weights
+from cellrepro.errors import BadInput
+from cellrepro.lab.growth import growth, has_checkpoints
+from cellrepro.store.ledger import LEDGER, Entry, read_rows
+from cellrepro.store.store import MANIFEST, SPEC, Repeat, Run, Store
+
+EVIDENCE = Path(__file__).parents[1] / "evidence"
+Row = dict[str, Any]
+
+
+def write(name: str, rows: Sequence[Row], *known_by: str) -> None:
+    """Add rows to a table, in the place of those with equal first columns."""
+    path = EVIDENCE / name
+    table = pd.DataFrame(rows)
+    if path.exists():
+        table = pd.concat([pd.read_csv(path, dtype=dict.fromkeys(known_by, str)), table])
+    table[[*known_by]] = table[[*known_by]].astype(str)
+    table = table.drop_duplicates([*known_by], keep="last").sort_values([*known_by])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    print(f"{path}: {len(table)} rows", file=sys.stderr)
+
+
+def named(one: Run | Repeat) -> str:
+    """The images of a run, as their folder is called."""
+    return one.spec.data
+
+
+# -- what is copied ------------------------------------------------------------------------
+
+
+def runs(store: Store) -> None:
+    """Copy of every repeat what is small: what was asked for, what happened, the masks."""
+    for run in store.runs():
+        target = EVIDENCE / "runs" / run.key
+        for repeat in run.repeats:
+            place = target / repeat.folder.parent.name / repeat.folder.name
+            shutil.copytree(repeat.folder / "masks", place / "masks", dirs_exist_ok=True)
+            shutil.copy(repeat.folder / MANIFEST, place / MANIFEST)
+        shutil.copy(repeat.folder.parents[1] / SPEC, target / SPEC)
+    for path in (EVIDENCE / "runs").rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+# -- what is measured between runs ---------------------------------------------------------
+
+
+def weights(store: Store) -> None:
+    """How far the networks of runs over the same images, alike but for one thing, are apart."""
+    rows = []
+    for a, b in alike(store):
+        one, other = (repeat.manifest.weights for repeat in (a, b))
+        if not (one and other and a.weights and b.weights):
+            continue
+        row: Row = {"images": named(a), "a": a.name, "b": b.name, "n_differing": 0}
+        row |= {"relative_l2": 0.0, "max_abs": 0.0}
+        if one.digest != other.digest:
+            found = compare_weights(a.weights, b.weights)
+            row |= {name: getattr(found, name) for name in ("n_differing", "relative_l2")}
+            row["max_abs"] = found.max_abs
+        rows.append(row)
+    write("weights.csv", rows, "images", "a", "b")
+
+
+def alike(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
+    """Pairs that differ in one of repeat, seed, mode, profile and machine."""
+    told = [
+        (repeat, (run.spec.seed, run.spec.mode, run.spec.profile, repeat.machine, repeat.index))
+        for run in store.runs()
+        for repeat in run.repeats
+    ]
+    size = ("data_digest", "model", "epochs", "images_per_epoch", "task")
+    for (a, first), (b, second) in itertools.combinations(told, 2):
+        if [getattr(a.spec, n) for n in size] == [getattr(b.spec, n) for n in size]:
+            other = [i for i in range(4) if first[i] != second[i]]
+            if len(other) == (first[4] == second[4]):
+                yield a, b
+
+
+def pairs_of_repeats(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
+    """Repeats 0 and 1 of each training, on one machine."""
+    for run in store.runs():
+        for repeats in run.machines.values():
+            if run.spec.task == "train" and {0, 1} <= repeats.keys():
+                yield repeats[0], repeats[1]
+
+
+def pairs_to_follow(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
+    """Those that kept checkpoints: repeats, and modes and profiles with one seed."""
+    held = [r for run in store.runs() for r in run.repeats if has_checkpoints(r)]
+    for a, b in alike(store):
+        same = a.spec.seed == b.spec.seed and a.spec.epochs == b.spec.epochs
+        if same and a.folder in {r.folder for r in held} and b.folder in {r.folder for r in held}:
+            yield a, b
+
+
+def follow(store: Store) -> None:
+    """Weights, pixels and cells of pairs, epoch by epoch; and the steps at which they parted."""
+    rows, steps = [], []
+    for a, b in pairs_to_follow(store):
+        both: Row = {"images": named(a), "a": a.name, "b": b.name}
+        every = growth(a.name, b.name, n_masks=10_000, store=store.root, quiet=True)
+        for moment in every:
+            found = asdict(moment)
+            found["objects_a"], found["objects_b"] = found.pop("objects") or (None, None)
+            found["ap50_a"], found["ap50_b"] = found.pop("ap50") or (None, None)
+            rows.append({**both, **found})
+        print(both, file=sys.stderr)
+    for a, b in pairs_of_repeats(store):
+        both = {"images": named(a), "a": a.name, "b": b.name, "model": a.spec.model}
+        both |= {"mode": a.spec.mode, "seed": a.spec.seed, "epochs": a.spec.epochs}
+        steps.append({**both, **parting(a, b)})
+    write("growth.csv", rows, "images", "a", "b", "epoch")
+    write("steps.csv", steps, "images", "a", "b")
+
+
+def parting(a: Repeat, b: Repeat) -> Row:
+    """Steps, from 0, after which two ledgers differ in some weights, and in every group of them."""
+    entries = [read_rows(side.folder / LEDGER, Entry) for side in (a, b)]
+    found = compare_ledgers(*entries)
+    n_groups = len({entry.name for entry in entries[0] if entry.stage == "weights"})
+    groups = pd.Series([one.step for one in found.of_stage("weights")], dtype=float).value_counts()
+    whole = groups[groups == n_groups].index
+    first = found.first_computed
+    return {
+        "n_steps": min(found.n_steps),
+        "first_step": None if first is None else first.step,
+        "first_stage": None if first is None else first.stage,
+        "some_weights": min(groups.index, default=None),
+        "all_weights": min(whole, default=None),
+        "n_groups": n_groups,
+    }
+
+
+def first(store: Store) -> None:
+    """The first operation that gave other bits, with its judgement."""
+    from cellrepro.lab.divergence.find import diverge
+
+    rows = []
+    for a, b in pairs_of_repeats(store):
+        if a.manifest.weights == b.manifest.weights:
+            continue
+        try:
+            found = diverge(a.name, b.name, store=store.root, quiet=True)
+        except BadInput as error:
+            print(error, file=sys.stderr)
+            continue
+        place = found.first
+        row: Row = {"images": named(a), "a": a.name, "b": b.name, "model": a.spec.model}
+        row |= {"judgement": found.judgement, "verdict": str(found.verdict)}
+        for name in ("step", "stage", "op", "module", "source", "max_abs"):
+            row[name] = getattr(place, name, None)
+        rows.append(row)
+    write("first.csv", rows, "images", "a", "b")
+
+
+# -- cells ---------------------------------------------------------------------------------
+
+
+def cells(store: Store) -> None:
+    """Every cell that any run found: in how many it is, its size, contrast and neighbours."""
+    from cellrepro.compare.consensus import agree
+
+    rows = []
+    for group, chosen in groups_of_runs(store):
+        digest, spec = chosen[0].spec.data_digest, chosen[0].spec
+        for image in chosen[0].manifest.masks:
+            masks = [repeat.masks(image) for repeat in chosen]
+            agreement = agree(masks)
+            pixels, truth = store.image(digest, image), store.truth(digest, image)
+            for number, cell in enumerate(agreement.objects):
+                outline = outline_of(cell, masks, agreement)
+                told = described(outline, pixels, agreement.consensus, truth)
+                y, x = (round(value, 1) for value in cell.position)
+                row = {"images": spec.data, "runs": group, "image": image, "cell": number}
+                row |= {"y": y, "x": x, "area": cell.area, "n_runs": len(chosen)}
+                rows.append({**row, "n_runs_with": cell.n_runs_with, **told})
+    write("cells.csv", rows, "images", "runs", "image", "cell")
+
+
+def groups_of_runs(store: Store) -> Iterator[tuple[str, list[Repeat]]]:
+    """Runs that differ in seeds only (the twenty pairs, one of each); in repeats; in devices."""
+    for images in sorted({named(run) for run in store.runs()}):
+        here = [run for run in store.runs() if named(run) == images and run.spec.task == "train"]
+        seeds = [r for r in here if r.spec.mode == "fast" and r.spec.seed in range(20)]
+        seeds = [r for r in seeds if r.spec.model == "tiny" and r.spec.epochs == PAIRS_EPOCHS]
+        if len(seeds) > 2:
+            yield "seeds", [run.repeats[0] for run in seeds]
+
+
+PAIRS_EPOCHS = 100
+
+
+def outline_of(cell: Any, masks: Sequence[np.ndarray], agreement: Any) -> np.ndarray:
+    """Where a cell is: in the consensus, else in the first run that has it."""
+    if cell.label:
+        return agreement.consensus == cell.label
+    from cellrepro.compare.labels import canonical
+
+    run = cell.runs[0]
+    number = agreement.objects_of(run).index(cell) + 1
+    return canonical(masks[run]) == number
+
+
+def described(
+    outline: np.ndarray, pixels: np.ndarray, consensus: np.ndarray, truth: np.ndarray | None
+) -> Row:
+    """Contrast to the ring of 5 pixels around a cell, in standard deviations of the image; how
+    much of that ring is other cells; and whether a true cell matches it at IoU 0.5."""
+    from scipy.ndimage import binary_dilation
+
+    grey = (pixels if pixels.ndim == 2 else pixels.mean(-1)).astype(float)
+    ring = binary_dilation(outline, iterations=5) & ~outline
+    others = (consensus > 0) & ring
+    ground = ring & ~others
+    ground = ground if ground.any() else ring
+    row: Row = {"contrast": (grey[outline].mean() - grey[ground].mean()) / grey.std()}
+    row["crowding"] = others.sum() / ring.sum()
+    edge = np.ones(outline.shape, bool)
+    edge[1:-1, 1:-1] = False
+    row["at_edge"] = bool((outline & edge).any())
+    if truth is not None:
+        labels, counts = np.unique(truth[outline], return_counts=True)
+        shared = {int(n): int(c) for n, c in zip(labels, counts, strict=True) if n}
+        ious = [c / (outline.sum() + (truth == n).sum() - c) for n, c in shared.items()]
+        row["true"] = max(ious, default=0) >= 0.5
+    return row
+
+
+# -- what needs a measurement of its own ---------------------------------------------------
+
+
+def settings(store: Store, folders: Iterable[Path]) -> None:
+    """Each setting varied by itself, with networks that were trained on images of that name."""
+    from cellrepro import sensitivity
+
+    rows = []
+    for folder in folders:
+        for run in networks_of(store, folder.name):
+            found = sensitivity(folder, model=f"{run.key}/0", store=store.root, quiet=True)
+            for variant in found.variants:
+                low, high = variant.interval or (None, None)
+                row: Row = {"images": folder.name, "network": run.key, "seed": run.spec.seed}
+                row |= {"name": variant.name, "value": variant.value, "changed": variant.changed}
+                row |= {"low": low, "high": high, "ppm": variant.ppm, "ap50": variant.ap50}
+                row |= {"usual_ap50": found.ap50, "n_images": found.n_images}
+                rows.append(row | {"n_objects": variant.n_objects, **variant.kinds})
+            print(folder.name, run.key, file=sys.stderr)
+    write("settings.csv", rows, "images", "network", "name", "value")
+
+
+def networks_of(store: Store, images: str) -> list[Run]:
+    """In mode strict on the profile cpu, of those that were trained longest."""
+    found = [
+        run
+        for run in store.runs()
+        if (run.spec.data, run.spec.task, run.spec.model) == (images, "train", "tiny")
+        if (run.spec.mode, run.spec.profile) == ("strict", "cpu")
+    ]
+    longest = max((run.spec.epochs for run in found), default=0)
+    return [run for run in found if run.spec.epochs == longest]
+
+
+def cost(folder: Path, asked: Sequence[str]) -> None:
+    """Time and memory of a step in every mode."""
+    from cellrepro import measure_cost
+
+    extents = {"tiny": (10, 12), "vit-l": (1, 2)}  # steps, rounds
+    rows = []
+    for one in asked:
+        encoder, profile = one.split(":")
+        steps, rounds = extents[encoder]
+        found = measure_cost(folder, encoder=encoder, profile=profile, steps=steps, rounds=rounds)
+        for row in found.rows:
+            rows.append({"encoder": encoder, "profile": profile, **asdict(row)})
+            rows[-1] |= {"steps": steps, "rounds": rounds, "images": folder.name}
+    write("cost.csv", rows, "encoder", "profile", "name")
+
+
+def main() -> None:
+    """Collect what is named."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=[*OF_STORES, "settings", "cost"])
+    parser.add_argument("given", nargs="+", type=Path, help="store, or folders of images")
+    parser.add_argument("--of", nargs="+", default=["tiny:cpu"], help="ENCODER:PROFILE, for cost")
+    asked = parser.parse_args()
+    if asked.what == "cost":
+        cost(asked.given[0], asked.of)
+    elif asked.what == "settings":
+        settings(Store(asked.given[0]), asked.given[1:])
+    else:
+        OF_STORES[asked.what](Store(asked.given[0]))
+
+
+OF_STORES = {"runs": runs, "weights": weights, "follow": follow, "first": first, "cells": cells}
+
+if __name__ == "__main__":
+    main()

