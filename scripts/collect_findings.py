@@ -161,25 +161,32 @@ def parting(a: Repeat, b: Repeat) -> Row:
 
 
 def first(store: Store) -> None:
-    """The first operation that gave other bits, with its judgement."""
+    """The first operation that gave other bits, with its judgement: of repeats, and of machines."""
     from cellrepro.lab.divergence.find import diverge
 
     rows = []
-    for a, b in pairs_of_repeats(store):
-        if a.manifest.weights == b.manifest.weights:
+    for a, b in itertools.chain(pairs_of_repeats(store), pairs_of_machines(store)):
+        if a.manifest.weights == b.manifest.weights and a.machine == b.machine:
             continue
         try:
             found = diverge(a.name, b.name, store=store.root, quiet=True)
         except BadInput as error:
             print(error, file=sys.stderr)
             continue
-        place = found.first
-        row: Row = {"images": named(a), "a": a.name, "b": b.name, "model": a.spec.model}
-        row |= {"judgement": found.judgement, "verdict": str(found.verdict)}
+        row: Row = {"images": named(a), "a": a.name, "b": b.name, "task": a.spec.task}
+        row |= {"model": a.spec.model, "judgement": found.judgement, "verdict": str(found.verdict)}
         for name in ("step", "stage", "op", "module", "source", "max_abs"):
-            row[name] = getattr(place, name, None)
+            row[name] = getattr(found.first, name, None)
         rows.append(row)
+        print(row, file=sys.stderr)
     write("first.csv", rows, "images", "a", "b")
+
+
+def pairs_of_machines(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
+    """Repeat 0 of one spec on each two machines."""
+    for run in store.runs():
+        firsts = [repeats[0] for repeats in run.machines.values() if 0 in repeats]
+        yield from itertools.combinations(firsts, 2)
 
 
 # -- cells ---------------------------------------------------------------------------------

@@ -159,32 +159,32 @@ def five_steps(images: str) -> dict[str, Line]:
     return lines
 
 
-def dots(lines: Sequence[Line], heading: str, what: str) -> Picture:
-    """A row for each comparison: a dot for each pair of runs, a diamond for their mean."""
-    figure = Picture(height=1.2 + 0.5 * len(lines))
-    axes = figure.subplots()
-    values = [float(v) for line in lines for v in line.found.values]
-    ends = [line.found.interval for line in lines if line.found.interval]
-    style.with_zero(axes, "x", [*values, *(end for one in ends for end in (one.low, one.high))])
-    generator = np.random.default_rng(0)
-    for y, line in enumerate(lines):
-        found = line.found
-        heights = y - 0.12 + generator.uniform(-0.12, 0.12, len(found.values))
-        axes.plot(found.values, heights, "o", color=SERIES[0], ms=4, alpha=0.6)
-        if found.interval:
-            reach = [[found.mean - found.interval.low], [found.interval.high - found.mean]]
-            reach = np.maximum(reach, 0)
-            axes.errorbar(found.mean, y + 0.2, xerr=reach, color="black", capsize=3, lw=2)
-        axes.plot(found.mean, y + 0.2, "D", ms=6, mfc="white", mec="black", mew=1.6)
-        told = f"{with_interval(found)}\n{line.n_identical} of {len(found.values)} identical"
-        style.beside(axes, 1.01, y, told, xycoords=("axes fraction", "data"), fontsize=8.5)
-    axes.set_xlim(left=-0.3 * min([v for v in values if v] or [0.01]))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
-    style.rows(axes, [line.label for line in lines], size=10)
-    style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
-    style.x_grid(axes)
+def dots(lines: Sequence[Line], heading: str) -> Picture:
+    """A row for each comparison: a dot for each pair of runs, a diamond for their mean with its
+    interval; cells on the left, pixels on the right."""
+    figure = Picture(height=1.2 + 0.42 * len(lines))
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, measure in zip(panels, ("changed", "ppm"), strict=True):
+        found = [line.axis.distribution(measure) for line in lines]
+        values = [float(value) for one in found for value in one.values]
+        ends = [end for one in found if one.interval for end in one.interval[:2]]
+        style.with_zero(axes, "x", [*values, *ends])
+        axes.set_xlim(left=-0.3 * min([v for v in values if v > 0] or [0.01]))
+        for y, one in enumerate(found):
+            heights = y - 0.12 + np.random.default_rng(y).uniform(-0.1, 0.1, len(one.values))
+            axes.plot(one.values, heights, "o", color=SERIES[0], ms=4, alpha=0.5)
+            if one.interval:
+                reach = [one.mean - one.interval.low], [one.interval.high - one.mean]
+                across = np.maximum(reach, 0)
+                axes.errorbar(one.mean, y + 0.2, xerr=across, color="black", capsize=3, lw=2)
+            axes.plot(one.mean, y + 0.2, "D", ms=6, mfc="white", mec="black", mew=1.6)
+        style.x_grid(axes)
+    panels[0].xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
+    style.label_axes(panels[0], x="cells that changed (logarithmic; 0 apart)")
+    style.label_axes(panels[1], x="pixels that differ, per million (logarithmic; 0 apart)")
+    style.rows(panels[0], [line.label for line in lines], size=9)
     told = "; ".join(f"{line.label}: {with_interval(line.found)}" for line in lines)
-    return figure.described(heading, "", f"{what}. {told}.")
+    return figure.described(heading, "", f"{heading}. Cells that changed: {told}.")
 
 
 def study_1() -> Values:
@@ -195,9 +195,9 @@ def study_1() -> Values:
         found["lines"][images] = lines
         head = ["compared", "pairs of runs", "bit-identical", "cells changed", "pixels"]
         found["tables"][images] = markdown(head, [line.cells() for line in lines.values()])
-        title = f"Share of the cells that changed between two trainings, {images}"
-        picture = dots(list(lines.values()), title, title)
-        found["figures"][images] = keep_figure(f"1-{images}.png", picture)
+        title = f"What differs between the masks of two trainings, {images}"
+        figure = dots([line for line in lines.values() if line.axis.evidence], title)
+        found["figures"][images] = keep_figure(f"1-{images}.png", figure)
         runs = five_step_runs(images)
         found["profiles"][images] = own_again(runs)
         found["ap"][images] = scores(runs)

@@ -2,7 +2,7 @@
 # A second machine without owning one: cellrepro on an emulated processor.
 #
 #   scripts/second_machine.sh MACHINE FOLDER DATA VERB OPTION...
-#   scripts/second_machine.sh arm64 ~/arm64 data/nuclei grid grids/findings/1-machines.yaml --set data=/data/nuclei
+#   scripts/second_machine.sh arm64 ~/arm64 data/nuclei train /data/nuclei --epochs 2 --seed 42
 #
 # MACHINE  arm64: an ARM Neoverse N1 with the aarch64 wheels of requirements.lock, in a Debian
 #          system of its own below FOLDER. nehalem: an x86-64 processor without AVX, with the
@@ -11,9 +11,9 @@
 #          `cp -rn FOLDER/outputs/runs FOLDER/outputs/data STORE/`.
 # DATA     a folder that the command finds as /data/NAME: its name is part of what is asked for.
 #
-# Needs root, and Debian's qemu-user-static, mmdebstrap and arch-test. The arithmetic is that of the libraries'
-# code for that processor, some hundred times slower; the name of the machine in every run begins
-# with `emulated`.
+# Needs root, and Debian's qemu-user-static, mmdebstrap and arch-test. The arithmetic is that of the
+# libraries' code for that processor, some hundred times slower; the name of the machine in every
+# run begins with `emulated`.
 set -euo pipefail
 kind=$1 folder=$(realpath -m "$2") data=$(realpath "$3")
 shift 3

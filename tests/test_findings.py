@@ -1,0 +1,79 @@
+"""Two findings computed again from the evidence, in another way; the page must say the same."""
+
+import itertools
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+
+PROJECT = Path(__file__).parents[1]
+EVIDENCE = PROJECT / "evidence" / "runs"
+PAGE = PROJECT / "docs" / "findings.md"
+pytestmark = pytest.mark.skipif(not EVIDENCE.exists(), reason="evidence is not here")
+
+
+def repeats(**asked):
+    """Folders and manifests of the runs whose specs hold these values."""
+    found = []
+    for path in sorted(EVIDENCE.glob("*/*/*/manifest.json")):
+        spec = json.loads((path.parents[2] / "spec.json").read_text())
+        if all(spec[name] == value for name, value in asked.items()):
+            found.append((path.parent, json.loads(path.read_text())))
+    return found
+
+
+def row_of(section, label):
+    """The numbers in a row of the page's tables, after its first column."""
+    text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}")[2].partition("\n## ")[0]
+    row = next(line for line in text.splitlines() if line.startswith(f"| {label} |"))
+    return [float(one.replace(" ", "")) for one in re.findall(r"\d[\d ]*\.?\d*", row)]
+
+
+def n_matched(a, b):
+    """Pairs of objects that overlap by more than half: no object is in two of them."""
+    pairs, n = np.unique(np.stack([a.ravel(), b.ravel()]), axis=1, return_counts=True)
+    sizes = [dict(zip(*np.unique(side, return_counts=True), strict=True)) for side in (a, b)]
+    return sum(
+        one > 0 and other > 0 and shared / (sizes[0][one] + sizes[1][other] - shared) > 0.5
+        for (one, other), shared in zip(pairs.T.tolist(), n.tolist(), strict=True)
+    )
+
+
+def share_changed(one, other):
+    """Of the objects of two repeats those without a counterpart."""
+    matched = total = 0
+    for name in (one / "masks").iterdir():
+        a, b = (tifffile.imread(side / "masks" / name.name) for side in (one, other))
+        matched += n_matched(a, b)
+        total += len(np.unique(a[a > 0])) + len(np.unique(b[b > 0]))
+    return 1 - 2 * matched / total
+
+
+@pytest.mark.parametrize(("mode", "seed"), [("off", None), ("fast", 42), ("strict", 42)])
+def test_cells_that_change_between_repeats(mode, seed):
+    found = repeats(data="nuclei", epochs=40, model="tiny", mode=mode, seed=seed, profile="cpu")
+    here = {manifest["machine"]["identity"] for _, manifest in found}
+    assert len(here) == 1
+    pairs = list(itertools.combinations(found, 2))
+    n_pairs, n_identical, percent, *_ = row_of("1.", f"repeats, mode {mode}")
+    digests = [[m["weights"]["digest"], {k: v["digest"] for k, v in m["masks"].items()}]
+               for _, m in found]  # fmt: skip
+    same = sum(a == b for a, b in itertools.combinations(digests, 2))
+    expected = np.mean([share_changed(a, b) for (a, _), (b, _) in pairs])
+    assert (n_pairs, n_identical) == (len(pairs), same)
+    assert percent == pytest.approx(100 * expected, rel=0.05, abs=1e-9)
+
+
+def test_how_far_counts_of_two_seeds_differ():
+    found = repeats(data="nuclei", epochs=100, model="tiny", mode="fast")
+    firsts = [manifest for _, manifest in found if manifest["repeat"] == 0]
+    counts = [sum(one["n_objects"] for one in m["masks"].values()) for m in firsts]
+    apart = [abs(a - b) for a, b in itertools.combinations(counts, 2)]
+    n_pairs, mean, median, within, largest = row_of("5.", "seed")
+    assert n_pairs == len(apart)
+    assert mean == pytest.approx(np.mean(counts), rel=0.01)
+    expected = np.array([np.median(apart), np.quantile(apart, 0.95), max(apart)])
+    assert [median, within, largest] == pytest.approx(100 * expected / np.mean(counts), rel=0.05)
