@@ -92,17 +92,19 @@ def weights(store: Store) -> None:
 
 def alike(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
     """Pairs that differ in one of repeat, seed, mode, profile and machine."""
-    told = [
-        (repeat, (run.spec.seed, run.spec.mode, run.spec.profile, repeat.machine, repeat.index))
-        for run in store.runs()
-        for repeat in run.repeats
-    ]
+    told = [(repeat, where(repeat)) for run in store.runs() for repeat in run.repeats]
     size = ("data_digest", "model", "epochs", "images_per_epoch", "task")
     for (a, first), (b, second) in itertools.combinations(told, 2):
         if [getattr(a.spec, n) for n in size] == [getattr(b.spec, n) for n in size]:
             other = [i for i in range(4) if first[i] != second[i]]
             if len(other) == (first[4] == second[4]):
                 yield a, b
+
+
+def where(repeat: Repeat) -> tuple[Any, ...]:
+    """In what it may differ from another; a profile may make a machine of its own name."""
+    spec = repeat.spec
+    return spec.seed, spec.mode, spec.profile, repeat.manifest.machine.identity, repeat.index
 
 
 def pairs_of_repeats(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
@@ -176,7 +178,7 @@ def first(store: Store) -> None:
         row: Row = {"images": named(a), "a": a.name, "b": b.name, "task": a.spec.task}
         row |= {"model": a.spec.model, "judgement": found.judgement, "verdict": str(found.verdict)}
         for name in ("step", "stage", "op", "module", "source", "max_abs"):
-            row[name] = getattr(found.first, name, None)
+            row[name] = getattr(found.computed or found.first, name, None)
         rows.append(row)
         print(row, file=sys.stderr)
     write("first.csv", rows, "images", "a", "b")
@@ -293,7 +295,10 @@ def networks_of(store: Store, images: str) -> list[Run]:
         if (run.spec.mode, run.spec.profile) == ("strict", "cpu")
     ]
     longest = max((run.spec.epochs for run in found), default=0)
-    return [run for run in found if run.spec.epochs == longest]
+    return [run for run in found if run.spec.epochs == longest][:MOST_NETWORKS]
+
+
+MOST_NETWORKS = 3
 
 
 def cost(folder: Path, asked: Sequence[str]) -> None:

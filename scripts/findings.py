@@ -34,8 +34,8 @@ EVIDENCE, DOCS = TOP / "evidence", TOP / "docs"
 OUT = DOCS / "findings"
 """Figures, and the rows that they are drawn from."""
 SETS = ("nuclei", "cells")
-STEPS, PAIRS, DEPTH = 40, 100, 40
-"""Epochs of the trainings of study 1, of studies 3 and 5, and by depth: see grids/findings/."""
+STEPS, PAIRS, FIRST = 40, 200, 2
+"""Epochs of the trainings of study 1, of studies 3 and 5, and of first steps: grids/findings/."""
 Values = dict[str, Any]
 
 
@@ -94,11 +94,12 @@ def about() -> Values:
         data = one.data
         row = {"name": images, "origin": ORIGIN[images], "digest": data.digest}
         found["sets"].append(row | {"n_train": data.n_train, "n_test": data.n_test})
-    for name in sorted({repeat.machine for repeat in repeats}):
-        here = [repeat.manifest.machine for repeat in repeats if repeat.machine == name]
-        row = {"name": name, "device": here[0].device, "n": len(here)}
-        row["emulated"] = name.startswith("emulated")
-        row["class"] = here[0].numeric_class
+    machines = [repeat.manifest.machine for repeat in repeats]
+    for label in sorted({one.label for one in machines}):
+        here = [one for one in machines if one.label == label]
+        row = {"name": label, "device": here[0].device, "n": len(here)}
+        row["emulated"] = label.startswith("emulated")
+        row["classes"] = sorted({one.numeric_class for one in here})
         found["machines"].append(row)
     found["versions"] = repeats[0].manifest.machine.versions
     return found
@@ -119,6 +120,11 @@ class Line(NamedTuple):
         return self.axis.distribution()
 
     @property
+    def ppm(self) -> str:
+        """Differing pixels, on average."""
+        return ppm_text(self.axis.distribution("ppm").mean)
+
+    @property
     def n_identical(self) -> int:
         """Pairs with equal masks, and equal weights where some were trained."""
         return sum(
@@ -128,10 +134,8 @@ class Line(NamedTuple):
 
     def cells(self) -> list[str]:
         """Of a table's row."""
-        found = self.found
-        ppm = self.axis.distribution("ppm")
         n = len(self.axis.evidence)
-        return [self.label, f"{n}", f"{self.n_identical}", with_interval(found), ppm_text(ppm.mean)]
+        return [self.label, f"{n}", f"{self.n_identical}", with_interval(self.found), self.ppm]
 
 
 def with_interval(found: Distribution) -> str:
@@ -189,7 +193,7 @@ def dots(lines: Sequence[Line], heading: str) -> Picture:
 
 def study_1() -> Values:
     """The five steps."""
-    found: Values = {"tables": {}, "figures": {}, "lines": {}, "ap": {}, "profiles": {}}
+    found: Values = {name: {} for name in ("tables", "figures", "lines", "ap", "own")}
     for images in SETS:
         lines = five_steps(images)
         found["lines"][images] = lines
@@ -199,8 +203,10 @@ def study_1() -> Values:
         figure = dots([line for line in lines.values() if line.axis.evidence], title)
         found["figures"][images] = keep_figure(f"1-{images}.png", figure)
         runs = five_step_runs(images)
-        found["profiles"][images] = own_again(runs)
+        found["own"][images] = own_again(runs)
         found["ap"][images] = scores(runs)
+    found["machines"] = between_machines()
+    found["n_cells"] = max(row["n_cells"] for row in found["machines"])
     return found
 
 
@@ -211,10 +217,9 @@ def own_again(runs: Sequence[Run]) -> Values:
     every = {weights_of(repeat) for run in strict for repeat in run.repeats}
     seed = [run for run in strict if run.spec.seed == 42]
     devices = {weights_of(repeat) for run in seed for repeat in run.repeats}
-    return {"n": len(strict), "own": sum(own), "results": len(every), "n_profiles": len(seed)} | {
-        "of_profiles": len(devices),
-        "repeats": sum(len(run.repeats) for run in strict),
-    }
+    found = {"n": len(strict), "own": sum(own), "results": len(every), "n_profiles": len(seed)}
+    found |= {"of_profiles": len(devices), "repeats": sum(len(run.repeats) for run in strict)}
+    return found | {"each": max(len(run.repeats) for run in runs)}
 
 
 def weights_of(repeat: Repeat) -> str:
@@ -238,50 +243,76 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
+def between_machines() -> list[Values]:
+    """Each emulated machine beside the real one: operations, weights, masks."""
+    first, weights, rows = table("first.csv"), table("weights.csv"), []
+    for run in every_run():
+        emulated = [name for name in run.machines if name.startswith("emulated")]
+        here = [name for name in run.machines if name not in emulated]
+        for name in emulated if here else ():
+            a, b = run.machines[here[0]][0], run.machines[name][0]
+            (op,) = first[(first.a == a.name) & (first.b == b.name)].to_dict("records")
+            where = op["op"] if isinstance(op["op"], str) else f"stage {op['stage']}"
+            own = [digests_of(one) for one in run.machines[name].values()]
+            row: Values = {"machine": name, "profile": run.spec.profile, "run": run.key}
+            row["first"] = f"{where}, {op['source']}" if isinstance(op["source"], str) else where
+            row["judgement"] = op["judgement"]
+            row["own"] = f"{len(own)} of {len(own)}" if len({*own}) == 1 < len(own) else "–"
+            axis = measure_spread([Run(run.spec, (a, b))], axes=["machine"]).axis("machine")
+            row |= {"ran": "segmentation", "weights": "–", "masks": "no cell yet"}
+            row["n_cells"] = a.manifest.n_objects
+            if a.manifest.training:
+                row["ran"] = f"training, {a.manifest.training.n_steps} steps"
+                apart = weights[(weights.a == a.name) & (weights.b == b.name)]
+                row["weights"] = f"{apart.relative_l2.iloc[0]:.2g}"
+            if axis and axis.evidence:
+                n, ppm = a.manifest.n_objects, ppm_text(axis.pairs[0].ppm)
+                row["masks"] = f"{share_text(axis.pairs[0].changed)} of {n} cells, {ppm}"
+            rows.append(row)
+    keep_rows("1-machines.csv", rows)
+    return rows
+
+
+def digests_of(repeat: Repeat) -> tuple[str, str]:
+    """Of its weights and its masks."""
+    return weights_of(repeat), repeat.manifest.masks_digest
+
+
 # -- study 3 -------------------------------------------------------------------------------
 
 
-def twenty_pairs(name: str) -> pd.DataFrame:
-    """Rows of a table of pairs whose runs are of study 3."""
-    keys = {run.key for run in runs_of("nuclei", PAIRS)}
+def of_study(name: str, epochs: int, model: str = "tiny") -> pd.DataFrame:
+    """Rows of a table of pairs of repeats that are of one study."""
+    keys = {run.key for run in runs_of("nuclei", epochs, model) if run.spec.mode == "fast"}
     found = table(name)
-    return found[found.a.str.split("/").str[0].isin(keys)].copy()
+    sides = [found[side].str.split("/").str[0] for side in ("a", "b")]
+    return found[sides[0].isin(keys) & (sides[0] == sides[1])].copy()
 
 
 def study_3() -> Values:
-    """Where twenty pairs of repeats part, and how far they go."""
-    growth, steps = twenty_pairs("growth.csv"), twenty_pairs("steps.csv")
-    same_key = growth.a.str.split("/").str[0] == growth.b.str.split("/").str[0]
-    growth = growth[same_key]
+    """Where pairs of repeats part, and how far they go."""
+    growth, steps = of_study("growth.csv", PAIRS), of_study("steps.csv", FIRST)
     keep_rows("3-growth.csv", growth)
-    keep_rows("3-steps.csv", steps)
     curves = [rows.sort_values("epoch") for _, rows in growth.groupby("a")]
     epochs = sorted(growth.epoch.unique())
     pixel = [first_epoch(rows, rows.ppm > 0) for rows in curves]
     cell = [first_epoch(rows, rows.changed > 0) for rows in curves]
     last = growth[growth.epoch == epochs[-1]]
     found: Values = {"n": len(curves), "every": epochs[0], "last": epochs[-1]}
-    found["operations"] = operations(twenty_pairs("first.csv"))
+    found["operations"] = operations()
     for name in ("first_step", "some_weights", "all_weights"):
         found[name] = spans(steps[name])
     found["pixel"], found["cell"] = spans(pixel), spans(cell)
-    found["n_pixel"], found["n_cell"] = (int(np.isfinite(one).sum()) for one in (pixel, cell))
-    found["l2"], found["ppm"], found["changed"] = (
-        spans(last[name], digits=True) for name in ("relative_l2", "ppm", "changed")
-    )
+    found["n_cell"] = int(np.isfinite(cell).sum())
+    for name in ("relative_l2", "ppm", "changed"):
+        found[name] = spans(last[name], digits=True)
+    found["changed_mean"] = float(last.changed.mean())
     found["l2_first"] = spans(growth[growth.epoch == epochs[0]].relative_l2, digits=True)
-    ap = (last.ap50_a - last.ap50_b).abs()
-    found["ap"] = spans(ap, digits=True)
-    found["correlation"] = rank_correlation(pairs_at_the_end(last), 2000)
+    found["ap"] = spans((last.ap50_a - last.ap50_b).abs(), digits=True)
     title = f"{len(curves)} pairs of repeats without determinism: weights, pixels, cells by epoch"
     found["figure"] = keep_figure("3-growth.png", growth_figure(curves, pixel, cell, title))
-    found |= by_depth()
+    found["depth"] = by_depth()
     return found
-
-
-def pairs_at_the_end(last: pd.DataFrame) -> np.ndarray:
-    """Distance of the weights and share of cells changed, shape (pairs, 2)."""
-    return last[["relative_l2", "changed"]].to_numpy(float)
 
 
 def first_epoch(rows: pd.DataFrame, holds: pd.Series) -> float:
@@ -289,10 +320,15 @@ def first_epoch(rows: pd.DataFrame, holds: pd.Series) -> float:
     return float(rows.epoch[holds].min()) if holds.any() else math.inf
 
 
-def operations(rows: pd.DataFrame) -> list[tuple[str, str, str, int]]:
-    """Operation, place and judgement of first differences, the most frequent first."""
-    counted = rows.groupby(["op", "source", "judgement"], dropna=False).size()
-    return [(*place, int(n)) for place, n in counted.sort_values(ascending=False).items()]
+def operations() -> Values:
+    """The first operations that gave other bits, in how many pairs, of all networks."""
+    rows = pd.concat([of_study("first.csv", FIRST, model) for model in MODELS])
+    counted = rows.groupby(["op", "source", "judgement"]).size().sort_values(ascending=False)
+    said = [
+        f"`{op}` in `{source}` ({n} of {len(rows)}, judged a {judgement})"
+        for (op, source, judgement), n in counted.items()
+    ]
+    return {"n": len(rows), "text": joined(said), "n_different": len(counted)}
 
 
 class Span(NamedTuple):
@@ -365,31 +401,25 @@ def growth_figure(
     return figure.described(title, "", f"{title}.")
 
 
-def by_depth() -> Values:
-    """The same by depth of the network."""
-    models = {"tiny": 2, "tiny-4": 4, "tiny-8": 8, "tiny-12": 12}
-    weights, rows = table("weights.csv"), []
-    for model, depth in models.items():
-        for run in runs_of("nuclei", DEPTH, model):
-            if run.spec.seed not in (0, 1, 2) or run.spec.mode != "fast" or len(run.repeats) < 2:
-                continue
-            a, b = run.repeats[:2]
-            apart = weights[(weights.a == a.name) & (weights.b == b.name)]
-            spread = measure_spread([run], axes=["repeats"]).axis("repeats")
-            row = {"depth": depth, "seed": run.spec.seed, "run": run.key}
-            row["relative_l2"] = float(apart.relative_l2.iloc[0])
-            row["changed"] = spread.pairs[0].changed if spread else math.nan
-            rows.append(row)
-    if not rows:
-        return {"depth": ""}
-    keep_rows("3-depth.csv", rows)
-    told = []
-    for depth, some in pd.DataFrame(rows).groupby("depth"):
-        l2, cells = spans(some.relative_l2, digits=True), [share_text(v) for v in some.changed]
-        told.append([f"{depth}", f"{len(some)}", f"{l2.median} ({l2.least} to {l2.most})"])
-        told[-1].append(", ".join(cells))
-    head = ["blocks", "pairs", "distance of the weights: median (range)", "cells changed, by pair"]
-    return {"depth": markdown(head, told)}
+MODELS = {"tiny": 2, "tiny-4": 4, "tiny-8": 8, "tiny-12": 12, "vit-l": 24}
+"""Networks and their depth in blocks."""
+
+
+def by_depth() -> str:
+    """Distance of the weights after the first steps, by depth of the network."""
+    told, kept = [], []
+    for model, depth in MODELS.items():
+        weights, steps = (of_study(f"{one}.csv", FIRST, model) for one in ("weights", "steps"))
+        if weights.empty:
+            continue
+        kept.append(steps.merge(weights, on=["images", "a", "b"]).assign(depth=depth))
+        apart = spans(weights.relative_l2, digits=True)
+        differ = int((weights.n_differing > 0).sum())
+        row = [f"{depth}", f"`{model}`", f"{len(weights)}", f"{differ}"]
+        told.append([*row, f"{apart.median} ({apart.least} to {apart.most})"])
+    keep_rows("3-steps.csv", pd.concat(kept))
+    head = ["blocks", "network", "pairs", "that differ", "distance of the weights: median (range)"]
+    return markdown(head, told)
 
 
 # -- study 4 -------------------------------------------------------------------------------
@@ -409,9 +439,36 @@ def study_4() -> Values:
     head = ["network", "profile", "way", "time beside plain (range)", "a step"]
     head += ["peak memory beside plain", "peak memory"]
     found: Values = {"table": markdown(head, told)}
-    for one in rows.itertuples():
-        found[f"{one.encoder} {one.profile} {one.name}"] = one
+    ratios = {f"{one.encoder} {one.profile} {one.name}": one for one in rows.itertuples()}
+    found["of"] = {name: f"{one.ratio:.2f}" for name, one in ratios.items()}
+    memory = [ratios[f"vit-l cpu {name}"].peak_memory for name in ("strict", "plain")]
+    found["less"] = share_text(1 - memory[0] / memory[1])
+    found["largest"] = f"{rows.ratio.max():.2f}"
+    title = "Time of a training step, plain Cellpose is 1"
+    found["figure"] = keep_figure("4-cost.png", cost_figure(rows, title))
     return found
+
+
+def cost_figure(rows: pd.DataFrame, title: str) -> Picture:
+    """A panel for each network and profile: ratios, with the range of rounds."""
+    groups = list(rows.groupby(["encoder", "profile"], sort=True))
+    figure = Picture(height=3.2)
+    panels = figure.subplots(1, len(groups), sharex=True, squeeze=False)[0]
+    for panel, ((encoder, profile), some) in zip(panels, groups, strict=True):
+        ways = some[some.name != "plain"].sort_values("name")
+        reach = [ways.ratio - ways.lowest, ways.highest - ways.ratio]
+        look = {"fmt": "o", "color": SERIES[0], "capsize": 3}
+        panel.errorbar(ways.ratio, np.arange(len(ways)), xerr=reach, **look)
+        panel.axvline(1, color="#444444", lw=1, ls=(0, (4, 2)))
+        style.rows(panel, ways.name, size=9)
+        style.title(panel, f"{encoder}, profile {profile}")
+        style.label_axes(panel, x="time beside plain")
+        style.x_grid(panel)
+    ratios = (
+        f"{one.encoder} {one.profile} {one.name} {one.ratio:.2f}" for one in rows.itertuples()
+    )
+    heading = f"{title} (lines: from the lowest to the highest round)"
+    return figure.described(heading, "", f"{heading}. {'; '.join(ratios)}.")
 
 
 # -- study 5 -------------------------------------------------------------------------------
@@ -525,15 +582,8 @@ class Change(NamedTuple):
 
 def study_6() -> Values:
     """What changes a segmentation, beside another seed of the training."""
-    found: Values = {
-        "figures": {},
-        "more": {},
-        "less": {},
-        "none": {},
-        "seed": {},
-        "n_networks": {},
-    }
-    found["devices"] = {}
+    names = ("figures", "more", "less", "none", "seed", "n_networks", "devices", "said")
+    found: Values = {name: {} for name in names}
     for images in SETS:
         changes = [*by_setting(images), *by_device(images)]
         if seeds := five_steps(images).get("seed"):
@@ -549,11 +599,21 @@ def study_6() -> Values:
         found["less"][images] = [one for one in others if 0 < one.changed <= seed.changed]
         found["none"][images] = [one for one in others if not one.changed]
         found["devices"][images] = [one for one in others if one.kind in ("device", "precision")]
+        said = {name: said_of(found[name][images]) for name in ("more", "less", "none")}
+        found["said"][images] = said
         rows = table("settings.csv")
         found["n_networks"][images] = rows[rows.images == images].network.nunique()
         title = f"Share of the cells that change when one thing is changed, {images}"
         found["figures"][images] = keep_figure(f"6-{images}.png", changes_figure(changes, title))
     return found
+
+
+def said_of(changes: Sequence[Change]) -> str:
+    """What was changed, with the share of the cells where there is one."""
+    told = [
+        f"{one.what} ({share_text(one.changed)})" if one.changed else one.what for one in changes
+    ]
+    return joined(told) or "nothing"
 
 
 def by_setting(images: str) -> list[Change]:
