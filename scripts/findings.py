@@ -26,6 +26,7 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.show.figures import style
 from cellrepro.show.figures.spread import spread_rows
 from cellrepro.show.figures.style import SERIES, Picture
+from cellrepro.store.ledger import LEDGER
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.text import amount, grouped, joined, ppm_text, share_text
 
@@ -193,18 +194,16 @@ def dots(lines: Sequence[Line], heading: str) -> Picture:
 
 def study_1() -> Values:
     """The five steps."""
-    found: Values = {name: {} for name in ("tables", "figures", "lines", "ap", "own")}
-    for images in SETS:
-        lines = five_steps(images)
-        found["lines"][images] = lines
-        head = ["compared", "pairs of runs", "bit-identical", "cells changed", "pixels"]
-        found["tables"][images] = markdown(head, [line.cells() for line in lines.values()])
-        title = f"What differs between the masks of two trainings, {images}"
-        figure = dots([line for line in lines.values() if line.axis.evidence], title)
-        found["figures"][images] = keep_figure(f"1-{images}.png", figure)
-        runs = five_step_runs(images)
-        found["own"][images] = own_again(runs)
-        found["ap"][images] = scores(runs)
+    lines, runs = five_steps("nuclei"), five_step_runs("nuclei")
+    head = ["compared", "pairs of runs", "bit-identical", "cells changed", "pixels"]
+    title = "What differs between the masks of two trainings, nuclei"
+    found: Values = {"lines": lines, "own": own_again(runs), "ap": scores(runs)}
+    found["table"] = markdown(head, [line.cells() for line in lines.values()])
+    found["figure"] = keep_figure("1-nuclei.png", dots(list(lines.values()), title))
+    found["cells"] = {"lines": five_steps("cells"), "n_true": 0, "n": []}
+    for repeat in (one for run in five_step_runs("cells") for one in run.repeats):
+        found["cells"]["n"].append(repeat.manifest.n_objects)
+        found["cells"]["n_true"] = sum(one.n_true or 0 for one in repeat.manifest.masks.values())
     found["machines"] = between_machines()
     found["n_cells"] = max(row["n_cells"] for row in found["machines"])
     return found
@@ -582,29 +581,21 @@ class Change(NamedTuple):
 
 def study_6() -> Values:
     """What changes a segmentation, beside another seed of the training."""
-    names = ("figures", "more", "less", "none", "seed", "n_networks", "devices", "said")
-    found: Values = {name: {} for name in names}
-    for images in SETS:
-        changes = [*by_setting(images), *by_device(images)]
-        if seeds := five_steps(images).get("seed"):
-            changes.append(as_change("seed", "retraining with another seed", seeds.axis))
-        if not changes or changes[-1].kind != "seed":
-            continue
-        changes.sort(key=lambda one: -one.changed)
-        keep_rows(f"6-{images}.csv", [one._asdict() for one in changes])
-        seed = changes[[one.kind for one in changes].index("seed")]
-        found["seed"][images] = seed
-        others = [one for one in changes if one.kind != "seed"]
-        found["more"][images] = [one for one in others if one.changed > seed.changed]
-        found["less"][images] = [one for one in others if 0 < one.changed <= seed.changed]
-        found["none"][images] = [one for one in others if not one.changed]
-        found["devices"][images] = [one for one in others if one.kind in ("device", "precision")]
-        said = {name: said_of(found[name][images]) for name in ("more", "less", "none")}
-        found["said"][images] = said
-        rows = table("settings.csv")
-        found["n_networks"][images] = rows[rows.images == images].network.nunique()
-        title = f"Share of the cells that change when one thing is changed, {images}"
-        found["figures"][images] = keep_figure(f"6-{images}.png", changes_figure(changes, title))
+    seeds = five_steps("nuclei")["seed"].axis
+    seed = as_change("seed", "retraining with another seed", seeds)
+    others = [*by_setting("nuclei"), *by_device("nuclei")]
+    changes = sorted([*others, seed], key=lambda one: (-one.changed, -one.ppm))
+    keep_rows("6-nuclei.csv", [one._asdict() for one in changes])
+    others = [one for one in changes if one.kind != "seed"]
+    found: Values = {"seed": seed, "n": len(others)}
+    found["more"] = [one for one in others if one.changed > seed.changed]
+    found["clearly"] = said_of([one for one in others if one.low > seed.high])
+    found["less"] = [one for one in others if 0 < one.changed <= seed.changed]
+    found["none"] = [one for one in others if not one.changed]
+    found["devices"] = [one for one in others if one.kind in ("device", "precision")]
+    found["n_networks"] = table("settings.csv").network.nunique()
+    title = "Share of the cells that change when one thing is changed, nuclei"
+    found["figure"] = keep_figure("6-nuclei.png", changes_figure(changes, title))
     return found
 
 
@@ -693,6 +684,20 @@ STUDIES: dict[str, Callable[[], Values]] = {
 }
 
 
+def keep_digests() -> None:
+    """A row for each run: what was asked for, where it ran, and what it ended in."""
+    rows = []
+    for run in every_run():
+        names = ("data", "task", "model", "mode", "seed", "profile", "epochs")
+        asked = {name: getattr(run.spec, name) for name in names}
+        for repeat in run.repeats:
+            weights, masks = digests_of(repeat)
+            where = {"numeric class": repeat.manifest.machine.numeric_class}
+            told = {"weights": weights, "masks": masks, "ledger": repeat.manifest.files.get(LEDGER)}
+            rows.append({"run": repeat.name, **asked, **where, **told})
+    keep_rows("digests.csv", rows)
+
+
 def check(store: Store) -> int:
     """Say which of a store's runs have the committed digests, on an equal numeric class; 1 if one
     of mode strict has others, or nothing could be compared."""
@@ -721,9 +726,10 @@ def main() -> int:
         return check(Store(given))
     OUT.mkdir(exist_ok=True)
     found = {name: study() for name, study in STUDIES.items()} | about()
+    keep_digests()
     loader = FileSystemLoader(DOCS)
     environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True)
-    environment.globals |= {"share": share_text, "amount": amount, "joined": joined}
+    environment.globals |= {"share": share_text, "ppm": ppm_text, "said": said_of}
     text = environment.get_template("findings.md.j2").render(**found)
     (DOCS / "findings.md").write_text(text + "\n", encoding="utf-8")
     return 0

@@ -75,9 +75,11 @@ build_nehalem() {
 on_nehalem() {
     mount --bind "$folder/cpuinfo" /proc/cpuinfo
     mkdir -p /data /outputs
-    mount -t tmpfs data /data
-    mkdir "/data/$(basename "$data")"
-    mount --bind "$data" "/data/$(basename "$data")"
+    if [ "$data" != "/data/$(basename "$data")" ]; then
+        mount -t tmpfs data /data
+        mkdir "/data/$(basename "$data")"
+        mount --bind "$data" "/data/$(basename "$data")"
+    fi
     mount --bind "$folder/outputs" /outputs
     PYTHONPATH=$top/src exec nice -n 19 "$folder/bin/python" -c "$run" "$@"
 }

@@ -3,6 +3,9 @@
 import itertools
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +80,15 @@ def test_how_far_counts_of_two_seeds_differ():
     assert mean == pytest.approx(np.mean(counts), rel=0.01)
     expected = np.array([np.median(apart), np.quantile(apart, 0.95), max(apart)])
     assert [median, within, largest] == pytest.approx(100 * expected / np.mean(counts), rel=0.05)
+
+
+@pytest.mark.slow
+def test_the_page_is_written_anew_from_evidence_alone(tmp_path):
+    shutil.copytree(PROJECT / "evidence", tmp_path / "evidence")
+    for name in ("docs/findings.md.j2", "scripts/findings.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(PROJECT / name, tmp_path / name)
+    subprocess.run([sys.executable, tmp_path / "scripts" / "findings.py"], check=True)
+    assert (tmp_path / "docs" / "findings.md").read_text() == PAGE.read_text(encoding="utf-8")
+    for table in (PROJECT / "docs" / "findings").glob("*.csv"):
+        assert (tmp_path / "docs" / "findings" / table.name).read_text() == table.read_text()
