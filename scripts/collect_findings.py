@@ -49,6 +49,16 @@ def write(name: str, rows: Sequence[Row], *known_by: str) -> None:
     print(f"{path}: {len(table)} rows", file=sys.stderr)
 
 
+def known(name: str) -> set[tuple[str, str]]:
+    """Pairs of runs that a table has; what takes long is not measured again."""
+    path = EVIDENCE / name
+    return (
+        {*pd.read_csv(path)[["a", "b"]].itertuples(index=False, name=None)}
+        if path.exists()
+        else set()
+    )
+
+
 def named(one: Run | Repeat) -> str:
     """The images of a run, as their folder is called."""
     return one.spec.data
@@ -74,19 +84,14 @@ def runs(store: Store) -> None:
 
 
 def weights(store: Store) -> None:
-    """How far the networks of runs over the same images, alike but for one thing, are apart."""
+    """How far the networks of two repeats, or of two machines, are apart."""
     rows = []
-    for a, b in alike(store):
-        one, other = (repeat.manifest.weights for repeat in (a, b))
-        if not (one and other and a.weights and b.weights):
-            continue
-        row: Row = {"images": named(a), "a": a.name, "b": b.name, "n_differing": 0}
-        row |= {"relative_l2": 0.0, "max_abs": 0.0}
-        if one.digest != other.digest:
+    for a, b in itertools.chain(pairs_of_repeats(store), pairs_of_machines(store)):
+        if a.weights and b.weights:
             found = compare_weights(a.weights, b.weights)
-            row |= {name: getattr(found, name) for name in ("n_differing", "relative_l2")}
-            row["max_abs"] = found.max_abs
-        rows.append(row)
+            row: Row = {"images": named(a), "a": a.name, "b": b.name}
+            told = ("n_differing", "relative_l2", "max_abs")
+            rows.append(row | {name: getattr(found, name) for name in told})
     write("weights.csv", rows, "images", "a", "b")
 
 
@@ -126,39 +131,41 @@ def pairs_to_follow(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
 
 def follow(store: Store) -> None:
     """Weights, pixels and cells of pairs, epoch by epoch; and the steps at which they parted."""
-    rows, steps = [], []
+    steps = []
+    for a, b in pairs_of_repeats(store):
+        if (a.folder / LEDGER).exists():
+            both: Row = {"images": named(a), "a": a.name, "b": b.name, "model": a.spec.model}
+            both |= {"mode": a.spec.mode, "seed": a.spec.seed, "epochs": a.spec.epochs}
+            steps.append({**both, **parting(a, b)})
+    write("steps.csv", steps, "images", "a", "b")
+    done = known("growth.csv")
     for a, b in pairs_to_follow(store):
-        both: Row = {"images": named(a), "a": a.name, "b": b.name}
-        every = growth(a.name, b.name, n_masks=10_000, store=store.root, quiet=True)
-        for moment in every:
-            found = asdict(moment)
+        if (a.name, b.name) in done:
+            continue
+        rows = []
+        for moment in growth(a.name, b.name, n_masks=10_000, store=store.root, quiet=True):
+            found = {"images": named(a), "a": a.name, "b": b.name, **asdict(moment)}
             found["objects_a"], found["objects_b"] = found.pop("objects") or (None, None)
             found["ap50_a"], found["ap50_b"] = found.pop("ap50") or (None, None)
-            rows.append({**both, **found})
-        print(both, file=sys.stderr)
-    for a, b in pairs_of_repeats(store):
-        both = {"images": named(a), "a": a.name, "b": b.name, "model": a.spec.model}
-        both |= {"mode": a.spec.mode, "seed": a.spec.seed, "epochs": a.spec.epochs}
-        steps.append({**both, **parting(a, b)})
-    write("growth.csv", rows, "images", "a", "b", "epoch")
-    write("steps.csv", steps, "images", "a", "b")
+            rows.append(found)
+        write("growth.csv", rows, "images", "a", "b", "epoch")
 
 
 def parting(a: Repeat, b: Repeat) -> Row:
-    """Steps, from 0, after which two ledgers differ in some weights, and in every group of them."""
+    """Steps, from 0, after which two ledgers differ in some weights, and in every trained group."""
     entries = [read_rows(side.folder / LEDGER, Entry) for side in (a, b)]
     found = compare_ledgers(*entries)
-    n_groups = len({entry.name for entry in entries[0] if entry.stage == "weights"})
+    held = pd.DataFrame([(e.name, e.digest) for e in entries[0] if e.stage == "weights"])
+    n_trained = int((held.groupby(0)[1].nunique() > 1).sum())  # the patch embedding is not
     groups = pd.Series([one.step for one in found.of_stage("weights")], dtype=float).value_counts()
-    whole = groups[groups == n_groups].index
-    first = found.first_computed
+    computed = found.first_computed
     return {
         "n_steps": min(found.n_steps),
-        "first_step": None if first is None else first.step,
-        "first_stage": None if first is None else first.stage,
+        "first_step": None if computed is None else computed.step,
+        "first_stage": None if computed is None else computed.stage,
         "some_weights": min(groups.index, default=None),
-        "all_weights": min(whole, default=None),
-        "n_groups": n_groups,
+        "all_weights": min(groups[groups >= n_trained].index, default=None),
+        "n_trained": n_trained,
     }
 
 
@@ -166,9 +173,10 @@ def first(store: Store) -> None:
     """The first operation that gave other bits, with its judgement: of repeats, and of machines."""
     from cellrepro.lab.divergence.find import diverge
 
-    rows = []
+    rows, done = [], known("first.csv")
     for a, b in itertools.chain(pairs_of_repeats(store), pairs_of_machines(store)):
-        if a.manifest.weights == b.manifest.weights and a.machine == b.machine:
+        equal = a.manifest.weights == b.manifest.weights and a.machine == b.machine
+        if equal or (a.name, b.name) in done or not (a.folder / LEDGER).exists():
             continue
         try:
             found = diverge(a.name, b.name, store=store.root, quiet=True)

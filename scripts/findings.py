@@ -300,7 +300,8 @@ def study_3() -> Values:
     found: Values = {"n": len(curves), "every": epochs[0], "last": epochs[-1]}
     found["operations"] = operations()
     for name in ("first_step", "some_weights", "all_weights"):
-        found[name] = spans(steps[name])
+        found[name], found[f"n_{name}"] = spans(steps[name]), int(steps[name].notna().sum())
+    found["n_steps"] = len(steps)
     found["pixel"], found["cell"] = spans(pixel), spans(cell)
     found["n_cell"] = int(np.isfinite(cell).sum())
     for name in ("relative_l2", "ppm", "changed"):
@@ -340,7 +341,7 @@ class Span(NamedTuple):
 
 def spans(values: Any, *, digits: bool = False) -> Span:
     """Of numbers, as they are read; what never happened is "never"."""
-    values = np.asarray(values, float)
+    values = np.nan_to_num(np.asarray(values, float), nan=math.inf)
     told = (np.median(values), values.min(), values.max())
 
     def said(value: float) -> str:

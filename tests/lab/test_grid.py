@@ -252,6 +252,16 @@ def test_the_store_keeps_the_executed_notebook(carried_out, notebook, wholeness)
     assert all(cell.outputs == [] for cell in nbformat.read(notebook, 4).cells)
 
 
+def test_the_benchmark_notebook_in_a_grid(small_store, tmp_path):
+    """Of its first repeat nothing is stored yet when it shows its rates."""
+    fixed = {"data": str(small_store.data), "model": str(small_store.weights), "sizes": []}
+    content = {"notebook": "06_inference_benchmark", "fixed": fixed, "repeats": 1}
+    path = tmp_path / "grid.yaml"
+    path.write_text(yaml.safe_dump(content))
+    answer = run_command("grid", path, "--store", tmp_path / "outputs", "--json")
+    assert [run["status"] for run in answer.json["runs"]] == ["done"], answer.err
+
+
 @pytest.fixture
 def again(carried_out, tmp_path):
     """The same grid, of the well-behaved spec alone, over a copy of what was stored."""
