@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from natsort import index_natsorted
 
 from cellrepro.compare.ledger_diff import compare_ledgers
 from cellrepro.compare.weights import compare_weights
@@ -43,7 +44,8 @@ def write(name: str, rows: Sequence[Row], *known_by: str) -> None:
     if path.exists():
         table = pd.concat([pd.read_csv(path, dtype=dict.fromkeys(known_by, str)), table])
     table[[*known_by]] = table[[*known_by]].astype(str)
-    table = table.drop_duplicates([*known_by], keep="last").sort_values([*known_by])
+    table = table.drop_duplicates([*known_by], keep="last")
+    table = table.iloc[index_natsorted(table[[*known_by]].itertuples(index=False, name=None))]
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
     print(f"{path}: {len(table)} rows", file=sys.stderr)
@@ -74,7 +76,9 @@ def runs(store: Store) -> None:
         for repeat in run.repeats:
             place = target / repeat.folder.parent.name / repeat.folder.name
             shutil.copytree(repeat.folder / "masks", place / "masks", dirs_exist_ok=True)
-            shutil.copy(repeat.folder / MANIFEST, place / MANIFEST)
+            told = (repeat.folder / MANIFEST).read_text(encoding="utf-8")
+            told = told.replace(f"{store.root.resolve()}/", "")  # where this machine has its store
+            (place / MANIFEST).write_text(told, encoding="utf-8")
         shutil.copy(repeat.folder.parents[1] / SPEC, target / SPEC)
     for path in (EVIDENCE / "runs").rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -224,16 +228,18 @@ def cells(store: Store) -> None:
 
 
 def groups_of_runs(store: Store) -> Iterator[tuple[str, list[Repeat]]]:
-    """Runs that differ in seeds only (the twenty pairs, one of each); in repeats; in devices."""
-    for images in sorted({named(run) for run in store.runs()}):
-        here = [run for run in store.runs() if named(run) == images and run.spec.task == "train"]
-        seeds = [r for r in here if r.spec.mode == "fast" and r.spec.seed in range(20)]
-        seeds = [r for r in seeds if r.spec.model == "tiny" and r.spec.epochs == PAIRS_EPOCHS]
-        if len(seeds) > 2:
-            yield "seeds", [run.repeats[0] for run in seeds]
-
-
-PAIRS_EPOCHS = 100
+    """Trainings of the nuclei that differ in the seed, or were never seeded: short ones, of which
+    those of mode strict are on one profile, and long ones."""
+    trained = [run for run in store.runs() if run.spec.task == "train"]
+    for epochs, modes in ((40, ("strict", "off")), (200, ("fast",))):
+        asked = ("nuclei", "tiny", epochs, "cpu")
+        names = ("data", "model", "epochs", "profile")
+        some = [run for run in trained if asked == tuple(getattr(run.spec, n) for n in names)]
+        some = [run for run in some if run.spec.mode in modes]
+        seeded = [run.repeats[0] for run in some if run.spec.mode != "off"]
+        free = [repeat for run in some if run.spec.mode == "off" for repeat in run.repeats]
+        if len(seeded) > 2:
+            yield f"{epochs} epochs", [*seeded, *free]
 
 
 def outline_of(cell: Any, masks: Sequence[np.ndarray], agreement: Any) -> np.ndarray:

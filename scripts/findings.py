@@ -141,7 +141,7 @@ class Line(NamedTuple):
 
 def with_interval(found: Distribution) -> str:
     """A mean share with its 95 % interval."""
-    if found.interval is None:
+    if found.interval is None or len(found.values) < 2:
         return share_text(found.mean)
     low, high = share_text(found.interval.low), share_text(found.interval.high)
     return f"{share_text(found.mean)} ({low} to {high})"
@@ -302,8 +302,11 @@ def study_3() -> Values:
     for name in ("first_step", "some_weights", "all_weights"):
         found[name], found[f"n_{name}"] = spans(steps[name]), int(steps[name].notna().sum())
     found["n_steps"] = len(steps)
-    found["pixel"], found["cell"] = spans(pixel), spans(cell)
+    found["pixel"], found["cell"] = (
+        spans([epoch for epoch in one if math.isfinite(epoch)]) for one in (pixel, cell)
+    )
     found["n_cell"] = int(np.isfinite(cell).sum())
+    found["largest"] = growth.loc[growth.changed.idxmax()]
     for name in ("relative_l2", "ppm", "changed"):
         found[name] = spans(last[name], digits=True)
     found["changed_mean"] = float(last.changed.mean())
@@ -341,7 +344,8 @@ class Span(NamedTuple):
 
 def spans(values: Any, *, digits: bool = False) -> Span:
     """Of numbers, as they are read; what never happened is "never"."""
-    values = np.nan_to_num(np.asarray(values, float), nan=math.inf)
+    values = np.asarray(values, float)
+    values = np.where(np.isnan(values), math.inf, values)
     told = (np.median(values), values.min(), values.max())
 
     def said(value: float) -> str:
@@ -376,29 +380,32 @@ def growth_figure(
     curves: Sequence[pd.DataFrame], pixel: Sequence[float], cell: Sequence[float], title: str
 ) -> Picture:
     """Distances by epoch, and by which epoch how many pairs differ in a pixel, in a cell."""
-    figure = Picture(height=3.9)
-    left, middle, right = figure.subplots(1, 3)
-    for rows in curves:
-        left.plot(rows.epoch, rows.relative_l2, color=SERIES[0], lw=1, alpha=0.6)
-        middle.plot(rows.epoch, 100 * rows.changed, color=SERIES[5], lw=1, alpha=0.6)
-    every = pd.concat(curves).groupby("epoch")
-    left.plot(every.relative_l2.median(), color="black", lw=2.5)
-    middle.plot(100 * every.changed.mean(), color="black", lw=2.5)
-    left.set_yscale("log")
-    epochs = sorted(pd.concat(curves).epoch.unique())
+    figure = Picture(height=3.6)
+    panels = figure.subplots(1, 4)
+    every = pd.concat(curves)
+    measures = {"relative_l2": "weights: relative distance", "ppm": "pixels that differ, ppm"}
+    measures["changed"] = "cells that changed"
+    for panel, (name, words) in zip(panels, measures.items(), strict=False):
+        for rows in curves:
+            panel.plot(rows.epoch, rows[name], color=SERIES[0], lw=1, alpha=0.6)
+        if len(curves) > 4:
+            panel.plot(every.groupby("epoch")[name].median(), color="black", lw=2.5)
+        style.label_axes(panel, x="epoch")
+        style.title(panel, words, size=9)
+    panels[0].set_yscale("log")
+    style.with_zero(panels[1], "y", every.ppm)
+    panels[2].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.2g} %")
+    epochs = sorted(every.epoch.unique())
     for values, name, look in ((pixel, "a pixel", "-"), (cell, "a cell", "--")):
-        shares = [np.mean([value <= epoch for value in values]) * 100 for epoch in epochs]
+        shares = [np.mean([value <= epoch for value in values]) for epoch in epochs]
         colour = SERIES[1] if name == "a pixel" else SERIES[5]
-        right.step(epochs, shares, look, where="post", color=colour, lw=2.5, label=name)
-    right.legend(frameon=False, fontsize=9, title="differs in")
-    right.set_ylim(0, 104)
-    style.label_axes(left, x="epoch", y="distance of the weights, relative")
-    style.label_axes(middle, x="epoch", y="cells that changed (%)")
-    style.label_axes(right, x="epoch", y="pairs that differ (%)")
-    style.title(left, "weights (black: median)")
-    style.title(middle, "cells (black: mean)")
-    style.title(right, "the first difference")
-    return figure.described(title, "", f"{title}.")
+        panels[3].step(epochs, shares, look, where="post", color=colour, lw=2.5, label=name)
+    panels[3].legend(frameon=False, fontsize=8, title="has differed in", title_fontsize=8)
+    panels[3].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    panels[3].set_ylim(0, 1.04)
+    style.label_axes(panels[3], x="epoch")
+    style.title(panels[3], "pairs that differed at least once", size=9)
+    return figure.described(title, "", f"{title}; lines are pairs, the thick one their median.")
 
 
 MODELS = {"tiny": 2, "tiny-4": 4, "tiny-8": 8, "tiny-12": 12, "vit-l": 24}
@@ -434,13 +441,16 @@ def study_4() -> Values:
         plain = plain[plain.name == "plain"].iloc[0]
         memory = one.peak_memory / plain.peak_memory
         ratio = f"{one.ratio:.2f} ({one.lowest:.2f} to {one.highest:.2f})"
-        told.append([one.encoder, one.profile, f"`{one.name}`", ratio, f"{one.seconds:.3g} s"])
+        told.append([one.encoder, one.profile, f"`{one.name}`: {one.what}", f"{one.rounds}", ratio])
+        told[-1].append(f"{one.seconds:.3g} s")
         told[-1] += [f"{memory:.2f}", f"{one.peak_memory / 1e9:.2f} GB"]
-    head = ["network", "profile", "way", "time beside plain (range)", "a step"]
+    head = ["network", "profile", "way", "rounds", "time beside plain (range)", "a step"]
     head += ["peak memory beside plain", "peak memory"]
     found: Values = {"table": markdown(head, told)}
     ratios = {f"{one.encoder} {one.profile} {one.name}": one for one in rows.itertuples()}
     found["of"] = {name: f"{one.ratio:.2f}" for name, one in ratios.items()}
+    both = (ratios["tiny cpu strict"].seconds, ratios["tiny cpu fast"].seconds)
+    found["beside_fast"] = f"{both[0] / both[1]:.2f}"
     memory = [ratios[f"vit-l cpu {name}"].peak_memory for name in ("strict", "plain")]
     found["less"] = share_text(1 - memory[0] / memory[1])
     found["largest"] = f"{rows.ratio.max():.2f}"
@@ -461,7 +471,8 @@ def cost_figure(rows: pd.DataFrame, title: str) -> Picture:
         panel.errorbar(ways.ratio, np.arange(len(ways)), xerr=reach, **look)
         panel.axvline(1, color="#444444", lw=1, ls=(0, (4, 2)))
         style.rows(panel, ways.name, size=9)
-        style.title(panel, f"{encoder}, profile {profile}")
+        n = int(some.rounds.iloc[0])
+        style.title(panel, f"{encoder}, profile {profile}, {n} rounds", size=9)
         style.label_axes(panel, x="time beside plain")
         style.x_grid(panel)
     ratios = (
@@ -482,63 +493,70 @@ WHAT = {
 
 def study_5() -> Values:
     """In how many of the runs each cell is found, and how much counts vary."""
-    rows = table("cells.csv")
-    rows["share"] = rows.n_runs_with / rows.n_runs
-    keep_rows("5-cells.csv", rows)
-    n_runs = int(rows.n_runs.iloc[0])
-    found: Values = {"n_runs": n_runs, "n": len(rows), "images": rows.image.nunique()}
-    found["in_all"] = share_text((rows.share == 1).mean())
-    found["n_all"] = int((rows.share == 1).sum())
-    found["in_few"] = int((rows.share < 0.5).sum())
-    found["one_run"] = int((rows.n_runs_with == 1).sum())
-    true = rows.true.astype(bool)
-    found["true"] = {
-        "n": int(true.sum()),
-        "in_all": share_text((rows.share[true] == 1).mean()),
-        "in_all_false": share_text((rows.share[~true] == 1).mean()),
-        "n_false": int((~true).sum()),
-    }
-    told = []
+    every = table("cells.csv")
+    every["share"] = every.n_runs_with / every.n_runs
+    keep_rows("5-cells.csv", every)
+    found: Values = {"groups": {name: found_again(some) for name, some in every.groupby("runs")}}
+    most = max(found["groups"], key=lambda name: found["groups"][name]["n_runs"])
+    rows, told = every[every.runs == most], []
     for name, words in WHAT.items():
-        thirds = pd.qcut(rows[name].rank(method="first"), 3, labels=False)
-        means = [f"{rows.share[thirds == i].mean():.2f}" for i in range(3)]
         low, high = rows[name].quantile([1 / 3, 2 / 3])
+        some = [rows[name] <= low, (rows[name] > low) & (rows[name] <= high), rows[name] > high]
+        means = [f"{rows.share[one].mean():.2f}" if one.any() else "–" for one in some]
         rho = rank_correlation(rows[[name, "share"]].to_numpy(float), 2000)
         told.append([words, f"{low:.3g}, {high:.3g}", *means, rho])
     head = ["cells by", "bounds of thirds", "lowest third", "middle", "highest", "rank correlation"]
-    found["table"] = markdown(head, told)
+    found |= {"most": most, "table": markdown(head, told)}
     found["counts"], found["count_rows"] = counts()
-    title = f"Of {len(rows)} cells, {found['n_all']} are in all of {n_runs} trainings"
+    one = found["groups"][most]
+    title = f"Of {one['n']} cells, {one['n_all']} are in all of {one['n_runs']} trainings"
     found["figure"] = keep_figure("5-cells.png", cells_figure(rows, title))
+    return found
+
+
+def found_again(rows: pd.DataFrame) -> Values:
+    """How many cells of some runs are in all of them, in fewer than half, in one."""
+    true = rows.true.astype(bool)
+    found: Values = {"n_runs": int(rows.n_runs.iloc[0]), "n": len(rows)}
+    found["n_all"] = int((rows.share == 1).sum())
+    found["in_few"] = int((rows.share < 0.5).sum())
+    found["one_run"] = int((rows.n_runs_with == 1).sum())
+    found |= {"n_true": int(true.sum()), "n_false": int((~true).sum())}
+    found["true_in_all"] = share_text((rows.share[true] == 1).mean())
+    found["n_false_in_all"] = int((rows.share[~true] == 1).sum())
     return found
 
 
 def counts() -> tuple[str, Values]:
     """How far the number of cells of two trainings differs, by what differs between them."""
     told, values, kept = [], {}, []
-    seeds, steps = runs_of("nuclei", PAIRS), five_step_runs("nuclei")
-    strict = [run for run in steps if run.spec.mode == "strict" and run.spec.seed == 42]
-    off = [r for run in steps if run.spec.mode == "off" for r in run.repeats]
+    long, steps = runs_of("nuclei", PAIRS), five_step_runs("nuclei")
+    strict = [run for run in steps if run.spec.mode == "strict"]
+    off = [one for run in steps if run.spec.mode == "off" for one in run.repeats]
+    seeds = [run.repeats[0] for run in strict if run.spec.profile == "cpu"]
     groups: dict[str, list[list[Repeat]]] = {
-        "seed": [[run.repeats[0] for run in seeds]],
-        "nothing (repeats, mode fast)": [list(run.repeats) for run in seeds],
-        "profile (mode strict)": [[run.repeats[0] for run in strict]],
-        "nothing (repeats, mode off)": [off],
+        f"seed (mode strict), {STEPS} epochs": [seeds],
+        f"seed (mode fast), {PAIRS} epochs": [[run.repeats[0] for run in long]],
+        f"no seed (mode off), {STEPS} epochs": [off],
+        f"profile, {STEPS} epochs": [[run.repeats[0] for run in strict if run.spec.seed == 42]],
+        f"nothing (mode fast), {STEPS} epochs": [
+            list(run.repeats) for run in steps if run.spec.mode == "fast"
+        ],
+        f"nothing (mode fast), {PAIRS} epochs": [list(run.repeats) for run in long],
     }
     for name, sides in groups.items():
-        numbers = [[r.manifest.n_objects for r in side] for side in sides]
-        pairs = [(a, b) for side in numbers for a, b in itertools.combinations(side, 2)]
-        mean = float(np.mean([n for side in numbers for n in side]))
-        apart = np.array([abs(a - b) for a, b in pairs]) / mean
-        kept += [{"differs": name, "a": a, "b": b} for a, b in pairs]
-        limit = float(np.quantile(apart, 0.95))
-        values[name] = {"n": len(pairs), "mean": grouped(mean), "limit": share_text(limit)}
-        values[name] |= {"median": share_text(float(np.median(apart)))}
-        row = [name, f"{len(pairs)}", grouped(mean), share_text(float(np.median(apart)))]
-        told.append([*row, share_text(limit), share_text(float(apart.max()))])
+        pairs = [pair for side in sides for pair in itertools.combinations(side, 2)]
+        numbers = np.array([[one.manifest.n_objects for one in pair] for pair in pairs])
+        mean = float(np.mean([one.manifest.n_objects for side in sides for one in side]))
+        apart = np.abs(numbers[:, 0] - numbers[:, 1]) / mean
+        for (a, b), (n_a, n_b) in zip(pairs, numbers, strict=True):
+            kept.append({"differs": name, "a": a.name, "b": b.name, "n_a": n_a, "n_b": n_b})
+        middle, most = share_text(float(np.median(apart))), share_text(float(apart.max()))
+        values[name] = {"n": len(pairs), "median": middle, "most": most}
+        told.append([name, f"{len(pairs)}", grouped(mean), middle, most])
     keep_rows("5-counts.csv", kept)
     head = ["what differs between two trainings", "pairs", "cells, mean", "difference: median"]
-    return markdown([*head, "95 % of pairs within", "largest"], told), values
+    return markdown([*head, "largest"], told), values
 
 
 def cells_figure(rows: pd.DataFrame, title: str) -> Picture:
@@ -554,11 +572,12 @@ def cells_figure(rows: pd.DataFrame, title: str) -> Picture:
         label=["matches a true cell", "does not"],
     )  # fmt: skip
     panels[0].legend(frameon=False, fontsize=8)
+    panels[0].set_xticks(range(1, n_runs + 1, 2))
     style.label_axes(panels[0], x=f"trainings, of {n_runs}, that find it", y="cells")
     for panel, (name, words) in zip(panels[1:], WHAT.items(), strict=True):
         panel.plot(rows[name], rows.share, ".", color=SERIES[0], alpha=0.4, ms=5)
-        order = rows.sort_values(name)
-        means = order.groupby(np.arange(len(order)) * 6 // len(order))
+        sixths = pd.qcut(rows[name], 6, labels=False, duplicates="drop")
+        means = rows.groupby(rows[name] > 0 if name == "crowding" else sixths)
         panel.plot(means[name].median(), means.share.mean(), "k-o", ms=4, lw=2)
         if name == "area":
             panel.set_xscale("log")
@@ -572,12 +591,14 @@ def cells_figure(rows: pd.DataFrame, title: str) -> Picture:
 class Change(NamedTuple):
     """Something that was changed in a segmentation, and the share of cells that changed with it."""
 
-    kind: str  # setting, device, precision, seed
+    kind: str  # setting, threads (and instructions), precision, seed
     what: str
     changed: float
     low: float
     high: float
     ppm: float
+    ap: float  # difference of AP@0.5
+    over: str
 
 
 def study_6() -> Values:
@@ -591,10 +612,15 @@ def study_6() -> Values:
     found: Values = {"seed": seed, "n": len(others)}
     found["more"] = [one for one in others if one.changed > seed.changed]
     found["clearly"] = said_of([one for one in others if one.low > seed.high])
-    found["less"] = [one for one in others if 0 < one.changed <= seed.changed]
     found["none"] = [one for one in others if not one.changed]
-    found["devices"] = [one for one in others if one.kind in ("device", "precision")]
-    found["n_networks"] = table("settings.csv").network.nunique()
+    found["devices"] = [one for one in others if one.kind != "setting"]
+    told = []
+    for one in changes:
+        span = f" ({share_text(one.low)} to {share_text(one.high)})" if one.low == one.low else ""
+        row = [one.what, share_text(one.changed) + span, ppm_text(one.ppm)]
+        told.append([*row, f"{one.ap:+.3f}" if one.ap == one.ap else "–", one.over])
+    head = ["what was changed", "cells changed (interval)", "pixels", "AP@0.5", "over"]
+    found["table"] = markdown(head, told)
     title = "Share of the cells that change when one thing is changed, nuclei"
     found["figure"] = keep_figure("6-nuclei.png", changes_figure(changes, title))
     return found
@@ -615,7 +641,9 @@ def by_setting(images: str) -> list[Change]:
     found = []
     for (name, value), some in rows.groupby(["name", "value"], sort=False):
         numbers = some.changed.mean(), some.low.min(), some.high.max(), some.ppm.mean()
-        found.append(Change("setting", f"{name} {value}", *map(float, numbers)))
+        ap = (some.ap50 - some.usual_ap50).mean()
+        over = f"{len(some)} networks"
+        found.append(Change("setting", f"{name} {value}", *map(float, (*numbers, ap)), over))
     return found
 
 
@@ -623,7 +651,7 @@ def by_device(images: str) -> list[Change]:
     """One network on other profiles: each beside profile `cpu`."""
     runs = [run for run in every_run() if (run.spec.data, run.spec.task) == (images, "segment")]
     found = []
-    for name, kind in (("threads", "device"), ("precision", "precision")):
+    for name in ("threads", "precision"):
         axis = measure_spread(runs, axes=[name]).axis(name) if runs else None
         beside: dict[str, list[Any]] = {}
         for pair in axis.pairs if axis else []:
@@ -632,7 +660,7 @@ def by_device(images: str) -> list[Change]:
                 profiles.remove("cpu")
                 beside.setdefault(profiles[0], []).append(pair)
         for profile, some in beside.items():
-            found.append(as_change(kind, f"profile {profile}", Axis(name, some)))
+            found.append(as_change(name, f"profile {profile}", Axis(name, some)))
     return found
 
 
@@ -640,10 +668,14 @@ def as_change(kind: str, what: str, axis: Axis) -> Change:
     """An axis's mean with its interval."""
     got = axis.distribution()
     low, high = (got.interval.low, got.interval.high) if got.interval else (math.nan, math.nan)
-    return Change(kind, what, got.mean, low, high, axis.distribution("ppm").mean)
+    n = len(axis.evidence)
+    if n == 1:
+        low = high = math.nan
+    over = "1 network" if kind != "seed" else f"{n} pairs"
+    return Change(kind, what, got.mean, low, high, axis.distribution("ppm").mean, math.nan, over)
 
 
-LOOKS = {"setting": "o", "device": "s", "precision": "^", "seed": "D"}
+LOOKS = {"setting": "o", "threads": "s", "precision": "^", "seed": "D"}
 
 
 def changes_figure(changes: Sequence[Change], title: str) -> Picture:
@@ -664,14 +696,14 @@ def changes_figure(changes: Sequence[Change], title: str) -> Picture:
     style.rows(axes, [one.what for one in changes])
     style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
     style.x_grid(axes)
-    names = {"setting": "setting of eval", "device": "threads, instructions", "seed": "seed"}
+    names = {"setting": "setting of eval", "threads": "threads, instructions", "seed": "seed"}
     marks = [
         style.line(names.get(kind, kind), marker=mark, color=SERIES[i], mec="black")
         for i, (kind, mark) in enumerate(LOOKS.items())
     ]
     style.legend(figure, marks)
-    told = "; ".join(f"{one.what} {share_text(one.changed)}" for one in changes)
-    return figure.described(title, "", f"{title}: {told}.")
+    heading = f"{title} (line: from the least to the largest end of intervals)"
+    return figure.described(heading, "", f"{title}: {said_of(changes[:6])} change most.")
 
 
 # -- the page ------------------------------------------------------------------------------
@@ -694,7 +726,9 @@ def keep_digests() -> None:
         for repeat in run.repeats:
             weights, masks = digests_of(repeat)
             where = {"numeric class": repeat.manifest.machine.numeric_class}
-            told = {"weights": weights, "masks": masks, "ledger": repeat.manifest.files.get(LEDGER)}
+            told: Values = {"cells": repeat.manifest.n_objects, "ap50": repeat.manifest.ap50}
+            told |= {"weights": weights, "masks": masks}
+            told["ledger"] = repeat.manifest.files.get(LEDGER)
             rows.append({"run": repeat.name, **asked, **where, **told})
     keep_rows("digests.csv", rows)
 

@@ -29,7 +29,7 @@ def repeats(**asked):
 
 
 def row_of(section, label):
-    """The numbers in a row of the page's tables, after its first column."""
+    """The numbers in a row of the page's tables."""
     text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}")[2].partition("\n## ")[0]
     row = next(line for line in text.splitlines() if line.startswith(f"| {label} |"))
     return [float(one.replace(" ", "")) for one in re.findall(r"\d[\d ]*\.?\d*", row)]
@@ -71,15 +71,15 @@ def test_cells_that_change_between_repeats(mode, seed):
 
 
 def test_how_far_counts_of_two_seeds_differ():
-    found = repeats(data="nuclei", epochs=100, model="tiny", mode="fast")
+    found = repeats(data="nuclei", epochs=200, model="tiny", mode="fast")
     firsts = [manifest for _, manifest in found if manifest["repeat"] == 0]
     counts = [sum(one["n_objects"] for one in m["masks"].values()) for m in firsts]
     apart = [abs(a - b) for a, b in itertools.combinations(counts, 2)]
-    n_pairs, mean, median, within, largest = row_of("5.", "seed")
+    n_pairs, mean, median, largest = row_of("5.", "seed (mode fast), 200 epochs")[1:]
     assert n_pairs == len(apart)
     assert mean == pytest.approx(np.mean(counts), rel=0.01)
-    expected = np.array([np.median(apart), np.quantile(apart, 0.95), max(apart)])
-    assert [median, within, largest] == pytest.approx(100 * expected / np.mean(counts), rel=0.05)
+    expected = np.array([np.median(apart), max(apart)])
+    assert [median, largest] == pytest.approx(100 * expected / np.mean(counts), rel=0.05)
 
 
 @pytest.mark.slow
