@@ -399,12 +399,12 @@ def growth_figure(
     for values, name, look in ((pixel, "a pixel", "-"), (cell, "a cell", "--")):
         shares = [np.mean([value <= epoch for value in values]) for epoch in epochs]
         colour = SERIES[1] if name == "a pixel" else SERIES[5]
-        panels[3].step(epochs, shares, look, where="post", color=colour, lw=2.5, label=name)
-    panels[3].legend(frameon=False, fontsize=8, title="has differed in", title_fontsize=8)
+        panels[3].step(epochs, shares, look, where="post", color=colour, lw=2.5)
+        panels[3].text(epochs[-1], shares[-1] + 0.02, f"in {name}", ha="right")
     panels[3].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    panels[3].set_ylim(0, 1.04)
+    panels[3].set_ylim(0, 1.1)
     style.label_axes(panels[3], x="epoch")
-    style.title(panels[3], "pairs that differed at least once", size=9)
+    style.title(panels[3], "pairs that ever differed", size=9)
     return figure.described(title, "", f"{title}; lines are pairs, the thick one their median.")
 
 
