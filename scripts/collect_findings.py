@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,6 +41,9 @@ Row = dict[str, Any]
 def write(name: str, rows: Sequence[Row], *known_by: str) -> None:
     """Add rows to a table, in the place of those with equal first columns."""
     path = EVIDENCE / name
+    if not rows:
+        print(f"{path}: nothing to add", file=sys.stderr)
+        return
     table = pd.DataFrame(rows)
     if path.exists():
         table = pd.concat([pd.read_csv(path, dtype=dict.fromkeys(known_by, str)), table])
@@ -53,12 +57,9 @@ def write(name: str, rows: Sequence[Row], *known_by: str) -> None:
 
 def known(name: str) -> set[tuple[str, str]]:
     """Pairs of runs that a table has; what takes long is not measured again."""
-    path = EVIDENCE / name
-    return (
-        {*pd.read_csv(path)[["a", "b"]].itertuples(index=False, name=None)}
-        if path.exists()
-        else set()
-    )
+    if not (EVIDENCE / name).exists():
+        return set()
+    return {*pd.read_csv(EVIDENCE / name)[["a", "b"]].itertuples(index=False, name=None)}
 
 
 def named(one: Run | Repeat) -> str:
@@ -338,6 +339,11 @@ def main() -> None:
     parser.add_argument("given", nargs="+", type=Path, help="store, or folders of images")
     parser.add_argument("--of", nargs="+", default=["tiny:cpu"], help="ENCODER:PROFILE, for cost")
     asked = parser.parse_args()
+    wrong = [one for one in asked.of if not re.fullmatch("(tiny|vit-l):.+", one)]
+    if wrong:
+        parser.error(f"--of {wrong[0]}: expected ENCODER:PROFILE, tiny:cpu or vit-l:cpu")
+    if asked.what != "cost" and not (asked.given[0] / "runs").is_dir():
+        parser.error(f"{asked.given[0]} holds no run; expected a store in which grids were run")
     if asked.what == "cost":
         cost(asked.given[0], asked.of)
     elif asked.what == "settings":

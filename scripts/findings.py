@@ -756,6 +756,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", type=Path, metavar="STORE", help="compare a store's digests")
     if given := parser.parse_args().check:
+        if not (given / "runs").is_dir():
+            parser.error(f"{given} holds no run; expected a store with runs of the studies")
         return check(Store(given))
     OUT.mkdir(exist_ok=True)
     found = {name: study() for name, study in STUDIES.items()} | about()
