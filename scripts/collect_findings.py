@@ -100,23 +100,6 @@ def weights(store: Store) -> None:
     write("weights.csv", rows, "images", "a", "b")
 
 
-def alike(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
-    """Pairs that differ in one of repeat, seed, mode, profile and machine."""
-    told = [(repeat, where(repeat)) for run in store.runs() for repeat in run.repeats]
-    size = ("data_digest", "model", "epochs", "images_per_epoch", "task")
-    for (a, first), (b, second) in itertools.combinations(told, 2):
-        if [getattr(a.spec, n) for n in size] == [getattr(b.spec, n) for n in size]:
-            other = [i for i in range(4) if first[i] != second[i]]
-            if len(other) == (first[4] == second[4]):
-                yield a, b
-
-
-def where(repeat: Repeat) -> tuple[Any, ...]:
-    """In what it may differ from another; a profile may make a machine of its own name."""
-    spec = repeat.spec
-    return spec.seed, spec.mode, spec.profile, repeat.manifest.machine.identity, repeat.index
-
-
 def pairs_of_repeats(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
     """Repeats 0 and 1 of each training, on one machine."""
     for run in store.runs():
@@ -126,11 +109,15 @@ def pairs_of_repeats(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
 
 
 def pairs_to_follow(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
-    """Those that kept checkpoints: repeats, and modes and profiles with one seed."""
-    held = [r for run in store.runs() for r in run.repeats if has_checkpoints(r)]
-    for a, b in alike(store):
-        same = a.spec.seed == b.spec.seed and a.spec.epochs == b.spec.epochs
-        if same and a.folder in {r.folder for r in held} and b.folder in {r.folder for r in held}:
+    """Of trainings that kept checkpoints: repeats of one spec, and first repeats of two that differ
+    in the mode or in the profile, or in mode strict on the profile cpu in the seed."""
+    yield from (pair for pair in pairs_of_repeats(store) if all(map(has_checkpoints, pair)))
+    firsts = [run.repeats[0] for run in store.runs() if has_checkpoints(run.repeats[0])]
+    for a, b in itertools.combinations(firsts, 2):
+        asked = [side.spec.model_dump(exclude={"profile_settings"}) for side in (a, b)]
+        other = [name for name, value in asked[0].items() if value != asked[1][name]]
+        usual = (a.spec.mode, a.spec.profile) == ("strict", "cpu")
+        if other in (["mode"], ["profile"]) or (other == ["seed"] and usual):
             yield a, b
 
 
@@ -147,8 +134,8 @@ def follow(store: Store) -> None:
     for a, b in pairs_to_follow(store):
         if (a.name, b.name) in done:
             continue
-        rows = []
-        for moment in growth(a.name, b.name, n_masks=10_000, store=store.root, quiet=True):
+        rows, n = [], 0 if a.manifest.weights == b.manifest.weights else 10_000
+        for moment in growth(a.name, b.name, n_masks=n, store=store.root, quiet=True):
             found = {"images": named(a), "a": a.name, "b": b.name, **asdict(moment)}
             found["objects_a"], found["objects_b"] = found.pop("objects") or (None, None)
             found["ap50_a"], found["ap50_b"] = found.pop("ap50") or (None, None)

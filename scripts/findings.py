@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from scipy.stats import spearmanr, t
 
 from cellrepro.compare.seed_spread import Axis, Distribution, measure_spread
 from cellrepro.compare.verdicts import Verdict
@@ -27,6 +28,7 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.spread import spread_rows
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.store.ledger import LEDGER
+from cellrepro.store.spec import Spec
 from cellrepro.store.store import Repeat, Run, Store
 from cellrepro.text import amount, grouped, joined, ppm_text, share_text
 
@@ -35,8 +37,9 @@ EVIDENCE, DOCS = TOP / "evidence", TOP / "docs"
 OUT = DOCS / "findings"
 """Figures, and the rows that they are drawn from."""
 SETS = ("nuclei", "cells")
-STEPS, PAIRS, FIRST = 40, 200, 2
-"""Epochs of the trainings of study 1, of studies 3 and 5, and of first steps: grids/findings/."""
+STEPS, LONG, PAIRS, FIRST = 40, 500, 200, 2
+"""Epochs of the trainings of study 1, of study 2, of studies 3 and 5, and of first steps:
+grids/findings/."""
 Values = dict[str, Any]
 
 
@@ -150,18 +153,24 @@ def with_interval(found: Distribution) -> str:
 @cache
 def five_steps(images: str) -> dict[str, Line]:
     """The comparisons of study 1 over one set of images."""
-    spread = measure_spread(five_step_runs(images))
-    keep_rows(f"1-{images}.csv", spread_rows(spread))
-    repeats = spread.axis("repeats")
-    lines = {}
-    for mode in ("off", "fast", "strict"):
-        pairs = [p for p in repeats.pairs if p.a.spec.mode == mode] if repeats else []
-        lines[mode] = Line(f"repeats, mode {mode}", Axis("repeats", pairs))
     names = {"mode": "fast beside strict", "threads": "profiles", "machine": "machines"}
-    for name, label in {**names, "seed": "seeds, mode strict"}.items():
-        if axis := spread.axis(name):
-            lines[name] = Line(label, axis)
-    return lines
+    names["seed"] = "seeds, mode strict"
+    return compared(five_step_runs(images), f"1-{images}.csv", names)
+
+
+def compared(runs: Sequence[Run], rows: str, names: dict[str, str], *by: str) -> dict[str, Line]:
+    """Runs compared along axes, by the names of lines; repeats of each mode (and what else is named
+    in ``by``) are lines of their own. Keeps all rows."""
+    spread = measure_spread(runs)
+    keep_rows(rows, spread_rows(spread))
+    lines, repeats = {}, spread.axis("repeats")
+    keys = {tuple(getattr(run.spec, name) for name in ("mode", *by)) for run in runs}
+    for key in sorted(keys, key=lambda one: (("off", "fast", "strict").index(one[0]), one)):
+        pairs = repeats.pairs if repeats else []
+        some = [p for p in pairs if key == tuple(getattr(p.a.spec, n) for n in ("mode", *by))]
+        lines[" ".join(key)] = Line(f"repeats, mode {', '.join(key)}", Axis("repeats", some))
+    found = {n: Line(label, axis) for n, label in names.items() if (axis := spread.axis(n))}
+    return lines | found
 
 
 def dots(lines: Sequence[Line], heading: str) -> Picture:
@@ -195,10 +204,9 @@ def dots(lines: Sequence[Line], heading: str) -> Picture:
 def study_1() -> Values:
     """The five steps."""
     lines, runs = five_steps("nuclei"), five_step_runs("nuclei")
-    head = ["compared", "pairs of runs", "bit-identical", "cells changed", "pixels"]
     title = "What differs between the masks of two trainings, nuclei"
     found: Values = {"lines": lines, "own": own_again(runs), "ap": scores(runs)}
-    found["table"] = markdown(head, [line.cells() for line in lines.values()])
+    found["table"] = of_lines(lines)
     found["figure"] = keep_figure("1-nuclei.png", dots(list(lines.values()), title))
     found["cells"] = {"lines": five_steps("cells"), "n_true": 0, "n": []}
     for repeat in (one for run in five_step_runs("cells") for one in run.repeats):
@@ -207,6 +215,12 @@ def study_1() -> Values:
     found["machines"] = between_machines()
     found["n_cells"] = max(row["n_cells"] for row in found["machines"])
     return found
+
+
+def of_lines(lines: dict[str, Line]) -> str:
+    """A table of comparisons."""
+    head = ["compared", "pairs of runs", "bit-identical", "cells changed", "pixels"]
+    return markdown(head, [line.cells() for line in lines.values()])
 
 
 def own_again(runs: Sequence[Run]) -> Values:
@@ -274,6 +288,153 @@ def between_machines() -> list[Values]:
 def digests_of(repeat: Repeat) -> tuple[str, str]:
     """Of its weights and its masks."""
     return weights_of(repeat), repeat.manifest.masks_digest
+
+
+# -- study 2 -------------------------------------------------------------------------------
+
+APART = {
+    "seed": "another seed",
+    "repeats": "the same again (mode fast, two threads)",
+    "mode": "strict beside fast",
+    "profile": "one thread beside two",
+}
+"""Pairs that are followed over the long training, by what differs between their specs."""
+
+
+def study_2() -> Values:
+    """A long training with and without determinism, scored on the way."""
+    runs = runs_of("nuclei", LONG)
+    names = {"mode": APART["mode"], "threads": APART["profile"], "seed": APART["seed"]}
+    lines = compared(runs, "2-nuclei.csv", names, "profile")
+    growth = followed({run.key: run.spec for run in runs})
+    scored = scores_by_epoch(growth, {run.key: run.spec for run in runs})
+    found: Values = {"n": sum(len(run.repeats) for run in runs), "lines": lines}
+    found |= {"table": of_lines(lines), "own": own_again(runs)}
+    found |= scores_on_the_way(scored, runs) | apart_on_the_way(growth)
+    title = f"{LONG} epochs: scores, weights and cells on the way"
+    found["figure"] = keep_figure("2-long.png", long_figure(scored, growth, title))
+    return found
+
+
+def followed(specs: dict[str, Spec]) -> pd.DataFrame:
+    """Pairs by epoch, with what differs between the two: a key of `APART`; else of which mode and
+    profile they are repeats."""
+    rows = table("growth.csv")
+    keys = [rows[side].str.split("/").str[0] for side in ("a", "b")]
+    rows = rows[keys[0].isin(specs) & keys[1].isin(specs)].copy()
+    rows["differs"] = [
+        differs(specs[a.split("/")[0]], specs[b.split("/")[0]])
+        for a, b in zip(rows.a, rows.b, strict=True)
+    ]
+    keep_rows("2-growth.csv", rows)
+    return rows
+
+
+def differs(a: Spec, b: Spec) -> str:
+    """The field that differs between two specs, or what the mode and the profile of both are."""
+    other = [name for name in ("seed", "mode", "profile") if getattr(a, name) != getattr(b, name)]
+    same = f"{a.mode} {a.profile}"
+    return other[0] if other else "repeats" if same == "fast cpu" else same
+
+
+def scores_by_epoch(growth: pd.DataFrame, specs: dict[str, Spec]) -> pd.DataFrame:
+    """AP at IoU 0.5 of the first repeat of each spec, by epoch."""
+    names = {"a": "run", "ap50_a": "ap50", "b": "run", "ap50_b": "ap50"}
+    sides = [growth[["epoch", side, f"ap50_{side}"]].rename(columns=names) for side in ("a", "b")]
+    rows = pd.concat(sides).dropna().drop_duplicates(["run", "epoch"])
+    rows = rows[rows.run.str.endswith("/0")].copy()
+    for name in ("mode", "profile", "seed"):
+        rows[name] = [getattr(specs[run.split("/")[0]], name) for run in rows.run]
+    rows = rows.sort_values(["mode", "profile", "seed", "epoch"])
+    keep_rows("2-scores.csv", rows)
+    return rows
+
+
+def scores_on_the_way(scored: pd.DataFrame, runs: Sequence[Run]) -> Values:
+    """The score of both modes at the end, how far seeds and repeats are apart, and the course."""
+    ends = pd.DataFrame(
+        {"ap": one.manifest.ap50} | {n: getattr(run.spec, n) for n in ("mode", "profile", "seed")}
+        for run in runs
+        for one in run.repeats
+    )
+    own = ends.groupby(["profile", "seed", "mode"]).ap.agg(["mean", np.ptp]).unstack("mode")
+    gain = own["mean"].strict - own["mean"].fast
+    over = gain.groupby("seed").mean()
+    found: Values = {"ap": {}}
+    for mode, some in ends.groupby("mode"):
+        found["ap"][mode] = Span(
+            *(f"{v:.3f}" for v in (some.ap.median(), *some.ap.agg(["min", "max"])))
+        )
+    low, high = t.interval(0.95, len(over) - 1, over.mean(), over.sem())
+    found["gain"] = {"mean": f"{gain.mean():+.3f}", "low": f"{low:+.3f}", "high": f"{high:+.3f}"}
+    found["gain"] |= {"n": len(gain), "least": f"{gain.min():+.3f}", "most": f"{gain.max():+.3f}"}
+    found["of_seeds"] = f"{own['mean'].groupby('profile').agg(np.ptp).max().max():.3f}"
+    found["of_repeats"] = f"{own['ptp'].max().max():.3f}"
+    middle = scored.groupby("epoch").ap50.median()
+    found["best"] = {"epoch": int(middle.idxmax()), "ap": f"{middle.max():.3f}"}
+    found["at"] = {int(epoch): f"{ap:.3f}" for epoch, ap in middle.items()}
+    return found
+
+
+MOMENTS = (25, 50, 100, 200, 300, 400, 500)
+"""Epochs that a table shows."""
+
+
+def apart_on_the_way(growth: pd.DataFrame) -> Values:
+    """Share of the cells that differ, by what differs between two trainings and by epoch."""
+    told, mean = [], {}
+    for name, words in APART.items():
+        rows = growth[growth.differs == name]
+        by_epoch = rows.groupby("epoch").changed
+        mean[name] = {int(epoch): share_text(value) for epoch, value in by_epoch.mean().items()}
+        shares = [mean[name].get(epoch, "–") for epoch in MOMENTS]
+        told.append([words, f"{rows.groupby(['a', 'b']).ngroups}", *shares])
+    head = ["cells that differ (mean)", "pairs", *(f"epoch {epoch}" for epoch in MOMENTS)]
+    differing = growth.groupby(["differs", "a"]).n_differing.max()
+
+    def equal(*names: str) -> str:
+        some = differing[differing.index.isin(names, level=0)]
+        return f"{(some == 0).sum()} of {len(some)}"
+
+    own = {"strict": ("strict cpu", "strict cpu-1thread"), "fast": ("fast cpu-1thread",)}
+    found: Values = {"apart": markdown(head, told), "mean": mean}
+    found["equal"] = {mode: equal(*names) for mode, names in own.items()}
+    alike = growth[growth.differs.isin({*APART} - {"seed"})].groupby("epoch").changed.max()
+    found["alike_until"] = int(alike.index[(alike > 0).argmax() - 1])
+    late = growth[growth.epoch >= LONG // 2].groupby("differs").changed.mean()
+    found["late"] = {name: share_text(value) for name, value in late.items()}
+    l2 = growth.groupby(["differs", "epoch"]).relative_l2.median()
+    found["l2"] = {one: {e: f"{d:.2g}" for e, d in l2[one].items()} for one in APART}
+    return found | {"n_moments": growth.epoch.nunique()}
+
+
+def long_figure(scored: pd.DataFrame, growth: pd.DataFrame, title: str) -> Picture:
+    """Scores by epoch, and how far pairs are apart in weights and in cells."""
+    figure = Picture(height=3.8)
+    panels = figure.subplots(1, 3)
+    marks = []
+    for mode, colour in (("strict", SERIES[0]), ("fast", SERIES[1])):
+        for _, rows in scored[scored["mode"] == mode].groupby("run"):
+            panels[0].plot(rows.epoch, rows.ap50, color=colour, lw=1, alpha=0.7)
+        marks.append(style.line(f"mode {mode}", color=colour))
+    panels[0].legend(handles=marks, frameon=False, fontsize=8, loc="lower right")
+    marks = []
+    for (name, words), colour in zip(APART.items(), (SERIES[5], *SERIES[2:5]), strict=True):
+        rows = growth[growth.differs == name]
+        for panel, measure in zip(panels[1:], ("relative_l2", "changed"), strict=True):
+            for _, one in rows.groupby(["a", "b"]):
+                panel.plot(one.epoch, one[measure], color=colour, lw=0.7, alpha=0.4)
+            panel.plot(rows.groupby("epoch")[measure].median(), color=colour, lw=2.5)
+        marks.append(style.line(words, color=colour, lw=2.5))
+    panels[1].set_yscale("log")
+    panels[2].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.2g} %")
+    names = "AP at IoU 0.5", "weights: relative distance", "cells that changed"
+    for panel, words in zip(panels, names, strict=True):
+        style.label_axes(panel, x="epoch")
+        style.title(panel, words, size=9)
+    style.legend(figure, marks)
+    heading = f"{title} (thin: runs and pairs; thick: medians)"
+    return figure.described(heading, "", f"{heading}.")
 
 
 # -- study 3 -------------------------------------------------------------------------------
@@ -357,8 +518,6 @@ def spans(values: Any, *, digits: bool = False) -> Span:
 
 def rank_correlation(values: np.ndarray, n: int) -> str:
     """Spearman's, with a 95 % bootstrap interval over rows."""
-    from scipy.stats import spearmanr
-
     generator = np.random.default_rng(20261124)
     drawn = generator.integers(0, len(values), (n, len(values)))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -597,31 +756,70 @@ class Change(NamedTuple):
     high: float
     ppm: float
     ap: float  # difference of AP@0.5
-    over: str
 
 
 def study_6() -> Values:
     """What changes a segmentation, beside another seed of the training."""
-    seeds = five_steps("nuclei")["seed"].axis
-    seed = as_change("seed", "retraining with another seed", seeds)
-    others = [*by_setting("nuclei"), *by_device("nuclei")]
-    changes = sorted([*others, seed], key=lambda one: (-one.changed, -one.ppm))
-    keep_rows("6-nuclei.csv", [one._asdict() for one in changes])
+    found: Values = {"sets": {}}
+    for images in SETS:
+        networks = longest_trained(images)
+        if len(networks) > 2:
+            found["sets"][images] = told_of(changes_of(images, networks), networks)
+    sets = found["sets"]
+    every = {images: one["changes"] for images, one in sets.items()}
+    rows = [{"images": name, **one._asdict()} for name, some in every.items() for one in some]
+    keep_rows("6-changes.csv", rows)
+    found["table"] = table_of_changes(every)
+    title = "Cells that change when one thing is changed"
+    found["figure"] = keep_figure("6-changes.png", changes_figure(every, title))
+    return found
+
+
+def longest_trained(images: str) -> list[Run]:
+    """Trainings in mode strict on the profile cpu, of as many epochs as any of them."""
+    trained = [run for run in every_run() if (run.spec.data, run.spec.task) == (images, "train")]
+    strict = [r for r in trained if (r.spec.mode, r.spec.profile) == ("strict", "cpu")]
+    longest = max(run.spec.epochs for run in strict if run.spec.model == "tiny")
+    return [run for run in strict if (run.spec.model, run.spec.epochs) == ("tiny", longest)]
+
+
+def changes_of(images: str, networks: Sequence[Run]) -> list[Change]:
+    """Of all that was changed, the largest first."""
+    seeds = measure_spread(networks, axes=["seed"]).axis("seed")
+    assert seeds is not None, f"{images}: no two seeds"
+    keys = [run.key for run in networks]
+    found = [as_change("seed", "retraining with another seed", seeds)]
+    found += [*by_setting(images, keys), *by_device(images, keys)]
+    return sorted(found, key=lambda one: (-one.changed, -one.ppm))
+
+
+def told_of(changes: Sequence[Change], networks: Sequence[Run]) -> Values:
+    """What the text says of one set of images."""
+    (seed,) = (one for one in changes if one.kind == "seed")
     others = [one for one in changes if one.kind != "seed"]
-    found: Values = {"seed": seed, "n": len(others)}
+    found: Values = {"changes": changes, "seed": seed, "n": len(others)}
     found["more"] = [one for one in others if one.changed > seed.changed]
     found["clearly"] = said_of([one for one in others if one.low > seed.high])
     found["none"] = [one for one in others if not one.changed]
-    told = []
-    for one in changes:
-        span = f" ({share_text(one.low)} to {share_text(one.high)})" if one.low == one.low else ""
-        row = [one.what, share_text(one.changed) + span, ppm_text(one.ppm)]
-        told.append([*row, f"{one.ap:+.3f}" if one.ap == one.ap else "–", one.over])
-    head = ["what was changed", "cells changed (interval)", "pixels", "AP@0.5", "over"]
-    found["table"] = markdown(head, told)
-    title = "Share of the cells that change when one thing is changed, nuclei"
-    found["figure"] = keep_figure("6-nuclei.png", changes_figure(changes, title))
+    found["without"] = said_of(found["none"])
+    found["epochs"], found["networks"] = networks[0].spec.epochs, len(networks)
+    aps = [run.repeats[0].manifest.ap50 for run in networks]
+    found["ap"] = f"{min(aps):.2f}", f"{max(aps):.2f}"
     return found
+
+
+def table_of_changes(every: dict[str, list[Change]]) -> str:
+    """A row for each change, in the order of the first set of images."""
+    head, rows = ["what was changed"], {}
+    for images, changes in every.items():
+        n_columns = len(head) - 1
+        head += [f"{images}: cells changed (interval)", "pixels", "AP@0.5"]
+        for one in changes:
+            span = f" ({share_text(one.low)} to {share_text(one.high)})"
+            told = [share_text(one.changed) + (span if one.low == one.low else "")]
+            told += [ppm_text(one.ppm), f"{one.ap:+.3f}" if one.ap == one.ap else "–"]
+            rows.setdefault(one.what, [one.what, *["–"] * n_columns]).extend(told)
+    return markdown(head, [row + ["–"] * (len(head) - len(row)) for row in rows.values()])
 
 
 def said_of(changes: Sequence[Change]) -> str:
@@ -632,22 +830,22 @@ def said_of(changes: Sequence[Change]) -> str:
     return joined(told) or "nothing"
 
 
-def by_setting(images: str) -> list[Change]:
+def by_setting(images: str, keys: Sequence[str]) -> list[Change]:
     """Means over networks, and the outer ends of their intervals."""
     rows = table("settings.csv")
-    rows = rows[rows.images == images]
+    rows = rows[(rows.images == images) & rows.network.isin(keys)]
     found = []
     for (name, value), some in rows.groupby(["name", "value"], sort=False):
         numbers = some.changed.mean(), some.low.min(), some.high.max(), some.ppm.mean()
         ap = (some.ap50 - some.usual_ap50).mean()
-        over = f"{len(some)} networks"
-        found.append(Change("setting", f"{name} {value}", *map(float, (*numbers, ap)), over))
+        found.append(Change("setting", f"{name} {value}", *map(float, (*numbers, ap))))
     return found
 
 
-def by_device(images: str) -> list[Change]:
-    """One network on other profiles: each beside profile `cpu`."""
+def by_device(images: str, keys: Sequence[str]) -> list[Change]:
+    """These networks on other profiles: each beside profile `cpu`."""
     runs = [run for run in every_run() if (run.spec.data, run.spec.task) == (images, "segment")]
+    runs = [run for run in runs if run.spec.model.split("/")[0] in keys]
     found = []
     for name in ("threads", "precision"):
         axis = measure_spread(runs, axes=[name]).axis(name) if runs else None
@@ -669,45 +867,48 @@ def as_change(kind: str, what: str, axis: Axis) -> Change:
     n = len(axis.evidence)
     if n == 1:
         low = high = math.nan
-    over = "1 network" if kind != "seed" else f"{n} pairs"
-    return Change(kind, what, got.mean, low, high, axis.distribution("ppm").mean, math.nan, over)
+    return Change(kind, what, got.mean, low, high, axis.distribution("ppm").mean, math.nan)
 
 
 LOOKS = {"setting": "o", "threads": "s", "precision": "^", "seed": "D"}
 
 
-def changes_figure(changes: Sequence[Change], title: str) -> Picture:
-    """One row for each change, the largest first; the seed's interval is a band."""
-    figure = Picture(height=1.3 + 0.22 * len(changes))
-    axes = figure.subplots()
-    ends = [end for one in changes for end in (one.changed, one.low, one.high) if end == end]
-    style.with_zero(axes, "x", ends)
-    for y, one in enumerate(changes):
-        colour = SERIES[list(LOOKS).index(one.kind)]
-        if one.kind == "seed":
-            axes.axvspan(one.low, one.high, color="#F6D896", zorder=0)
-        if one.low == one.low:
-            axes.plot([one.low, one.high], [y, y], color=colour, lw=1.5)
-        axes.plot(one.changed, y, LOOKS[one.kind], color=colour, ms=6, mec="black")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
-    axes.set_xlim(left=-0.3 * min([v for v in ends if v > 0] or [0.01]))
-    style.rows(axes, [one.what for one in changes])
-    style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
-    style.x_grid(axes)
-    names = {"setting": "setting of eval", "threads": "threads, instructions", "seed": "seed"}
+def changes_figure(every: dict[str, list[Change]], title: str) -> Picture:
+    """A panel for each set of images, a row for each change; the seed's interval is a band."""
+    names = list(dict.fromkeys(one.what for changes in every.values() for one in changes))
+    figure = Picture(height=1.3 + 0.22 * len(names))
+    panels = figure.subplots(1, len(every), sharey=True, squeeze=False)[0]
+    for panel, (images, changes) in zip(panels, every.items(), strict=True):
+        ends = [end for one in changes for end in (one.changed, one.low, one.high) if end == end]
+        style.with_zero(panel, "x", ends)
+        for one in changes:
+            y, colour = names.index(one.what), SERIES[list(LOOKS).index(one.kind)]
+            if one.kind == "seed":
+                panel.axvspan(one.low, one.high, color="#F6D896", zorder=0)
+            if one.low == one.low:
+                panel.plot([one.low, one.high], [y, y], color=colour, lw=1.5)
+            panel.plot(one.changed, y, LOOKS[one.kind], color=colour, ms=6, mec="black")
+        panel.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
+        panel.set_xlim(left=-0.3 * min([v for v in ends if v > 0] or [0.01]))
+        style.label_axes(panel, x="logarithmic; 0 apart; lines: outer ends of intervals")
+        style.title(panel, images, size=10)
+        style.x_grid(panel)
+    style.rows(panels[0], names)
+    told = {"setting": "setting of eval", "threads": "threads, instructions", "seed": "seed"}
     marks = [
-        style.line(names.get(kind, kind), marker=mark, color=SERIES[i], mec="black")
+        style.line(told.get(kind, kind), marker=mark, color=SERIES[i], mec="black")
         for i, (kind, mark) in enumerate(LOOKS.items())
     ]
     style.legend(figure, marks)
-    heading = f"{title} (line: from the least to the largest end of intervals)"
-    return figure.described(heading, "", f"{title}: {said_of(changes[:6])} change most.")
+    most = "; ".join(f"{name}: {said_of(some[:6])}" for name, some in every.items())
+    return figure.described(title, "", f"{title}. Most of them: {most}.")
 
 
 # -- the page ------------------------------------------------------------------------------
 
 STUDIES: dict[str, Callable[[], Values]] = {
     "one": study_1,
+    "two": study_2,
     "three": study_3,
     "four": study_4,
     "five": study_5,

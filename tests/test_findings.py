@@ -55,15 +55,23 @@ def share_changed(one, other):
     return 1 - 2 * matched / total
 
 
-@pytest.mark.parametrize("mode", ["off", "fast", "strict"])
-def test_cells_that_change_between_repeats(mode):
-    found = repeats(data="nuclei", epochs=40, model="tiny", mode=mode)
+@pytest.mark.parametrize(
+    ("section", "mode", "epochs", "profile"),
+    [
+        *(("1.", mode, 40, {}) for mode in ("off", "fast", "strict")),
+        *(("2.", mode, 500, {"profile": "cpu"}) for mode in ("fast", "strict")),
+    ],
+)
+def test_cells_that_change_between_repeats(section, mode, epochs, profile):
+    found = repeats(data="nuclei", epochs=epochs, model="tiny", mode=mode, **profile)
     pairs = [
         (one, other)
         for one, other in itertools.combinations(found, 2)
         if one[0].parents[1] == other[0].parents[1]  # of one specification
     ]
-    n_pairs, n_identical, percent, *_ = row_of("1.", f"repeats, mode {mode}")
+    n_pairs, n_identical, percent, *_ = row_of(
+        section, ", ".join([f"repeats, mode {mode}", *profile.values()])
+    )
     expected = np.mean([share_changed(one, other) for (one, _), (other, _) in pairs])
     assert n_pairs == len(pairs)
     assert n_identical == sum(ended_in(one) == ended_in(other) for (_, one), (_, other) in pairs)
