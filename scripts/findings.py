@@ -295,8 +295,8 @@ def digests_of(repeat: Repeat) -> tuple[str, str]:
 APART = {
     "seed": "another seed",
     "repeats": "the same again (mode fast, two threads)",
-    "mode": "strict beside fast",
-    "profile": "one thread beside two",
+    "mode": "strict and fast",
+    "profile": "one thread and two",
 }
 """Pairs that are followed over the long training, by what differs between their specs."""
 
@@ -359,21 +359,39 @@ def scores_on_the_way(scored: pd.DataFrame, runs: Sequence[Run]) -> Values:
     )
     own = ends.groupby(["profile", "seed", "mode"]).ap.agg(["mean", np.ptp]).unstack("mode")
     gain = own["mean"].strict - own["mean"].fast
-    over = gain.groupby("seed").mean()
     found: Values = {"ap": {}}
     for mode, some in ends.groupby("mode"):
-        found["ap"][mode] = Span(
-            *(f"{v:.3f}" for v in (some.ap.median(), *some.ap.agg(["min", "max"])))
-        )
-    low, high = t.interval(0.95, len(over) - 1, over.mean(), over.sem())
-    found["gain"] = {"mean": f"{gain.mean():+.3f}", "low": f"{low:+.3f}", "high": f"{high:+.3f}"}
-    found["gain"] |= {"n": len(gain), "least": f"{gain.min():+.3f}", "most": f"{gain.max():+.3f}"}
-    found["of_seeds"] = f"{own['mean'].groupby('profile').agg(np.ptp).max().max():.3f}"
+        told = (some.ap.median(), *some.ap.agg(["min", "max"]))
+        found["ap"][mode] = Span(*(f"{value:.3f}" for value in told))
+    found["gain"] = {
+        one: with_t(some.groupby("seed").mean()) for one, some in gain.groupby("profile")
+    }
+    found["gain"]["both"] = with_t(gain.groupby("seed").mean())
+    found["lost"] = f"{-found['gain']['both'].low:.2f}"
+    seeds = own["mean"].groupby("profile").agg(np.ptp)
+    found["of_seeds"] = f"{seeds.min().min():.2f}", f"{seeds.max().max():.2f}"
     found["of_repeats"] = f"{own['ptp'].max().max():.3f}"
-    middle = scored.groupby("epoch").ap50.median()
-    found["best"] = {"epoch": int(middle.idxmax()), "ap": f"{middle.max():.3f}"}
-    found["at"] = {int(epoch): f"{ap:.3f}" for epoch, ap in middle.items()}
+    moves = scored.groupby("run").ap50.diff().abs()[scored.epoch <= LONG - 100]
+    found["moves"] = f"{moves.mean():.3f}", f"{moves.max():.3f}"
+    found["modes"] = f"{gain.abs().mean():.3f}"
     return found
+
+
+class Mean(NamedTuple):
+    """A mean with its 95 % interval of Student's t, over seeds."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
+
+
+def with_t(values: pd.Series) -> Mean:
+    """Of a few independent values."""
+    low, high = t.interval(0.95, len(values) - 1, values.mean(), values.sem())
+    return Mean(float(values.mean()), float(low), float(high))
 
 
 MOMENTS = (25, 50, 100, 200, 300, 400, 500)
@@ -400,7 +418,10 @@ def apart_on_the_way(growth: pd.DataFrame) -> Values:
     found: Values = {"apart": markdown(head, told), "mean": mean}
     found["equal"] = {mode: equal(*names) for mode, names in own.items()}
     alike = growth[growth.differs.isin({*APART} - {"seed"})].groupby("epoch").changed.max()
-    found["alike_until"] = int(alike.index[(alike > 0).argmax() - 1])
+    found["alike"] = joined([f"{epoch}" for epoch in alike.index[: (alike > 0).argmax()]])
+    ends = growth[growth.epoch == LONG].assign(cells=lambda rows: rows.lost + rows.gained)
+    found["cells"] = {name: spans(some.cells) for name, some in ends.groupby("differs")}
+    found["of"] = f"{(ends.objects_a + ends.objects_b).mean():.0f}"
     late = growth[growth.epoch >= LONG // 2].groupby("differs").changed.mean()
     found["late"] = {name: share_text(value) for name, value in late.items()}
     l2 = growth.groupby(["differs", "epoch"]).relative_l2.median()
@@ -500,6 +521,11 @@ class Span(NamedTuple):
     median: str
     least: str
     most: str
+
+    @property
+    def range(self) -> str:
+        """From the least to the most."""
+        return self.least if self.least == self.most else f"{self.least} to {self.most}"
 
 
 def spans(values: Any, *, digits: bool = False) -> Span:
@@ -796,14 +822,19 @@ def changes_of(images: str, networks: Sequence[Run]) -> list[Change]:
 def told_of(changes: Sequence[Change], networks: Sequence[Run]) -> Values:
     """What the text says of one set of images."""
     (seed,) = (one for one in changes if one.kind == "seed")
+    firsts = [run.repeats[0] for run in networks]
     others = [one for one in changes if one.kind != "seed"]
     found: Values = {"changes": changes, "seed": seed, "n": len(others)}
+    found["settings"] = [one for one in others if one.kind == "setting"]
+    found["n_settings"] = len({one.what.split(" ")[0] for one in found["settings"]})
     found["more"] = [one for one in others if one.changed > seed.changed]
+    found["more_pixels"] = [one for one in others if one.ppm > seed.ppm]
+    found["few"] = share_text(3 / (sum(r.manifest.n_objects for r in firsts) / len(firsts)))
     found["clearly"] = said_of([one for one in others if one.low > seed.high])
     found["none"] = [one for one in others if not one.changed]
     found["without"] = said_of(found["none"])
     found["epochs"], found["networks"] = networks[0].spec.epochs, len(networks)
-    aps = [run.repeats[0].manifest.ap50 for run in networks]
+    aps = [repeat.manifest.ap50 for repeat in firsts]
     found["ap"] = f"{min(aps):.2f}", f"{max(aps):.2f}"
     return found
 
@@ -813,7 +844,7 @@ def table_of_changes(every: dict[str, list[Change]]) -> str:
     head, rows = ["what was changed"], {}
     for images, changes in every.items():
         n_columns = len(head) - 1
-        head += [f"{images}: cells changed (interval)", "pixels", "AP@0.5"]
+        head += [f"{images}: cells changed (interval)", "pixels", "AP@0.5 minus usual"]
         for one in changes:
             span = f" ({share_text(one.low)} to {share_text(one.high)})"
             told = [share_text(one.changed) + (span if one.low == one.low else "")]
