@@ -923,6 +923,7 @@ def changes_figure(every: dict[str, list[Change]], title: str) -> Picture:
         panel.set_xlim(left=-0.3 * min([v for v in ends if v > 0] or [0.01]))
         style.label_axes(panel, x="logarithmic; 0 apart; lines: outer ends of intervals")
         style.title(panel, images, size=10)
+        panel.tick_params(axis="x", labelsize=8)
         style.x_grid(panel)
     style.rows(panels[0], names)
     told = {"setting": "setting of eval", "threads": "threads, instructions", "seed": "seed"}
