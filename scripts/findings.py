@@ -309,7 +309,7 @@ def study_2() -> Values:
     growth = followed({run.key: run.spec for run in runs})
     scored = scores_by_epoch(growth, {run.key: run.spec for run in runs})
     found: Values = {"n": sum(len(run.repeats) for run in runs), "lines": lines}
-    found |= {"table": of_lines(lines), "own": own_again(runs)}
+    found["table"] = of_lines(lines)
     found |= scores_on_the_way(scored, runs) | apart_on_the_way(growth)
     title = f"{LONG} epochs: scores, weights and cells on the way"
     found["figure"] = keep_figure("2-long.png", long_figure(scored, growth, title))
@@ -400,12 +400,11 @@ MOMENTS = (25, 50, 100, 200, 300, 400, 500)
 
 def apart_on_the_way(growth: pd.DataFrame) -> Values:
     """Share of the cells that differ, by what differs between two trainings and by epoch."""
-    told, mean = [], {}
+    told = []
     for name, words in APART.items():
         rows = growth[growth.differs == name]
         by_epoch = rows.groupby("epoch").changed
-        mean[name] = {int(epoch): share_text(value) for epoch, value in by_epoch.mean().items()}
-        shares = [mean[name].get(epoch, "–") for epoch in MOMENTS]
+        shares = [share_text(value) for value in by_epoch.mean()[[*MOMENTS]]]
         told.append([words, f"{rows.groupby(['a', 'b']).ngroups}", *shares])
     head = ["cells that differ (mean)", "pairs", *(f"epoch {epoch}" for epoch in MOMENTS)]
     differing = growth.groupby(["differs", "a"]).n_differing.max()
@@ -415,7 +414,7 @@ def apart_on_the_way(growth: pd.DataFrame) -> Values:
         return f"{(some == 0).sum()} of {len(some)}"
 
     own = {"strict": ("strict cpu", "strict cpu-1thread"), "fast": ("fast cpu-1thread",)}
-    found: Values = {"apart": markdown(head, told), "mean": mean}
+    found: Values = {"apart": markdown(head, told)}
     found["equal"] = {mode: equal(*names) for mode, names in own.items()}
     alike = growth[growth.differs.isin({*APART} - {"seed"})].groupby("epoch").changed.max()
     found["alike"] = joined([f"{epoch}" for epoch in alike.index[: (alike > 0).argmax()]])
