@@ -275,7 +275,13 @@ def settings(store: Store, folders: Iterable[Path]) -> None:
 
     rows = []
     for folder in folders:
-        for run in networks_of(store, folder.name):
+        networks = networks_of(store, folder.name)
+        if not networks:
+            raise BadInput(
+                f"{store.root} holds no network of {folder.name!r} in mode strict on the profile "
+                "cpu; expected a folder of images that the grids trained on"
+            )
+        for run in networks:
             found = sensitivity(folder, model=f"{run.key}/0", store=store.root, quiet=True)
             for variant in found.variants:
                 low, high = variant.interval or (None, None)
@@ -331,12 +337,17 @@ def main() -> None:
         parser.error(f"--of {wrong[0]}: expected ENCODER:PROFILE, tiny:cpu or vit-l:cpu")
     if asked.what != "cost" and not (asked.given[0] / "runs").is_dir():
         parser.error(f"{asked.given[0]} holds no run; expected a store in which grids were run")
-    if asked.what == "cost":
-        cost(asked.given[0], asked.of)
-    elif asked.what == "settings":
-        settings(Store(asked.given[0]), asked.given[1:])
-    else:
-        OF_STORES[asked.what](Store(asked.given[0]))
+    if asked.what == "settings" and len(asked.given) < 2:
+        parser.error("settings: expected STORE and folders of images")
+    try:
+        if asked.what == "cost":
+            cost(asked.given[0], asked.of)
+        elif asked.what == "settings":
+            settings(Store(asked.given[0]), asked.given[1:])
+        else:
+            OF_STORES[asked.what](Store(asked.given[0]))
+    except BadInput as error:
+        parser.error(str(error))
 
 
 OF_STORES = {"runs": runs, "weights": weights, "follow": follow, "first": first, "cells": cells}
