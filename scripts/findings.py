@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from collect_findings import networks_of
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from scipy.stats import spearmanr, t
 
@@ -787,7 +788,7 @@ def study_6() -> Values:
     """What changes a segmentation, beside another seed of the training."""
     found: Values = {"sets": {}}
     for images in SETS:
-        networks = longest_trained(images)
+        networks = networks_of(Store(EVIDENCE), images)
         if len(networks) > 2:
             found["sets"][images] = told_of(changes_of(images, networks), networks)
     sets = found["sets"]
@@ -798,14 +799,6 @@ def study_6() -> Values:
     title = "Cells that change when one thing is changed"
     found["figure"] = keep_figure("6-changes.png", changes_figure(every, title))
     return found
-
-
-def longest_trained(images: str) -> list[Run]:
-    """Trainings in mode strict on the profile cpu, of as many epochs as any of them."""
-    trained = [run for run in every_run() if (run.spec.data, run.spec.task) == (images, "train")]
-    strict = [r for r in trained if (r.spec.mode, r.spec.profile) == ("strict", "cpu")]
-    longest = max(run.spec.epochs for run in strict if run.spec.model == "tiny")
-    return [run for run in strict if (run.spec.model, run.spec.epochs) == ("tiny", longest)]
 
 
 def changes_of(images: str, networks: Sequence[Run]) -> list[Change]:
@@ -932,7 +925,7 @@ def changes_figure(every: dict[str, list[Change]], title: str) -> Picture:
     ]
     style.legend(figure, marks)
     most = "; ".join(f"{name}: {said_of(some[:6])}" for name, some in every.items())
-    return figure.described(title, "", f"{title}. Most of them: {most}.")
+    return figure.described(title, "", f"{title}. Largest changes: {most}.")
 
 
 # -- the page ------------------------------------------------------------------------------

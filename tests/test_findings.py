@@ -99,7 +99,7 @@ def test_how_far_counts_of_two_seeds_differ():
 @pytest.mark.slow
 def test_the_page_is_written_anew_from_evidence_alone(tmp_path):
     shutil.copytree(PROJECT / "evidence", tmp_path / "evidence")
-    for name in ("docs/findings.md.j2", "scripts/findings.py"):
+    for name in ("docs/findings.md.j2", "scripts/findings.py", "scripts/collect_findings.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(PROJECT / name, tmp_path / name)
     subprocess.run([sys.executable, tmp_path / "scripts" / "findings.py"], check=True)
