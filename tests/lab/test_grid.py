@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import textwrap
 from types import SimpleNamespace
 
 import nbformat
@@ -250,6 +253,23 @@ def test_the_store_keeps_the_executed_notebook(carried_out, notebook, wholeness)
     # One print may arrive in pieces.
     assert "".join(output.text for output in said).endswith(f"trained {key} here\n")
     assert all(cell.outputs == [] for cell in nbformat.read(notebook, 4).cells)
+
+
+def test_kernels_that_start_at_once_share_no_port(tmp_path):
+    """Two can be given one free TCP port; the second to take it dies."""
+    ask = "from ipykernel import get_connection_info\nprint(get_connection_info())"
+    notebook = write_notebook(tmp_path / "asks.ipynb", body=ask)
+    script = f"""
+        from pathlib import Path
+        from types import SimpleNamespace
+        from cellrepro.lab.notebook_process import execute
+        child = SimpleNamespace(tell=print)
+        output = Path({str(tmp_path / "told.ipynb")!r})
+        execute(child, notebook=Path({str(notebook)!r}), output=output, parameters={{}})
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+    (told,) = nbformat.read(tmp_path / "told.ipynb", 4).cells[-1].outputs
+    assert json.loads(told.text)["transport"] == "ipc"
 
 
 def test_the_benchmark_notebook_in_a_grid(small_store, tmp_path):

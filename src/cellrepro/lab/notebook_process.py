@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,20 +84,26 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str,
         import papermill
         from nbclient.exceptions import DeadKernelError
         from papermill.exceptions import PapermillExecutionError
+        from traitlets.config import Config
 
     try:
-        papermill.execute_notebook(
-            str(notebook),
-            str(output),
-            parameters=parameters,
-            cwd=str(notebook.parent),
-            progress_bar=False,
-            log_output=True,
-            stdout_file=sys.stderr,
-            stderr_file=sys.stderr,
-            store_widget_state=False,  # an explorer would put its images into the file again
-            shutdown_kernel="immediate",  # else nbclient waits 2.5 s for PyTorch to be taken apart
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            # Of kernels that start at once two can be given one TCP port; a path has 107 bytes.
+            files = {"transport": "ipc", "ip": f"{folder}/kernel"}
+            fits = sys.platform != "win32" and len(folder.encode()) < 90
+            papermill.execute_notebook(
+                str(notebook),
+                str(output),
+                parameters=parameters,
+                cwd=str(notebook.parent),
+                progress_bar=False,
+                log_output=True,
+                stdout_file=sys.stderr,
+                stderr_file=sys.stderr,
+                store_widget_state=False,  # an explorer would put its images into the file again
+                shutdown_kernel="immediate",  # nbclient waits 2.5 s for PyTorch to be taken apart
+                config=Config({"KernelManager": files if fits else {}}),
+            )
     except PapermillExecutionError as error:
         raise CellreproError(f"{error.ename}: {error.evalue}") from None
     except DeadKernelError as error:

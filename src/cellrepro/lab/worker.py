@@ -232,18 +232,10 @@ def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecor
 
 def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any) -> Loop:
     """The training that a spec asks for, about to begin; the options are those of `Loop`."""
-    return Loop(
-        network,
-        folder.train,
-        folder.test,
-        n_epochs=spec.epochs,
-        learning_rate=spec.learning_rate,
-        batch_size=spec.batch_size,
-        images_per_epoch=spec.images_per_epoch,
-        data_seed=spec.data_seed,
-        settings=spec,
-        **options,
-    )
+    asked: dict[str, Any] = {"n_epochs": spec.epochs, "settings": spec}
+    for name in ("learning_rate", "batch_size", "images_per_epoch", "data_seed"):
+        asked[name] = getattr(spec, name)
+    return Loop(network, folder.train, folder.test, **asked, **options)
 
 
 def _ranks(child: Child, request: Request, device: Any) -> AbstractContextManager[Team | None]:
