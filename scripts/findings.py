@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from collect_findings import networks_of
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from scipy.stats import spearmanr, t
+from scipy.stats import binomtest, spearmanr, t
 
 from cellrepro.compare.seed_spread import Axis, Distribution, measure_spread
 from cellrepro.compare.verdicts import Verdict
@@ -41,6 +41,8 @@ SETS = ("nuclei", "cells")
 STEPS, LONG, PAIRS, FIRST = 40, 500, 200, 2
 """Epochs of the trainings of study 1, of study 2, of studies 3 and 5, and of first steps:
 grids/findings/."""
+SEED = 42
+"""Of study 1; study 3 has seeds from 0."""
 Values = dict[str, Any]
 
 
@@ -63,7 +65,13 @@ def runs_of(images: str, epochs: int, model: str = "tiny") -> list[Run]:
 def five_step_runs(images: str) -> list[Run]:
     """Those of study 1: without the seeds that study 3 trained by depth."""
     found = runs_of(images, STEPS)
-    return [run for run in found if run.spec.mode != "fast" or run.spec.seed == 42]
+    return [run for run in found if run.spec.mode != "fast" or run.spec.seed == SEED]
+
+
+def repeated_runs(epochs: int, model: str = "tiny") -> list[Run]:
+    """Those of study 3: without determinism, seeds from 0."""
+    found = runs_of("nuclei", epochs, model)
+    return [run for run in found if run.spec.mode == "fast" and run.spec.seed != SEED]
 
 
 @cache
@@ -229,7 +237,7 @@ def own_again(runs: Sequence[Run]) -> Values:
     with one seed, and how many networks these gave."""
     strict = [run for run in runs if run.spec.mode == "strict"]
     own = [len({weights_of(repeat) for repeat in run.repeats}) == 1 for run in strict]
-    seed = [run for run in strict if run.spec.seed == 42]
+    seed = [run for run in strict if run.spec.seed == SEED]
     devices = {weights_of(repeat) for run in seed for repeat in run.repeats}
     found = {"n": len(strict), "own": sum(own), "n_profiles": len(seed)}
     return found | {"of_profiles": len(devices), "repeats": sum(len(run.repeats) for run in strict)}
@@ -463,7 +471,7 @@ def long_figure(scored: pd.DataFrame, growth: pd.DataFrame, title: str) -> Pictu
 
 def of_study(name: str, epochs: int, model: str = "tiny") -> pd.DataFrame:
     """Rows of a table of pairs of repeats that are of one study."""
-    keys = {run.key for run in runs_of("nuclei", epochs, model) if run.spec.mode == "fast"}
+    keys = {run.key for run in repeated_runs(epochs, model)}
     found = table(name)
     sides = [found[side].str.split("/").str[0] for side in ("a", "b")]
     return found[sides[0].isin(keys) & (sides[0] == sides[1])].copy()
@@ -481,12 +489,18 @@ def study_3() -> Values:
     found: Values = {"n": len(curves), "every": epochs[0], "last": epochs[-1]}
     found["operations"] = operations()
     for name in ("first_step", "some_weights", "all_weights"):
-        found[name], found[f"n_{name}"] = spans(steps[name]), int(steps[name].notna().sum())
+        happened = steps[name].dropna()
+        found[name], found[f"n_{name}"] = spans(happened), len(happened)
     found["n_steps"] = len(steps)
     found["pixel"], found["cell"] = (
         spans([epoch for epoch in one if math.isfinite(epoch)]) for one in (pixel, cell)
     )
+    found["n_pixel"] = int(np.isfinite(pixel).sum())
     found["n_cell"] = int(np.isfinite(cell).sum())
+    low, high = binomtest(found["n_cell"], len(cell)).proportion_ci()
+    found["of_cell"] = f"{100 * low:.0f} to {100 * high:.0f} %"
+    moments = range(50, PAIRS + 1, 50)
+    found["by"] = joined([f"{np.sum(np.array(cell) <= e)} by epoch {e}" for e in moments])
     found["largest"] = growth.loc[growth.changed.idxmax()]
     for name in ("relative_l2", "ppm", "changed"):
         found[name] = spans(last[name], digits=True)
@@ -495,7 +509,7 @@ def study_3() -> Values:
     found["ap"] = spans((last.ap50_a - last.ap50_b).abs(), digits=True)
     title = f"{len(curves)} pairs of repeats without determinism: weights, pixels, cells by epoch"
     found["figure"] = keep_figure("3-growth.png", growth_figure(curves, pixel, cell, title))
-    found["depth"] = by_depth()
+    found |= by_depth()
     return found
 
 
@@ -506,13 +520,15 @@ def first_epoch(rows: pd.DataFrame, holds: pd.Series) -> float:
 
 def operations() -> Values:
     """The first operations that gave other bits, in how many pairs, of all networks."""
-    rows = pd.concat([of_study("first.csv", FIRST, model) for model in MODELS])
+    both = itertools.product((FIRST, STEPS), MODELS)
+    rows = pd.concat([of_study("first.csv", epochs, model) for epochs, model in both])
     counted = rows.groupby(["op", "source", "judgement"]).size().sort_values(ascending=False)
     said = [
         f"`{op}` in `{source}` ({n} of {len(rows)}, judged a {judgement})"
         for (op, source, judgement), n in counted.items()
     ]
-    return {"n": len(rows), "text": joined(said), "n_different": len(counted)}
+    steps = [len(of_study("first.csv", FIRST, model)) for model in MODELS]
+    return {"n": len(rows), "text": joined(said), "n_first": sum(steps)}
 
 
 class Span(NamedTuple):
@@ -596,21 +612,49 @@ MODELS = {"tiny": 2, "tiny-4": 4, "tiny-8": 8, "tiny-12": 12, "vit-l": 24}
 """Networks and their depth in blocks."""
 
 
-def by_depth() -> str:
-    """Distance of the weights after the first steps, by depth of the network."""
-    told, kept = [], []
+def by_depth() -> Values:
+    """How far repeats are apart after the first steps and after whole trainings, and what became of
+    the cells, by depth of the network."""
+    told, kept, cells = [], [], []
+    found: Values = {}
     for model, depth in MODELS.items():
-        weights, steps = (of_study(f"{one}.csv", FIRST, model) for one in ("weights", "steps"))
-        if weights.empty:
-            continue
-        kept.append(steps.merge(weights, on=["images", "a", "b"]).assign(depth=depth))
-        apart = spans(weights.relative_l2, digits=True)
-        differ = int((weights.n_differing > 0).sum())
-        row = [f"{depth}", f"`{model}`", f"{len(weights)}", f"{differ}"]
-        told.append([*row, f"{apart.median} ({apart.least} to {apart.most})"])
-    keep_rows("3-steps.csv", pd.concat(kept))
-    head = ["blocks", "network", "pairs", "that differ", "distance of the weights: median (range)"]
-    return markdown(head, told)
+        row, here = [f"{depth}", f"`{model}`"], found.setdefault(depth, {})
+        for epochs in (FIRST, STEPS):
+            weights, steps = (of_study(f"{n}.csv", epochs, model) for n in ("weights", "steps"))
+            if weights.empty:
+                break
+            kept.append(steps.merge(weights, on=["images", "a", "b"]).assign(depth=depth))
+            apart, n = spans(weights.relative_l2, digits=True), int((weights.n_differing > 0).sum())
+            row += [f"{n} of {len(weights)}", f"{apart.median} ({apart.range})"]
+            here[epochs] = apart.median
+        else:
+            runs = repeated_runs(STEPS, model)
+            spread = measure_spread(runs)
+            cells += [{"depth": depth, **one} for one in spread_rows(spread)]
+            for name in ("repeats", "seed"):
+                if axis := spread.axis(name):
+                    here[name] = axis.distribution()
+                    row.append(with_interval(here[name]))
+            aps = [repeat.manifest.ap50 for run in runs for repeat in run.repeats]
+            cells_in = [value > 0 for value in here["repeats"].values]
+            here["pairs"] = f"{sum(cells_in)} of {len(cells_in)}"
+            here["ap"] = f"{min(aps):.2f} to {max(aps):.2f}"
+            row.append(here["ap"])
+        told.append(row)
+    every = pd.concat(kept)
+    keep_rows("3-steps.csv", every)
+    keep_rows("3-depth.csv", cells)
+    head = ["blocks", "network"]
+    for moment in ("four steps", f"{STEPS} epochs"):
+        head += [f"pairs that differ after {moment}", "distance of the weights: median (range)"]
+    head += ["cells changed between repeats", "between seeds", "AP@0.5"]
+    rows = [row + ["–"] * (len(head) - len(row)) for row in told]
+    whole = every[every.epochs == STEPS]
+    found |= {
+        "n": len(whole),
+        "strict": own_again(runs_of("nuclei", STEPS, "tiny-12")),
+    }
+    return {"depth": found, "depths": markdown(head, rows)}
 
 
 # -- study 4 -------------------------------------------------------------------------------
@@ -681,7 +725,7 @@ def study_5() -> Values:
     every["share"] = every.n_runs_with / every.n_runs
     keep_rows("5-cells.csv", every)
     found: Values = {"groups": {name: found_again(some) for name, some in every.groupby("runs")}}
-    most = max(found["groups"], key=lambda name: found["groups"][name]["n_runs"])
+    most = f"{STEPS} epochs"
     rows, told = every[every.runs == most], []
     for name, words in WHAT.items():
         low, high = rows[name].quantile([1 / 3, 2 / 3])
@@ -690,7 +734,7 @@ def study_5() -> Values:
         rho = rank_correlation(rows[[name, "share"]].to_numpy(float), 2000)
         told.append([words, f"{low:.3g}, {high:.3g}", *means, rho])
     head = ["cells by", "bounds of thirds", "lowest third", "middle", "highest", "rank correlation"]
-    found |= {"most": most, "table": markdown(head, told)}
+    found["table"] = markdown(head, told)
     found["counts"], found["count_rows"] = counts()
     one = found["groups"][most]
     title = f"Of {one['n']} cells, {one['n_all']} are in all of {one['n_runs']} trainings"
@@ -722,7 +766,7 @@ def counts() -> tuple[str, Values]:
         f"seed (mode strict), {STEPS} epochs": [seeds],
         f"seed (mode fast), {PAIRS} epochs": [[run.repeats[0] for run in long]],
         f"no seed (mode off), {STEPS} epochs": [off],
-        f"profile, {STEPS} epochs": [[run.repeats[0] for run in strict if run.spec.seed == 42]],
+        f"profile, {STEPS} epochs": [[run.repeats[0] for run in strict if run.spec.seed == SEED]],
         f"nothing (mode fast), {STEPS} epochs": [
             list(run.repeats) for run in steps if run.spec.mode == "fast"
         ],
