@@ -41,6 +41,8 @@ SETS = ("nuclei", "cells")
 STEPS, LONG, PAIRS, FIRST = 40, 500, 200, 2
 """Epochs of the trainings of study 1, of study 2, of studies 3 and 5, and of first steps:
 grids/findings/."""
+MORE = 100
+"""Of the trainings of the phase-contrast cells that find some."""
 SEED = 42
 """Of study 1; study 3 has seeds from 0."""
 Values = dict[str, Any]
@@ -221,6 +223,12 @@ def study_1() -> Values:
     for repeat in (one for run in five_step_runs("cells") for one in run.repeats):
         found["cells"]["n"].append(repeat.manifest.n_objects)
         found["cells"]["n_true"] = sum(one.n_true or 0 for one in repeat.manifest.masks.values())
+    longer = runs_of("cells", MORE)
+    named = {"mode": "fast beside strict", "seed": "seeds, mode strict"}
+    found["longer"] = compared(longer, "1-cells-longer.csv", named)
+    aps = [one.manifest.ap50 for run in longer for one in run.repeats]
+    found["longer"] |= {"table": of_lines(found["longer"]), "epochs": MORE}
+    found["longer"]["ap"] = f"{min(aps):.2f} to {max(aps):.2f}"
     found["machines"] = between_machines()
     found["n_cells"] = max(row["n_cells"] for row in found["machines"])
     return found
