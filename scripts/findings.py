@@ -38,11 +38,9 @@ EVIDENCE, DOCS = TOP / "evidence", TOP / "docs"
 OUT = DOCS / "findings"
 """Figures, and the rows that they are drawn from."""
 SETS = ("nuclei", "cells")
-STEPS, LONG, PAIRS, FIRST = 40, 500, 200, 2
-"""Epochs of the trainings of study 1, of study 2, of studies 3 and 5, and of first steps:
-grids/findings/."""
-MORE = 100
-"""Of the trainings of the phase-contrast cells that find some."""
+STEPS, LONG, PAIRS, FIRST, CELLS = 40, 500, 200, 2, 100
+"""Epochs of the trainings of study 1, of study 2, of studies 3 and 5, of first steps, and of the
+longer trainings of phase-contrast cells: grids/findings/."""
 SEED = 42
 """Of study 1; study 3 has seeds from 0."""
 Values = dict[str, Any]
@@ -223,12 +221,11 @@ def study_1() -> Values:
     for repeat in (one for run in five_step_runs("cells") for one in run.repeats):
         found["cells"]["n"].append(repeat.manifest.n_objects)
         found["cells"]["n_true"] = sum(one.n_true or 0 for one in repeat.manifest.masks.values())
-    longer = runs_of("cells", MORE)
+    longer = runs_of("cells", CELLS)
     named = {"mode": "fast beside strict", "seed": "seeds, mode strict"}
-    found["longer"] = compared(longer, "1-cells-longer.csv", named)
-    aps = [one.manifest.ap50 for run in longer for one in run.repeats]
-    found["longer"] |= {"table": of_lines(found["longer"]), "epochs": MORE}
-    found["longer"]["ap"] = f"{min(aps):.2f} to {max(aps):.2f}"
+    pairs = compared(longer, "1-cells-longer.csv", named)
+    found["longer"] = {"lines": pairs, "table": of_lines(pairs), "ap": range_of_scores(longer)}
+    found["longer"]["epochs"] = CELLS
     found["machines"] = between_machines()
     found["n_cells"] = max(row["n_cells"] for row in found["machines"])
     return found
@@ -243,7 +240,7 @@ def of_lines(lines: dict[str, Line]) -> str:
 def own_again(runs: Sequence[Run]) -> Values:
     """Of the specs in mode strict: how many gave the same bits in each repeat, on how many profiles
     with one seed, and how many networks these gave."""
-    strict = [run for run in runs if run.spec.mode == "strict"]
+    strict = [run for run in runs if run.spec.mode == "strict" and len(run.repeats) > 1]
     own = [len({weights_of(repeat) for repeat in run.repeats}) == 1 for run in strict]
     seed = [run for run in strict if run.spec.seed == SEED]
     devices = {weights_of(repeat) for run in seed for repeat in run.repeats}
@@ -264,6 +261,12 @@ def scores(runs: Sequence[Run]) -> Values:
         aps = [r.manifest.ap50 for run in runs if run.spec.mode == mode for r in run.repeats]
         found[mode] = [min(aps), max(aps)] if aps else None
     return found
+
+
+def range_of_scores(runs: Sequence[Run]) -> str:
+    """AP at IoU 0.5 of all repeats, from the least to the most."""
+    aps = [repeat.manifest.ap50 for run in runs for repeat in run.repeats]
+    return f"{min(aps):.2f} to {max(aps):.2f}"
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -643,25 +646,19 @@ def by_depth() -> Values:
                 if axis := spread.axis(name):
                     here[name] = axis.distribution()
                     row.append(with_interval(here[name]))
-            aps = [repeat.manifest.ap50 for run in runs for repeat in run.repeats]
-            cells_in = [value > 0 for value in here["repeats"].values]
-            here["pairs"] = f"{sum(cells_in)} of {len(cells_in)}"
-            here["ap"] = f"{min(aps):.2f} to {max(aps):.2f}"
+            changed = [value > 0 for value in here["repeats"].values]
+            here["pairs"] = f"{sum(changed)} of {len(changed)}"
+            here["ap"] = range_of_scores(runs)
             row.append(here["ap"])
         told.append(row)
-    every = pd.concat(kept)
-    keep_rows("3-steps.csv", every)
+    keep_rows("3-steps.csv", pd.concat(kept))
     keep_rows("3-depth.csv", cells)
     head = ["blocks", "network"]
     for moment in ("four steps", f"{STEPS} epochs"):
         head += [f"pairs that differ after {moment}", "distance of the weights: median (range)"]
     head += ["cells changed between repeats", "between seeds", "AP@0.5"]
     rows = [row + ["–"] * (len(head) - len(row)) for row in told]
-    whole = every[every.epochs == STEPS]
-    found |= {
-        "n": len(whole),
-        "strict": own_again(runs_of("nuclei", STEPS, "tiny-12")),
-    }
+    found["strict"] = own_again(runs_of("nuclei", STEPS, "tiny-12"))
     return {"depth": found, "depths": markdown(head, rows)}
 
 
