@@ -6,22 +6,29 @@ from types import SimpleNamespace
 import pytest
 
 from cellrepro import demo
+from cellrepro.lab import run
 from cellrepro.lab.process import RunFailed
+from cellrepro.lab.until_found import Goal
 from cellrepro.store.store import Store
 
 
 @pytest.mark.slow
 def test_stops_before_the_grid(monkeypatch, invoke, small_data, tmp_path):
     """One network that has learnt nothing, the ways on, exit code 1, and nothing trained after."""
-    monkeypatch.setattr(demo, "BASE", {"epochs": 2, "images_per_epoch": 1})
+    monkeypatch.setattr(demo, "FOUND", Goal(score=1.0, seconds=0.0))
+    monkeypatch.setattr(run, "DRAWS_PER_EPOCH", 1)
     monkeypatch.delattr(demo, "run_grid")
     store = tmp_path / "outputs"
     answer = invoke("demo", small_data, "--store", store, "--json")
     assert (answer.code, answer.out) == (1, "")
     assert "tiny finds 0 cells in 1 image where " in answer.err
-    assert f"make demo DATA={small_data} STORE={store} MODEL=cpsam_v2, or a weights" in answer.err
-    (run,) = Store(store).runs()
-    assert len(run.repeats) == 1
+    assert "after 2 epochs in " in answer.err
+    command = f"make demo DATA={small_data} STORE={store} MODEL="
+    assert f"{command}cpsam_v2, or a weights" in answer.err
+    assert f"{command}KEY/0" in answer.err
+    assert "more epochs, about " in answer.err
+    (stored,) = Store(store).runs()
+    assert len(stored.repeats) == 1
 
 
 @pytest.mark.parametrize(("score", "stops"), [(0.05, True), (0.1, False), (None, False)])

@@ -15,18 +15,20 @@ from cellrepro.lab.grid.point import BADLY, GridRun
 from cellrepro.lab.grid.pool import run_grid
 from cellrepro.lab.notebook_process import brought, find_notebook
 from cellrepro.lab.process import RunFailed, call
-from cellrepro.lab.run import Outcome, segment, train
+from cellrepro.lab.run import Outcome, segment, train_until_found
 from cellrepro.lab.select_runs import elsewhere
+from cellrepro.lab.until_found import FOUND, Goal
 from cellrepro.model.network import CELLPOSE_NAMES, SMALL, TINY
+from cellrepro.progress import minutes
 from cellrepro.show.report.build import Report, write_report
 from cellrepro.store.store import Store
 from cellrepro.text import amount
 
-BASE: dict[str, Any] = {"epochs": 12, "images_per_epoch": 20, "learning_rate": 0.004}
-"""The network the demo's runs start from: enough steps to find nuclei, in about half a minute."""
-
 LEAST_SCORE = 0.1
 """Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""
+
+LONGER_EPOCHS = 500
+"""What is advised where the first network finds hardly a cell."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,40 @@ class Demo:
     report: Report
 
 
-def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str = TINY) -> Demo:
+def run_demo(
+    data: str | Path,
+    *,
+    store: str | Path = defaults.STORE,
+    model: str = TINY,
+    goal: Goal | None = None,
+) -> Demo:
     """Train a network on a folder, fine-tune it over the demo grid, execute every notebook.
 
-    A ``model`` that is not one of the small ones is not trained first. Where it finds hardly a
-    cell, `RunFailed` says the ways on, before anything is compared.
+    Parameters
+    ----------
+    data : str or Path
+        Folder in Cellpose's convention, with masks to train on.
+    store : str or Path
+    model : str
+        One of the small ones is trained first, until it finds cells; any other (a Cellpose name, a
+        weights file, ``KEY/REPEAT``) is taken as it is.
+    goal : Goal, optional
+        Until when the small one is trained; by default half of the cells, or ten minutes.
+
+    Returns
+    -------
+    Demo
+
+    Raises
+    ------
+    RunFailed
+        Where the network finds hardly a cell; it says the ways on, before anything is compared.
     """
     if Path(model).is_file():
         model = str(Path(model).resolve())  # notebooks have folders of their own
     if model in SMALL:
-        _say("1/4  a network to start from, trained once and stored like any run")
-        base = train(data, model=model, repeats=1, store=store, mode="strict", **BASE)
+        _say("1/4  a network to start from, trained until it finds cells and stored like any run")
+        base = train_until_found(data, model=model, store=store, goal=goal or FOUND)
         start = base.repeats[0].name
     else:
         _say(f"1/4  what the network {model} finds, before anything is trained")
@@ -70,24 +95,57 @@ def run_demo(data: str | Path, *, store: str | Path = defaults.STORE, model: str
 
 
 def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
-    """Raise with the ways on if the network finds too little to compare anything."""
-    manifest, score = base.repeats[0].manifest, base.repeats[0].manifest.ap50
+    """Raise with the ways on if the network finds too little to compare anything.
+
+    Raises
+    ------
+    RunFailed
+        With what was found, after how long a training, and what to do next.
+    """
+    manifest = base.repeats[0].manifest
+    score = manifest.ap50
     if not manifest.vacuous and (score is None or score >= LEAST_SCORE):
         return
     found = f"{amount(manifest.n_objects, 'cell')} in {amount(len(manifest.masks), 'image')}"
     if score is not None:
         drawn = sum(record.n_true or 0 for record in manifest.masks.values())
         found += f" where {drawn} are drawn (mean AP@0.5 {score:.2f})"
-    root = base.store.root
+    command = f"make demo DATA={data} STORE={base.store.root}"
+    ways_on = [
+        f"a network that knows such cells: {command} MODEL={CELLPOSE_NAMES[0]}, or a weights file "
+        "instead of the name (hours on a processor)",
+        *_longer_training(base, data, command),
+        "other images: more of them, of separate cells that stand out from the background",
+    ]
     raise RunFailed(
-        f"{model} finds {found}: masks of its fine-tunings would agree about nothing, so the demo "
-        "ends here, before its grid. Ways on:\n"
-        f"  - a network that knows such cells: make demo DATA={data} STORE={root} "
-        f"MODEL={CELLPOSE_NAMES[0]}, or a weights file instead of the name (hours on a processor)\n"
-        f"  - more epochs: cellrepro train {data} --epochs 100 --images-per-epoch 40 --repeats 1 "
-        f"--store {root}, then make demo with MODEL=KEY/0, of its key\n"
-        "  - other images: more of them, of separate cells that stand out from the background"
+        f"{model} finds {found}{_how_long(base)}: masks of its fine-tunings would agree about "
+        "nothing, so the demo ends here, before its grid. Ways on:\n"
+        + "\n".join(f"  - {way}" for way in ways_on)
     )
+
+
+def _how_long(base: Outcome) -> str:
+    """After what training, where the network was trained here."""
+    training = base.repeats[0].manifest.training
+    if training is None or training.until is None:
+        return ""
+    epochs = amount(len(training.train_losses), "epoch")
+    return f" after {epochs} in {minutes(training.until.taken)}"
+
+
+def _longer_training(base: Outcome, data: str | Path, command: str) -> list[str]:
+    """A training of several times as many epochs, with the time that it will take."""
+    manifest = base.repeats[0].manifest
+    if manifest.training is None or manifest.training.until is None:
+        return []
+    spec = base.repeats[0].spec
+    per_epoch = manifest.training.until.taken / spec.epochs
+    takes = minutes(per_epoch * LONGER_EPOCHS)
+    return [
+        f"more epochs, about {takes} here: cellrepro train {data} --model {spec.model} --epochs "
+        f"{LONGER_EPOCHS} --images-per-epoch {spec.images_per_epoch} --repeats 1 "
+        f"--store {base.store.root}, which names a KEY; then {command} MODEL=KEY/0"
+    ]
 
 
 def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[Path]:

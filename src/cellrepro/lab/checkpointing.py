@@ -15,7 +15,16 @@ from cellrepro.model.training import Loop
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.digests import value_digest
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, Ledger, Pieces, read_rows
+from cellrepro.store.ledger import (
+    DRAWS,
+    LEDGER,
+    OPERATIONS,
+    Entry,
+    Ledger,
+    Pieces,
+    read_rows,
+    write_rows,
+)
 from cellrepro.store.spec import Spec
 from cellrepro.store.store import Repeat
 
@@ -50,6 +59,7 @@ class Keeper:
         self.resumed: list[int] = []  # epochs that were done when a process took over
         self.continued_from: str | None = None
         self.goes_on_from: Path | None = None  # the checkpoint
+        self._ended_as: Spec | None = None
 
     def watch(self, network: Any) -> Any:
         """Who listens to the training, or none."""
@@ -142,12 +152,20 @@ class Keeper:
         if keep != "all":
             checkpoints.keep_last(self._place)
 
+    def ended_as(self, spec: Spec) -> None:
+        """Say which spec was carried out, where its number of epochs was not known before."""
+        self._ended_as = spec
+
     def finish(self) -> None:
         """Hand ledgers and checkpoints over to the repeat."""
         self._flush()
         if self._level != "off":
             for name, pieces in self._pieces.items():
                 pieces.finish(self._staged / name)
+            if self._ended_as is not None:
+                path = self._staged / LEDGER
+                rows = _as_asked(read_rows(path, Entry), self._ended_as)
+                write_rows(path, rows, Entry)
         for one in self.kept:
             shutil.copytree(one.folder, self._staged / CHECKPOINTS / one.folder.name)
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)

@@ -20,6 +20,7 @@ from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping, Kept, last_checkpoint, lay_out
 from cellrepro.lab.environments import is_installed
 from cellrepro.lab.process import HOLD_VARIABLE, call, machine_here
+from cellrepro.lab.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
 from cellrepro.lab.worker import Request, axes_of, segmented_part
 from cellrepro.model.network import (
     LEARNING_RATES,
@@ -356,6 +357,73 @@ def train(
     return carry_out(plan_training(data, **parameters), repeats=repeats, quiet=quiet)
 
 
+def train_until_found(
+    data: str | Path,
+    *,
+    model: str = defaults.MODEL,
+    store: str | Path = defaults.STORE,
+    goal: Goal = FOUND,
+    quiet: bool = False,
+) -> Outcome:
+    """Train a small network until it finds the cells of a folder, and store it as one run.
+
+    The run is that of `train` with as many epochs as it took, to the last bit; what it found
+    meanwhile stands in its manifest, under ``training.until``. One that this machine has stored for
+    the same goal is not made again; one that was killed goes on where it was.
+
+    Parameters
+    ----------
+    data : str or Path
+        Folder in Cellpose's convention, as for `train`.
+    model : str
+        One that starts from the seed: ``tiny``, ``tiny-4`` ...
+    store : str or Path
+    goal : Goal
+        The score to reach, and the seconds after which the training ends in any case.
+    quiet : bool
+        Show neither progress nor notices.
+
+    Returns
+    -------
+    Outcome
+        Of one repeat, whose number of epochs is what it took.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be trained on.
+    """
+    plan = plan_training(
+        data, model=model, store=store, epochs=MOST_EPOCHS, images_per_epoch=DRAWS_PER_EPOCH
+    )
+    plan = replace(
+        plan,
+        request=replace(plan.request, goal=goal),
+        keeping=replace(plan.keeping, resume=True),
+    )
+    repeat = _found_before(plan, goal)
+    if repeat is None:
+        outcome = carry_out(plan, repeats=1, quiet=quiet)
+        repeat = outcome.repeats[0]
+    elif not quiet:
+        _note(f"this network is stored already: {repeat.name}, {repeat.spec.epochs} epochs")
+    plan = replace(plan, request=replace(plan.request, spec=repeat.spec))
+    return Outcome(plan, (repeat,), judge([repeat.manifest]))
+
+
+def _found_before(plan: Plan, goal: Goal) -> Repeat | None:
+    """What this machine has stored of a training for the same goal; none if there is nothing."""
+    for run in plan.store.runs():
+        if run.spec.model_copy(update={"epochs": plan.spec.epochs}).key != plan.spec.key:
+            continue
+        repeat = plan.store.repeat(run.spec.key, plan.machine, 0)
+        training = None if repeat is None else repeat.manifest.training
+        until = None if training is None else training.until
+        if until is not None and goal == Goal(until.score, until.seconds):
+            return repeat
+    return None
+
+
 def segment(
     data: str | Path,
     *,
@@ -446,7 +514,7 @@ def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repe
         with progress(plan.spec.epochs + plan.n_images, label, quiet=quiet) as bar:
             show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
             given: dict[str, Any] = {"request": plan.request, "repeat": index, "staged": folder}
-            call(
+            spec = call(
                 "cellrepro.lab.worker:carry_out",
                 plan.request.setup,
                 label=label,
@@ -455,7 +523,7 @@ def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repe
                 keeping=keeping,
                 **given,
             )
-        return Repeat(folder) if held else plan.store.commit(folder, plan.spec)
+        return Repeat(folder) if held else plan.store.commit(folder, spec)
 
 
 # -- unfinished trainings ------------------------------------------------------------------

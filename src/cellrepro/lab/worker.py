@@ -20,6 +20,7 @@ from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.images.reading import FLAT, Axes
 from cellrepro.lab.checkpointing import Keeper, Keeping, add_spec, as_after
 from cellrepro.lab.process import Child, Setup, numeric_class
+from cellrepro.lab.until_found import Goal, Seeker
 from cellrepro.model.network import ModelSource
 from cellrepro.model.segmentation_stages import Stages
 from cellrepro.model.training import Epoch, Loop, Team, trains_nothing
@@ -50,6 +51,7 @@ class Request:
     data: Path
     model: ModelSource
     device: str | None = None  # which of several of the profile's kind; none for the first
+    goal: Goal | None = None  # a training then ends before its epochs are over, once it finds cells
 
     @property
     def setup(self) -> Setup:
@@ -69,8 +71,14 @@ class Request:
 
 def carry_out(
     child: Child, request: Request, *, repeat: int, staged: Path, keeping: Keeping
-) -> None:
-    """Train or segment as the spec says and leave everything in ``staged``."""
+) -> Spec:
+    """Train or segment as the spec says and leave everything in ``staged``.
+
+    Returns
+    -------
+    Spec
+        What was carried out: as requested, but for the number of epochs where a goal ended them.
+    """
     # Long, because every block here needs what the one before it made.
     started = datetime.now(UTC).isoformat(timespec="seconds")
     spec, log, loose = request.spec, WarningLog(), child.loosened()
@@ -106,7 +114,10 @@ def carry_out(
             origin = Origin(plain, repeat, numbers, model.initial_weights)
             with phase("train"), log.observing(network) if spec.mode == "warn" else loose:
                 team = stack.enter_context(_ranks(child, request, device))
-                training = _train(child, spec, network, folder, keeper, origin, team)
+                training = _train(child, request, network, folder, keeper, origin, team)
+            if request.goal is not None:
+                spec = spec.model_copy(update={"epochs": len(training.train_losses)})
+                keeper.ended_as(spec)
             started_from = keeper.origin.initial_weights if keeper.origin else model.initial_weights
             model = model.model_copy(update={"initial_weights": started_from})
             weights = _save(network, staged / WEIGHTS, initial, model.architecture)
@@ -151,6 +162,7 @@ def carry_out(
     for what in manifest.switches_that_moved:
         child.tell("note", f"note: {what}")
     (staged / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+    return spec
 
 
 def _environment(profile: Profile, device: Any) -> dict[str, Any]:
@@ -249,18 +261,30 @@ def _ranks(child: Child, request: Request, device: Any) -> AbstractContextManage
 
 def _train(
     child: Child,
-    spec: Spec,
+    request: Request,
     network: Any,
     folder: ImageFolder,
     keeper: Keeper,
     origin: Origin,
     team: Any,
 ) -> TrainingRecord:
+    spec = request.spec
+    seeker = None
+    if request.goal is not None:
+        seeker = Seeker(
+            request.goal,
+            folder,
+            score=lambda images: mean_score(_scores(spec, network, images).values()),
+            say=lambda sentence: child.tell("note", sentence),
+        )
+
     def tell(epoch: Epoch) -> None:
         of = f"epoch {epoch.index + 1}/{spec.epochs}, loss {epoch.train_loss:.3f}"
         child.tell("done", f"{of}, learning rate {epoch.learning_rate:.1e}")
 
     def ended(epoch: Epoch) -> None:
+        if seeker is not None and seeker.is_enough(epoch.index + 1) and not loop.finished:
+            loop.end_here()
         keeper.epoch_ended(network, loop)
         tell(epoch)
 
@@ -288,6 +312,7 @@ def _train(
         n_removed=done.n_removed,
         resumed_at=keeper.resumed,
         continued_from=keeper.continued_from,
+        until=None if seeker is None else seeker.record,
     )
 
 

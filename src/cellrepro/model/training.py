@@ -167,6 +167,7 @@ class Loop:
         self.optimizer = torch.optim.AdamW(
             network.parameters(), lr=learning_rate, weight_decay=settings.weight_decay
         )
+        self._learning_rate = learning_rate
         self._rates = learning_rates(n_epochs, learning_rate)
         self._data_seed, self._on_epoch = data_seed, on_epoch
         self._team = team
@@ -189,6 +190,27 @@ class Loop:
     def finished(self) -> bool:
         """Whether every epoch is done."""
         return len(self.training.epochs) == len(self._rates)
+
+    def end_here(self) -> None:
+        """Make the epoch that has just ended the last one.
+
+        The result is that of a training that was asked for so many epochs: this is refused where
+        their learning rates would have been others.
+
+        Raises
+        ------
+        ValueError
+            If no epoch is done, or if Cellpose's schedule for so many epochs has other rates.
+        """
+        n_done = len(self.training.epochs)
+        rates = learning_rates(n_done, self._learning_rate)
+        if self._position or not n_done or not np.array_equal(rates, self._rates[:n_done]):
+            raise ValueError(
+                f"this training cannot end after {n_done} of {len(self._rates)} epochs: its "
+                "learning rates are not those of a training of so many"
+            )
+        self._rates = rates
+        self.n_steps = self.training.n_steps
 
     def step(self) -> float:
         """Do the next step, forward, backward and update, and return its loss."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -72,6 +72,25 @@ class ModelRecord(_Record):
     path: str | None = None  # where the weights file was; the spec's digest says what was in it
 
 
+class Look(_Record):
+    """What a network found when its training was looked at."""
+
+    epochs: int  # that were done
+    seconds: float  # since the training began
+    train: float | None  # mean AP at IoU 0.5 of training images; none without one
+    test: float | None  # the same of test images with a truth; none without one
+
+
+class UntilRecord(_Record):
+    """A training that went on until it found cells: what was asked for, and how it ended."""
+
+    score: float  # AP at IoU 0.5 that training images and test images were to reach
+    seconds: float  # after which it was to end in any case
+    ended: Literal["score", "time", "epochs"]  # reached, or the time or the epochs were over
+    taken: float  # seconds, those of the looks among them
+    looks: list[Look]
+
+
 class TrainingRecord(_Record):
     """How training went, one entry per epoch."""
 
@@ -84,6 +103,7 @@ class TrainingRecord(_Record):
     continued_from: str | None = None  # the finished repeat that it goes beyond
     # Mean AP at IoU 0.5 had training ended after so many epochs; of kept checkpoints with a truth.
     ap50_after: dict[int, float] = Field(default_factory=dict)
+    until: UntilRecord | None = None  # of a training whose number of epochs was not given
 
 
 class WeightsRecord(_Record):

@@ -1,0 +1,156 @@
+"""When a first network has been trained enough: it finds cells, or nobody would wait longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cellrepro.images.folder import ImageFolder, LabelledImage
+from cellrepro.progress import minutes
+from cellrepro.store.manifest import Look, UntilRecord
+
+MOST_EPOCHS = 150
+"""Of them the last 50 have a falling learning rate, so they belong together: a training ends after
+99 epochs at the latest, or after all."""
+
+LEAST_EPOCHS = 2
+"""The first epoch has a learning rate of 0, so that one alone would train nothing."""
+
+LAST_FREE_EPOCH = 99
+"""Up to here the learning rates of the epochs do not depend on how many are asked for."""
+
+DRAWS_PER_EPOCH = 48
+"""Images shown in an epoch, however many there are."""
+
+LOOKS = (6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 48, 58, 70, 84, 99, 150)
+"""Epochs after which the network is asked what it finds. They do not depend on the time it takes,
+so that a network that finds cells is the same one on a slow and on a fast machine."""
+
+_MOST_IMAGES = 12
+_MOST_PIXELS = 4_000_000
+"""Of the images that are segmented at a look, so that looking takes no more time than training."""
+
+Ending = Literal["score", "time", "epochs"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Until when a network is trained.
+
+    Attributes
+    ----------
+    score : float
+        Mean average precision at IoU 0.5 that training images reach, and test images, too, where
+        there are some with masks.
+    seconds : float
+        After which the training ends in any case.
+    """
+
+    score: float = 0.5
+    seconds: float = 600.0
+
+
+FOUND = Goal()
+"""What a network must find for its masks to be compared: half of it right, or ten minutes."""
+
+
+class Seeker:
+    """Told of every epoch of a training; looks now and then, and says when it is enough.
+
+    Parameters
+    ----------
+    goal : Goal
+    folder : ImageFolder
+        Of its training and test images with masks some are segmented at each look.
+    score : callable
+        Takes images and returns the average precision of each, none where nothing is drawn.
+    say : callable
+        Is given one sentence about each look.
+    """
+
+    def __init__(
+        self,
+        goal: Goal,
+        folder: ImageFolder,
+        *,
+        score: Callable[[Sequence[LabelledImage]], float | None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._goal = goal
+        self._score = score
+        self._say = say
+        self._train_images = some_of(folder.train)
+        self._test_images = some_of(image for image in folder.test if image.masks is not None)
+        self._started = time.monotonic()
+        self._looks: list[Look] = []
+        self._ended: Ending = "epochs"
+
+    def is_enough(self, n_epochs: int) -> bool:
+        """Whether the training ends after so many epochs; looks at what it finds after some."""
+        if n_epochs in LOOKS and self._look(n_epochs):
+            self._ended = "score"
+            return True
+        may_end = LEAST_EPOCHS <= n_epochs <= LAST_FREE_EPOCH
+        if not may_end or not self._time_is_over(n_epochs):
+            return False
+        self._ended = "time"
+        return True
+
+    @property
+    def record(self) -> UntilRecord:
+        """What was asked for, what was found, and how it ended."""
+        return UntilRecord(
+            score=self._goal.score,
+            seconds=self._goal.seconds,
+            ended=self._ended,
+            taken=round(self._taken, 1),
+            looks=self._looks,
+        )
+
+    @property
+    def _taken(self) -> float:
+        return time.monotonic() - self._started
+
+    def _time_is_over(self, n_epochs: int) -> bool:
+        """Also where the epochs that belong together would take longer than the time left."""
+        needed = 0.0
+        if n_epochs == LAST_FREE_EPOCH:
+            needed = self._taken / n_epochs * (MOST_EPOCHS - n_epochs)
+        return self._taken + needed >= self._goal.seconds
+
+    def _look(self, n_epochs: int) -> bool:
+        """Segment some images; whether the score is reached on all that there are."""
+        look = Look(
+            epochs=n_epochs,
+            seconds=round(self._taken, 1),
+            train=self._score(self._train_images),
+            test=self._score(self._test_images) if self._test_images else None,
+        )
+        self._looks.append(look)
+        parts = [_in_words(look.train, "training images")]
+        reached = look.train is not None and look.train >= self._goal.score
+        if self._test_images:
+            parts.append(_in_words(look.test, "test images"))
+            reached = reached and look.test is not None and look.test >= self._goal.score
+        self._say(
+            f"after {n_epochs} epochs and {minutes(look.seconds)} the network finds cells with a "
+            f"score (AP@0.5) of {' and '.join(parts)}; it is trained until "
+            f"{self._goal.score:.2f}, for at most {minutes(self._goal.seconds)}"
+        )
+        return reached
+
+
+def some_of(images: Iterable[LabelledImage]) -> tuple[LabelledImage, ...]:
+    """At most twelve images, evenly chosen, and fewer where they are large; at least one."""
+    every = tuple(images)
+    if not every:
+        return ()
+    largest = max(image.image.shape[0] * image.image.shape[1] for image in every)
+    n = min(len(every), _MOST_IMAGES, max(1, _MOST_PIXELS // largest))
+    return tuple(every[i * len(every) // n] for i in range(n))
+
+
+def _in_words(score: float | None, images: str) -> str:
+    return f"none on {images}" if score is None else f"{score:.2f} on {images}"
