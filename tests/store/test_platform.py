@@ -100,3 +100,16 @@ def test_the_peak_of_memory_begins_anew():
     del held
     platform.forget_peak_memory()
     assert platform.peak_memory()["process"] < with_it - 2**27
+
+
+_PEAK = "from cellrepro.store import platform; print(platform.peak_memory()['process'])"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process there begins as a copy of another")
+def test_the_peak_of_memory_is_not_that_of_a_larger_process_which_started_it():
+    """A notebook's kernel may be larger than the worker it starts."""
+    command = [sys.executable, "-c", _PEAK]
+    alone = int(subprocess.check_output(command))
+    held = torch.ones(alone, dtype=torch.uint8)  # and this process is there besides
+    started = int(subprocess.check_output(command))
+    assert started < alone + held.nbytes // 4

@@ -218,17 +218,39 @@ def _driver() -> str | None:
 
 
 def peak_memory() -> dict[str, int | None]:
-    """The most bytes held at a time by this process, and by PyTorch on the GPU."""
+    """The most bytes held at a time by this process, and by PyTorch on the GPU.
+
+    Returns
+    -------
+    dict
+        ``process`` as `peak_memory_of_process` says it; ``gpu`` is None where none is used.
+    """
     import torch
 
-    process = None
-    if sys.platform != "win32":
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     used = torch.cuda.is_available() and torch.cuda.is_initialized()
-    return {"process": process, "gpu": torch.cuda.max_memory_allocated() if used else None}
+    return {
+        "process": peak_memory_of_process(),
+        "gpu": torch.cuda.max_memory_allocated() if used else None,
+    }
+
+
+def peak_memory_of_process() -> int | None:
+    """The most bytes of memory that this process itself held at a time; None if nothing says it."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        # Not `getrusage`: on Linux its maximum goes on counting in a program that is started, so
+        # it is that of a notebook's kernel where the kernel is larger than the worker it started.
+        found = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text("utf-8"), re.MULTILINE)
+        if found is not None:
+            return int(found[1]) * 1024
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def forget_peak_memory() -> None:
