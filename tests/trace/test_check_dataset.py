@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -163,3 +164,48 @@ class Stream(IterableDataset):
 def test_refuses_others(dataset, message):
     with pytest.raises(BadInput, match=message):
         check_dataset(dataset)
+
+
+# Without a file of its own, as a notebook has none; workers start as on macOS and Windows.
+WITHOUT_A_FILE = """
+import torch
+from cellrepro import check_dataset
+from cellrepro.errors import BadInput
+from torch.utils.data import Dataset, TensorDataset
+
+class Cell(Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return torch.ones(2) * index
+
+clean, holds_a_lambda = TensorDataset(torch.ones(4, 2)), TensorDataset(torch.ones(4, 2))
+holds_a_lambda.change = lambda image: image
+torch.multiprocessing.set_start_method("spawn")
+for dataset in (clean, holds_a_lambda, Cell()):
+    try:
+        print(check_dataset(dataset).sentence())
+    except BadInput as error:
+        print(error)
+"""
+
+
+def test_workers_that_are_no_copies_of_this_process_read_too_or_it_is_said_why_not():
+    command = [sys.executable, "-c", WITHOUT_A_FILE]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    clean, holds_a_lambda, cell = done.stdout.splitlines()
+    assert clean == "0 findings over 4 of 4 items, each read twice and by 0, 1, 2 workers"
+    assert holds_a_lambda.startswith("TensorDataset cannot be given to a DataLoader's workers")
+    assert "lambda" in holds_a_lambda
+    assert cell.startswith("Cell cannot be given to a DataLoader's workers")
+    assert "Can't get attribute 'Cell'" in cell
+    assert "put its class, and every function that it holds, into a file MODULE.py" in cell
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_that_its_workers_would_carry_out_again_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    lines = WITHOUT_A_FILE.replace("(clean, holds_a_lambda, Cell())", "(clean,)")
+    script.write_text(lines, encoding="utf-8")
+    done = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True)
+    assert "put what is to be carried out once under `if __name__" in done.stdout

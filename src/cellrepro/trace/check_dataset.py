@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +48,25 @@ class DatasetCheck:
 def check_dataset(dataset: Any, *, n: int = 16, batch_size: int = 4) -> DatasetCheck:
     """Read the first ``n`` items again and by other numbers of workers: what makes them differ?
 
-    ``dataset`` has a length and gives by index tensors, arrays, numbers, text, or dicts, lists and
-    tuples of them; `BadInput` refuses others. ``batch`` of the result shows ``batch_size`` items.
     The global generators are as before afterwards; what the dataset keeps itself, such as a
     counter, goes on as with any reading.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Has a length and gives by index tensors, arrays, numbers, text, or dicts, lists and tuples
+        of them.
+    n : int
+        How many items are read; all of them where there are fewer.
+    batch_size : int
+        How many of them the result's ``batch`` shows.
+
+    Raises
+    ------
+    BadInput
+        If ``dataset`` is none or gives something else; and if a DataLoader's workers cannot have
+        it: on macOS and Windows they start anew and import what a dataset is made of, so that its
+        class has to stand in a file, and not in a cell of a notebook.
     """
     by_index = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
     if not by_index or isinstance(dataset, IterableDataset):
@@ -62,7 +79,7 @@ def check_dataset(dataset: Any, *, n: int = 16, batch_size: int = 4) -> DatasetC
     lists = dict(_lists_of_files(dataset))
     names = next((files for files in lists.values() if len(files) == n_items), range(n_items))
     with generators_kept():
-        findings = (*_changes(_Digests(dataset, n)), *_unsorted(lists))
+        findings = (*_changes(_Readings(dataset, n)), *_unsorted(lists))
         return DatasetCheck(n, n_items, findings, _shown(dataset, names[: min(n, batch_size)]))
 
 
@@ -75,34 +92,91 @@ def through_loader(items: Any, n_workers: int, **options: Any) -> list[Any]:
         return list(DataLoader(items, None, num_workers=n_workers, **options))
 
 
-class _Digests:
-    """Of each item its digest and the global generators that it drew from, as one text."""
+@dataclass(frozen=True)
+class _Reading:
+    """What one reading of one item gave."""
+
+    digest: str = ""
+    drew: tuple[str, ...] = ()  # the global generators that the item moved, by name
+    refused: str | None = None  # why there is no digest
+
+
+class _Readings:
+    """A dataset whose items are what reading those of another one gives.
+
+    A worker that is no copy of this process gets it pickled. The other dataset is pickled by itself
+    in it, and made only when the first item is asked for, so that what is wrong can be said.
+    """
 
     def __init__(self, dataset: Any, n: int) -> None:
-        self._dataset, self._n = dataset, n
+        self._dataset = dataset
+        self._pickled = b""  # in a worker, until the first item is asked for
+        self._kind = type(dataset).__name__
+        self._n = n
 
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, index: int) -> str:
+    def __getitem__(self, index: int) -> _Reading:
+        if self._pickled:
+            try:
+                self._dataset = ForkingPickler.loads(self._pickled)
+            except Exception as error:
+                return _Reading(refused=_not_for_workers(self._kind, error))
+            self._pickled = b""
         before = generator_digests()
-        digest = tensor_digest(self._dataset[index])
+        item = self._dataset[index]
         after = generator_digests()
-        return " ".join([digest, *(name for name in after if after[name] != before.get(name))])
+        try:
+            digest = tensor_digest(item)
+        except BadInput as error:
+            return _Reading(refused=str(error))
+        return _Reading(digest, tuple(name for name in after if after[name] != before.get(name)))
 
-    def seeded(self, index: int) -> str:
+    def seeded(self, index: int) -> _Reading:
         """The same from one state of the global generators."""
         seed_everything(0, quiet=True)
         return self[index]
 
+    def __getstate__(self) -> dict[str, Any]:
+        try:
+            pickled = bytes(ForkingPickler.dumps(self._dataset))
+        except Exception as error:
+            raise BadInput(_not_for_workers(self._kind, error)) from error
+        return {**vars(self), "_dataset": None, "_pickled": pickled}
 
-def _changes(items: _Digests) -> Iterator[str]:
+
+def _not_for_workers(kind: str, error: Exception) -> str:
+    return (
+        f"{kind} cannot be given to a DataLoader's workers, which do not begin as a copy of this "
+        f"process here ({type(error).__name__}: {error}): put its class, and every function that "
+        "it holds, into a file MODULE.py, without lambdas, and import it from there: a worker does "
+        "not know what is defined in a notebook's cell"
+    )
+
+
+def _through_workers(items: _Readings, n_workers: int) -> list[_Reading]:
+    """Every item as a DataLoader with so many workers reads it."""
+    try:
+        return through_loader(items, n_workers, **loader_arguments(0))
+    except RuntimeError as error:
+        copies = torch.multiprocessing.get_start_method() == "fork"
+        if copies or not str(error).startswith("DataLoader worker (pid"):
+            raise
+        raise BadInput(
+            f"a worker ended before it had read anything ({error}); its reason stands above, if it "
+            "gave one. In a script, put what is to be carried out once under "
+            '`if __name__ == "__main__":`, for workers import the script'
+        ) from error
+
+
+def _changes(items: _Readings) -> Iterator[str]:
     seed_everything(0, quiet=True)
-    try:  # the workers first: a file that the dataset opens here would be open in them
-        loaded = [through_loader(items, k, **loader_arguments(0)) for k in (2, 1, 0)]
-    except BadInput:
-        items[0]  # says it without the worker's traceback
-        raise
+    # The workers first: a file that the dataset opens here would be open in them.
+    loaded = [_through_workers(items, n_workers) for n_workers in (2, 1, 0)]
+    for reading in itertools.chain(*loaded):
+        if reading.refused is not None:
+            raise BadInput(reading.refused)
     here = [items.seeded(index) for index in range(len(items))]
     again = [items.seeded(index) for index in reversed(range(len(items)))]
     changed = _differing(here, again[::-1])
@@ -113,7 +187,7 @@ def _changes(items: _Digests) -> Iterator[str]:
             "generators (time, a counter, a generator of the dataset's own or without a seed): "
             "let an item follow from its index, as with cellrepro.item_generator"
         )
-    if drawn := sorted({name for text in (*loaded[0], *here) for name in text.split()[1:]}):
+    if drawn := sorted({name for reading in (*loaded[0], *here) for name in reading.drew}):
         yield (
             f"items draw from the global generator of {joined(drawn)}, and {moved} differed with "
             "another number of workers (0, 1, 2): draw from cellrepro.item_generator, or keep that "
@@ -126,9 +200,9 @@ def _changes(items: _Digests) -> Iterator[str]:
         )
 
 
-def _differing(*readings: list[str]) -> set[int]:
+def _differing(*readings: list[_Reading]) -> set[int]:
     """The items that were not the same in every reading."""
-    digests = [[text.split()[0] for text in reading] for reading in readings]
+    digests = [[reading.digest for reading in one] for one in readings]
     return {index for index, each in enumerate(zip(*digests, strict=True)) if len(set(each)) > 1}
 
 
