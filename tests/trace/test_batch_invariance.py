@@ -60,6 +60,18 @@ def test_an_operation_over_the_whole_batch_is_named_and_others_are_not():
     assert clean.n_compared == 2
 
 
+def test_a_call_counts_once_whichever_items_and_outputs_differ():
+    def only_the_middle_item(x):
+        for _ in range(5):
+            x = x.cumsum(0).sub(x.cumsum(0)).add(x)
+        return x
+
+    found = batch_invariance(only_the_middle_item, torch.tensor([[1.0], [-1.0], [5.0]]))
+    assert {one.op: one.calls for one in found.ops} == {"aten.cumsum.default": 10}
+    both_outputs = batch_invariance(lambda x: x.sort(0), torch.tensor([[3.0], [2.0], [1.0]]))
+    assert [(one.op, one.calls) for one in both_outputs.ops] == [("aten.sort.default", 1)]
+
+
 def test_a_batch_of_one_shows_nothing_and_is_refused():
     with pytest.raises(BadInput, match="the batch has 1 items; expected 2"):
         batch_invariance(torch.relu, torch.randn(1, 4))

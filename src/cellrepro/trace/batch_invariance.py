@@ -30,7 +30,7 @@ class BatchDependent:
     op: str
     module: str | None
     source: str | None
-    calls: int  # in which it did
+    calls: int  # in which an item, of those looked at, came out otherwise
     n_elements: int  # differing, at most in one call
     max_abs: float
 
@@ -95,7 +95,7 @@ def batch_invariance(
             forward(batch)
     found = [
         BatchDependent(place.op, place.module, place.source, n, *watched.largest[place])
-        for place, n in watched.differing.most_common()
+        for place, n in watched.n_differing.most_common()
     ]
     return BatchInvariance(tuple(found), len(batch), watched.n_compared, dict(watched.not_compared))
 
@@ -176,7 +176,7 @@ class _Batch(Observer):
     ) -> None:
         super().__init__(model)
         self.n_compared = 0
-        self.differing: Counter[Place] = Counter()
+        self.n_differing: Counter[Place] = Counter()  # calls
         self.largest: dict[Place, tuple[int, float]] = {}
         self.not_compared: Counter[str] = Counter()
         self._alone = alone
@@ -199,10 +199,13 @@ class _Batch(Observer):
         returned = call.run()
         expected = leaves_of(plan.outputs(call.args, call.kwargs, returned))
         laid = leaves_of(seen.outputs)
+        differs = False
         for item, (args, kwargs) in zip(self._items, items, strict=True):
             again = leaves_of(plan.outputs(args, kwargs, call.func(*args, **kwargs)))
-            self._compare(call.place, laid, expected, again, item)
+            differs |= self._item_differs(call.place, laid, expected, again, item)
         self.n_compared += 1
+        if differs:
+            self.n_differing[call.place] += 1
         return returned
 
     def _item(self, seen: _Seen, call: Call, item: int) -> tuple[Any, Any]:
@@ -220,17 +223,23 @@ class _Batch(Observer):
 
         return _mapped(seen.args, cut), _mapped(seen.kwargs, cut)
 
-    def _compare(
+    def _item_differs(
         self, place: Place, laid: list[Any], expected: list[Any], again: list[Any], item: int
-    ) -> None:
-        for one, many, alone in zip(laid, expected, again, strict=False):
-            axis = one.axis_in(many, self._n) if isinstance(one, _Laid) else None
-            if axis is None or axis < 0 or same_bits(part := one.cut(many, axis, item), alone):
+    ) -> bool:
+        """Whether one item came out otherwise than alone, in any output of one call."""
+        differs = False
+        for as_alone, many, alone in zip(laid, expected, again, strict=False):
+            axis = as_alone.axis_in(many, self._n) if isinstance(as_alone, _Laid) else None
+            if axis is None or axis < 0:
                 continue
+            part = as_alone.cut(many, axis, item)
+            if same_bits(part, alone):
+                continue
+            differs = True
             n_elements, largest = difference(part, alone)
-            before = self.largest.get(place, (0, 0.0))
-            self.largest[place] = max(before[0], n_elements), max(before[1], largest)
-            self.differing[place] += item == self._items[0] or place not in self.differing
+            most_elements, largest_so_far = self.largest.get(place, (0, 0.0))
+            self.largest[place] = max(most_elements, n_elements), max(largest_so_far, largest)
+        return differs
 
 
 class _NotCut(Exception):
