@@ -123,6 +123,20 @@ def functions():
     return {(m, name): getattr(m, name) for m in (np.random, random) for name in m.__all__}
 
 
+def test_a_log_that_cannot_begin_leaves_nothing_on(monkeypatch):
+    hooks, rand = len(torch.nn.modules.module._global_forward_hooks), np.random.rand
+    with monkeypatch.context() as patch:
+        patch.setattr(random, "_inst", random.SystemRandom())  # which has no state to be read
+        with pytest.raises(NotImplementedError), DrawLog():
+            pytest.fail("it began")
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert len(torch.nn.modules.module._global_forward_hooks) == hooks
+    assert np.random.rand is rand
+    with DrawLog() as log:
+        np.random.rand()
+    assert len(log.draws) == 1
+
+
 def test_functions_are_put_back_also_after_an_error_and_only_one_log_is_open():
     before = functions()
     with suppress(KeyError), DrawLog():

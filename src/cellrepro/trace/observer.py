@@ -92,7 +92,7 @@ class Observer(TorchDispatchMode):
         if model is not None and not isinstance(model, torch.nn.Module):
             raise BadInput(f"model is {type(model).__name__}; expected a torch.nn.Module, or none")
         self._model = model
-        self._hooks: list[Any] = []
+        self._way_back: contextlib.ExitStack | None = None  # while it watches
         self._forget()
 
     def observe(self, call: Call) -> Any:
@@ -105,26 +105,33 @@ class Observer(TorchDispatchMode):
         return self._here.current
 
     def __enter__(self) -> Self:
-        if self._hooks:
+        if self._way_back is not None:
             raise BadInput("this observer is watching already; make another to nest them")
-        self._forget()
-        self._here.next_node = _next_node()
-        self._hooks = [
-            torch_module.register_module_forward_pre_hook(self._enter_module),
-            torch_module.register_module_forward_hook(self._leave_module, always_call=True),
-            torch_optimizer.register_optimizer_step_pre_hook(self._enter_update),
-            torch_optimizer.register_optimizer_step_post_hook(self._leave_update),
-        ]
-        super().__enter__()
+        with contextlib.ExitStack() as way_back:  # of what was begun, where something is refused
+            way_back.callback(self._forget)
+            self._forget()
+            self._here.next_node = _next_node()
+            for hook in (
+                torch_module.register_module_forward_pre_hook(self._enter_module),
+                torch_module.register_module_forward_hook(self._leave_module, always_call=True),
+                torch_optimizer.register_optimizer_step_pre_hook(self._enter_update),
+                torch_optimizer.register_optimizer_step_post_hook(self._leave_update),
+            ):
+                way_back.callback(hook.remove)
+            super().__enter__()
+            way_back.push(super().__exit__)
+            self._begin(way_back)
+            self._way_back = way_back.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        try:
-            super().__exit__(*exception)
-        finally:
-            while self._hooks:
-                self._hooks.pop().remove()
-            self._forget()
+        way_back = self._way_back
+        self._way_back = None
+        if way_back is not None:
+            way_back.__exit__(*exception)
+
+    def _begin(self, way_back: contextlib.ExitStack) -> None:
+        """Begin what a subclass watches besides, and leave in ``way_back`` how that is ended."""
 
     def _forget(self) -> None:
         """Hold nothing of the network: no module, no parameter."""

@@ -14,6 +14,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, Self
@@ -69,24 +70,26 @@ class DrawLog(Observer):
     def __enter__(self) -> Self:
         if DrawLog._open is not None:
             raise BadInput("a DrawLog is open already; close it first, or use that one's draws")
-        super().__enter__()
-        self._last, self._last_place = _seen_now(), source_line() or "the start of the block"
-        DrawLog._open = self
+        return super().__enter__()
+
+    def _begin(self, way_back: ExitStack) -> None:
+        self._last = _seen_now()
+        self._last_place = source_line() or "the start of the block"
+        way_back.callback(self._give_back)
         for name in _names(np.random, np.random.RandomState):
             self._replace(np.random, f"np.random.{name}", "numpy")
         for name in _names(random, random.Random):
             self._replace(random, f"random.{name}", "python")
-        return self
+        DrawLog._open = self
+        way_back.callback(self._look, "the end of the block")
 
-    def __exit__(self, *exception: Any) -> None:
-        try:
-            self._look("the end of the block")
-        finally:
-            DrawLog._open = None
-            for module, name, original, watched in self._replaced:
-                if getattr(module, name, None) is watched:  # else somebody else's
-                    setattr(module, name, original)
-            super().__exit__(*exception)
+    def _give_back(self) -> None:
+        """Put Python's and NumPy's functions back."""
+        DrawLog._open = None
+        while self._replaced:
+            module, name, original, watched = self._replaced.pop()
+            if getattr(module, name, None) is watched:  # else somebody else's
+                setattr(module, name, original)
 
     def observe(self, call: Call) -> Any:
         """Carry out one operation and see what it drew."""
