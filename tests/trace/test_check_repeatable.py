@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
+from cellrepro.determinism.seeding import generator
 from cellrepro.errors import BadInput
 from cellrepro.store.bits import same_bits
 from cellrepro.store.digests import generator_digests, tensor_digest
@@ -174,14 +176,49 @@ def test_an_optimizer_that_goes_on_from_run_to_run_has_to_be_given():
             check_repeatable(lambda: list(map(Training.step, [training])), *parts)
 
 
+def training_on(next_batch):
+    """A step with its network and optimizer, on whatever it is given next."""
+    net = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step():
+        optimizer.zero_grad()
+        loss = net(next_batch()).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, net, optimizer
+
+
+def test_batches_that_go_on_from_run_to_run_are_told_from_a_step_that_does_not_repeat():
+    """An iterator, a loader with a generator of its own: what they give next is not put back."""
+    batches = iter([torch.full((1, 2), float(index)) for index in range(5)])
+    loader = DataLoader(torch.arange(64.0).reshape(-1, 2), shuffle=True, generator=generator(0))
+    for next_batch, name in ((lambda: next(batches), "batches"), (lambda: next(iter(loader)), "l")):
+        found = check_repeatable(*training_on(next_batch), n=3)
+        assert not found.identical
+        assert f"where the step takes its batch from `{name}" in found.sentence()
+        assert "give every run that one: check_repeatable(lambda: step(batch)" in found.sentence()
+    message = r"takes its batch from \(`batches` of `next_batch`\) was at its end in run 3; take a"
+    with pytest.raises(BadInput, match=message) as told:
+        check_repeatable(*training_on(lambda: next(batches)), n=4)
+    assert isinstance(told.value.__cause__, StopIteration)
+    one = torch.ones(1, 2)
+    assert check_repeatable(*training_on(lambda: one)).identical
+
+
 @pytest.mark.parametrize(
     ("step", "parts", "n", "message"),
     [
+        (lambda images, labels: None, (), 3, "step takes images, labels; .* step.images, labels"),
+        (None, (nn.Linear,), 3, "Linear is a class; expected the object itself"),
+        (None, (nn.LazyLinear(2),), 3, "weight of the network is not made before its first pass"),
         (3, (), 3, "step is 3; expected a function without arguments: one step"),
         (None, ("net",), 3, "str has no load_state_dict; expected modules, optimizers, sched"),
         (None, (nn.Linear(1, 1),), 1, "n must be a whole number of at least 2"),
     ],
-    ids=["step", "parts", "n"],
+    ids=["arguments", "class", "lazy", "step", "parts", "n"],
 )
 def test_wrong_input_is_refused_before_anything_runs(step, parts, n, message):
     with pytest.raises(BadInput, match=message):

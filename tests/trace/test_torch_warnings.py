@@ -117,3 +117,13 @@ def test_alerts_known_and_unknown():
     assert (unknown.phase, unknown.reason, unknown.remedy) == (None, "", "")
     assert known.substitute == "rel-pos-interpolation"
     assert Place(known.op, known.module, known.source, known.phase) == place
+
+
+@pytest.mark.parametrize("wanted", ["ignore", "error", "record"])
+def test_a_step_that_deals_with_warnings_itself_hides_none(wanted):
+    def step():
+        with warnings.catch_warnings(record=wanted == "record"):
+            warnings.simplefilter("always" if wanted == "record" else wanted)
+            put(torch.zeros(3))
+
+    assert [found.alert for found in determinism_warnings(step)] == ["put_"]

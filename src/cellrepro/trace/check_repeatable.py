@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
+import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.optim import optimizer as torch_optimizer
+from torch.utils.data import DataLoader
 
 from cellrepro.determinism.seeding import capture, restore
 from cellrepro.errors import BadInput, whole
 from cellrepro.store.bits import difference, same_bits
 from cellrepro.store.digests import generator_digests
+from cellrepro.text import some
 from cellrepro.trace.observer import Step, check_step
 
 
@@ -35,6 +41,7 @@ class Repeatability:
     n_compared: int  # results each time: loss, gradients, weights, buffers, optimizer, generators
     changed: tuple[ChangedResult, ...]  # empty if none did
     vacuous: bool  # it changed neither weights, buffers nor gradients: equality proves nothing
+    not_put_back: tuple[str, ...] = ()  # what the step names and goes on from run to run
 
     @property
     def identical(self) -> bool:
@@ -49,10 +56,34 @@ class Repeatability:
         if not self.changed:
             return f"identical {over}"
         most = max(self.changed, key=lambda result: result.max_abs)
-        return (
+        text = (
             f"different {over}: {len(self.changed)} results changed, first "
             f"{self.changed[0].name}, most {most.name} by {most.max_abs:.2g}"
         )
+        if self.not_put_back:
+            text += (
+                f"; this says nothing where the step takes its batch from {some(self.not_put_back)}"
+                f", which went on from run to run: {_ONE_BATCH}"
+            )
+        return text
+
+
+_ONE_BATCH = (
+    "take a batch before, and give every run that one: check_repeatable(lambda: step(batch), …)"
+)
+
+
+@dataclass
+class _Difference:
+    """How far one result was from the first at most."""
+
+    n_elements: int = 0
+    max_abs: float = 0.0
+
+    def include(self, a: Any, b: Any) -> None:
+        n_elements, max_abs = difference(a, b)
+        self.n_elements = max(self.n_elements, n_elements)
+        self.max_abs = max(self.max_abs, max_abs)
 
 
 def check_repeatable(step: Step, *parts: Any, n: int = 3) -> Repeatability:
@@ -65,67 +96,165 @@ def check_repeatable(step: Step, *parts: Any, n: int = 3) -> Repeatability:
     ----------
     step : callable
         One training step, without arguments; numbers, arrays and tensors in what it returns are
-        compared as its loss. It has to draw its batch from the generators or keep it: a data
-        loader's position is not put back.
+        compared as its loss. It has to draw its batch from the global generators or keep it: the
+        position of an iterator, of a data loader or of a generator of its own is not put back,
+        which the answer says where results differ and the step names one.
     *parts : modules, optimizers, schedulers, scalers
         What the step changes. By default what its function names or its object holds; if that is
-        nothing, the step has to begin anew each time. `BadInput` refuses a step whose optimizer
-        goes on from run to run and is not among them.
+        nothing, the step has to begin anew each time.
     n : int
         2 or more. A race may need many to show.
+
+    Raises
+    ------
+    BadInput
+        If ``step`` takes arguments, or runs out of batches; if its optimizer goes on from run to
+        run and is not among ``parts``; if one of these is a class, has no state, or a network
+        whose parameters are not made yet or cannot be written.
     """
     check_step(step)
     whole("n", n, least=2)
     for part in parts:
-        if not hasattr(part, "load_state_dict"):
-            raise BadInput(
-                f"{type(part).__name__} has no load_state_dict; expected modules, optimizers, "
-                "schedulers and scalers"
-            )
-    parts = parts or tuple(_named_in(step))
+        _check_part(part)
+    parts = parts or tuple(_parts_named_in(step))
     modules = [part for part in parts if isinstance(part, torch.nn.Module)]
     model = modules[0] if len(modules) == 1 else torch.nn.ModuleList(modules)
-    held = [part for part in parts if not isinstance(part, torch.nn.Module)]
-    start = _State(model, held)
-    worst: dict[str, Any] = {}
-    run, others = 0, dict[Any, int]()
+    others = [part for part in parts if not isinstance(part, torch.nn.Module)]
+    _check_parameters(model)
+    start = _State(model, others)
+    runs = _Runs(step, others)
+    differences: dict[str, _Difference] = {}
+    with runs.watched():
+        try:
+            loss = runs.run()
+            first = {name: copy.deepcopy(value) for name, value in _results(model, others, loss)}
+            vacuous = not start.is_left() if parts else len(first) == 1
+            for _ in range(n - 1):
+                start.put_back()
+                results = dict(_results(model, others, runs.run()))
+                for name in results | first:
+                    a = first.get(name)
+                    b = results.get(name)
+                    if not same_bits(a, b):
+                        differences.setdefault(name, _Difference()).include(a, b)
+        finally:
+            start.put_back()
+    changed = tuple(
+        ChangedResult(name, one.n_elements, one.max_abs) for name, one in differences.items()
+    )
+    not_put_back = tuple(_not_put_back(step)) if changed else ()
+    return Repeatability(n, len(first), changed, vacuous, not_put_back)
 
-    def refuse_other(optimizer: Any, *_: Any) -> None:
-        if optimizer not in held and others.setdefault(optimizer, run) < run:
+
+def _check_part(part: Any) -> None:
+    if isinstance(part, type):
+        raise BadInput(
+            f"{part.__name__} is a class; expected the object itself: a module, an optimizer, a "
+            "scheduler or a scaler"
+        )
+    if not hasattr(part, "load_state_dict"):
+        raise BadInput(
+            f"{type(part).__name__} has no load_state_dict; expected modules, optimizers, "
+            "schedulers and scalers"
+        )
+
+
+def _check_parameters(model: torch.nn.Module) -> None:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if torch.nn.parameter.is_lazy(tensor):
+            raise BadInput(
+                f"{name} of the network is not made before its first pass; run one batch through "
+                "it, and then check the step"
+            )
+        if tensor.is_inference():
+            raise BadInput(
+                f"{name} of the network was made in inference mode and cannot be trained or put "
+                "back; make the network outside of torch.inference_mode()"
+            )
+
+
+class _Runs:
+    """Runs of one step, which end with what to do where they cannot be compared."""
+
+    def __init__(self, step: Step, put_back: list[Any]) -> None:
+        self._step = step
+        self._put_back = put_back
+        self._n = 0
+        self._first_run: dict[Any, int] = {}  # of an optimizer that is not put back
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """While the optimizers that make a step are looked at."""
+        hook = torch_optimizer.register_optimizer_step_pre_hook(self._refuse_other)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def run(self) -> Any:
+        self._n += 1
+        try:
+            return self._step()
+        except StopIteration as error:
+            taken = some(list(_not_put_back(self._step)))
+            what = f" ({taken})" if taken else ""
+            raise BadInput(
+                f"what the step takes its batch from{what} was at its end in run {self._n}; "
+                f"{_ONE_BATCH}"
+            ) from error
+
+    def _refuse_other(self, optimizer: Any, *_: Any) -> None:
+        if optimizer in self._put_back:
+            return
+        if self._first_run.setdefault(optimizer, self._n) < self._n:
             raise BadInput(
                 f"{type(optimizer).__name__} steps in one run after the other and is not among "
                 "what is put back; give the network, it, and what else the step changes: "
                 "check_repeatable(step, model, optimizer)"
             )
 
-    hook = torch_optimizer.register_optimizer_step_pre_hook(refuse_other)
-    try:
-        first = {name: copy.deepcopy(value) for name, value in _results(model, held, step())}
-        vacuous = not start.is_left() if parts else len(first) == 1
-        for _ in range(n - 1):
-            run += 1
-            start.put_back()
-            results = dict(_results(model, held, step()))
-            for name in results | first:
-                a, b = first.get(name), results.get(name)
-                if not same_bits(a, b):
-                    sizes = zip(difference(a, b), worst.get(name, (0, 0.0)), strict=True)
-                    worst[name] = tuple(map(max, sizes))
-    finally:
-        hook.remove()
-        start.put_back()
-    changed = tuple(ChangedResult(name, *sizes) for name, sizes in worst.items())
-    return Repeatability(n, len(first), changed, vacuous)
+
+# -- what a step names ---------------------------------------------------------------------
 
 
-def _named_in(step: Step) -> list[Any]:
-    """What has a state among what a step's function names or its object holds."""
-    named = [*getattr(getattr(step, "__self__", step), "__dict__", {}).values()]
-    if inspect.isroutine(step):
-        variables = inspect.getclosurevars(step)
-        named += [*variables.nonlocals.values(), *variables.globals.values()]
-    known = {id(one): one for one in named if hasattr(one, "load_state_dict")}
+def _named_by(value: Any) -> dict[str, Any]:
+    """What a function names of what lies outside it, or an object holds, by name."""
+    named = dict(getattr(getattr(value, "__self__", value), "__dict__", {}))
+    if inspect.isfunction(value) or inspect.ismethod(value):
+        with suppress(ValueError):  # of a function that names what is not there yet
+            variables = inspect.getclosurevars(value)
+            named |= {**variables.globals, **variables.nonlocals}
+    return named
+
+
+def _parts_named_in(step: Step) -> list[Any]:
+    """What has a state among what a step names."""
+    known = {id(one): one for one in _named_by(step).values() if hasattr(one, "load_state_dict")}
     return [one for one in known.values() if not isinstance(one, type) and one.state_dict()]
+
+
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+
+
+def _not_put_back(step: Step) -> Iterator[str]:
+    """Of what a step names, and of what that names: iterators, loaders and generators."""
+    for name, value in _named_by(step).items():
+        if _goes_on(value):
+            yield f"`{name}`"
+        elif not isinstance(value, type | ModuleType | torch.nn.Module):
+            held = _named_by(value)
+            yield from (f"`{inner}` of `{name}`" for inner, one in held.items() if _goes_on(one))
+
+
+def _goes_on(value: Any) -> bool:
+    """Whether something gives another value whenever it is asked, from a place of its own."""
+    if isinstance(value, DataLoader):
+        return value.generator is not None  # else its order comes from PyTorch's global generator
+    is_iterator = isinstance(value, Iterator) and not isinstance(value, io.IOBase)
+    return is_iterator or isinstance(value, _GENERATORS)
+
+
+# -- putting back --------------------------------------------------------------------------
 
 
 class _State:

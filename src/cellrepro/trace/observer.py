@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import random
 import sys
@@ -45,6 +46,22 @@ def check_step(step: Any) -> None:
     """Refuse what cannot be called as a training step."""
     if not callable(step):
         raise BadInput(f"step is {step!r}; expected a function without arguments: one step")
+    try:
+        wanted = inspect.signature(step).parameters.values()
+    except (TypeError, ValueError):  # of some that are written in C
+        return
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [
+        parameter.name
+        for parameter in wanted
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in optional
+    ]
+    if missing:
+        names = ", ".join(missing)
+        raise BadInput(
+            f"step takes {names}; expected a function without arguments: one step. Give them to "
+            f"it before, as in `lambda: step({names})`"
+        )
 
 
 @dataclass(slots=True)

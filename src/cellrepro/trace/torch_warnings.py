@@ -41,15 +41,22 @@ class WarningLog:
 
     @contextmanager
     def observing(self, model: torch.nn.Module | None = None) -> Iterator[None]:
-        """Give each warning of a block its operation, named by its module in ``model``."""
+        """Give each warning of a block its operation, named by its module in ``model``.
+
+        What an operation warns of is collected also where the block ignores or keeps its warnings.
+        """
         from cellrepro.trace.observer import Call, Observer
         from cellrepro.trace.reexecution import saying_at_once
 
+        log = self
+
         class AtOnce(Observer):
             def observe(self, call: Call) -> Any:
-                return saying_at_once(call.run)
+                with log.listening():
+                    return saying_at_once(call.run)
 
-        with AtOnce(model) as self._observer:
+        with AtOnce(model) as observer:
+            self._observer = observer
             try:
                 yield
             finally:
@@ -104,7 +111,8 @@ def determinism_warnings(
 ) -> tuple[NondeterministicOperation, ...]:
     """Run one training step in mode ``warn`` and say what PyTorch warned of, and where.
 
-    Its other warnings are not shown. Empty is no proof that the step repeats, see `audit`.
+    What the step itself would ignore or catch is heard, too. Its other warnings are not shown.
+    Empty is no proof that the step repeats, see `audit`.
 
     Parameters
     ----------
