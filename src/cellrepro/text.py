@@ -13,37 +13,57 @@ def amount(n: int, noun: str) -> str:
 def grouped(number: int | float) -> str:
     """A number to read: digits in threes, decimals only of small numbers; a dash for what is none.
 
-    >>> grouped(1234567), grouped(23.81), grouped(0.238)
-    ('1 234 567', '23.8', '0.24')
+    >>> grouped(1234567), grouped(23.81), grouped(0.238), grouped(0.004), grouped(0)
+    ('1 234 567', '23.8', '0.24', '0.004', '0')
     """
     if not math.isfinite(number):
         return "–"
-    decimals = 0 if number == int(number) or number >= 100 else 1 if number >= 10 else 2
+    if 0 < abs(number) < 0.01:  # never "0.00" for what is not zero
+        return f"{number:.2g}"
+    if number == int(number) or number >= 100:
+        decimals = 0
+    elif number >= 10:
+        decimals = 1
+    else:
+        decimals = 2
     return f"{number:,.{decimals}f}".replace(",", " ")
 
 
 def ppm_text(ppm: float) -> str:
-    """Parts per million to read: never "0" for what is not zero; a dash over nothing.
+    """Parts per million to read: never "0" or all for what is not; a dash over nothing.
 
-    >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5), ppm_text(math.nan)
-    ('0 ppm', 'less than 0.01 ppm', '1 234 ppm', '–')
+    >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5), ppm_text(999_999.8), ppm_text(math.nan)
+    ('0 ppm', 'less than 0.01 ppm', '1 234 ppm', 'more than 999 999 ppm', '–')
     """
+    if math.isnan(ppm):
+        return "–"
     if 0 < ppm < 0.01:
         return "less than 0.01 ppm"
-    return "–" if math.isnan(ppm) else f"{grouped(ppm)} ppm"
+    if 999_999 < ppm < 1_000_000:
+        return "more than 999 999 ppm"
+    return f"{grouped(ppm)} ppm"
 
 
 def share_text(share: float) -> str:
-    """A share to read, in per cent: never "0 %" for what is not zero; a dash over nothing.
+    """A share to read, in per cent: never "0 %" or "100 %" for what is not; a dash over nothing.
 
     >>> share_text(0), share_text(0.0043), share_text(0.061), share_text(1), share_text(1e-7)
     ('0 %', '0.43 %', '6.1 %', '100 %', 'less than 0.01 %')
+    >>> share_text(0.994), share_text(0.997), share_text(0.9996), share_text(0.99996)
+    ('99 %', '99.7 %', '99.96 %', 'more than 99.99 %')
     """
+    if math.isnan(share):
+        return "–"
     percent = 100 * share
     if 0 < percent < 0.01:
         return "less than 0.01 %"
-    text = f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.2g} %"
-    return "–" if math.isnan(percent) else text
+    if 99.99 < percent < 100:
+        return "more than 99.99 %"
+    if 99.5 <= percent < 100:
+        return f"{percent:.{1 if percent < 99.9 else 2}f} %"
+    if 0 < percent < 9.95:
+        return f"{percent:.2g} %"
+    return f"{percent:.0f} %"
 
 
 def joined(parts: Sequence[str]) -> str:
