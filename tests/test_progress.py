@@ -1,7 +1,9 @@
 """Progress with an estimate: in a terminal, in a notebook, and in a log."""
 
 import io
+import json
 import sys
+import time
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -24,7 +26,7 @@ def test_lines_are_few_and_what_stays_is_said_at_once(clock, capsys):
     """On standard error, so that standard output stays clean."""
     with progress(100, "train") as bar:
         bar.say("failed abc/0")
-        assert capsys.readouterr().err == "failed abc/0\n"
+        assert capsys.readouterr().err == "train: 0/100 in 0 s\nfailed abc/0\n"
         for _ in range(100):
             clock.seconds += 1
             bar.advance()
@@ -35,6 +37,30 @@ def test_lines_are_few_and_what_stays_is_said_at_once(clock, capsys):
     assert [line.split()[1] for line in lines] == [f"{n}/100" for n in (20, 40, 60, 80, 100)]
     assert lines[0] == "train: 20/100 in 20 s, about 1:20 min left"
     assert out == ""
+
+
+def test_a_log_is_not_silent_for_more_than_five_minutes(clock, capsys):
+    with progress(100, "train") as bar:
+        for _ in range(3):
+            clock.seconds += 200
+            bar.note("step")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["train: 0/100 in 0 s", "train: 0/100 in 6:40 min · step"]
+
+
+def test_the_file_for_another_process_keeps_up_and_its_last_state_stays(monkeypatch, tmp_path):
+    path = tmp_path / "progress.json"
+    monkeypatch.setenv(module.FILE_VARIABLE, str(path))
+    with progress(4, "train") as bar:
+        bar.advance()
+        bar.advance("two")
+        deadline = time.monotonic() + 60  # while the third step takes long
+        while '"done": 2' not in path.read_text(encoding="utf-8"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        bar.advance("three")
+    last = json.loads(path.read_text(encoding="utf-8"))
+    assert last == {"done": 3, "total": 4, "text": "three"}
 
 
 def test_a_terminal_gets_a_bar(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ FILE_VARIABLE = "CELLREPRO_PROGRESS_FILE"
 
 _REFRESH_SECONDS = 0.5
 _LINES = 5
+_MOST_SILENT_SECONDS = 300
 
 
 def progress(total: int, label: str, *, quiet: bool = False) -> Progress:
@@ -40,8 +42,10 @@ class Progress:
     """Counts steps and shows nothing; the base of those that do."""
 
     def __init__(self, total: int, label: str):
-        self.total, self.label = max(total, 1), label
-        self.done, self.text = 0, ""
+        self.total = max(total, 1)
+        self.label = label
+        self.done = 0
+        self.text = ""
         self._started = time.monotonic()
 
     def __enter__(self) -> Progress:
@@ -73,7 +77,8 @@ class Progress:
 
     def summary(self) -> str:
         """One line: how far, how long still if the rest goes like this part, and the last text."""
-        seconds, left = time.monotonic() - self._started, ""
+        seconds = time.monotonic() - self._started
+        left = ""
         if self.done:
             left = f", about {minutes(seconds / self.done * (self.total - self.done))} left"
         head = f"{self.label}: {self.done}/{self.total} in {minutes(seconds)}{left}"
@@ -81,31 +86,67 @@ class Progress:
 
 
 class Lines(Progress):
-    """A line of text at the start and each fifth of the way."""
+    """A line of text at the start, at each fifth of the way, and at least each five minutes.
+
+    The file that another process may ask for is up to date after half a second, and at the end.
+    """
 
     def __init__(self, total: int, label: str, *, stream: Any = None):
         super().__init__(total, label)
-        self._stream, self._shown, self._told = stream or sys.stderr, 0, 0.0
+        self._stream = stream or sys.stderr
+        self._n_fifths_shown = 0
+        self._said_at = self._started
+        self._written = ""  # to the file
+        self._written_at = -math.inf
+        self._one_writer = threading.Lock()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Progress:
+        self._say_how_far()
+        self._write()
+        threading.Thread(target=self._keep_up, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        super().__exit__(*exception)
+        self._write()
 
     def show(self, *, end: bool = False) -> None:  # noqa: D102
-        self._tell()
-        part = self.done * _LINES // self.total
-        if part > self._shown:
-            self._shown = part
-            self.say(self.summary())
-
-    def _tell(self) -> None:
-        if FILE_VARIABLE not in os.environ or time.monotonic() - self._told < _REFRESH_SECONDS:
-            return
-        self._told, path = time.monotonic(), os.environ[FILE_VARIABLE]
-        scratch = Path(f"{path}.part")
-        told = {"done": self.done, "total": self.total, "text": self.text}
-        with suppress(OSError):  # a full disk is for others to report
-            scratch.write_text(json.dumps(told), encoding="utf-8")
-            scratch.replace(path)
+        if time.monotonic() - self._written_at >= _REFRESH_SECONDS:
+            self._write()
+        n_fifths = self.done * _LINES // self.total
+        if n_fifths > self._n_fifths_shown:
+            self._n_fifths_shown = n_fifths
+            self._say_how_far()
+        elif time.monotonic() - self._said_at >= _MOST_SILENT_SECONDS:
+            self._say_how_far()
 
     def say(self, line: str) -> None:  # noqa: D102
         print(line, file=self._stream, flush=True)
+
+    def _say_how_far(self) -> None:
+        self._said_at = time.monotonic()
+        self.say(self.summary())
+
+    def _keep_up(self) -> None:
+        """Say and write what is due while one step takes long."""
+        while not self._ended.wait(_REFRESH_SECONDS):
+            self.show()
+
+    def _write(self) -> None:
+        """Write the file that `FILE_VARIABLE` names, where something is new."""
+        path = os.environ.get(FILE_VARIABLE)
+        text = json.dumps({"done": self.done, "total": self.total, "text": self.text})
+        # A full disk is for others to report.
+        with self._one_writer, suppress(OSError):
+            if path is None or text == self._written:
+                return
+            self._written = text
+            self._written_at = time.monotonic()
+            scratch = Path(f"{path}.part")
+            scratch.write_text(text, encoding="utf-8")
+            scratch.replace(path)
 
 
 class TerminalBar(Progress):
@@ -128,7 +169,7 @@ class TerminalBar(Progress):
         self._bar.write(line, file=sys.stderr)
 
 
-class NotebookBar(Lines):
+class NotebookBar(Progress):
     """One output that is redrawn in place, so a saved notebook keeps only its end."""
 
     def __init__(self, total: int, label: str):
@@ -149,13 +190,22 @@ class NotebookBar(Lines):
             self._last = now
             self._handle.update(self._bundle(), raw=True)
 
+    def say(self, line: str) -> None:  # noqa: D102
+        print(line, file=sys.stderr, flush=True)
+
 
 def minutes(seconds: float) -> str:
-    """A time to read: ``34 s``, ``2:05 min``, ``3:20 h``."""
-    whole = int(seconds)
+    """A time to read, to the second, of more than an hour to the minute.
+
+    >>> minutes(34.2), minutes(59.7), minutes(125), minutes(12_000)
+    ('34 s', '1:00 min', '2:05 min', '3:20 h')
+    """
+    whole = round(seconds)
     if whole >= 3600:
         return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
-    return f"{whole // 60}:{whole % 60:02d} min" if whole >= 60 else f"{seconds:.0f} s"
+    if whole >= 60:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole} s"
 
 
 def pass_on(tell: Callable[[str], None]) -> None:
