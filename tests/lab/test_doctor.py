@@ -1,5 +1,6 @@
 """The doctor: what is not reproducible here, a real double run, and pasted warnings."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -98,6 +99,25 @@ def test_profile_versions_and_process_that_bits_depend_on(ends, monkeypatch, tmp
     assert answer.out.splitlines()[-1].startswith("looks good: 6 training steps in two processes")
 
 
+def test_variables_are_said_to_be_set_otherwise_or_not_set_never_both(ends, monkeypatch):
+    for name in (*profiles.NUMERIC_VARIABLES, *profiles.load("cpu").variables()):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setenv("TCNN_SEED", "5")
+    monkeypatch.setattr(doctor.profiles, "variables_at_start", lambda: dict(os.environ))
+    ends()
+    texts = [finding.what for finding in diagnose(quiet=True).findings]
+    (replaced,) = [text for text in texts if text.startswith("set in your environment")]
+    assert "OMP_NUM_THREADS=8 (2 instead), TCNN_SEED=5 (0 instead)" in replaced
+    (started,) = [text for text in texts if text.startswith("this process was started")]
+    without, _, otherwise = started.partition(" and with ")
+    assert "MKL_NUM_THREADS" in without
+    assert "TCNN_SEED" not in without
+    assert otherwise == (
+        "OMP_NUM_THREADS=8 and TCNN_SEED=5, and what the lab runs is started otherwise"
+    )
+
+
 def test_a_machine_without_the_device(monkeypatch):
     def refuse(*_, **__):
         raise NotPossibleHere("no device 'cuda' on this machine")
@@ -151,6 +171,14 @@ def test_warnings_that_need_no_look_at_a_step(monkeypatch):
     found = explain_warning("scatter_add_cuda_kernel", profile="cpu")
     expected = "it concerns cuda, and profile cpu computes on cpu."
     assert (found.affects, found.why) == (False, expected)
+    assert (
+        "It cannot change the lab's training of Cellpose (tiny, profile cpu on cpu, mode strict): "
+        "it concerns cuda"
+    ) in found.sentence()
+    assert (
+        "For any other training: where a training of yours, in Cellpose or any other framework of "
+        "PyTorch, calls it on cuda, its bits may change from run to run"
+    ) in found.sentence()
     found = explain_warning("new_op does not have a deterministic implementation, but")
     assert (found.op, found.affects) == ("new_op", None)
     with pytest.raises(BadInput, match="is no warning of PyTorch about determinism"):

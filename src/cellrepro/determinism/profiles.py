@@ -146,19 +146,23 @@ class Profile(BaseModel):
         return {**kept, **self.started_with(extra or {})}
 
     def replaced(self, extra: Mapping[str, str]) -> list[str]:
-        """What of the caller's environment changes numbers and reaches no child, in a sentence."""
+        """What of the caller's environment reaches no child, or with another value, in a sentence.
+
+        ``extra`` is what mode and seed need, such as ``TCNN_SEED``.
+        """
         given = self.started_with(extra)
         found = [
             f"{name}={value} ({given.get(name, 'unset')} instead)"
             for name, value in sorted(os.environ.items())
-            if name in NUMERIC_VARIABLES and value != given.get(name)
+            if (name in NUMERIC_VARIABLES or name in given) and value != given.get(name)
         ]
         if not found:
             return []
         return [
             f"set in your environment, but not for what the lab runs: {', '.join(found)}; profile "
-            f"{self.name!r} and the mode decide these, so that a run can be repeated elsewhere. To "
-            "choose a value, write it under `environment` in a profile of yours (a .yaml file)"
+            f"{self.name!r}, the mode and the seed decide these, so that a run can be repeated "
+            "elsewhere. To choose a value, write it under `environment` in a profile of yours (a "
+            ".yaml file); PYTHONHASHSEED is always 0, and TCNN_SEED is the seed"
         ]
 
     def enter(self) -> Any:

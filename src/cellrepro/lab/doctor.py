@@ -1,10 +1,12 @@
 """What here is not reproducible, why, and the remedy; checked by training `tiny` twice.
 
-A pasted warning is explained, too: what it means, whether it can change this training, what helps.
+A pasted warning is explained, too: what it means, whether it can change the lab's training with the
+settings asked for, what it means for any other training, what helps.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import platform
+from cellrepro.text import joined
 
 TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 """Versions whose behaviour the lab's claims about Cellpose were checked against."""
@@ -75,7 +78,8 @@ def diagnose(
     """
     modes.check_mode(mode)
     setup = Setup(profiles.load(profile), mode, None if mode == "off" else check_seed(seed or 0))
-    findings, exit_code = [*_of_versions(), *_of_settings(setup)], 0
+    findings = [*_of_versions(), *_of_settings(setup)]
+    exit_code = 0
     seen: dict[str, Any] = {"numeric_class": None, "libraries": []}
     try:
         with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
@@ -119,7 +123,8 @@ def _of_versions() -> Iterator[Finding]:
 
 
 def _of_settings(setup: Setup) -> Iterator[Finding]:
-    profile, mode = setup.profile, setup.mode
+    profile = setup.profile
+    mode = setup.mode
     if profile.kind != "cuda" and platform.is_anonymous():
         yield Finding(
             "warning",
@@ -167,16 +172,25 @@ def _of_settings(setup: Setup) -> Iterator[Finding]:
     wanted = profile.started_with(setup.variables())
     for text in profile.replaced(wanted):
         yield Finding("info", text, "nothing, unless the value was meant")
+    yield from _of_variables(wanted)
+
+
+def _of_variables(wanted: Mapping[str, str]) -> Iterator[Finding]:
+    """What a script that is started as this process was has not, or has otherwise."""
     now = profiles.variables_at_start()
-    missing = {name: value for name, value in sorted(wanted.items()) if now.get(name) != value}
-    if missing:
-        yield Finding(
-            "info",
-            f"this process was started without {', '.join(missing)}, which the lab sets",
-            "start your own scripts with `"
-            + " ".join(f"{name}={value}" for name, value in missing.items())
-            + " python …`",
-        )
+    differing = {name: value for name, value in sorted(wanted.items()) if now.get(name) != value}
+    if not differing:
+        return
+    unset = [name for name in differing if name not in now]
+    others = [f"{name}={now[name]}" for name in differing if name in now]
+    parts = [f"without {joined(unset)}"] if unset else []
+    parts += [f"with {joined(others)}"] if others else []
+    values = " ".join(f"{name}={shlex.quote(value)}" for name, value in differing.items())
+    yield Finding(
+        "info",
+        f"this process was started {joined(parts)}, and what the lab runs is started otherwise",
+        f"start your own scripts with `{values} python …`",
+    )
 
 
 # -- the double run ------------------------------------------------------------------------
@@ -243,15 +257,21 @@ class Explanation:
 
     op: str  # as PyTorch calls it
     meaning: str  # why its bits may change from run to run
-    affects: bool | None  # whether it can change a training asked for so; none if unknown
+    training: str  # which one `affects` and `why` are about
+    affects: bool | None  # whether it can change that one; none if unknown
     why: str  # how that is known
+    elsewhere: str  # what it means for any other training
     remedy: str
 
     def sentence(self) -> str:
         """All of it."""
         words = {True: "can", False: "cannot", None: "may, for all that is known,"}
-        can = f"{words[self.affects]} change"
-        return f"{self.op}: {self.meaning}\nIt {can} this training: {self.why}\n-> {self.remedy}"
+        return (
+            f"{self.op}: {self.meaning}\n"
+            f"It {words[self.affects]} change {self.training}: {self.why}\n"
+            f"For any other training: {self.elsewhere}\n"
+            f"-> {self.remedy}"
+        )
 
 
 def explain_warning(
@@ -262,25 +282,46 @@ def explain_warning(
     model: str = "tiny",
     store: str | Path = "outputs",
 ) -> Explanation:
-    """Say what a warning, as it was pasted, means for a training with these settings."""
+    """Say what a warning, as it was pasted, means for the lab's training with these settings.
+
+    Parameters
+    ----------
+    text : str
+        The warning, with time, file and category before it if they were copied, too; or the name
+        of its operation.
+    profile, mode, model, store
+        As for `cellrepro.train`.
+
+    Raises
+    ------
+    BadInput
+        If the text is no warning of PyTorch about determinism.
+    """
     from cellrepro.model.network import find_model
     from cellrepro.store.store import Store
 
     modes.check_mode(mode)
     settings = profiles.load(profile)
     source = find_model(model, Store(store))
-    entry, alert = known_operations.lookup(text), alert_in(text)
+    entry = known_operations.lookup(text)
+    alert = alert_in(text)
     if entry is None and alert is None:
         raise BadInput(
             f"{text[:80]!r} is no warning of PyTorch about determinism; expected its text, as in "
             "`put_ does not have a deterministic implementation`, or the operation's name"
         )
+    training = (
+        f"the lab's training of Cellpose ({model}, profile {settings.name} on {settings.device}, "
+        f"mode {mode})"
+    )
     if entry is None:
         return Explanation(
             op=alert or "",
             meaning="PyTorch has no deterministic implementation of it on this device.",
+            training=training,
             affects=None,
             why="it is newer than the lab's list.",
+            elsewhere=f"{_IF_YOURS} gave this warning, its bits may change from run to run.",
             remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
         )
     if settings.kind in entry.devices:
@@ -289,9 +330,36 @@ def explain_warning(
             calls = call(work, Setup(settings), label="a training step", source=source)
         affects, why = affected(entry, calls, mode, model)
     else:
-        here = f"profile {settings.name} computes on {settings.kind}"
-        affects, why = False, f"it concerns {' and '.join(entry.devices)}, and {here}."
-    return Explanation(entry.alert or "", entry.reason, affects, why, entry.remedy)
+        affects = False
+        why = f"it concerns {_of_devices(entry)}, and profile {settings.name} computes on "
+        why += f"{settings.kind}."
+    return Explanation(
+        op=entry.alert or "",
+        meaning=entry.reason,
+        training=training,
+        affects=affects,
+        why=why,
+        elsewhere=_elsewhere(entry),
+        remedy=entry.remedy,
+    )
+
+
+_IF_YOURS = "where a training of yours, in Cellpose or any other framework of PyTorch,"
+
+
+def _of_devices(entry: known_operations.Entry) -> str:
+    return joined(entry.devices)
+
+
+def _elsewhere(entry: known_operations.Entry) -> str:
+    """What a warning means for a training that is not the lab's."""
+    called = f"{_IF_YOURS} calls it on {_of_devices(entry)}, its bits may change from run to run"
+    switch = "torch.use_deterministic_algorithms(True)"
+    if entry.kind == "switched":
+        return f"{called}, unless {switch} selects its deterministic way."
+    if entry.kind == "error":
+        return f"{called}; {switch} stops there, and with warn_only=True it only warns."
+    return f"{called}; PyTorch has no switch for it."
 
 
 def affected(
