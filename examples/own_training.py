@@ -9,6 +9,7 @@ It prints a digest of the weights: equal digests are equal bits. Nothing here ne
 import argparse
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +18,25 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 import cellrepro
+from cellrepro.errors import BadInput, CellreproError
 
 
 def make_pictures(folder, n=96):
-    """Write pictures of 16 x 16 pixels: noise, and a disc or a square."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write pictures of 16 x 16 pixels: noise, and a disc or a square; all of them or none."""
+    scratch = folder.with_name(f"{folder.name}.{os.getpid()}")
+    scratch.mkdir(parents=True)
     y, x = np.mgrid[:16, :16] - 8
     for index in range(n):
         draw = cellrepro.item_generator(0, epoch=0, index=index)
-        size, shape = draw.integers(3, 7), ("disc", "square")[index % 2]
+        size = draw.integers(3, 7)
+        shape = ("disc", "square")[index % 2]
         inside = np.hypot(y, x) < size if shape == "disc" else np.maximum(abs(y), abs(x)) < size
         picture = (inside + draw.normal(0, 0.3, inside.shape)).astype(np.float32)
-        np.save(folder / f"{index:03}_{shape}.npy", picture)
+        np.save(scratch / f"{index:03}_{shape}.npy", picture)
+    try:
+        scratch.rename(folder)
+    except OSError:  # another process of this training was first
+        shutil.rmtree(scratch)
 
 
 class Pictures(Dataset):
@@ -36,7 +44,8 @@ class Pictures(Dataset):
 
     def __init__(self, folder, seed):
         self.files = sorted(folder.glob("*.npy"))  # a directory lists them as it likes
-        self.seed, self.epoch = seed, 0
+        self.seed = seed
+        self.epoch = 0
 
     def __len__(self):
         return len(self.files)
@@ -69,11 +78,16 @@ def accuracy(network, test, seed):
 def train(folder, seed, epochs, workers, resume):
     # One seed for the data of all processes; each its own for what it draws itself. torchrun sets
     # these variables.
-    rank, n_ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank = int(os.environ.get("RANK", 0))
+    n_ranks = int(os.environ.get("WORLD_SIZE", 1))
     own_seed = cellrepro.rank_seed(seed, rank, n_ranks)
-    file, begin = folder / "checkpoint.pt", 0
-    if resume:
-        cellrepro.check_seed_of(file, seed=own_seed)  # another seed's is refused
+    file = folder / ("checkpoint.pt" if n_ranks == 1 else f"checkpoint-{rank}.pt")
+    begin = 0
+    # Another seed's checkpoint is refused; of a file that holds none it gives False.
+    if resume and not cellrepro.check_seed_of(file, seed=own_seed):
+        raise BadInput(
+            f"{file} was not written by this script, and says no seed; give one that was"
+        )
     cellrepro.seed_everything(own_seed)
     torch.use_deterministic_algorithms(True)
 
@@ -112,6 +126,8 @@ def train(folder, seed, epochs, workers, resume):
         schedule.load_state_dict(checkpoint["schedule"])
         loader.generator.set_state(checkpoint["order"])
         begin = checkpoint["epoch"]
+        if begin > epochs:
+            raise BadInput(f"{file} is of epoch {begin}; expected --epochs {begin} or more")
         cellrepro.restore(checkpoint)  # last: nothing may draw between this and the first step
 
     for epoch in range(begin, epochs):
@@ -142,6 +158,11 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--resume", action="store_true")
     given = parser.parse_args()
-    if not (given.folder / "pictures").exists():
-        make_pictures(given.folder / "pictures")
-    train(given.folder, given.seed, given.epochs, given.workers, given.resume)
+    if given.epochs < 1 or given.workers < 0:
+        parser.error("expected --epochs of 1 or more, and --workers of 0 or more")
+    try:
+        if not (given.folder / "pictures").exists():
+            make_pictures(given.folder / "pictures")
+        train(given.folder, given.seed, given.epochs, given.workers, given.resume)
+    except (CellreproError, OSError) as error:  # a sentence, no traceback
+        raise SystemExit(f"{parser.prog}: {error}") from None

@@ -29,12 +29,12 @@ def told(process):
 
 def test_it_is_short_and_uses_every_function_for_own_trainings():
     text = EXAMPLE.read_text()
-    assert len(text.splitlines()) < 150
+    assert len(text.splitlines()) < 170
     assert set(re.findall(r"cellrepro\.(\w+)\(", text)) == FOR_OWN_TRAININGS
 
 
-def test_it_repeats_resumes_to_the_same_bits_and_refuses_another_seed(tmp_path):
-    """Whatever the number of workers. Takes long: four processes import PyTorch and train."""
+def test_it_repeats_resumes_to_the_same_bits_and_refuses_what_is_wrong_in_a_sentence(tmp_path):
+    """Whatever the number of workers. Takes long: nine processes import PyTorch."""
     whole, half = tmp_path / "whole", tmp_path / "half"
     long, short = started(whole, "--epochs", 3), started(half, "--epochs", 2, "--workers", 0)
     *epochs, weights = told(long)
@@ -44,6 +44,18 @@ def test_it_repeats_resumes_to_the_same_bits_and_refuses_another_seed(tmp_path):
     resumed = started(half, "--epochs", 3, "--resume")
     refused = started(whole, "--epochs", 6, "--resume", "--seed", 7)
     assert told(resumed) == [epochs[2], weights]
-    error = refused.communicate(timeout=120)[1]
-    assert refused.returncode == 1
-    assert "checkpoint.pt is not of seed 7: torch's generator has seed 42; give" in error
+    (whole / "other").mkdir()
+    (whole / "other" / "pictures").mkdir()
+    wrong = {
+        refused: "checkpoint.pt is not of seed 7: torch's generator has seed 42; give",
+        started(whole, "--epochs", 2, "--resume"): "is of epoch 3; expected --epochs 3 or more",
+        started(whole / "other", "--resume"): "checkpoint.pt cannot be read",
+        started(whole / "other"): "the length of dataset must be a whole number of at least 1",
+        started(whole / "checkpoint.pt"): "Not a directory",
+        started(whole, "--epochs", 0): "expected --epochs of 1 or more",
+    }
+    for process, message in wrong.items():
+        error = process.communicate(timeout=120)[1]
+        assert process.returncode in (1, 2)
+        assert message in error
+        assert "Traceback" not in error
