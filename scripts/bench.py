@@ -819,6 +819,57 @@ def scale(extent: Extent) -> Iterator[Row]:
         yield "size of its page, MB", size / 1e6, "<= 30", ""
 
 
+def choosing(extent: Extent) -> Iterator[Row]:
+    """Finding what to show first of a store of many made-up repeats, without anybody's choice."""
+    from made_up_store import make_store
+
+    n_repeats = extent.of(60, 4_000, 10_200)
+    how = f"a store of {n_repeats} repeats, in a process of its own, beyond reading all manifests"
+    with tempfile.TemporaryDirectory() as scratch:
+        costs = _costs_of_choosing(make_store(Path(scratch, "many"), n_repeats=n_repeats).root)
+    manifests = costs["manifests"]
+    yield "reading all manifests, seconds", manifests.seconds, "", how.partition(", beyond")[0]
+    for name, key in (("opening the explorer", "explorer"), ("two repeats to compare", "pair")):
+        yield f"{name}, seconds", costs[key].seconds - manifests.seconds, "<= 15", how
+        yield f"{name}, memory, GB", costs[key].gigabytes - manifests.gigabytes, "<= 0.5", how
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What a piece of work took."""
+
+    seconds: float
+    gigabytes: float  # peak memory of its process
+
+
+_CHOOSING = {
+    "manifests": "stored_repeats(store)",
+    "explorer": "explore_runs(store)",
+    "pair": "telling_pair_of(stored_repeats(store))",
+}
+_CHOOSING_SCRIPT = """
+import resource, sys, time
+import pandas, torch  # which takes its time and memory, however many repeats there are
+from cellrepro.lab.select_runs import telling_pair_of
+from cellrepro.show.explorer.widget import explore_runs, stored_repeats
+from cellrepro.store.store import Store
+store = Store(sys.argv[1])
+started = time.perf_counter()
+{work}
+print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+"""
+
+
+def _costs_of_choosing(root: Path) -> dict[str, _Cost]:
+    """What each piece of `_CHOOSING` takes in a process of its own."""
+    costs = {}
+    for name, work in _CHOOSING.items():
+        command = [sys.executable, "-c", _CHOOSING_SCRIPT.format(work=work), str(root)]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        costs[name] = _Cost(*map(float, printed.split()))
+    return costs
+
+
 def segmentation(extent: Extent) -> Iterator[Row]:
     """What the lab adds to Cellpose's eval, passes shared between settings, and batches."""
     import torch
@@ -1081,6 +1132,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Row]]] = {
     "report": report,
     "grid": grid,
     "scale": scale,
+    "choosing": choosing,
     "segmentation": segmentation,
 }
 

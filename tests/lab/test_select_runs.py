@@ -1,5 +1,7 @@
 """Which runs a notebook looks at, against stores of planted outcomes."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -81,6 +83,29 @@ def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
         assert why.startswith(expected), why
         if "equal" not in expected and "agree" not in expected:
             assert run.key in {a.manifest.key, b.manifest.key}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_telling_pair_is_the_first_of_all_pairs(tmp_path, digest, seed):
+    """Found without pairing each with each, it is the one that a look at every pair finds."""
+    random = np.random.default_rng(seed)
+    store = Store(tmp_path)
+    sizes = [three(squares(grown=grown)) for grown in range(3)]
+    for profile, mode, number in itertools.product(("a", "b"), ("fast", "strict"), (0, 1)):
+        outcomes = [(1.0, sizes[random.integers(3) * (seed % 3 > 0)])] * random.integers(1, 3)
+        if random.random() < 0.7:
+            add_run(store, outcomes, profile=profile, mode=mode, seed=number, **digest)
+    repeats = [repeat for run in store.runs() for repeat in run.repeats]
+
+    def rank(pair):
+        one, other = (repeat.spec for repeat in pair)
+        order = ["profile", "mode", "repeat", "seed"]
+        kinds = [name for name in order if getattr(one, name, 0) != getattr(other, name, 0)]
+        masks = [[m.digest for m in repeat.manifest.masks.values()] for repeat in pair]
+        return masks[0] == masks[1], order.index((kinds or ["repeat"])[-1]), len(kinds)
+
+    expected = min(map(rank, itertools.combinations(repeats, 2)))
+    assert rank(select_runs.telling_pair_of(repeats)[0]) == expected
 
 
 def test_diverging_pair_is_of_one_training_with_a_ledger(store, images, digest):

@@ -13,6 +13,7 @@ import tifffile
 from PIL import Image
 
 from cellrepro.errors import BadInput
+from cellrepro.show.explorer import widget
 from cellrepro.show.explorer.planes import View
 from cellrepro.show.explorer.widget import Explorer, explore, explore_runs
 from cellrepro.show.figures.masks import AGREEMENT, COLOURS, DASHES, outlined
@@ -165,6 +166,20 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
     assert shown.scene["line"].startswith("8 pixels differ")
     assert shown.runs[5:] == ["truth"]
     assert len(set(shown.runs)) == 6
+
+
+def test_of_many_repeats_as_many_as_one_can_choose_from_are_shown(tmp_path, monkeypatch):
+    """The pair that differs is among them, before what equals others; what is missing is said."""
+    monkeypatch.setattr(widget, "MOST_RUNS", 3)
+    store = Store(tmp_path)
+    add_run(store, [(1.0, three())] * 4, seed=0)
+    add_run(store, [(2.0, three()), (3.0, three(img_c=squares(grown=8)))], seed=1)
+    shown = explore_runs(store)
+    assert shown.runs == ["seed 0", "seed 1, repeat 0", "seed 1, repeat 1", "truth"]
+    assert [shown.scene["names"][key] for key in "ab"] == shown.runs[1:3]
+    assert shown.note.startswith("3 of the 6 repeats can be chosen here")
+    named = explore_runs(store, [run.key for run in store.runs()])
+    assert (len(named.runs), named.note) == (7, "")
 
 
 def test_named_runs_come_in_their_order(tmp_path):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,8 @@ _KINDS = (
     "two seeds",
 )
 """What two runs that are compared may differ in, the most telling first."""
+_MOST_FIELDS = 3
+"""How many fields a pair may differ in and still be told apart from one that differs in more."""
 _MACHINES, _PROFILES, _MODES, _REPEATS, _OTHERS, _SEEDS = range(len(_KINDS))
 _KIND_OF = {
     **dict.fromkeys(("machine", "version", "place"), _MACHINES),
@@ -156,40 +159,158 @@ def telling_pair(store: Store, data: str | Path) -> tuple[tuple[Repeat, Repeat],
             f"the store {store.root} holds fewer than two runs over {data} that found objects; "
             "run 01_seeded_training with two profiles or seeds, or `make demo`"
         )
+    return telling_pair_of(found)
+
+
+def telling_pair_of(found: Sequence[Repeat]) -> tuple[tuple[Repeat, Repeat], str]:
+    """Of two or more repeats that found objects in the same images, as `telling_pair`."""
     names = Names(found)
     results = [one for one in found if not names.is_start(place_of(one))]
-    pairs = list(combinations(results if len(results) > 1 else found, 2))
-    ranks = [_how_telling(names, *pair) for pair in pairs]
-    best = min(ranks)
-    equal, last, _, kinds = best
-    agree = sorted({alone[0] for *_, alone in ranks if len(alone) == 1 and alone[0] < last})
+    candidates = [_Candidate.of(names, one) for one in (results if len(results) > 1 else found)]
+    equal = len({one.masks for one in candidates}) == 1
+    a, b = _most_telling(candidates, equal=equal)
+    kinds = _kinds_between(a, b)
     why = joined([_KINDS[kind] for kind in kinds])
     why += " whose masks are equal, as all are" if equal else " whose masks differ"
+    agree = [kind for kind in range(kinds[-1]) if _differ_in_one_kind(candidates, kind)]
     if agree and not equal:
         why += f"; the masks of {joined([_KINDS[kind] for kind in agree])} agree"
-    return pairs[ranks.index(best)], f"{why}. Looked for in this order: {', '.join(_KINDS)}"
+    return (a.repeat, b.repeat), f"{why}. Looked for in this order: {', '.join(_KINDS)}"
 
 
-def _how_telling(names: Names, a: Repeat, b: Repeat) -> tuple[bool, int, int, list[int]]:
-    """Sorts pairs: whether their masks are equal; of the `_KINDS` in which they differ the last; in
-    how many fields they differ; all these kinds."""
-    one, other = (names.facts[place_of(repeat)] for repeat in (a, b))
-    changed = [_KIND_OF.get(name, _OTHERS) for name in one if one[name] != other[name]]
-    kinds = sorted({*changed}) or [_REPEATS]
-    masks = [[m.canonical_digest for m in x.manifest.masks.values()] for x in (a, b)]
-    return masks[0] == masks[1], kinds[-1], len(changed), kinds
+@dataclass(frozen=True)
+class _Candidate:
+    """A repeat that may be compared: what it is, field by field, and what it found."""
+
+    repeat: Repeat
+    facts: Mapping[str, Any]
+    masks: tuple[str, ...]  # canonical digests
+
+    @classmethod
+    def of(cls, names: Names, repeat: Repeat) -> _Candidate:
+        records = repeat.manifest.masks.values()
+        masks = tuple(record.canonical_digest for record in records)
+        return cls(repeat, names.facts[place_of(repeat)], masks)
+
+    def values(self, fields: Iterable[str]) -> tuple[Any, ...]:
+        return tuple(self.facts[field] for field in fields)
+
+
+_Pair = tuple[_Candidate, _Candidate]
+
+
+def _kind_of(field: str) -> int:
+    return _KIND_OF.get(field, _OTHERS)
+
+
+def _kinds_between(a: _Candidate, b: _Candidate) -> list[int]:
+    """The `_KINDS` in which two differ, the most telling first."""
+    changed = {_kind_of(field) for field in a.facts if a.facts[field] != b.facts[field]}
+    return sorted(changed) or [_REPEATS]
+
+
+def _varying(candidates: Sequence[_Candidate]) -> list[str]:
+    fields = candidates[0].facts
+    return [field for field in fields if len({one.facts[field] for one in candidates}) > 1]
+
+
+def _most_telling(candidates: Sequence[_Candidate], *, equal: bool) -> _Pair:
+    """Two that differ in their masks (where all are equal: in what they are), first in one of the
+    most telling kinds, then in the fewest fields, then the earliest.
+
+    What may differ is chosen before the pair, and candidates that share all the rest are one
+    group: pairing each with each would take an hour over ten thousand.
+    """
+    varying = _varying(candidates)
+    position = {id(one): number for number, one in enumerate(candidates)}
+    for allowed in _allowed_differences(varying):
+        shared = [[field for field in varying if field not in fields] for fields in allowed]
+        found = [
+            pair
+            for rest, fields in zip(shared, allowed, strict=True)
+            for group in _grouped(candidates, rest)
+            if (pair := _first_apart(group, fields, equal=equal)) is not None
+        ]
+        if found:
+            return min(found, key=lambda pair: [position[id(one)] for one in pair])
+    raise AssertionError("any two may differ in all fields")  # the last that is allowed
+
+
+def _allowed_differences(varying: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
+    """Fields in which two may differ: sets that are equally telling come together, and those of a
+    kind before the next kind; at last, of each kind, all up to it."""
+    for last in range(len(_KINDS)):
+        if last == _REPEATS:
+            yield [()]
+        up_to = [field for field in varying if _kind_of(field) <= last]
+        for n_fields in range(1, min(len(up_to), _MOST_FIELDS) + 1):
+            by_kinds: dict[tuple[int, ...], list[tuple[str, ...]]] = defaultdict(list)
+            for fields in combinations(up_to, n_fields):
+                kinds = tuple(sorted({_kind_of(field) for field in fields}))
+                if kinds[-1] == last:
+                    by_kinds[kinds].append(fields)
+            yield from (by_kinds[kinds] for kinds in sorted(by_kinds))
+        if len(up_to) > _MOST_FIELDS:
+            yield [tuple(up_to)]
+
+
+def _grouped(
+    candidates: Iterable[_Candidate], fields: Sequence[str]
+) -> Collection[list[_Candidate]]:
+    """Those that have the same values of some fields."""
+    groups: dict[tuple[Any, ...], list[_Candidate]] = defaultdict(list)
+    for one in candidates:
+        groups[one.values(fields)].append(one)
+    return groups.values()
+
+
+def _first_apart(
+    group: Sequence[_Candidate], fields: Sequence[str], *, equal: bool
+) -> _Pair | None:
+    """The first two of a group that differ in some of the fields, if there are any, and in masks
+    unless all are equal."""
+
+    def apart(a: _Candidate, b: _Candidate) -> bool:
+        one_kind = not fields or a.values(fields) != b.values(fields)
+        return a is not b and one_kind and (equal or a.masks != b.masks)
+
+    first = group[0]
+    others = [one for one in group if apart(first, one)]
+    if others:
+        return first, others[0]
+    # All others share the fields' values with the first, or its masks: of each sort one is enough.
+    alike = [one for one in group[1:] if one.values(fields) == first.values(fields)]
+    elsewhere = [one for one in group[1:] if one.values(fields) != first.values(fields)]
+    other_masks = next((one for one in alike if one.masks != first.masks), None)
+    if other_masks is None or not elsewhere:
+        return None
+    a, b = sorted((other_masks, elsewhere[0]), key=group.index)
+    return (a, b) if apart(a, b) else None
+
+
+def _differ_in_one_kind(candidates: Sequence[_Candidate], kind: int) -> bool:
+    """Whether two of them differ in this kind of field and in nothing else."""
+    varying = _varying(candidates)
+    fields = [field for field in varying if _kind_of(field) == kind]
+    rest = [field for field in varying if field not in fields]
+    groups = _grouped(candidates, rest)
+    if kind == _REPEATS:
+        return any(len(group) > 1 for group in groups)
+    return any(len({one.values(fields) for one in group}) > 1 for group in groups)
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
     """Two repeats of a training on one machine that came out differently, of the fewest steps."""
-    found = [
-        (a.manifest.training.n_steps, a.name, b.name)
-        for run in _trained_on(store, data)
-        if run.spec.ledger != "off"
-        for repeats in run.machines.values()
-        for a, b in combinations(repeats.values(), 2)
-        if a.manifest.training is not None and a.manifest.weights != b.manifest.weights
-    ]
+    found = []
+    for run in _trained_on(store, data):
+        if run.spec.ledger == "off":
+            continue
+        for of_machine in run.machines.values():
+            first, *others = of_machine.values()
+            apart = (one for one in others if one.manifest.weights != first.manifest.weights)
+            other = next(apart, None)
+            if first.manifest.training is not None and other is not None:
+                found.append((first.manifest.training.n_steps, first.name, other.name))
     return min(found)[1:] if found else None
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,10 @@ from cellrepro.show.figures import masks
 from cellrepro.show.figures.style import heading
 from cellrepro.store.manifest import MaskRecord
 from cellrepro.store.store import Repeat, Store
-from cellrepro.text import some
+from cellrepro.text import grouped, some
 
+MOST_RUNS = 200
+"""How many stored repeats one can choose from, where none is named."""
 _PANEL = 560  # longer side of a panel of the still picture, pixels
 _STATIC = Path(__file__).with_name("static")
 # One module for the browser, which can only be given one; written as three to be read.
@@ -52,6 +55,7 @@ class Explorer(anywidget.AnyWidget):
     problem = traitlets.Unicode().tag(sync=True)
     selected = traitlets.Dict().tag(sync=True)  # the change of the cell that was clicked last
     title = traitlets.Unicode().tag(sync=True)
+    note = traitlets.Unicode().tag(sync=True)  # what is not shown, and how it can be
     height = traitlets.Int(512).tag(sync=True)
     drawing = traitlets.Dict(
         {
@@ -74,6 +78,7 @@ class Explorer(anywidget.AnyWidget):
         a: int = 0,
         b: int = 1,
         title: str = "",
+        note: str = "",
         height: int = 512,
     ):
         self._views = Views(views, runs)
@@ -92,6 +97,7 @@ class Explorer(anywidget.AnyWidget):
             scene=scene,
             planes={name: self._views.plane(name) for name in names},
             title=title,
+            note=note,
             height=height,
         )
         self.observe(lambda change: self._follow(change.new), "choice")
@@ -124,7 +130,8 @@ class Explorer(anywidget.AnyWidget):
         if self.title:
             heading(picture, self.title)
         kinds = ", ".join(f"{n} {kind}" for kind, n in scene["kinds"].items() if n)
-        picture.caption = f"cells: {kinds or 'none'}. {scene['line']}"
+        told = [f"cells: {kinds or 'none'}. {scene['line']}", self.note]
+        picture.caption = ". ".join(filter(None, told))
         return picture.png(dpi=100, caption=True)
 
     def _follow(self, choice: dict[str, int]) -> None:
@@ -212,7 +219,8 @@ def explore_runs(
     ----------
     store, runs, data
         As for `stored_repeats`; the first two that are named are shown first, else two whose masks
-        differ.
+        differ. Of more than `MOST_RUNS` repeats that nobody named as many can be chosen, and a
+        note says so.
     image : str
         Which image is shown first; by default one on which the first two runs differ.
     title, height
@@ -226,15 +234,26 @@ def explore_runs(
             "the explorer compares two or more: name another one, or train again with "
             "`cellrepro train`"
         )
-    images, names = _shared_images(store, shown), Names(shown)
-    first, a, b = _first_shown(shown, images, chosen=bool(runs))
+    found = shown
+    images = _shared_images(store, found)
+    first = _first_shown(found, images, chosen=bool(runs))
+    note = ""
+    if len(found) > MOST_RUNS and not runs:
+        shown = _listed(found, first)
+        images = _shared_images(store, shown)
+        note = (
+            f"{len(shown)} of the {grouped(len(found))} repeats can be chosen here, different "
+            "masks before equal ones; name runs to look at others"
+        )
+    names = Names(shown)
     return Explorer(
         [view for view, _ in images],
-        [names.label(one) for one in shown],
-        image=image or first,
-        a=a,
-        b=b,
+        [names.label(repeat) for repeat in shown],
+        image=image or first.image,
+        a=shown.index(found[first.a]),
+        b=shown.index(found[first.b]),
         title=title,
+        note=note,
         height=height,
     )
 
@@ -300,19 +319,80 @@ def _shared_images(store: Store, shown: Sequence[Repeat]) -> list[_SharedImage]:
     return images
 
 
+@dataclass(frozen=True)
+class _Result:
+    """What one of the repeats made of an image."""
+
+    run: int  # its number among the repeats that are shown
+    place: str  # its spec and machine
+    n_objects: int
+    digest: str  # of the masks, whatever the numbers of their objects
+
+
+@dataclass(frozen=True)
+class _FirstShown:
+    """The image and the two runs with which the explorer opens."""
+
+    image: str
+    a: int
+    b: int
+
+
 def _first_shown(
     shown: Sequence[Repeat], images: Sequence[_SharedImage], *, chosen: bool
-) -> tuple[str, int, int]:
+) -> _FirstShown:
     """The image and the two repeats that are shown first, by the manifests: repeats of one spec on
-    one machine that differ, as they should not; else what differs by most objects."""
-    places = [place_of(one) for one in shown]
-    pairs = [(0, 1)] if chosen else itertools.combinations(range(len(shown)), 2)
-    best, first = (False, False, -1), (images[0][0].name, 0, 1)
-    for (a, b), (view, records) in itertools.product(pairs, images):
-        if (one := records[a]) is not None and (other := records[b]) is not None:
-            differs = one.canonical_digest != other.canonical_digest
-            n_more = abs(one.n_objects - other.n_objects)
-            rank = (differs and places[a] == places[b], differs, n_more)
-            if rank > best:
-                best, first = rank, (view.name, a, b)
+    one machine that differ, as they should not; else what differs by most objects. Of ``chosen``
+    repeats the first two."""
+    places = [place_of(repeat) for repeat in shown]
+    best = None
+    first = _FirstShown(images[0][0].name, 0, 1)
+    for number, (view, records) in enumerate(images):
+        results = [
+            _Result(run, places[run], record.n_objects, record.canonical_digest)
+            for run, record in enumerate(records)
+            if record is not None and (run < 2 or not chosen)
+        ]
+        for a, b in _pairs_farthest_apart(results):
+            differs = a.digest != b.digest
+            n_more = abs(a.n_objects - b.n_objects)
+            rank = (differs and a.place == b.place, differs, n_more)
+            earliest = (-a.run, -b.run, -number)
+            if best is None or (rank, earliest) > best:
+                best = (rank, earliest)
+                first = _FirstShown(view.name, a.run, b.run)
     return first
+
+
+def _pairs_farthest_apart(results: Sequence[_Result]) -> Iterator[tuple[_Result, _Result]]:
+    """Of all results of an image, and of those of each spec on one machine, the two that differ
+    most: a handful of pairs, where pairing everything with everything grows with the square."""
+    by_place: dict[str, list[_Result]] = defaultdict(list)
+    for result in results:
+        by_place[result.place].append(result)
+    for group in (results, *by_place.values()):
+        if len(group) > 1:
+            yield _farthest_apart(group)
+
+
+def _farthest_apart(results: Sequence[_Result]) -> tuple[_Result, _Result]:
+    """The one with the fewest and the one with the most objects; of equally many, two whose masks
+    differ; else the first two."""
+    fewest = min(results, key=lambda result: result.n_objects)
+    most = max(results, key=lambda result: result.n_objects)
+    if fewest.n_objects < most.n_objects:
+        return (fewest, most) if fewest.run < most.run else (most, fewest)
+    first = results[0]
+    others = (result for result in results if result.digest != first.digest)
+    return first, next(others, results[1])
+
+
+def _listed(repeats: Sequence[Repeat], first: _FirstShown) -> list[Repeat]:
+    """As many repeats as one can choose from, in their order: those shown first, then one of each
+    result, then others."""
+    results: dict[tuple, int] = {}
+    for run, repeat in enumerate(repeats):
+        masks = [record.canonical_digest for record in repeat.manifest.masks.values()]
+        results.setdefault((repeat.spec.data_digest, *masks), run)
+    wanted = dict.fromkeys((first.a, first.b, *results.values(), *range(len(repeats))))
+    return [repeats[run] for run in sorted(itertools.islice(wanted, MOST_RUNS))]

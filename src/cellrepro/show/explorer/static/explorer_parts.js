@@ -331,6 +331,7 @@ function build(model, el) {
   const header = make("div", "cre-header");
   if (model.get("title")) header.append(make("h3", "", {}, model.get("title")));
   header.append(parts.line);
+  if (model.get("note")) header.append(make("p", "cre-hint", {}, model.get("note")));
   const toolbar = make("div", "cre-toolbar", {}, modes);
   parts.body = make("div", "cre-body", {}, parts.stage, side);
   parts.root = make(
