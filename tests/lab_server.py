@@ -111,7 +111,9 @@ def show_widget(page, widget):
         sent.clear()
         return answer
 
-    state = values("runs images scene choice answered problem selected title note height drawing")
+    state = values(
+        "runs images scene choice answered problem selected title note held_bytes height drawing"
+    )
     page.expose_function("kernel", kernel)
     page.evaluate(MODEL, [widget._esm, widget._css, {**state, "planes": {}}])
 

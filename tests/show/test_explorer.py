@@ -5,6 +5,7 @@ import io
 import json
 import re
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -273,6 +274,26 @@ def to_pixel(page, y: float, x: float) -> None:
 def text(page, selector: str) -> str:
     found = page.locator(selector).inner_text().replace("\N{NO-BREAK SPACE}", " ")
     return re.sub(r"\s+", " ", found)
+
+
+@pytest.mark.browser
+def test_what_was_looked_at_is_dropped_and_sent_again(generators_free, browser):
+    """The page holds a bounded part of what it got; what it dropped comes again."""
+    with browsing(browser) as page:
+        page.goto("about:blank")
+        explorer = three_runs()
+        asked, make = [], explorer._views.plane
+        explorer._views.plane = lambda name: asked.append(name) or make(name)
+        explorer.held_bytes = 4_000
+        show_widget(page, explorer)
+        page.locator(READY).wait_for()
+        first = painted(page)
+        for image, key in (("small one", "."), ("stack", "."), ("small one", ","), ("large", ",")):
+            page.locator(CANVAS).press(key)
+            wait_for(page, image=image, loading="0")
+        np.testing.assert_array_equal(painted(page), first)
+        n_times = Counter(asked)
+        assert max(n_times.values()) == 2, n_times
 
 
 @pytest.mark.browser

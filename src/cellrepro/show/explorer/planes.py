@@ -35,6 +35,7 @@ TRUTH = "truth"
 """What the ground truth is called, which can be A or B like a run; its number is the one after the
 last run's."""
 _MOST_CHANNELS = 8
+_MOST_KNOWN = 64  # label images, maps and lists of changes of an image that are held at a time
 _LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
 
 
@@ -74,9 +75,12 @@ class OpenView:
         """What can be A or B: the runs that have masks of it, and the truth."""
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]
+        """What was made before, or is made now; of big arrays only the last ones are held."""
+        known = self._known.pop(key) if key in self._known else make()
+        self._known[key] = known  # the last one used comes last
+        while len(self._known) > _MOST_KNOWN:
+            self._known.pop(next(iter(self._known)))
+        return known
 
     def labels(self, run: int) -> np.ndarray:
         """The checked label image of a run, or of the truth."""

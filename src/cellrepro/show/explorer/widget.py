@@ -56,6 +56,8 @@ class Explorer(anywidget.AnyWidget):
     selected = traitlets.Dict().tag(sync=True)  # the change of the cell that was clicked last
     title = traitlets.Unicode().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)  # what is not shown, and how it can be
+    # Of what was looked at and can be sent again, how much the page keeps, deflated.
+    held_bytes = traitlets.Int(64 * 2**20).tag(sync=True)
     height = traitlets.Int(512).tag(sync=True)
     drawing = traitlets.Dict(
         {

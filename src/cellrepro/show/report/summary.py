@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cellrepro.compare.axes import AXES
-from cellrepro.compare.names import Names, place_of
+from cellrepro.compare.names import Names, place_of, said
 from cellrepro.compare.seed_spread import Axis, Spread, measure_spread
 from cellrepro.compare.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput
@@ -81,7 +81,7 @@ class Chapter:
     @property
     def title(self) -> str:
         """The data set and what was done with it."""
-        return f"{self.data}: {'trained' if self.task == 'train' else 'only segmented'}"
+        return f"{self.data}: {said('task', self.task)}"
 
     @cached_property
     def results(self) -> list[Judged]:

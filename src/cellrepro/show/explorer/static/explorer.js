@@ -14,31 +14,44 @@ const AREAS = ["agree", "only_a", "only_b", "other_object"];
 const CHOSEN = ["view", "a", "b", "z"];
 const HELD_ARRAYS = 24; // unpacked at a time; what is dropped is unpacked again, not sent again
 
-// The planes of one model as they arrived, deflated; shared by all its views on the page.
+// The planes of one model as they arrived, deflated; shared by all its views on the page. Those
+// that came with the model stay, as a saved page has no kernel to ask; of the others, as many as
+// fit into `held_bytes`, the last ones used.
 class Planes {
   constructor(model) {
     this.model = model;
     this.waiting = new Map();
+    this.atOnce = new Map();
     this.arrived = new Map();
     this.arrays = new Map();
     this.asks = model.get("answered"); // number of the last choice sent to the kernel
-    for (const [name, plane] of Object.entries(model.get("planes"))) this.keep(name, plane, plane.data);
+    for (const [name, plane] of Object.entries(model.get("planes"))) {
+      this.atOnce.set(name, packed(plane, plane.data));
+    }
     model.on("msg:custom", (content, buffers) => {
       if (!content || !content.plane) return;
       if (content.error) this.waiting.get(content.plane)?.reject(new Error(content.error));
-      else this.keep(content.plane, content, buffers[0]);
+      else this.keep(content.plane, packed(content, buffers[0]));
     });
   }
 
-  keep(name, { dtype, shape, ...facts }, data) {
-    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    this.arrived.set(name, { ...facts, dtype, shape, bytes });
-    this.waiting.get(name)?.resolve();
+  keep(name, plane) {
+    this.arrived.delete(name); // the last one used comes last
+    this.arrived.set(name, plane);
+    let excess = -this.model.get("held_bytes");
+    for (const { bytes } of this.arrived.values()) excess += bytes.length;
+    for (const [old, { bytes }] of this.arrived) {
+      if (excess <= 0) break;
+      this.arrived.delete(old);
+      excess -= bytes.length;
+    }
+    this.waiting.get(name)?.resolve(plane);
   }
 
-  // The plane with its values, asked for from the kernel if it never came.
-  async get(name) {
-    if (!this.arrived.has(name)) {
+  // The plane as it was sent, asked for from the kernel if it never came or was dropped.
+  async deflated(name) {
+    let plane = this.atOnce.get(name) ?? this.arrived.get(name);
+    if (plane === undefined) {
       if (!this.waiting.has(name)) {
         const waits = {};
         waits.promise = new Promise((resolve, reject) => Object.assign(waits, { resolve, reject }));
@@ -46,12 +59,19 @@ class Planes {
         this.model.send({ want: [name] });
       }
       try {
-        await this.waiting.get(name).promise;
+        plane = await this.waiting.get(name).promise;
       } finally {
         this.waiting.delete(name);
       }
+    } else if (this.arrived.delete(name)) {
+      this.arrived.set(name, plane); // the last one used
     }
-    const plane = this.arrived.get(name);
+    return plane;
+  }
+
+  // The plane with its values.
+  async get(name) {
+    const plane = await this.deflated(name);
     if (!this.arrays.has(name)) this.arrays.set(name, unpacked(plane));
     const values = this.arrays.get(name);
     this.arrays.delete(name); // the last ones used stay
@@ -59,6 +79,12 @@ class Planes {
     for (const old of [...this.arrays.keys()].slice(0, -HELD_ARRAYS)) this.arrays.delete(old);
     return { ...plane, values: await values };
   }
+}
+
+// A plane as it travels: what is said of it, and its deflated bytes.
+function packed({ dtype, shape, data: _, ...facts }, data) {
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  return { ...facts, dtype, shape, bytes };
 }
 
 class Explorer {

@@ -1,4 +1,4 @@
-// From arrays to pixels and files. Nothing here knows of the page; explorer.py joins this file,
+// From arrays to pixels and files. Nothing here knows of the page; widget.py joins this file,
 // explorer_parts.js and explorer.js into the one module that the browser loads.
 
 const CATEGORIES = ["background", "agree", "only_a", "only_b", "other_object"];
@@ -9,14 +9,14 @@ async function inflated(bytes) {
   return new Response(stream).arrayBuffer();
 }
 
-// A plane as explorer_data.packed made it: typed array, or the object that a JSON plane holds.
+// A plane as `_packed` in planes.py made it: typed array, or the object that a JSON plane holds.
 async function unpacked({ bytes, dtype }) {
   const content = await inflated(bytes);
   if (dtype === "json") return JSON.parse(new TextDecoder().decode(content));
   return new ARRAYS[dtype](content);
 }
 
-// Same rule as `grey` in explorer_data.py.
+// Same rule as `grey_image` in figures/masks.py.
 function grey(values, { shape, low, high }) {
   const channels = shape[2];
   const result = new Uint8Array(shape[0] * shape[1]);
@@ -73,7 +73,7 @@ function sampling(n, margin, offset, scale, limit) {
   return result;
 }
 
-// Same rule as `outlined` in plots.py, on labels sampled at screen pixels. The dashes hang on the
+// Same rule as `outlined` in figures/masks.py, on labels sampled at screen pixels. The dashes hang on the
 // image (offsetX, offsetY), so that they do not crawl while it is dragged. `only` keeps to some
 // labels, and `add` draws over what the layer already holds.
 function outline(layer, labels, { view, columns, width, height, ...look }) {
@@ -117,7 +117,7 @@ function outline(layer, labels, { view, columns, width, height, ...look }) {
 }
 
 // Whether a screen pixel lies on the pattern of its category; `unit` is a CSS pixel. Same rule
-// as `hatched` in explorer_data.py.
+// as `hatched` in figures/masks.py.
 function onPattern(category, u, v, unit) {
   const period = 8 * unit;
   if (category === 2) return (u + v) % period < 2 * unit;
