@@ -14,9 +14,9 @@ import pytest
 import tifffile
 from PIL import Image
 
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import folder_digest, read_folder
-from cellrepro.images.reading import read_image, read_labels, read_masks
+from cellrepro.images.reading import Axes, read_image, read_labels, read_masks
 
 
 def grey(seed=0, shape=(24, 32), dtype=np.uint8):
@@ -220,6 +220,22 @@ def several_sizes():
     return stream.getvalue()
 
 
+def promising(n_bytes, compression):
+    """A TIFF of a few bytes whose header promises 3 times 2**30 of them."""
+    stream = io.BytesIO()
+    side = 2**15
+    tifffile.imwrite(
+        stream,
+        iter([bytes(n_bytes)]),
+        shape=(side, 3 * side),
+        dtype="uint8",
+        compression=compression,
+        tile=(side, 3 * side),
+        photometric="minisblack",
+    )
+    return stream.getvalue()
+
+
 def palette():
     stream = io.BytesIO()
     Image.fromarray(labels(dtype=np.uint8)).convert("P").save(stream, "PNG")
@@ -255,6 +271,11 @@ FILES = {
     "transposed": ("a_masks.tif", labels().T, r"\(32, 24\), expected \(24, 32\).*swapped"),
     "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions"),
     "too large for floats": ("a_masks.tif", labels(dtype=np.float16) * 3000, "numbers up to 2048"),
+    "absurd tiff": (
+        "a.tif",
+        promising(3, "zstd"),
+        "its header promises .* ZSTD packs at most 32768",
+    ),
     "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "to 4294967296, expected 0"),
     "colours": ("a_masks.tif", grey(shape=(24, 32, 3)), r"shape \(24, 32, 3\).*one plane.*; save"),
 }
@@ -270,6 +291,34 @@ def test_refuses_a_file(folder, case):
         read_folder(folder)
     assert str(caught.value).startswith(f"{folder / 'train'}/a")
     assert "\n" not in str(caught.value)
+
+
+def test_masks_that_hold_almost_nothing_are_read_however_well_they_are_packed(tmp_path):
+    """Whole slides are like that: zstd makes 6 kB of 128 MiB."""
+    masks = np.zeros((8192, 8192), np.uint16)
+    masks[5:9, 5:9] = 3
+    path = tmp_path / "slide_masks.tif"
+    tifffile.imwrite(path, masks, compression="zstd", tile=(4096, 4096))
+    assert masks.nbytes > 10_000 * path.stat().st_size
+    np.testing.assert_array_equal(read_labels(path), masks, strict=True)
+
+
+def test_more_pixels_than_memory_are_refused_before_any_is_read(tmp_path):
+    """JPEG 2000 packs an empty image without a bound, so only the memory decides."""
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, grey(shape=(64, 64)), compression="jpeg2000", tile=(64, 64))
+    with tifffile.TiffFile(path, mode="r+") as tiff:
+        for name in ("ImageWidth", "ImageLength", "TileWidth", "TileLength"):
+            tiff.pages[0].tags[name].overwrite(2**24)
+    with pytest.raises(NotPossibleHere, match="281474976710656 bytes of pixels do not fit"):
+        read_labels(path)
+
+
+def test_truth_of_a_segmentation_must_fit_its_type(folder):
+    """Stacks are allowed there, and read by the rules of comparisons; their labels are not."""
+    write(folder / "test/c_masks.tif", labels(dtype=np.uint32) * 2**30)
+    with pytest.raises(BadInput, match="labels from 0 to 2147483648, .* up to 2147483647"):
+        read_folder(folder, to_train=False, axes=Axes(stacks=True))
 
 
 def replace(f, make):

@@ -18,10 +18,11 @@ from pathlib import Path
 import fastremap
 import imagecodecs
 import numpy as np
+import psutil
 import tifffile
 from scipy import ndimage
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.text import some
@@ -35,7 +36,21 @@ _SIGNATURES = {
     "PNG": (b"\x89PNG\r\n\x1a\n",),
     "JPEG": (b"\xff\xd8\xff",),
 }
+_ALWAYS_ALLOWED = 64 * 2**20  # bytes of pixels, whatever the file's size
+_MOST_FROM_A_BYTE = {
+    tifffile.COMPRESSION.NONE: 1,
+    tifffile.COMPRESSION.PACKBITS: 64,  # 128 equal bytes are two
+    tifffile.COMPRESSION.LZW: 1400,  # strings of up to 3838 bytes in codes of up to 12 bits
+    tifffile.COMPRESSION.ADOBE_DEFLATE: 1032,  # a match of 258 bytes in two bits
+    tifffile.COMPRESSION.DEFLATE: 1032,
+    tifffile.COMPRESSION.LZMA: 8192,  # a match of 273 bytes in a third of a bit; 6869 were measured
+    tifffile.COMPRESSION.ZSTD: 32768,  # a block of 128 KiB in four bytes
+    tifffile.COMPRESSION.ZSTD_DEPRECATED: 32768,
+}
+"""Bytes of pixels that one byte of a file can hold, by TIFF's compression. Formats of pictures,
+JPEG 2000 for example, have no such bound."""
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
+_LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
 
 # tifffile 2026.3.3 only logs these and returns what it could read, so a cut-off stack of three
@@ -62,7 +77,8 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
     file = Path(path)
     if file.name.endswith(SEG_ENDING):
         return read_seg(file).masks
-    return _native(_labels(file, _decode_labels(file, read_bytes(file)), stacks=True))
+    decoded = _decode_labels(file, read_bytes(file))
+    return _native(_labels(file, decoded, stacks=True, largest=LARGEST_LABEL))
 
 
 @dataclass(frozen=True)
@@ -105,7 +121,8 @@ def decode_masks(
 ) -> tuple[np.ndarray, bool]:
     """The labels in the bytes of a file as `read_masks`, and whether they have planes, (Z, Y, X);
     what deserves a look goes to `remarks`."""
-    labels = _labels(file, _decode_labels(file, data), stacks=axes.stacks)
+    decoded = _decode_labels(file, data)
+    labels = _labels(file, decoded, stacks=axes.stacks, largest=_LARGEST_OF_TRUTH)
     masks = np.ascontiguousarray(labels, dtype=np.int32)
     several = [str(label) for label, _, _, n_pieces in pieces_by_label(masks) if n_pieces > 1]
     if several:
@@ -179,7 +196,7 @@ def _decode(file: Path, data: bytes) -> _Decoded:
     decoder = {"TIFF": _decode_tiff, "PNG": _decode_png, "JPEG": _decode_jpeg}[actual]
     try:
         return decoder(file, data)
-    except BadInput:
+    except CellreproError:
         raise
     except MemoryError as error:
         raise NotPossibleHere(
@@ -214,10 +231,27 @@ def _damaged(file: Path, what: str) -> BadInput:
     return BadInput(f"{file}: damaged or incomplete, {what}; copy it again from its source")
 
 
-def _refuse_absurd(file: Path, data: bytes, n_bytes: int) -> None:
-    """Refuse a header that promises more pixels than deflate could pack (at most 1032 to 1)."""
-    if n_bytes > max(64 * 2**20, 5000 * len(data)):
-        raise _damaged(file, f"its header promises {n_bytes} bytes in a file of {len(data)}")
+def _refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> None:
+    """Refuse a header that promises more pixels than its compression could pack, or than fit here.
+
+    Every decoder below is told how many bytes to expect and stops there, so what is let through
+    takes the memory that its header promises.
+    """
+    if n_bytes <= _ALWAYS_ALLOWED:
+        return
+    most = _MOST_FROM_A_BYTE.get(compression)
+    if most is not None and n_bytes > most * len(data):
+        raise _damaged(
+            file,
+            f"its header promises {n_bytes} bytes in a file of {len(data)}, and "
+            f"{tifffile.COMPRESSION(compression).name} packs at most {most} to 1",
+        )
+    available = psutil.virtual_memory().available
+    if n_bytes > available:
+        raise NotPossibleHere(
+            f"{file}: its {n_bytes} bytes of pixels do not fit into the {available} bytes of "
+            "memory that are free on this machine; crop the image into tiles, or use a larger one"
+        )
 
 
 @contextmanager
@@ -247,7 +281,7 @@ def _decode_tiff(file: Path, data: bytes) -> _Decoded:
         series = tiff.series[0]
         page = series.keyframe
         chunk = math.prod(page.chunks) * series.dtype.itemsize  # a strip or tile
-        _refuse_absurd(file, data, max(series.nbytes, chunk))
+        _refuse_absurd(file, data, max(series.nbytes, chunk), page.compression)
         _refuse_missing_strips(file, data, tiff, series)
         if page.photometric == tifffile.PHOTOMETRIC.SEPARATED:
             raise _no_cmyk(file)
@@ -288,7 +322,8 @@ def _decode_png(file: Path, data: bytes) -> _Decoded:
     # The header chunk always comes first: width, height, bit depth, colour type (PNG, section 11.2)
     width, height, depth, colour_type = struct.unpack(">IIBB", data[16:26])
     n_channels = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}.get(colour_type, 4)
-    _refuse_absurd(file, data, width * height * n_channels * max(1, depth // 8))
+    n_bytes = width * height * n_channels * max(1, depth // 8)
+    _refuse_absurd(file, data, n_bytes, tifffile.COMPRESSION.ADOBE_DEFLATE)  # PNG's only one
     pixels = imagecodecs.png_decode(data)
     alpha = pixels.ndim == 3 and pixels.shape[2] in (2, 4)
     return _Decoded(pixels, "YXS"[: pixels.ndim], alpha=alpha)
@@ -382,8 +417,8 @@ def _refuse_not_finite(file: Path, pixels: np.ndarray) -> None:
         )
 
 
-def _labels(file: Path, decoded: _Decoded, *, stacks: bool) -> np.ndarray:
-    """Labels, (Y, X) or, among ``stacks``, (Z, Y, X); what is trained on must fit Cellpose's int32.
+def _labels(file: Path, decoded: _Decoded, *, stacks: bool, largest: int) -> np.ndarray:
+    """Labels up to ``largest``, (Y, X) or, among ``stacks``, (Z, Y, X).
 
     Floats become int64, booleans uint8, other types stay.
     """
@@ -408,5 +443,4 @@ def _labels(file: Path, decoded: _Decoded, *, stacks: bool) -> np.ndarray:
         labels = labels.astype(np.int64)
     elif labels.dtype.kind == "b":
         labels = labels.astype(np.uint8)
-    largest = LARGEST_LABEL if stacks else np.iinfo(np.int32).max
     return label_image(f"{file}:", labels, largest=largest)
