@@ -317,7 +317,7 @@ def test_more_pixels_than_memory_are_refused_before_any_is_read(tmp_path):
 def test_truth_of_a_segmentation_must_fit_its_type(folder):
     """Stacks are allowed there, and read by the rules of comparisons; their labels are not."""
     write(folder / "test/c_masks.tif", labels(dtype=np.uint32) * 2**30)
-    with pytest.raises(BadInput, match="labels from 0 to 2147483648, .* up to 2147483647"):
+    with pytest.raises(BadInput, match=r"labels from 0 to 2147483648, .* up to 2147483647"):
         read_folder(folder, to_train=False, axes=Axes(stacks=True))
 
 

@@ -1,14 +1,17 @@
 """Two named things compared: runs, masks, folders, weights; and refusals."""
 
+import itertools
 import re
 import shutil
 
+import imagecodecs
 import numpy as np
 import pytest
 import tifffile
 from safetensors.numpy import load_file, save_file
 
 from cellrepro.errors import BadInput
+from cellrepro.lab.baseline import check_baseline, save_baseline
 from cellrepro.lab.compare_results import compare, compare_repeats
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
@@ -17,6 +20,10 @@ from stores import SIZE, add_run
 HALVES = np.array([[1, 1, 0, 2, 2]] * 4, np.uint16)
 RENUMBERED = np.array([[2, 2, 0, 1, 1]] * 4, np.uint16)
 ONE_LOST = np.array([[1, 1, 0, 0, 0]] * 4, np.uint16)
+
+TWO_CELLS = np.zeros((SIZE, SIZE), np.uint16)
+TWO_CELLS[2:9, 2:9] = 1
+TWO_CELLS[2:9, 12:20] = 2
 
 
 @pytest.fixture
@@ -66,12 +73,65 @@ def test_folders_of_masks(masks, tmp_path):
         (tmp_path / folder / "._x_masks.tif").write_text("left by a desktop")
     result = compare(str(tmp_path / "a"), str(tmp_path / "b"))
     verdicts = {name: str(each.verdict) for name, each in result.masks.items()}
-    assert verdicts == {"x_masks": "identical", "y_masks": "same-objects"}
+    assert verdicts == {"x": "identical", "y": "same-objects"}
     assert result.verdict == "same-objects"
     masks("b/z_masks.tif", HALVES)
     result = compare(str(tmp_path / "a"), str(tmp_path / "b"))
     assert (result.verdict, result.differs) == ("different", ("masks",))
-    assert result.notes == ("only one side has masks of z_masks",)
+    assert result.notes == ("only one side has masks of z",)
+
+
+NAMES = ("x_masks.tif", "x_cp_masks.png", "x_seg.npy", "x.tif", "x")
+
+
+@pytest.mark.parametrize(("a", "b"), [*itertools.combinations(NAMES, 2)], ids="-".join)
+def test_one_rule_for_names(a, b, masks, tmp_path, masks_named_as_cellpose_does):
+    """Folders of files as Cellpose, its GUI and people name them, and a run of the image x."""
+    sides = [masks_named_as_cellpose_does(folder, name) for folder, name in (("a", a), ("b", b))]
+    result = compare(*sides, store=tmp_path / "outputs")
+    assert {name: str(one.verdict) for name, one in result.masks.items()} == {
+        "x": "identical",
+        "y": "identical",
+    }
+    assert (result.verdict, result.notes) == ("identical", ())
+    save_baseline(sides[0], tmp_path / "a.baseline", store=tmp_path / "outputs")
+    assert check_baseline(tmp_path / "a.baseline", sides[1], store=tmp_path / "outputs").ok
+
+
+@pytest.fixture
+def masks_named_as_cellpose_does(tmp_path):
+    """Two images' masks in a folder, named like the one given; of ``x`` alone: a stored run."""
+
+    def write(folder, name):
+        if name == "x":
+            store = Store(tmp_path / "outputs")
+            add_run(store, [(1, {"x": TWO_CELLS, "y": TWO_CELLS})])
+            return store.runs()[0].key
+        (tmp_path / folder).mkdir()
+        for image in "xy":
+            path = tmp_path / folder / name.replace("x", image, 1)
+            if name.endswith("_seg.npy"):
+                np.save(path, {"masks": TWO_CELLS, "filename": "x.tif"}, allow_pickle=True)
+            elif path.suffix == ".png":
+                path.write_bytes(imagecodecs.png_encode(TWO_CELLS))
+            else:
+                tifffile.imwrite(path, TWO_CELLS)
+        return str(tmp_path / folder)
+
+    return write
+
+
+def test_masks_of_the_gui_count_for_images_without_others(masks, tmp_path):
+    """Cellpose's GUI writes NAME_seg.npy beside the masks that it exports."""
+    for image in "xy":
+        seg = {"masks": HALVES, "filename": f"{image}.tif"}
+        (tmp_path / "gui").mkdir(exist_ok=True)
+        np.save(tmp_path / "gui" / f"{image}_seg.npy", seg, allow_pickle=True)
+        masks(f"now/{image}.tif", HALVES)
+    masks("gui/x_masks.tif", RENUMBERED)
+    result = compare(str(tmp_path / "gui"), str(tmp_path / "now"))
+    found = {name: str(each.verdict) for name, each in result.masks.items()}
+    assert found == {"x": "same-objects", "y": "identical"}
 
 
 def test_weights_files(tmp_path):
@@ -87,19 +147,21 @@ def test_weights_files(tmp_path):
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ("a.tif", "turned.tif", r"a.tif: label images differ in shape: .*\(4, 5\)"),
-        ("a.tif", "absent.tif", r"a\.tif: .*absent\.tif"),
+        ("a.tif", "turned.tif", r"^masks of a: label images differ in shape: .*\(4, 5\)"),
+        ("a.tif", "absent.tif", r"^masks of a: .*absent\.tif: the file cannot be read"),
         ("a.tif", "notes.txt", "are not of one kind, or one does not exist; expected two KEY/REP"),
         ("notes.txt", "notes.txt", r"notes.txt is no weights file .*expected \.safetensors, or"),
         ("folder", "empty", "folder and .*empty: 1 and 0 masks, and no image of the same name"),
-        ("twice", "folder", r"x_masks\.tif and x_masks\.tiff have one name"),
+        ("twice", "folder", r"x_masks\.tif and x_masks\.tiff, which are all masks of"),
+        ("both", "folder", r"both holds x_cp_masks\.tif and x_masks\.tif, .*; expected one file"),
     ],
 )
 def test_refusals(masks, tmp_path, a, b, message):
     masks("a.tif", HALVES)
     masks("turned.tif", HALVES.T.copy())
     (tmp_path / "notes.txt").write_text("notes")
-    for file in ("folder/x.tif", "twice/x_masks.tif", "twice/x_masks.tiff"):
+    of_one_image = ("twice/x_masks.tif", "twice/x_masks.tiff", "both/x_masks.tif")
+    for file in ("folder/x.tif", *of_one_image, "both/x_cp_masks.tif"):
         masks(file, HALVES)
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match=message):

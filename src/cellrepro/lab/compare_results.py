@@ -19,7 +19,7 @@ from cellrepro.compare.weight_files import FileComparison, compare_files
 from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.lab import defaults
-from cellrepro.lab.mask_sources import MASK_ENDINGS, Masks, kind_of, mask_files, masks_of, readers
+from cellrepro.lab.mask_sources import MASK_ENDINGS, Masks, kind_of, masks_of
 from cellrepro.lab.worker import flattened
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.platform import differing_probes
@@ -71,9 +71,13 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
     """Compare two things that both have masks, or both have weights.
 
     Each is ``KEY`` (then its first repeat; the same one twice: its first two) or ``KEY/REPEAT`` of
-    the store, or the path of a mask file, ``_seg.npy`` among them, of a folder of masks (files of
-    equal names are compared; where some are called ``NAME_masks``, only those), of a baseline, or
-    of a weights file.
+    the store, or the path of a mask file, ``_seg.npy`` among them, of a folder of masks, of a
+    baseline, or of a weights file.
+
+    Masks are compared by the name of their image: ``NAME_masks.tif``, ``NAME_cp_masks.png``,
+    ``NAME_seg.npy`` and the image ``NAME`` of a run belong together, and in a folder without such
+    names ``NAME.tif``. A file that is given is compared with the only image of the other side,
+    whatever that is called.
     """
     first, second = Path(a), Path(b)
     place, kinds, who = Store(store), {kind_of(first), kind_of(second)}, f"{a} and {b}"
@@ -81,13 +85,10 @@ def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison
         return compare_repeats(*place.find_two(a, b), store=place)
     if "weights" in kinds and kinds <= {"weights", "run"}:
         return _compare_weights(*(_weights_of(path, place) for path in (first, second)))
-    if kinds == {"folder"}:
-        return _compare_masks(readers(mask_files(first)), readers(mask_files(second)), who)
-    if kinds == {"masks"}:
-        return _compare_masks(readers({first.name: first}), readers({first.name: second}), who)
     if "weights" not in kinds:
-        of_a, of_b = masks_of(a, place), masks_of(b, place)
-        if len(of_a) == len(of_b) == 1:  # whatever the files are called
+        of_a = masks_of(a, place)
+        of_b = masks_of(b, place)
+        if len(of_a) == len(of_b) == 1 and kinds != {"folder"}:  # whatever they are called
             of_b = dict(zip(of_a, of_b.values(), strict=True))
         return _compare_masks(of_a, of_b, who)
     raise BadInput(
@@ -216,11 +217,13 @@ def _compared(a: Masks, b: Masks, *, who: str) -> tuple[dict[str, MaskComparison
         try:
             masks[name] = compare_masks(a[name](), b[name]())
         except BadInput as error:
-            raise BadInput(f"{name}: {error}") from error
+            raise BadInput(f"masks of {name}: {error}") from error
     if not masks:
+        names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
         raise BadInput(
-            f"{who}: {len(a)} and {len(b)} masks, and no image of the same name; expected masks of "
-            "the same images"
+            f"{who}: {len(a)} and {len(b)} masks, and no image of the same name ({names}); "
+            "expected masks of the same images: NAME_masks, NAME_cp_masks, NAME_seg.npy and NAME "
+            "are those of the image NAME"
         )
     alone = sorted(a.keys() ^ b.keys())
     return masks, [f"only one side has masks of {', '.join(alone)}"] if alone else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,13 @@ from cellrepro.images.reading import read_labels
 from cellrepro.images.seg_file import SEG_ENDING
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Store
+from cellrepro.text import joined
 
 MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy")
 _WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
-_SUFFIXES = ("_cp_masks", "_masks", "_seg")  # of Cellpose's names: its command line's, GUI's
+_SUFFIXES = ("_cp_masks", "_masks", "_seg")
+"""What follows the name of an image in that of its masks: as Cellpose's command line writes them,
+as it reads them (and as `cellrepro segment --masks-into` does), as its GUI does. Longest first."""
 
 Reader = Callable[[], np.ndarray]
 Masks = Mapping[str, Reader]
@@ -47,8 +50,9 @@ def masks_of(reference: str, store: Store) -> Masks:
         return {name: partial(found.masks, name) for name in found.record["images"]}
     if kind == "weights":
         raise BadInput(f"{reference} is no mask file, folder of masks, baseline or run")
-    files = mask_files(path) if kind == "folder" else {path.stem: path}
-    return readers({image_name(stem): file for stem, file in files.items()})
+    if kind == "folder":
+        return readers(mask_files(path))
+    return readers({image_name(path.stem): path})
 
 
 def readers(files: Mapping[str, Path]) -> Masks:
@@ -57,25 +61,68 @@ def readers(files: Mapping[str, Path]) -> Masks:
 
 
 def image_name(stem: str) -> str:
-    """Of the image whose masks a file holds.
+    """Of the image whose masks a file holds: the one rule by which files, folders, baselines and
+    runs find what belongs together.
+
+    Parameters
+    ----------
+    stem : str
+        The name of a file without its last extension.
+
+    Returns
+    -------
+    str
+        The stem without what Cellpose adds for masks; all of it where nothing else is there.
 
     >>> image_name("a_cp_masks"), image_name("a_masks"), image_name("a_seg"), image_name("a")
     ('a', 'a', 'a', 'a')
+    >>> image_name("_masks")
+    '_masks'
     """
-    ending = next((one for one in _SUFFIXES if stem.endswith(one)), "")
-    return stem.removesuffix(ending)
+    ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
+    return stem.removesuffix(ending) or stem
 
 
 def mask_files(folder: Path) -> dict[str, Path]:
-    """The masks of a folder by name: of those called NAME_masks, or else NAME_seg.npy, where there
-    are any."""
+    """Find the masks in a folder, one file for each image.
+
+    Where files are named as masks (``NAME_masks``, ``NAME_cp_masks``, ``NAME_seg``) these alone
+    count, since the others are the images; and ``NAME_seg.npy`` counts for an image that has no
+    other masks, since the GUI writes it beside them.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they lie; subfolders are not looked at.
+
+    Returns
+    -------
+    dict of str to Path
+        By `image_name`, in the order of the files' names.
+
+    Raises
+    ------
+    BadInput
+        If two files are masks of one image, and nothing says which of them is meant.
+    """
     visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
     files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS]
-    of_cellpose = [path for path in files if path.name.endswith(SEG_ENDING)]
-    chosen: dict[str, Path] = {}
-    for path in [path for path in files if path.stem.endswith("_masks")] or of_cellpose or files:
-        name = path.stem.removesuffix("_seg") + "_masks" if path in of_cellpose else path.stem
-        other = chosen.setdefault(name, path)
-        if other != path:
-            raise BadInput(f"{other} and {path.name} have one name; remove one of them")
-    return chosen
+    named_as_masks = [path for path in files if image_name(path.stem) != path.stem]
+    by_image: dict[str, list[Path]] = {}
+    for path in named_as_masks or files:
+        by_image.setdefault(image_name(path.stem), []).append(path)
+    return {name: _only_one(name, paths) for name, paths in by_image.items()}
+
+
+def _only_one(name: str, paths: Sequence[Path]) -> Path:
+    """The file that holds the masks of an image, of those that are named after it."""
+    label_images = [path for path in paths if not path.name.endswith(SEG_ENDING)]
+    candidates = label_images or paths
+    if len(candidates) > 1:
+        names = joined([path.name for path in candidates])
+        raise BadInput(
+            f"{candidates[0].parent} holds {names}, which are all masks of the image {name}; "
+            "expected one file for each image: move the others into a folder of their own, or give "
+            "the file itself"
+        )
+    return candidates[0]
