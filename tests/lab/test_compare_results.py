@@ -11,6 +11,7 @@ import tifffile
 from safetensors.numpy import load_file, save_file
 
 from cellrepro.errors import BadInput
+from cellrepro.images.synthetic import nuclei
 from cellrepro.lab.baseline import check_baseline, save_baseline
 from cellrepro.lab.compare_results import compare, compare_repeats
 from cellrepro.store.manifest import Manifest
@@ -132,6 +133,21 @@ def test_masks_of_the_gui_count_for_images_without_others(masks, tmp_path):
     result = compare(str(tmp_path / "gui"), str(tmp_path / "now"))
     found = {name: str(each.verdict) for name, each in result.masks.items()}
     assert found == {"x": "same-objects", "y": "identical"}
+
+
+def test_a_picture_is_no_masks_and_a_foreground_map_gets_a_word(masks, invoke):
+    made = nuclei(0)
+    cells = masks("x_masks.tif", made.masks)
+    for verb in (
+        ("compare", cells, masks("x.tif", made.image)),
+        ("describe", masks("x.tif", made.image)),
+    ):
+        refused = invoke(*verb)
+        assert (refused.code, "a picture, no label image" in refused.err) == (2, True)
+    foreground = masks("f.tif", (made.masks > 0).astype(np.uint8))
+    note = "every number counts as one object; if it is a foreground map"
+    assert note in invoke("compare", cells, foreground).out
+    assert note in invoke("describe", foreground).out
 
 
 def test_weights_files(tmp_path):

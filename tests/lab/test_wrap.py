@@ -229,7 +229,7 @@ def test_another_network(written, small_data, tmp_path, paths_kept):
 REFUSED = {
     "fails": "odd.py fails on .* exit code 7; its last words:\nas asked: fails",
     "nothing": "wrote nothing where {masks} stood",
-    "grey": "a picture or a foreground map, no label image",
+    "grey": "is no label image: .* a picture, no label image",
     "foreground": "a picture or a foreground map, no label image: 1 of its values",
     "colours": "is no label image: .*expected label numbers",
     "probability": "are fractions",

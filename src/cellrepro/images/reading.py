@@ -23,7 +23,7 @@ import tifffile
 from scipy import ndimage
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.images.label_image import LARGEST_LABEL, label_image
+from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.text import some
 
@@ -443,4 +443,6 @@ def _labels(file: Path, decoded: _Decoded, *, stacks: bool, largest: int) -> np.
         labels = labels.astype(np.int64)
     elif labels.dtype.kind == "b":
         labels = labels.astype(np.uint8)
-    return label_image(f"{file}:", labels, largest=largest)
+    checked = label_image(f"{file}:", labels, largest=largest)
+    refuse_picture(f"{file}:", checked)
+    return checked

@@ -18,6 +18,7 @@ from cellrepro.compare.verdicts import Verdict, combine
 from cellrepro.compare.weight_files import FileComparison, compare_files
 from cellrepro.compare.weights import WeightsComparison, compare_weights
 from cellrepro.errors import BadInput
+from cellrepro.images.label_image import doubt
 from cellrepro.lab import defaults
 from cellrepro.lab.mask_sources import MASK_ENDINGS, Masks, kind_of, masks_of
 from cellrepro.lab.worker import flattened
@@ -26,6 +27,7 @@ from cellrepro.store.platform import differing_probes
 from cellrepro.store.store import Repeat, Store
 from cellrepro.text import amount, some
 
+_FEW_OBJECTS = 16  # as a foreground map or a map of classes has
 _ENVIRONMENT = "device threads cpu_capability versions variables switches host numeric_libraries"
 _MACHINE = {"label", "identity", "device", "driver", "cuda", "cudnn"}
 """What of a manifest, and of the machine in it, a repeat depends on beside its spec."""
@@ -211,13 +213,24 @@ def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str
 
 
 def _compared(a: Masks, b: Masks, *, who: str) -> tuple[dict[str, MaskComparison], list[str]]:
-    """The masks of equal names, one image at a time; and what only one side has, in a sentence."""
+    """The masks of equal names, one image at a time; and what only one side has and what may be no
+    label image, in sentences."""
     masks = {}
+    notes = []
     for name in [name for name in a if name in b]:
         try:
-            masks[name] = compare_masks(a[name](), b[name]())
+            of_a = a[name]()
+            of_b = b[name]()
+            result = compare_masks(of_a, of_b)
         except BadInput as error:
             raise BadInput(f"masks of {name}: {error}") from error
+        masks[name] = result
+        sides = (("A", of_a, result.n_objects_a), ("B", of_b, result.n_objects_b))
+        notes += [
+            f"{name}: {side} has {doubtful}"
+            for side, labels, n_objects in sides
+            if 0 < n_objects <= _FEW_OBJECTS and (doubtful := doubt(labels))
+        ]
     if not masks:
         names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
         raise BadInput(
@@ -226,7 +239,9 @@ def _compared(a: Masks, b: Masks, *, who: str) -> tuple[dict[str, MaskComparison
             "are those of the image NAME"
         )
     alone = sorted(a.keys() ^ b.keys())
-    return masks, [f"only one side has masks of {', '.join(alone)}"] if alone else []
+    if alone:
+        notes.insert(0, f"only one side has masks of {', '.join(alone)}")
+    return masks, notes
 
 
 def _stitched(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
@@ -244,10 +259,10 @@ def _stitched(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
 
 
 def _compare_masks(a: Masks, b: Masks, who: str) -> Comparison:
-    masks, alone = _compared(a, b, who=who)
-    verdict = Verdict.DIFFERENT if alone else _over_images(masks)
-    notes = (*alone, *_stitched(masks))
-    return Comparison(verdict, ("masks",) if _differ(verdict) else (), masks, notes=notes)
+    masks, notes = _compared(a, b, who=who)
+    verdict = _over_images(masks) if a.keys() == b.keys() else Verdict.DIFFERENT
+    notes += _stitched(masks)
+    return Comparison(verdict, ("masks",) if _differ(verdict) else (), masks, notes=tuple(notes))
 
 
 def _weights_of(path: Path, store: Store) -> Path:

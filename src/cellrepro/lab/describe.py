@@ -12,6 +12,7 @@ import numpy as np
 from cellrepro.compare.labels import canonical
 from cellrepro.compare.weights import open_weights
 from cellrepro.errors import BadInput
+from cellrepro.images.label_image import doubt
 from cellrepro.images.reading import read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.lab import defaults
@@ -94,8 +95,14 @@ def _of_masks(path: Path) -> Description:
         "canonical_digest": array_digest(own),
     }
     if seg is None:
-        dtype = str(masks.dtype)
-        return Description("label image", dtype=dtype, digest=file_digest(path), details=details)
+        doubtful = doubt(masks)
+        return Description(
+            "label image",
+            dtype=str(masks.dtype),
+            digest=file_digest(path),
+            details=details,
+            note="" if doubtful is None else f"it has {doubtful}",
+        )
     recorded = {name: value for name, value in seg.settings.items() if name != "ismanual"}
     details |= {"settings": recorded, "n_manual": int(np.sum(seg.settings.get("ismanual") or 0))}
     return Description("_seg.npy", digest=file_digest(path), details=details)

@@ -23,8 +23,8 @@ import numpy as np
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import LabelledImage
-from cellrepro.images.label_image import label_image
-from cellrepro.images.reading import pieces_by_label, read_labels
+from cellrepro.images.label_image import label_image, pieces_of
+from cellrepro.images.reading import read_labels
 from cellrepro.lab import defaults
 from cellrepro.lab.process import explained
 from cellrepro.lab.run import Outcome, Plan, carry_out, plan_run
@@ -38,7 +38,6 @@ LOGS = "logs"
 
 _PLACE = re.compile(r"\{(image|masks)(\.(?:tif|png|npy))?\}")
 _MOST_OF_A_LABEL = 60
-_LABELS_LOOKED_AT = 64
 
 
 def wrap(
@@ -286,16 +285,12 @@ def _checked(masks: Any, image: LabelledImage, who: str) -> np.ndarray:
             f"{who} gave masks of shape {labels.shape}; expected (Y, X) = {image.image.shape[:2]}, "
             "that of the image: write them at the size of the image that was given"
         )
-    # Some labels are enough, and a 16-bit picture has tens of thousands.
-    known = np.unique(labels[labels > 0])
-    chosen = known[:: -(-known.size // _LABELS_LOOKED_AT) or 1]
-    some = np.where(np.isin(labels, chosen), labels, 0)
-    n_pieces = sum(n for _, _, _, n in pieces_by_label(some))
-    if n_pieces > 2 * chosen.size + 8:
+    found = pieces_of(labels)
+    if found.is_picture or found.in_many_pieces:
         raise BadInput(
-            f"{who} gave a picture or a foreground map, no label image: {chosen.size} of its "
-            f"values lie in {n_pieces} separate pieces; expected a number of its own for every "
-            "object (scipy.ndimage.label numbers the pieces of a foreground map)"
+            f"{who} gave a picture or a foreground map, no label image: {found.n_values} of its "
+            f"values lie in {found.n_pieces} separate pieces; expected a number of its own for "
+            "every object (scipy.ndimage.label numbers the pieces of a foreground map)"
         )
     return labels
 
