@@ -37,7 +37,7 @@ _SIGNATURES = {
     "JPEG": (b"\xff\xd8\xff",),
 }
 _ALWAYS_ALLOWED = 64 * 2**20  # bytes of pixels, whatever the file's size
-_MOST_FROM_A_BYTE = {
+_MOST_FROM_A_BYTE: dict[int, int] = {
     tifffile.COMPRESSION.NONE: 1,
     tifffile.COMPRESSION.PACKBITS: 64,  # 128 equal bytes are two
     tifffile.COMPRESSION.LZW: 1400,  # strings of up to 3838 bytes in codes of up to 12 bits
