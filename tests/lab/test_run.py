@@ -245,6 +245,38 @@ def test_a_child_takes_and_answers_what_it_is_given(tmp_path, monkeypatch):
             process.call(f"away:{work}", None, label="it")
 
 
+def test_whatever_a_child_prints_its_end_is_told(tmp_path, monkeypatch):
+    """Before it begins, in any encoding, and where its answer does not fit on the disk."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nprint('{}')\nprint('half a line', end='')\nsys.stdout.flush()\n"
+    )
+    (tmp_path / "printing.py").write_text(
+        "import os, resource\n"
+        "def well(child):\n"
+        "    child.phase('one')\n"
+        "    return 3\n"
+        "def failing(child):\n"
+        "    os.write(2, 'zu groß für mich\\n'.encode('latin-1'))\n"
+        "    raise ValueError('the real reason')\n"
+        "def too_much(child):\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "    return bytes(10_000)\n"
+        "def unheard_of(child):\n"
+        "    return lambda: 3\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    events = []
+    assert process.call("printing:well", None, label="it", on_event=events.append) == 3
+    assert events == [{"event": "phase", "name": "one"}]
+    for work, why in {
+        "failing": r"(?s)it failed: ValueError\('the real reason'\); .*zu gro.* f.*r mich",
+        "too_much": r"it failed: its answer cannot be written to .* TMPDIR .*: .*File too large",
+        "unheard_of": "it failed: its answer cannot be sent",
+    }.items():
+        with pytest.raises(process.RunFailed, match=why):
+            process.call(f"printing:{work}", None, label="it")
+
+
 def test_a_child_ends_with_its_caller():
     """Its standard input closes when the caller goes, however it goes."""
     script = (

@@ -1,8 +1,9 @@
 """Work in a process of its own, with the profile's environment: both ends of the line.
 
 `call` starts a process that calls `serve`, and reads one JSON event a line from its standard
-output; what is given and answered travels as pickles in a private scratch folder. The child's
-standard input stays open: when it closes, the caller is gone, and the child ends.
+output, where others may print, too; what is given and answered travels as pickles in a private
+scratch folder. The child's standard input stays open: when it closes, the caller is gone, and the
+child ends.
 """
 
 from __future__ import annotations
@@ -20,15 +21,22 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import (
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cellrepro.determinism.known_operations import PHRASES
-from cellrepro.determinism.profiles import Profile, startup_variables
+from cellrepro.determinism.profiles import Profile, require_at_startup, startup_variables
 from cellrepro.determinism.seeding import seed_everything
-from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab.environments import is_installed, python_of
 from cellrepro.store import platform
 from cellrepro.store.manifest import MachineRecord
@@ -42,10 +50,21 @@ _SERVE = "from cellrepro.lab.process import serve; serve()"  # as a script its c
 
 Event = dict[str, str]
 
+_EVENT_MARK = "\x1e"
+"""Before each event, as in RFC 7464 (JSON text sequences): what a ``sitecustomize`` prints before
+this process has its standard output for itself is no event."""
+_UNANSWERED = "unanswered"
+"""The event of a child that cannot leave its answer; its name says why."""
+
 HOLD_VARIABLE = "CELLREPRO_HOLD"
 """Names a folder in which to leave the finished repeat instead of storing it; the grid sets it,
 adds the notebook it executed, and stores both together. A process that has it was started with
 the profile's environment."""
+HELD_REPEAT_VARIABLE = "CELLREPRO_HELD_REPEAT"
+"""Names the repeat that the grid holds so, ``KEY/INDEX``; all else that its notebook runs is stored
+as any run is."""
+FURTHER_RUNS = "further_runs.txt"
+"""Beside that folder: the names of those others, a line each."""
 RUNNING: set[subprocess.Popen[str]] = set()
 """The children of `call` that are at work, for who has to end them all."""
 
@@ -161,40 +180,86 @@ def call(
     A process that takes more than ``minutes`` is ended, and `TimeIsUp` raised.
     """
     if here:
-        log = io.StringIO()  # whatever libraries print is no result of a notebook's
+        printed = io.StringIO()  # whatever libraries print is no result of a notebook's
         try:
-            with redirect_stdout(log), redirect_stderr(log):
+            with redirect_stdout(printed), redirect_stderr(printed):
                 return _function(work)(Child(setup, on_event), **given)
         except CellreproError:
             raise
         except Exception as error:
-            raise explained(repr(error), 1, log.getvalue(), label) from error
+            raise explained(repr(error), 1, printed.getvalue(), label) from error
     environment = setup.profile.child_environment(setup.variables()) if setup else dict(os.environ)
     python = sys.executable
     if setup is not None and setup.cellpose is not None:
         python, found = python_of(setup.cellpose)
         environment |= found
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as file:
-        Path(scratch, "given").write_bytes(pickle.dumps((setup, given)))
-        process = subprocess.Popen(
-            # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
-            [python, "-P", "-c", _SERVE, work, scratch],
-            env={**environment, **(variables or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=file,
-            text=True,
-        )
-        code, answer = _followed(process, on_event, label, minutes), Path(scratch, "answer")
-        ended = RunFailed(f"exit code {code} and no answer")
-        if code >= 0 and answer.exists():
-            ended = pickle.loads(answer.read_bytes())
-        if isinstance(ended, RunFailed):
-            file.seek(0)
-            raise explained(str(ended), code, file.read(), label)
-    if isinstance(ended, CellreproError):
-        raise ended
-    return ended
+    command = [python, "-P", "-c", _SERVE, work]
+    # -P: a user's own cellpose.py or random.py in the current folder is not ours to import
+    with _scratch(label) as (scratch, log):
+        try:
+            (scratch / "given").write_bytes(pickle.dumps((setup, given)))
+        except OSError as error:
+            why = _not_written("what it is given", scratch, error)
+            raise explained(why, 0, "", label) from error
+        try:
+            process = subprocess.Popen(
+                [*command, str(scratch)],
+                env={**environment, **(variables or {})},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except OSError as error:
+            raise explained(f"no process can be started: {error}", 0, "", label) from error
+        ended = _followed(process, on_event, label, minutes)
+        answer = _read_answer(scratch / "answer", ended)
+        if isinstance(answer, RunFailed):
+            log.seek(0)
+            last_words = log.read().decode("utf-8", errors="replace")
+            raise explained(str(answer), ended.code, last_words, label)
+    if isinstance(answer, CellreproError):
+        raise answer
+    return answer
+
+
+@contextmanager
+def _scratch(label: str) -> Iterator[tuple[Path, BinaryIO]]:
+    """A private folder for one child, gone after the block, and a file in it for what it prints."""
+    with ExitStack() as stack:
+        try:
+            made = tempfile.TemporaryDirectory(prefix="cellrepro-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made))
+            log = stack.enter_context((folder / "log").open("w+b"))
+        except OSError as error:
+            why = f"no folder for temporary files can be made: {error}"
+            raise explained(why, 0, "", label) from error
+        yield folder, log
+
+
+def _not_written(what: str, folder: Path, error: OSError) -> str:
+    return f"{what} cannot be written to {folder}, which TMPDIR may name otherwise: {error}"
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How a child's process ended."""
+
+    code: int  # below 0: the signal that killed it
+    unanswered: str = ""  # why it could leave no answer
+
+
+def _read_answer(path: Path, ended: _Ended) -> Any:
+    """What a child answered, an error perhaps; `RunFailed` says why there is none."""
+    if ended.unanswered:
+        return RunFailed(ended.unanswered)
+    if ended.code < 0 or not path.exists():
+        return RunFailed(f"exit code {ended.code} and no answer")
+    try:
+        return pickle.loads(path.read_bytes())
+    except Exception as error:  # of unpickling nearly any
+        return RunFailed(f"its answer cannot be read: {error!r}")
 
 
 def _followed(
@@ -202,7 +267,7 @@ def _followed(
     on_event: Callable[[Event], None],
     label: str,
     minutes: float | None,
-) -> int:
+) -> _Ended:
     """Pass a child's events on until it ends, and end it if this is left early (Ctrl-C)."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -212,6 +277,7 @@ def _followed(
         late.set()
         process.kill()
 
+    unanswered = ""
     limit = threading.Timer(60 * (minutes or 0), end)
     RUNNING.add(process)
     with process.stdin, process.stdout:
@@ -219,8 +285,13 @@ def _followed(
             if minutes is not None:
                 limit.start()
             for line in process.stdout:
-                if line.endswith("\n"):  # else it was killed while it wrote
-                    on_event(json.loads(line))
+                event = _event_in(line)
+                if event is None:
+                    continue
+                if event["event"] == _UNANSWERED:
+                    unanswered = event["name"]
+                else:
+                    on_event(event)
             code = process.wait()
         finally:
             limit.cancel()
@@ -232,7 +303,18 @@ def _followed(
             f"{label} took more than {minutes:g} minutes; allow it more: what it has done so far "
             "is kept where it makes checkpoints, and it goes on from there"
         )
-    return code
+    return _Ended(code, unanswered)
+
+
+def _event_in(line: str) -> Event | None:
+    """The event that a line of a child's output holds; none in what others print."""
+    _, mark, text = line.rpartition(_EVENT_MARK)
+    if not mark or not line.endswith("\n"):  # it was killed while it wrote
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:  # another program's separator
+        return None
 
 
 _SIGNS = {
@@ -264,8 +346,14 @@ def explained(why: str, code: int, log: str, label: str) -> CellreproError:
             "take a smaller --batch-size or smaller images"
         )
     tail = "\n".join(log.splitlines()[-12:])
+    last_words = f"; its last words:\n{tail}" if tail else ""
     kind = RunFailed if code >= 0 else ProcessLost
-    return kind(f"{label} failed: {why}; its last words:\n{tail}")
+    return kind(f"{label} failed: {why}{last_words}")
+
+
+def as_refusal(error: Exception, label: str) -> CellreproError:
+    """An error as one that is told to the user: itself, or what one that nobody foresaw means."""
+    return error if isinstance(error, CellreproError) else explained(repr(error), 0, "", label)
 
 
 def how_it_ended(error: CellreproError) -> str:
@@ -286,8 +374,17 @@ def machine_here(
     """The machine on which this computer would carry out a repeat under a profile now, on one of
     its GPUs (its UUID) or on the first that it has, and with a version of Cellpose or its own."""
     settings, named = profile.model_dump_json(exclude={"description"}), platform.MACHINE_VARIABLE
-    inside = HOLD_VARIABLE in os.environ and cellpose is None
+    inside = HOLD_VARIABLE in os.environ and cellpose is None and _was_started_for(profile)
     return _seen(settings, os.environ.get(named), inside, gpu, cellpose)
+
+
+def _was_started_for(profile: Profile) -> bool:
+    """Whether this process has a profile's variables; a grid's notebook may ask for another one."""
+    try:
+        require_at_startup(profile.variables())
+    except BadInput:
+        return False
+    return True
 
 
 def only(gpu: str | None) -> dict[str, str]:
@@ -336,7 +433,7 @@ def serve() -> None:
     os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events
 
     def send(event: Event) -> None:
-        events.write(json.dumps(event) + "\n")
+        events.write(f"{_EVENT_MARK}{json.dumps(event)}\n")
         events.flush()
 
     work, scratch = sys.argv[1:]
@@ -347,12 +444,28 @@ def serve() -> None:
     except CellreproError as error:
         answer = error
     except Exception as error:
-        traceback.print_exc()
+        with suppress(OSError):  # the log may lie on a full disk
+            traceback.print_exc()
         answer = RunFailed(repr(error))
-    Path(scratch, "answer").write_bytes(pickle.dumps(answer))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _leave(answer, Path(scratch, "answer"), send)
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(0)  # all is written; to take PyTorch apart first takes one to two seconds
+
+
+def _leave(answer: Any, path: Path, send: Callable[[Event], None]) -> None:
+    """Write the answer, which appears whole or not at all; or tell the caller why it cannot be."""
+    try:
+        content = pickle.dumps(answer)
+    except Exception as error:  # of pickling nearly any
+        content = pickle.dumps(RunFailed(f"its answer cannot be sent: {error!r}"))
+    scratch = path.with_suffix(".part")
+    try:
+        scratch.write_bytes(content)
+        scratch.replace(path)
+    except OSError as error:
+        send({"event": _UNANSWERED, "name": _not_written("its answer", path.parent, error)})
 
 
 def end_with_caller() -> None:
