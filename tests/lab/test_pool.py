@@ -15,7 +15,7 @@ import psutil
 import pytest
 import yaml
 
-from cellrepro.lab.grid import pool
+from cellrepro.lab.grid import point, pool, slots
 from cellrepro.lab.grid.file import read_grid
 from cellrepro.lab.grid.point import GridRun
 from cellrepro.lab.process import TimeIsUp, explained, how_it_ended
@@ -73,7 +73,7 @@ def at_work(monkeypatch):
 
     monkeypatch.setattr(pool, "run_job", run_job)
     monkeypatch.setattr(platform, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
-    monkeypatch.setattr(pool.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(slots.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     return begun, go
 
 
@@ -108,6 +108,47 @@ def test_slots_are_devices_and_cores(write, store, at_work, vary, workers, at_on
     assert len(begun) == len(keys)
     if len(set(at_once)) == 1:
         assert [key for key, _, _ in found] == keys[: len(found)]  # the order is fixed
+
+
+def test_every_job_of_every_grid_begins(small_data, store):
+    """Of 200 mixed grids on machines of 2 to 64 cores; jobs end in any order."""
+    draw = random.Random(20261124)
+    names = {"model": ["tiny", "vit-l"], "ranks": [1, 2], "seed": [0]}
+    profiles = {"profile": ["cpu", "cellpose-default", "cpu-1thread", "cuda"]}
+    fixed = {"data": str(small_data), "batch_size": 2}
+    path = store.with_name("grid.yaml")
+    content = {"notebook": "01_seeded_training", "fixed": fixed, "vary": {**names, **profiles}}
+    path.write_text(yaml.safe_dump(content))
+    kinds = [slots.Job(grid, one) for grid in [read_grid(path)] for one in grid.points]
+    for _ in range(200):
+        gpus = tuple(f"GPU-{i}" for i in range(draw.randrange(4)))
+        memory = round(draw.uniform(1e9, 400e9))
+        machine = slots.Machine(draw.randrange(2, 65), memory, gpus)
+        shared = machine.by_cores() if draw.random() < 0.8 else machine.by_number(3)
+        needs = {i: shared.need(draw.choice(kinds)) for i in range(draw.randrange(1, 60))}
+        queues = slots.Queues(shared, needs)
+        begun, at_work = [], []
+        while len(begun) < len(needs) or at_work:
+            started = [number for number, _ in queues.begin()]
+            begun += started
+            at_work += started
+            assert at_work, f"{queues.waiting()} wait for ever on {machine}"
+            for _ in range(draw.randint(1, len(at_work))):
+                queues.ended(at_work.pop(draw.randrange(len(at_work))))
+        for choice in {need.slots for need in needs.values()}:
+            of_one_queue = [number for number in begun if needs[number].slots == choice]
+            assert of_one_queue == sorted(of_one_queue)
+
+
+def test_no_device_waits_for_another_ones_jobs():
+    shared = slots.Machine(2, 10**12, ("GPU-one",)).by_cores()
+    processor = slots.Need(("cpu",), n_slots=1, amount=2 * slots.CORE)
+    gpu = slots.Need(("GPU-one",), n_slots=1, amount=1)
+    queues = slots.Queues(shared, dict(enumerate([processor, processor, gpu, gpu])))
+    assert list(queues.begin()) == [(0, ("cpu",)), (2, ("GPU-one",))]
+    queues.ended(2)
+    assert list(queues.begin()) == [(3, ("GPU-one",))]
+    assert queues.waiting() == [1]
 
 
 def test_all_gpus_or_the_one_that_has_begun(write, store, at_work, made_up, monkeypatch):
@@ -146,6 +187,23 @@ def test_a_time_limit_ends_a_repeat_which_then_goes_on(write, store, wholeness):
     assert wholeness(store) == []
     (status,) = [json.loads(path.read_text()) for path in store.glob(".grids/*.json")]
     assert (status["ended"], status["rows"][0]["status"]) == (True, "time-limit")
+
+
+def test_an_error_that_nobody_foresaw_ends_its_point_alone(write, store, monkeypatch):
+    """And neither the others nor the table."""
+    errors = [OSError(28, "No space left on device"), ValueError("half a line"), SystemExit(3)]
+
+    def call(work, setup, *, parameters, **given):
+        raise errors[parameters["seed"]]
+
+    monkeypatch.setattr(point, "call", call)
+    runs = pool.run_grid(read_grid(write(vary={"seed": [0, 1, 2]}), store=store), quiet=True)
+    assert [run.status for run in runs] == ["disk-full", "failed", "failed"]
+    assert "no space is left on the disk" in runs[0].reason
+    assert runs[1].reason == "repeat 0 failed: ValueError('half a line')"
+    assert "SystemExit(3)" in runs[2].reason
+    kept = [json.loads((run.folder / "failure.json").read_text()) for run in runs[:2]]
+    assert [record["reason"] for record in kept] == [run.reason for run in runs[:2]]
 
 
 @pytest.mark.slow

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +20,13 @@ from cellrepro.images.folder import LabelledImage, read_folder
 from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping, Kept, last_checkpoint, lay_out
 from cellrepro.lab.environments import is_installed
-from cellrepro.lab.process import HOLD_VARIABLE, call, machine_here
+from cellrepro.lab.process import (
+    FURTHER_RUNS,
+    HELD_REPEAT_VARIABLE,
+    HOLD_VARIABLE,
+    call,
+    machine_here,
+)
 from cellrepro.lab.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
 from cellrepro.lab.worker import Request, axes_of, segmented_part
 from cellrepro.model.network import (
@@ -34,7 +41,7 @@ from cellrepro.model.training import learning_rates, trainable, trains_nothing
 from cellrepro.progress import progress
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.spec import Spec, make_spec
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import MANIFEST, Repeat, Store
 
 
 @dataclass(frozen=True)
@@ -466,6 +473,8 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
 
 def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:
     """Wait while another process makes the same repeat; the grid has waited already."""
+    # Further runs of a grid's notebook wait neither: two notebooks could wait for each other's
+    # repeats for ever. Of two that make the same repeat at once the first is stored.
     if HOLD_VARIABLE in os.environ:
         return nullcontext()
     told: list[str] = []
@@ -505,25 +514,57 @@ def computes_here(plan: Plan) -> bool:
 
 
 def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repeat:
-    """Have a worker make one repeat, and store it; the grid stores what is left where it says."""
-    held = os.environ.get(HOLD_VARIABLE)
-    with ExitStack() as stack:
-        keeping = stack.enter_context(_unfinished(plan, index, quiet=quiet))
-        folder = Path(held) if held else stack.enter_context(plan.store.staging()) / "repeat"
-        folder.mkdir()
-        with progress(plan.spec.epochs + plan.n_images, label, quiet=quiet) as bar:
-            show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
-            given: dict[str, Any] = {"request": plan.request, "repeat": index, "staged": folder}
-            spec = call(
-                "cellrepro.lab.worker:carry_out",
-                plan.request.setup,
-                label=label,
-                on_event=lambda event: show[event["event"]](event["name"]),
-                here=here,
-                keeping=keeping,
-                **given,
-            )
-        return Repeat(folder) if held else plan.store.commit(folder, spec)
+    """Have a worker make one repeat, and store it; the grid stores the one that it asked for."""
+    held = _held_folder(plan, index)
+    if held is None:
+        with plan.store.staging() as area:
+            folder = area / "repeat"
+            folder.mkdir()
+            _make(plan, index, folder, label=label, quiet=quiet, here=False)
+            repeat = plan.store.commit(folder, plan.spec)
+        _tell_the_grid(repeat)
+        return repeat
+    if (held / MANIFEST).exists():  # the notebook asks for it again
+        return Repeat(held)
+    shutil.rmtree(held, ignore_errors=True)  # of an attempt that failed in this notebook
+    held.mkdir()
+    _make(plan, index, held, label=label, quiet=quiet, here=here)
+    return Repeat(held)
+
+
+def _make(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here: bool) -> None:
+    """Have a worker leave one repeat in a folder."""
+    with (
+        _unfinished(plan, index, quiet=quiet) as keeping,
+        progress(plan.spec.epochs + plan.n_images, label, quiet=quiet) as bar,
+    ):
+        show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
+        call(
+            "cellrepro.lab.worker:carry_out",
+            plan.request.setup,
+            label=label,
+            on_event=lambda event: show[event["event"]](event["name"]),
+            here=here,
+            request=plan.request,
+            repeat=index,
+            staged=folder,
+            keeping=keeping,
+        )
+
+
+def _held_folder(plan: Plan, index: int) -> Path | None:
+    """Where the grid that started this notebook wants this repeat; none for all other runs."""
+    if os.environ.get(HELD_REPEAT_VARIABLE) != f"{plan.spec.key}/{index}":
+        return None
+    return Path(os.environ[HOLD_VARIABLE])
+
+
+def _tell_the_grid(repeat: Repeat) -> None:
+    """Leave the name of a further run for the grid that started this notebook, if one did."""
+    if HOLD_VARIABLE in os.environ:
+        beside = Path(os.environ[HOLD_VARIABLE]).with_name(FURTHER_RUNS)
+        with beside.open("a", encoding="utf-8") as file:
+            file.write(f"{repeat.name}\n")
 
 
 # -- unfinished trainings ------------------------------------------------------------------

@@ -192,6 +192,8 @@ def end(topic: str) -> None:
 class ClusterPool:
     """The workers of a Dask cluster, as `cellrepro.lab.grid.pool.Pool` says."""
 
+    look_seconds = 0.05  # Dask tells its futures' ends to none but those who ask
+
     def __init__(self, client: Any, area: Path, n_expected: int) -> None:
         self._client, self._area, self._gone_since = client, area, 0.0
         self._topic = f"cellrepro-{area.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,9 +13,12 @@ from typing import Any, Literal, get_args
 from cellrepro.errors import CellreproError
 from cellrepro.lab.grid.file import Grid, Point, Scalar
 from cellrepro.lab.process import (
+    FURTHER_RUNS,
+    HELD_REPEAT_VARIABLE,
     HOLD_VARIABLE,
     Event,
     ProcessLost,
+    as_refusal,
     call,
     explained,
     how_it_ended,
@@ -23,7 +27,8 @@ from cellrepro.lab.process import (
 )
 from cellrepro.progress import FILE_VARIABLE, LINES_VARIABLE
 from cellrepro.store import platform
-from cellrepro.store.store import NOTEBOOK, Repeat
+from cellrepro.store.store import MANIFEST, NOTEBOOK, Repeat
+from cellrepro.text import some
 
 Well = Literal["done", "present", "planned", "not-here"]
 Badly = Literal["failed", "out-of-memory", "disk-full", "time-limit", "interrupted"]
@@ -95,35 +100,74 @@ class Listener:
 
 
 def run_job(job: Job, listener: Listener) -> GridRun:
-    """Make the repeats of a point that the store lacks of this machine; a failure is kept, and
-    ends the point."""
-    status: Status = "present"
-    machine, index, reason, store = "", 0, "", job.grid.store
-    listener.changed(status="running", started=time.time())
+    """Make the repeats of a point that the store lacks of this machine; a failure, of whatever
+    kind, is kept, and ends the point and no other."""
+    progress = _Progress()
     try:
-        machine = job.machine
-        for index in range(job.grid.repeats):
-            listener.changed(machine=machine, repeat=index, done=0, total=0, text="", notebook="")
-            if f"{machine}/{index}" in job.held:
-                continue
-            repeat = store.repeat(job.key, machine, index)
-            if repeat is None:
-                status, started = "done", time.monotonic()
-                repeat = _made_by_one(job, machine, index, listener)
-                seconds = time.monotonic() - started
-                listener.say(f"done     {repeat.name}  {job.label}  {seconds:.0f} s")
-            reason = "; ".join(repeat.manifest.vacuous)
-            listener.changed(repeat=index + 1)
-        run = job.ended(status, machine=machine, reason=reason)
-    except CellreproError as error:
-        ending: Any = "interrupted" if listener.stopped else how_it_ended(error)
-        run = job.ended(ending, machine=machine, reason=str(error))
-        if machine and not listener.stopped:
-            kept = store.root / "failed" / job.key / machine / str(index)
-            run = replace(run, folder=kept)
-        listener.say(f"{ending:8} {job.key}/{index}  {job.label}: {run.reason}")
-    listener.changed(status=run.status, reason=run.reason, folder=str(run.folder), notebook="")
+        run = _repeats_made(job, listener, progress)
+        listener.changed(**_shown(run))
+    except Exception as error:
+        run = _ended_by(error, job, listener, progress)
+        with suppress(Exception):  # who listens may be what has failed
+            line = f"{run.status:8} {job.key}/{progress.index}  {job.label}: {run.reason}"
+            listener.say(line)
+            listener.changed(**_shown(run))
     return run
+
+
+@dataclass
+class _Progress:
+    """How far a job has come."""
+
+    machine: str = ""  # as soon as it is known
+    index: int = 0  # of the repeat
+
+
+def _shown(run: GridRun) -> dict[str, str]:
+    """What a job's row says of its end."""
+    return {
+        "status": run.status,
+        "reason": run.reason,
+        "folder": str(run.folder),
+        "notebook": "",
+    }
+
+
+def _repeats_made(job: Job, listener: Listener, progress: _Progress) -> GridRun:
+    """Make what is missing of a job, repeat after repeat."""
+    status: Status = "present"
+    reason = ""
+    store = job.grid.store
+    listener.changed(status="running", started=time.time())
+    machine = progress.machine = job.machine
+    for index in range(job.grid.repeats):
+        progress.index = index
+        listener.changed(machine=machine, repeat=index, done=0, total=0, text="", notebook="")
+        if f"{machine}/{index}" in job.held:
+            continue
+        repeat = store.repeat(job.key, machine, index)
+        if repeat is None:
+            status = "done"
+            started = time.monotonic()
+            repeat = _made_by_one(job, machine, index, listener)
+            seconds = time.monotonic() - started
+            listener.say(f"done     {repeat.name}  {job.label}  {seconds:.0f} s")
+        reason = "; ".join(repeat.manifest.vacuous)
+        listener.changed(repeat=index + 1)
+    return job.ended(status, machine=machine, reason=reason)
+
+
+def _ended_by(error: Exception, job: Job, listener: Listener, progress: _Progress) -> GridRun:
+    """How a job has ended that an error has ended, its own or one that nobody foresaw."""
+    error = as_refusal(error, f"repeat {progress.index}")
+    if listener.stopped:
+        return job.ended("interrupted", machine=progress.machine, reason=str(error))
+    ending: Any = how_it_ended(error)
+    run = job.ended(ending, machine=progress.machine, reason=str(error))
+    if not progress.machine:
+        return run
+    failed = job.grid.store.root / "failed"
+    return replace(run, folder=failed / job.key / progress.machine / str(progress.index))
 
 
 def _made_by_one(job: Job, machine: str, index: int, listener: Listener) -> Repeat:
@@ -158,41 +202,69 @@ def _with_tries(job: Job, machine: str, index: int, listener: Listener) -> Repea
 
 def _run_repeat(job: Job, machine: str, index: int, listener: Listener) -> Repeat:
     """Execute the notebook for one repeat and store what it made, with the notebook."""
-    store, point, notebook = job.grid.store, job.point, job.grid.notebook
-    spec = point.plan.spec
+    store = job.grid.store
+    spec = job.point.plan.spec
     with store.staging() as area:
-        held, executed = (area / "repeat").resolve(), (area / NOTEBOOK).resolve()
+        held = (area / "repeat").resolve()
+        executed = (area / NOTEBOOK).resolve()
         listener.changed(notebook=str(executed))
-
-        def heard(event: Event) -> None:
-            listener.changed(**json.loads(event["name"]))
-
-        variables = {HOLD_VARIABLE: str(held), LINES_VARIABLE: "lines"}
-        variables |= {FILE_VARIABLE: str(held.with_name("progress.json")), **only(job.gpu)}
         try:
-            call(
-                "cellrepro.lab.notebook_process:execute",
-                replace(point.plan.request.setup, cellpose=None),  # which its child will have
-                label=f"the notebook {notebook.name}",
-                on_event=heard,
-                variables=variables,
-                minutes=job.minutes,
-                notebook=notebook,
-                output=executed,
-                parameters={**point.parameters, "repeats": index + 1},
-            )
-            made = Repeat(held).manifest if held.is_dir() else None
-            if made is None or (made.key, made.repeat) != (spec.key, index):
-                instead = f"made {made.key}/{made.repeat}" if made else "ended without a run"
-                raise CellreproError(
-                    f"the notebook {instead} instead of {spec.key}/{index}: it must call "
-                    "cellrepro.train or .segment with its parameters as they are"
-                )
-        except CellreproError as error:
-            if not listener.stopped:
-                store.keep_failure(area, spec, machine=machine, repeat=index, reason=str(error))
-            raise
+            _execute(job, index, listener, held=held, executed=executed)
+            _check_that_it_was_made(held, f"{spec.key}/{index}")
+        except Exception as error:
+            if listener.stopped:
+                raise
+            refusal = as_refusal(error, f"repeat {index}")
+            try:
+                store.keep_failure(area, spec, machine=machine, repeat=index, reason=str(refusal))
+            except CellreproError as also:  # the disk is full: what came first is to be told
+                refusal = type(refusal)(f"{refusal}; its notebook could not be kept: {also}")
+            if refusal is error:
+                raise
+            raise refusal from error
         shutil.move(executed, held / NOTEBOOK)
         repeat = store.commit(held, spec)
     store.forget_failure(spec.key, machine, index)
     return repeat
+
+
+def _execute(job: Job, index: int, listener: Listener, *, held: Path, executed: Path) -> None:
+    """Have the notebook executed, with its repeat left in ``held``."""
+    point = job.point
+    notebook = job.grid.notebook
+
+    def heard(event: Event) -> None:
+        with suppress(ValueError, TypeError):  # what is shown of its progress is worth no repeat
+            listener.changed(**json.loads(event["name"]))
+
+    variables = {
+        HOLD_VARIABLE: str(held),
+        HELD_REPEAT_VARIABLE: f"{job.key}/{index}",
+        LINES_VARIABLE: "lines",
+        FILE_VARIABLE: str(held.with_name("progress.json")),
+        **only(job.gpu),
+    }
+    call(
+        "cellrepro.lab.notebook_process:execute",
+        replace(point.plan.request.setup, cellpose=None),  # which its child will have
+        label=f"the notebook {notebook.name}",
+        on_event=heard,
+        variables=variables,
+        minutes=job.minutes,
+        notebook=notebook,
+        output=executed,
+        parameters={**point.parameters, "repeats": index + 1},
+    )
+
+
+def _check_that_it_was_made(held: Path, name: str) -> None:
+    """Refuse a notebook that made other runs alone, or none."""
+    if (held / MANIFEST).exists():
+        return
+    further = held.with_name(FURTHER_RUNS)
+    others = further.read_text(encoding="utf-8").split() if further.exists() else []
+    instead = f"made {some(others)}" if others else "ended without a run"
+    raise CellreproError(
+        f"the notebook {instead} instead of {name}: it must call cellrepro.train or .segment with "
+        "its parameters as they are"
+    )

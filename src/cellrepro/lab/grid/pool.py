@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import os
+import queue
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import psutil
-
-from cellrepro.errors import BadInput, NotPossibleHere, whole
+from cellrepro.errors import BadInput, CellreproError
 from cellrepro.lab.grid.file import Grid
 from cellrepro.lab.grid.point import GridRun, Job, Listener, run_job
+from cellrepro.lab.grid.slots import Machine, Queues
 from cellrepro.lab.grid.status import Board, board
 from cellrepro.lab.process import RUNNING
-from cellrepro.model.network import SMALL
 from cellrepro.progress import progress
 from cellrepro.store import platform
 
-_MEMORY = {True: 2e9, False: 14e9}
-"""Bytes that a training on the processor may need: of a small network, of Cellpose's own."""
-_POLL_SECONDS = 0.05
+_STOP_SECONDS = 0.05
+"""Between two attempts to end what is at work: a job may just have started another process."""
 
 
 class Pool(Protocol):
     """Where jobs are carried out."""
 
     dashboard: str  # where Dask shows what its workers do
+    look_seconds: float  # after which `advance` is called although no job has ended
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
         """The points of a grid, each on the machines that are to carry it out."""
@@ -40,7 +39,7 @@ class Pool(Protocol):
         """Take the jobs on, in this order; returns something with ``done`` and ``result`` each."""
 
     def advance(self) -> None:
-        """Begin what there is room for; called all the time."""
+        """Begin what there is room for; called when a job has ended, and now and then."""
 
     def stop(self) -> None:
         """End all work at once."""
@@ -48,18 +47,19 @@ class Pool(Protocol):
 
 def planned(grid: Grid) -> list[GridRun]:
     """What `run_grid` would do on this machine, without doing it."""
-    runs = []
     here = grid if grid.on == "all" else replace(grid, on=None)
-    for job in LocalPool().jobs(here, None):
-        try:
-            machine, notices = job.machine, "; ".join(job.point.plan.notices)
-        except NotPossibleHere as error:
-            runs.append(job.ended("not-here", reason=str(error)))
-            continue
-        stored = (grid.store.repeat(job.key, machine, index) for index in range(grid.repeats))
-        status: Any = "present" if all(stored) else "planned"
-        runs.append(job.ended(status, machine=machine, reason=notices))
-    return runs
+    return [_planned_job(job) for job in LocalPool().jobs(here, None)]
+
+
+def _planned_job(job: Job) -> GridRun:
+    try:
+        machine = job.machine
+    except CellreproError as error:
+        return job.ended("not-here", reason=str(error))
+    store = job.grid.store
+    is_stored = all(store.repeat(job.key, machine, index) for index in range(job.grid.repeats))
+    notices = "; ".join(job.point.plan.notices)
+    return job.ended("present" if is_stored else "planned", machine=machine, reason=notices)
 
 
 def run_grid(
@@ -116,35 +116,57 @@ def _run(grid: Grid, pool: Pool, minutes: float | None, *, quiet: bool) -> list[
         for text in dict.fromkeys(text for point in grid.points for text in point.plan.notices):
             rows.say(f"note: {text}")
         futures = pool.begin(jobs, rows)
+        ended: queue.SimpleQueue[Future[GridRun]] = queue.SimpleQueue()
+        for future in futures:
+            future.add_done_callback(ended.put)
+        n_left = len(futures)
         try:
-            while not all(future.done() for future in futures):
+            while n_left:
                 pool.advance()
-                time.sleep(_POLL_SECONDS)
+                n_left -= _n_ended(ended, pool.look_seconds)
         finally:
-            if not all(future.done() for future in futures):  # interrupted, or the cluster is lost
+            if n_left:  # interrupted, or the cluster is lost
                 rows.stopped = True
                 pool.stop()
     return [future.result() for future in futures]
 
 
+def _n_ended(ended: queue.SimpleQueue[Future[GridRun]], seconds: float) -> int:
+    """How many jobs have ended since the last call; waits so long for the first of them."""
+    try:
+        ended.get(timeout=seconds)
+    except queue.Empty:
+        return 0
+    n_ended = 1
+    while not ended.empty():
+        ended.get()
+        n_ended += 1
+    return n_ended
+
+
 class LocalPool:
-    """The cores of the processor and the GPUs of this machine."""
+    """The cores of the processor and the GPUs of a machine.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Jobs at the same time; by default as many as there are cores, memory and GPUs for.
+    machine : Machine, optional
+        By default this one.
+    """
 
     dashboard = ""
+    look_seconds = 60.0
 
-    def __init__(self, workers: int | None = None) -> None:
-        self._gpus = platform.visible_gpus()
-        if workers is None:
-            cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-            self._cores = cores or os.cpu_count() or 1
-            self._most, of_each = float("inf"), 1
-        else:
-            self._most = whole("workers", workers, least=1)
-            self._cores, of_each = float("inf"), -(-workers // max(1, len(self._gpus)))
-        self._free: dict[str, float] = {"cpu": self._cores, "mps": of_each, "cuda": of_each}
-        self._free.update(dict.fromkeys(self._gpus, of_each))
-        self._waiting: list[tuple[Job, Any, Future[GridRun]]] = []
-        self._at_work: dict[Future[GridRun], tuple[list[str], float]] = {}
+    def __init__(self, workers: int | None = None, machine: Machine | None = None) -> None:
+        machine = machine or Machine.here()
+        self._gpus = machine.gpus
+        self._slots = machine.by_cores() if workers is None else machine.by_number(workers)
+        self._jobs: Sequence[Job] = ()
+        self._listeners: list[Listener] = []
+        self._futures: list[Future[GridRun]] = []
+        self._queues = Queues(self._slots, {})
+        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
         """See `Pool`: of several GPUs the one that has repeats of a point already goes on."""
@@ -156,73 +178,52 @@ class LocalPool:
         found: list[Job] = []
         for point in grid.points:
             job = Job(grid, point, minutes=minutes)
-            gpus = self._gpus if point.plan.profile.device == "cuda" else []
+            gpus = self._gpus if point.plan.profile.device == "cuda" else ()
             if grid.on == "all" and len(gpus) > 1:
                 found += [replace(job, gpu=gpu, place=f"GPU {i}") for i, gpu in enumerate(gpus)]
             else:
-                found.append(replace(job, gpu=_begun_on(job, gpus) if len(gpus) > 1 else None))
+                gpu = _begun_on(job, gpus) if len(gpus) > 1 else None
+                found.append(replace(job, gpu=gpu))
         return found
 
     def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
         """See `Pool`."""
-        self._waiting = [(job, board.listener(i), Future()) for i, job in enumerate(jobs)]
-        return [future for _, _, future in self._waiting]
+        self._jobs = jobs
+        self._listeners = [board.listener(number) for number in range(len(jobs))]
+        self._futures = [Future() for _ in jobs]
+        needs = {number: self._slots.need(job) for number, job in enumerate(jobs)}
+        self._queues = Queues(self._slots, needs)
+        return list(self._futures)
 
     def advance(self) -> None:
         """See `Pool`. What does not fit yet is waited for by all that need the same."""
-        for future in [one for one in self._at_work if one.done()]:
-            taken, need = self._at_work.pop(future)
-            for slot in taken:
-                self._free[slot] += need
-        full = set()
-        for entry in tuple(self._waiting):
-            job, listener, future = entry
-            slots, need = self._wanted(job)
-            n = min(len(slots), job.point.plan.spec.ranks)  # each rank has a GPU of its own
-            taken = [slot for slot in slots if self._free[slot] >= need][:n]
-            if len(self._at_work) >= self._most or slots in full or len(taken) < n:
-                full.add(slots)
-                continue
-            self._waiting.remove(entry)
-            for slot in taken:
-                self._free[slot] -= need
-            self._at_work[future] = taken, need
-            if len(slots) > 1:
+        while not self._ended.empty():
+            self._queues.ended(self._ended.get())
+        for number, taken in self._queues.begin():
+            job = self._jobs[number]
+            if len(self._queues.needs[number].slots) > 1:
                 job = replace(job, gpu=",".join(taken))
-            threading.Thread(target=_work, args=(job, listener, future), daemon=True).start()
+            threading.Thread(target=self._work, args=(number, job), daemon=True).start()
 
     def stop(self) -> None:
         """See `Pool`."""
-        for _, _, future in self._waiting:
-            future.cancel()
-        while not all(future.done() for future in self._at_work):
+        for number in self._queues.waiting():
+            self._futures[number].cancel()
+        while not all(future.done() for future in self._futures):
             kill_children()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_STOP_SECONDS)
 
-    def _wanted(self, job: Job) -> tuple[tuple[str, ...], float]:
-        """The slots of which a job needs one, and how much of it: cores, or 1."""
-        plan = job.point.plan
-        if plan.profile.kind == "mps":
-            return ("mps",), 1
-        if plan.profile.kind == "cpu":
-            if self._cores == float("inf"):
-                return ("cpu",), 1
-            memory = _MEMORY[plan.request.model.architecture in SMALL]
-            share = memory / psutil.virtual_memory().total
-            cores = max(plan.profile.threads or self._cores, share * self._cores) * plan.spec.ranks
-            return ("cpu",), min(cores, self._cores)
-        _, _, number = plan.profile.device.partition(":")
-        if number:
-            return tuple(self._gpus[int(number) :][:1]) or ("cuda",), 1
-        return (job.gpu,) if job.gpu else tuple(self._gpus) or ("cuda",), 1
-
-
-def _work(job: Job, listener: Listener, future: Future[GridRun]) -> None:
-    """The life of a thread: it mostly waits for its child."""
-    try:
-        future.set_result(run_job(job, listener))
-    except BaseException as error:
-        future.set_exception(error)
+    def _work(self, number: int, job: Job) -> None:
+        """The life of a thread: it mostly waits for its child."""
+        listener = self._listeners[number]
+        try:
+            run = run_job(job, listener)
+        except BaseException as error:  # SystemExit: else the grid would wait for it for ever
+            run = job.ended("failed", reason=repr(error))
+            with suppress(Exception):
+                listener.changed(status=run.status, reason=run.reason)
+        self._ended.put(number)
+        self._futures[number].set_result(run)
 
 
 def kill_children() -> None:
