@@ -41,7 +41,7 @@ from cellrepro.command import (
     told,
     verb,
 )
-from cellrepro.errors import BadInput, whole
+from cellrepro.errors import BadInput, Damaged, whole
 from cellrepro.lab import defaults
 from cellrepro.show import answers, file_answers, setting_answers
 
@@ -357,7 +357,9 @@ def list_runs(
 ) -> Told:
     """List what the store holds: all of it, or what has certain values."""
     wanted = overrides(where or [], "--where")
-    return answers.stored(cellrepro.Store(store).runs(), wanted), 0
+    document, lines = answers.stored(cellrepro.Store(store).runs(), wanted)
+    is_damaged = any(run["damage"] for run in document["runs"])
+    return (document, lines), Damaged.exit_code if is_damaged else 0
 
 
 @verb()

@@ -22,6 +22,10 @@ class BadInput(CellreproError, ValueError):
     """What was given cannot be used: exit code 2, nothing written."""
 
 
+class Damaged(BadInput):
+    """A stored file is not what was stored: no verdict and no start rests on it."""
+
+
 class NotPossibleHere(CellreproError, RuntimeError):
     """This machine cannot do it (device, memory, disk): exit code 3, nothing written."""
 

@@ -52,6 +52,8 @@ class MaskPairs:
         self, a: Repeat, b: Repeat, results: Mapping[str, MaskComparison] | None = None
     ) -> dict[str, ImageDifference]:
         """By image that both segmented; ``results`` where the files were compared already."""
+        for repeat in (a, b):
+            repeat.refuse_damage()
         shared = [name for name in a.manifest.masks if name in b.manifest.masks]
         if results is not None:
             return {name: difference_of(results[name]) for name in shared}

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cellrepro.compare.axes import RANKS_DIFFER
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.compare.object_changes import ObjectKind
@@ -195,21 +193,10 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[An
 
 
 def _masks_of(a: Repeat, b: Repeat) -> tuple[dict[str, MaskComparison], list[str]]:
-    """By image; what only one side has, and whose file was changed."""
-    changed = []
-
-    def read(repeat: Repeat, name: str) -> np.ndarray:
-        labels, digest = repeat.masks_on_disk(name)
-        if digest != repeat.manifest.masks[name].digest:
-            changed.append(
-                f"the masks of {name} in {repeat.name} are others than its manifest says: the file "
-                "was changed or damaged after the run"
-            )
-        return labels
-
-    sides = ({name: partial(read, one, name) for name in one.manifest.masks} for one in (a, b))
-    masks, alone = _compared(*sides, who=f"{a.name} and {b.name}")
-    return masks, alone + changed
+    """By image, and what only one side has in a sentence."""
+    of_a = {name: partial(a.masks, name) for name in a.manifest.masks}
+    of_b = {name: partial(b.masks, name) for name in b.manifest.masks}
+    return _compared(of_a, of_b, who=f"{a.name} and {b.name}")
 
 
 def _compared(a: Masks, b: Masks, *, who: str) -> tuple[dict[str, MaskComparison], list[str]]:

@@ -463,7 +463,9 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     for index in range(repeats):
         label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
         repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
-        if repeat is None:
+        if repeat is not None:
+            repeat.refuse_damage()
+        else:
             with _alone(plan, index):
                 present = plan.store.repeat(plan.spec.key, plan.machine, index)
                 repeat = present or _run(plan, index, label=label, quiet=quiet, here=here)

@@ -25,6 +25,7 @@ import numpy as np
 from cellrepro.determinism.seeding import check_seed, generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store.digests import file_digest
+from cellrepro.store.unchanged import digest_once
 from cellrepro.text import some
 
 if TYPE_CHECKING:
@@ -106,8 +107,8 @@ def find_model(reference: str, store: Store) -> ModelSource:
         ) from error
     if repeat.weights is None:
         raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")
-    digest = file_digest(repeat.weights)
-    return ModelSource(repeat.name, _architecture(repeat.weights), repeat.weights, digest)
+    path = repeat.weights
+    return ModelSource(repeat.name, _architecture(path), path, digest_once(path))
 
 
 def _architecture(path: Path) -> str:

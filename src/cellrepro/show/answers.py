@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, Damaged
 from cellrepro.progress import minutes
 from cellrepro.text import amount, grouped, ppm_text, share_text, some
 
@@ -293,31 +293,48 @@ def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answ
     """What a store holds, a run on each machine by itself; only what has certain values."""
     from cellrepro.compare.verdicts import judge
 
-    rows, lines = [], []
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
     for run in runs:
-        fields = {"key": run.key, "label": run.spec.label, **run.spec.model_dump(mode="json")}
+        label = run.spec.label  # once: it costs more than all else of a row
+        spec = run.spec.model_dump(mode="json")
+        fields = {"key": run.key, "label": label, **spec}
         fields |= run.spec.asked if wanted else {}
         for machine, repeats in run.machines.items():
             if not _has(fields | {"machine": machine}, wanted or {}):
                 continue
             judgement = judge([repeat.outcome for repeat in repeats.values()])
+            damage = _damage(repeats.values())
             row = {
                 "key": run.key,
-                "label": run.spec.label,
+                "label": label,
                 "machine": machine,
-                "spec": run.spec.model_dump(mode="json"),
+                "spec": spec,
                 "repeats": list(repeats),
-                "verdict": judgement.overall,
+                "verdict": "damaged" if damage else judgement.overall,
                 "agreement": judgement.agreement,
                 "detail": judgement.detail(),
+                "damage": damage,
             }
             rows.append(row)
-            detail = f" ({row['detail']})" if judgement.overall == "different" else ""
-            lines.append(
-                f"{run.key}  {run.spec.label}: {amount(len(repeats), 'repeat')} on {machine}, "
-                f"{judgement.overall or 'no verdict'}{detail}"
-            )
+            told = str(row["verdict"] or "no verdict")
+            if row["verdict"] == "different":
+                told += f" ({row['detail']})"
+            n_repeats = amount(len(repeats), "repeat")
+            lines.append(f"{run.key}  {label}: {n_repeats} on {machine}, {told}")
+            lines += [f"  {message}" for message in damage]
     return {"runs": rows}, lines or ["no such runs" if wanted else "no runs yet"]
+
+
+def _damage(repeats: Iterable[Repeat]) -> list[str]:
+    """What is said of every repeat whose weights or masks are not what was stored."""
+    messages = []
+    for repeat in repeats:
+        try:
+            repeat.refuse_damage()
+        except Damaged as error:
+            messages.append(str(error))
+    return messages
 
 
 def _has(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -87,6 +87,8 @@ def switch_table() -> pd.DataFrame:
 
 def repeat_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
     """The repeats of a run: digests, objects, agreement with the ground truth, time."""
+    for repeat in repeats:
+        repeat.refuse_damage()
     rows = [
         {
             "repeat": repeat.manifest.repeat,
@@ -114,6 +116,7 @@ def result_table(runs: Sequence[Run]) -> pd.DataFrame:
     names = Names(repeats)
     groups: dict[tuple[str, str], list[Repeat]] = defaultdict(list)
     for repeat in repeats:
+        repeat.refuse_damage()
         trained = repeat.manifest.weights
         groups[trained.digest if trained else "", repeat.manifest.masks_digest].append(repeat)
 

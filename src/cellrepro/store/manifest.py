@@ -170,6 +170,7 @@ class Outcome(BaseModel):
     moved: dict[str, Any] = Field(default_factory=dict)  # what one was at the end, if another
     weights: WeightsRecord | None = None
     masks: dict[Inside, MaskRecord]
+    files: dict[Inside, str] = Field(default_factory=dict)  # SHA-256 of all others of the repeat
 
     @property
     def n_objects(self) -> int:
@@ -211,7 +212,6 @@ class Manifest(_Record, Outcome):
     # kept. Empty where these are what was segmented, and in old stores.
     train_scores: dict[Inside, float | None] = Field(default_factory=dict)
     warnings: list[WarningRecord]
-    files: dict[Inside, str] = Field(default_factory=dict)  # SHA-256 of all others of the repeat
 
     @property
     def masks_digest(self) -> str:

@@ -198,9 +198,8 @@ class Spec(Hyperparameters):
         hidden = added_later(self, _FIRST_FIELDS)
         hidden |= _OF_TRAINING if self.task != "train" else set()
         hidden |= {*_OF_SEGMENTATION} if self.task == "wrap" else set()
-        hidden |= {
-            one for one in SETTINGS if one.removeprefix("settings.") not in self.settings.told
-        }
+        given = self.settings.told
+        hidden |= {name for name in SETTINGS if name.removeprefix("settings.") not in given}
         return [name for name in PARAMETERS if name not in hidden]
 
     @property

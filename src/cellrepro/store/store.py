@@ -33,12 +33,13 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
+from cellrepro.errors import BadInput, Damaged, NotPossibleHere, wrong_fields
 from cellrepro.store import disk, platform
 from cellrepro.store.digests import array_digest, file_digest
 from cellrepro.store.manifest import Manifest, Outcome
 from cellrepro.store.spec import KEY_LENGTH, Spec
 from cellrepro.store.twins import remember, twins
+from cellrepro.store.unchanged import RESTORE, refuse_damaged
 from cellrepro.text import some
 
 MANIFEST = "manifest.json"
@@ -48,7 +49,6 @@ NOTEBOOK = "notebook.ipynb"
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
 SUMS = "SHA256SUMS"
-_RESTORE = "copy the store again, or remove that repeat's folder and run it again"
 
 
 def _read(path: Path, kind: type[BaseModel]) -> Any:
@@ -98,33 +98,82 @@ class Repeat:
         """``KEY/MACHINE/REPEAT``, as commands accept it."""
         return f"{self.manifest.key}/{self.machine}/{self.manifest.repeat}"
 
+    def file(self, name: str) -> Path:
+        """A file of the repeat, once it is known to be what was stored.
+
+        Parameters
+        ----------
+        name : str
+            As in the manifest, ``ledger.parquet`` or ``masks/IMAGE.tif``.
+
+        Raises
+        ------
+        Damaged
+            If its content is no longer that of the digest in the manifest.
+        """
+        path = disk.inside(self.folder, name)
+        expected = self._known.files.get(name)
+        if expected is not None and path.exists():
+            refuse_damaged(path, expected)
+        return path
+
+    @property
+    def _known(self) -> Outcome:
+        """The manifest if it was read already, else the part of it that is read sooner."""
+        return self.__dict__.get("manifest") or self.outcome
+
+    def refuse_damage(self) -> None:
+        """Refuse weights and masks that are no longer what the manifest says, before it is judged.
+
+        A file that is not there, as in a store without weights, is no damage.
+
+        Raises
+        ------
+        Damaged
+            With the first such file.
+        """
+        of_masks = [record.file for record in self._known.masks.values()]
+        for name in (WEIGHTS, *of_masks):
+            expected = self._known.files.get(name)
+            path = self.folder / name
+            if expected is not None and path.exists():
+                refuse_damaged(path, expected)
+
     @property
     def weights(self) -> Path | None:
-        """The trained weights, or none for a run that only segmented."""
-        path = disk.inside(self.folder, WEIGHTS)
+        """The trained weights, none for a run that only segmented; `Damaged` if they changed."""
+        path = self.file(WEIGHTS)
         return path if path.exists() else None
 
     def masks(self, image: str) -> np.ndarray:
-        """The labels of one image as they were stored: uint16 or uint32, shape (Y, X)."""
-        masks, digest = self.masks_on_disk(image)
-        record = self.manifest.masks[image]
-        if digest != record.digest:
-            raise BadInput(
-                f"the masks {self.folder / record.file} are others than were stored: their digest "
-                f"is {digest[:12]}, expected {record.digest[:12]} from the manifest; {_RESTORE}"
-            )
-        return masks
+        """The labels of one image as they were stored.
 
-    def masks_on_disk(self, image: str) -> tuple[np.ndarray, str]:
-        """The labels of one image as they lie there now, and their digest."""
+        Returns
+        -------
+        ndarray of uint16 or uint32, shape (Y, X), of a stack (Z, Y, X)
+            0 is background.
+
+        Raises
+        ------
+        Damaged
+            If the file cannot be read, or holds other labels than were stored.
+        """
         import tifffile
 
-        path = disk.inside(self.folder, self.manifest.masks[image].file)
+        record = self.manifest.masks[image]
+        path = self.file(record.file)
         try:
             masks = tifffile.imread(path)
         except Exception as error:  # of a damaged file nearly any, struct.error among them
-            raise BadInput(f"the masks {path} cannot be read ({error}); {_RESTORE}") from error
-        return masks, array_digest(masks.astype(np.uint32, copy=False))
+            raise Damaged(f"the masks {path} cannot be read ({error}); {RESTORE}") from error
+        digest = array_digest(masks.astype(np.uint32, copy=False))
+        if digest != record.digest:
+            raise Damaged(
+                f"the masks {path} are not those that were stored: the digest of their labels "
+                f"begins with {digest[:12]}, and with {record.digest[:12]} in the manifest; "
+                f"{RESTORE}"
+            )
+        return masks
 
 
 @dataclass(frozen=True)

@@ -199,14 +199,14 @@ def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
                 detail="not set" if value is None else value,
             )
     if with_ledger:
-        ledger.entries += read_rows(repeat.folder / LEDGER, Entry)
+        ledger.entries += read_rows(repeat.file(LEDGER), Entry)
     else:
         _add_manifest(ledger, repeat)
     ledger.step = _LAST
     if repeat.weights is not None:
         ledger.add("weights", "stored file", file_digest(repeat.weights))
     for image, record in repeat.manifest.masks.items():
-        labels, _ = repeat.masks_on_disk(image)
+        labels = repeat.masks(image)
         ledger.add("masks", f"{image} stored file", array_digest(labels), value=record.n_objects)
     return ledger.entries
 

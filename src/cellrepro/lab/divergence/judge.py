@@ -92,7 +92,7 @@ class Look:
 
     def stored(self, name: str, kind: type, step: int) -> list[list[Any]] | None:
         """The rows of one step, or image, of both runs; none where one did not write them down."""
-        paths = [repeat.folder / name for repeat in self.repeats]
+        paths = [repeat.file(name) for repeat in self.repeats]
         if not all(path.exists() for path in paths):
             return None
         rows = [read_rows(path, kind, step=step) for path in paths]
@@ -176,7 +176,7 @@ class Look:
     def _ends_as(self, seen: Replay, step: int) -> str | None:
         """Whose bits a replay of the step ends in; none where no ledger has anything of it."""
         a, b = (
-            same_as_stored(seen.entries, by_place(read_rows(one.folder / LEDGER, Entry, step=step)))
+            same_as_stored(seen.entries, by_place(read_rows(one.file(LEDGER), Entry, step=step)))
             for one in self.repeats
         )
         if a is None and b is None:

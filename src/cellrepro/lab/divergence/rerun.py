@@ -179,7 +179,7 @@ def replayed(
     from cellrepro.trace.operation_ledger import OperationLedger
 
     folder, in_two = repeats[side].folder, len(repeats) > 1
-    stored = by_place(read_rows(folder / LEDGER, Entry))
+    stored = by_place(read_rows(repeats[side].file(LEDGER), Entry))
     with child.prepared() as device, child.loosened():
         child.phase("images and flows")
         stepper = Stepper(request, device)

@@ -181,7 +181,7 @@ class LookAtImage(Look):
         """How many stages have the bits of the stored run."""
         if not (repeat.folder / LEDGER).exists():
             return "there is no ledger to hold it against"
-        stored = {entry.name: entry.digest for entry in read_rows(repeat.folder / LEDGER, Entry)}
+        stored = {entry.name: entry.digest for entry in read_rows(repeat.file(LEDGER), Entry)}
         both = [s for s in PASSED if f"{image} {s}" in stored and s in seen.digests]
         same = sum(stored[f"{image} {stage}"] == seen.digests[stage] for stage in both)
         return f"{same} of {amount(len(both), 'stage')} in the stored bits"

@@ -74,6 +74,8 @@ def results(store: Store, effect: Effect) -> Picture:
     ``effect`` is that of an operation of `cellrepro.audit_training`, trained into the store.
     """
     found = [_repeats(store, key, effect.repeats) for key in (effect.fixed_key, effect.key)]
+    for repeat in chain(*found):
+        repeat.refuse_damage()
     names = ["everything fixed", f"only {base_name(effect.op)} loose"]
     digests: dict[str, list[list[str]]] = {
         "weights": [[str(one.manifest.weights) for one in row] for row in found],

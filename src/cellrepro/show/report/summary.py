@@ -153,6 +153,8 @@ def summarise(store: Store) -> Summary:
     for run in runs:
         for machine in run.machines.values():
             repeats = tuple(machine.values())
+            for repeat in repeats:
+                repeat.refuse_damage()
             judgement = judge([repeat.manifest for repeat in repeats])
             one = Judged(place_of(repeats[0]), run.spec, repeats, judgement)
             by_data[run.spec.task, run.spec.data_digest].append(one)
