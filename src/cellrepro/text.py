@@ -66,6 +66,24 @@ def share_text(share: float) -> str:
     return f"{percent:.0f} %"
 
 
+def span(low: str, high: str) -> str:
+    """Both ends of a range as a sentence has them; the one value where they read alike.
+
+    >>> span("0.80", "0.83"), span("0 %", "0 %")
+    ('0.80 to 0.83', '0 %')
+    """
+    return low if low == high else f"{low} to {high}"
+
+
+def that_differ(n: int, noun: str) -> str:
+    """A number of things, and that they differ: "1 pixel differs", "no cell differs".
+
+    >>> that_differ(0, "pixel"), that_differ(1, "pixel"), that_differ(2, "pixel")
+    ('no pixel differs', '1 pixel differs', '2 pixels differ')
+    """
+    return f"{amount(n, noun) if n else f'no {noun}'} differ{'s' if n < 2 else ''}"
+
+
 def joined(parts: Sequence[str]) -> str:
     """Parts of a sentence: "a, b and c"."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -284,7 +284,7 @@ def test_two_seeds_are_told_where_they_stand_among_seeds(store):
     found = decide_between(a, b, store.runs())
     assert not found.within
     assert found.sentence == (
-        "the seeds differ: 19 % of the cells changed; 3 pairs of 3 seeds changed 19 % to 19 %"
+        "the seeds differ: 19 % of the cells changed; 3 pairs of 3 seeds changed 19 %"
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput
-from cellrepro.text import amount
+from cellrepro.text import amount, that_differ
 
 if TYPE_CHECKING:
     from cellrepro.trace.operation_ledger import OperationRow
@@ -38,7 +38,10 @@ class Alignment:
             return "neither side ran an operation"
         only = [("A", self.only_a), ("B", self.only_b)]
         extra = [f"only {side} ran {len(rows)} ({_listed(rows)})" for side, rows in only if rows]
-        text = f"{'' if extra else 'all '}{amount(len(self.pairs), 'operation')} correspond"
+        n_pairs = len(self.pairs)
+        text = f"{'' if extra else 'all '}{n_pairs} operations correspond"
+        if n_pairs < 2:
+            text = f"{'one' if n_pairs else 'no'} operation corresponds"
         if self.pairs and all(_compared(a.outputs, b.outputs) == "unknown" for a, b in self.pairs):
             text += ", none with digests that can be compared"
         return "; ".join([text, ", ".join(extra)] if extra else [text])
@@ -162,7 +165,8 @@ def first_divergence(alignment: Alignment) -> DivergingOperation | None:
         f"differ in {found[at + 1 :].count('differ')} after it"
     )
     if at != differing[0]:
-        text += f"; {found[:at].count('differ')} before it differ too, by what went into them"
+        n_before = found[:at].count("differ")
+        text += f"; before it {that_differ(n_before, 'operation')} too, by what went in"
     return DivergingOperation(x, y, inputs, text)
 
 

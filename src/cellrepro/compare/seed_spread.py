@@ -47,7 +47,7 @@ from cellrepro.compare.within_spread import (
 from cellrepro.errors import BadInput
 from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat, Run
-from cellrepro.text import amount, share_text
+from cellrepro.text import amount, share_text, span
 
 _WORDS = {
     "repeats": ("repeats of one spec", "repeating the same spec"),
@@ -341,6 +341,6 @@ def decide_between(
     text = (
         f"the seeds differ: {share_text(found.changed)} of the cells changed; "
         f"{amount(len(shares), 'pair')} of {seeds.n_values} seeds changed "
-        f"{share_text(min(shares))} to {share_text(max(shares))}"
+        f"{span(share_text(min(shares)), share_text(max(shares)))}"
     )
     return Decision(False, text, changed=decision.changed)

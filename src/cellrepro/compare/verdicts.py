@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cellrepro.store.manifest import Outcome
+from cellrepro.text import amount
 
 
 class Verdict(StrEnum):
@@ -75,7 +76,7 @@ class Judgement:
 
     def sentence(self) -> str:
         """The judgement as one sentence."""
-        over = f"{self.n_repeats} repeats, {self.n_images} images"
+        over = f"{amount(self.n_repeats, 'repeat')}, {amount(self.n_images, 'image')}"
         text = "no verdict" if self.overall is None else f"{self.overall} ({self.detail()})"
         because = f": {'; '.join(self.reasons)}" if self.reasons else ""
         return f"{text} over {over}{because}"

@@ -21,7 +21,7 @@ from cellrepro.lab.run import Outcome, plan_training, train
 from cellrepro.lab.worker import Request, training_loop
 from cellrepro.progress import progress
 from cellrepro.store.spec import Spec
-from cellrepro.text import amount, ppm_text
+from cellrepro.text import amount, ppm_text, share_text
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 _WARM_UP = 2  # steps, in which memory and kernels are set up
@@ -50,13 +50,18 @@ class Effect:
             said = "cannot be told, because repeats with nothing loose differ too"
         elif self.n_weights > 1:
             said = (
-                f"{self.n_weights} different weights, up to {100 * self.weights_differing:.0f} % "
-                f"of them changed {over}; up to {ppm_text(self.ppm)} of the pixels differ, "
-                f"{amount(self.n_objects, 'object')} without a match"
+                f"{self.n_weights} different weights, up to {share_text(self.weights_differing)} "
+                f"of them changed {over}; {self._of_masks()}"
             )
         else:
             said = f"no effect {over}; a race may need more steps or more repeats to show"
         return "; ".join([f"{self.op}: {said}", *self.vacuous])
+
+    def _of_masks(self) -> str:
+        if not self.ppm:
+            return "no pixel differs"
+        unmatched = amount(self.n_objects, "object") if self.n_objects else "no object"
+        return f"up to {ppm_text(self.ppm)} of the pixels differ, {unmatched} without a match"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.progress import minutes
-from cellrepro.text import amount, grouped, ppm_text, share_text, some
+from cellrepro.text import amount, grouped, ppm_text, share_text, some, span
 
 if TYPE_CHECKING:
     from cellrepro.compare.metrics import MaskComparison
@@ -126,7 +126,8 @@ def _outcome(found: Outcome) -> Iterator[str]:
     training = found.repeats[0].manifest.training
     if training is not None:
         rates = training.learning_rates
-        yield f"learning rate {rates[0]:.2g} to {max(rates):.2g} over {len(rates)} epochs"
+        rate = span(f"{rates[0]:.2g}", f"{max(rates):.2g}")
+        yield f"learning rate {rate} over {amount(len(rates), 'epoch')}"
     for repeat in found.repeats:
         manifest = repeat.manifest
         score = "no ground truth" if manifest.ap50 is None else f"AP@0.5 {manifest.ap50:.3f}"
@@ -134,9 +135,10 @@ def _outcome(found: Outcome) -> Iterator[str]:
             n_scored, n_train = len(manifest.train_scores), manifest.data.n_train
             score += f" (on {n_scored} of {n_train} training images {manifest.ap50_train:.3f})"
         weights = f"weights {manifest.weights.digest[:12]}, " if manifest.weights else ""
+        found_in = amount(len(manifest.masks), "image")
         yield (
-            f"  repeat {manifest.repeat}: {weights}{manifest.n_objects} objects in "
-            f"{len(manifest.masks)} images, {score}, {sum(manifest.seconds.values()):.1f} s"
+            f"  repeat {manifest.repeat}: {weights}{amount(manifest.n_objects, 'object')} in "
+            f"{found_in}, {score}, {sum(manifest.seconds.values()):.1f} s"
         )
     yield found.judgement.sentence()
 
@@ -196,6 +198,9 @@ def _comparison(found: Comparison) -> Iterator[str]:
 
 def _weights(found: WeightsComparison) -> Iterator[str]:
     """Distances, and the tensors that only one of the two has."""
+    if found.equal:
+        yield f"  weights: {amount(found.n_parameters, 'parameter')}, all equal"
+        return
     yield f"  weights: {found.n_differing} of {found.n_parameters} parameters differ, " + (
         "no distance over all of them"
         if math.isnan(found.l2)

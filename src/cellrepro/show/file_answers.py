@@ -50,7 +50,8 @@ def baseline_saved(record: dict[str, Any], file: str) -> Answer:
     config = {"config": {"bioimageio": {"reproducibility_tolerance": tolerance}}}
     lines = [
         f"{file}: {n_cells} in {amount(len(images), 'image')} of {record['from']}",
-        f"  limits: {_limits(record['limits'])} ({record.get('proposed_from', 'none proposed')})",
+        f"  limits: {_limits(record['limits']) or 'none'} "
+        f"({record.get('proposed_from', 'none proposed')})",
         "for a model description of bioimage.io:",
         yaml.safe_dump(config, sort_keys=False).rstrip() if tolerance else "  none is that wide",
     ]
@@ -80,15 +81,17 @@ def _baseline_check(found: BaselineCheck) -> Iterator[str]:
     if found.broken and len(found.cells) > _MOST_CELLS:
         yield f"    and {len(found.cells) - _MOST_CELLS} more; --json names them all"
     limits = _limits(found.limits)
+    within = f"within {limits}" if limits else "without limits"
     if not found.hidden:
-        yield f"  no cell could vanish unnoticed within {limits}"
+        yield f"  no cell could vanish unnoticed {within}"
     else:
         least, largest = found.hidden[0], found.hidden[-1].area
-        yield (
-            f"  within {limits} any one of {amount(len(found.hidden), 'cell')} could vanish "
-            f"unnoticed: the smallest has {least.area} pixels ({least.label} in {least.image}), "
-            f"the largest {largest}"
-        )
+        n_hidden = len(found.hidden)
+        cells = "one cell" if n_hidden == 1 else f"any one of {n_hidden} cells"
+        text = f"of {least.area} pixels ({least.label} in {least.image})"
+        if n_hidden > 1:
+            text = f"the smallest {text}, the largest of {largest}"
+        yield f"  {within} {cells} could vanish unnoticed: {text}"
 
 
 def _limits(limits: dict[str, float]) -> str:

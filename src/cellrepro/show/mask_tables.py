@@ -57,11 +57,15 @@ def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b:
     said = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
     n_unmatched = sum(result.n_unmatched for result in masks.values())
     n_pixels = sum(result.n_pixels for result in masks.values())
+    changed = (
+        f"{share_text(n_unmatched / (n_a + n_b))} of the cells changed, that is, have no "
+        "counterpart that overlaps by half"
+    )
+    if not n_unmatched:
+        changed = "Every cell has a counterpart that overlaps by half"
     return (
         f"{both} differ: {amount(n_a, 'cell')} in {a}, {n_b} in {b}, over {over} ({said}). "
-        f"{share_text(n_unmatched / (n_a + n_b))} of the cells changed, that is, have no "
-        f"counterpart that overlaps by half, and {ppm_text(1e6 * n_differing / n_pixels)} of the "
-        "pixels differ."
+        f"{changed}, and {ppm_text(1e6 * n_differing / n_pixels)} of the pixels differ."
     )
 
 

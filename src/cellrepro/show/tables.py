@@ -15,7 +15,7 @@ from cellrepro.errors import NotPossibleHere
 from cellrepro.store import platform
 from cellrepro.store.digests import value_digest
 from cellrepro.store.store import Repeat, Run
-from cellrepro.text import grouped, share_text
+from cellrepro.text import grouped, share_text, span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,7 +179,10 @@ def rate_table(rates: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     median over the repeats (lowest to highest)."""
 
     def shown(value: Any) -> Any:
-        return "{} ({} to {})".format(*map(grouped, value)) if isinstance(value, tuple) else value
+        if not isinstance(value, tuple):
+            return value
+        middle, low, high = map(grouped, value)
+        return middle if low == high else f"{middle} ({span(low, high)})"
 
     rows = [{name: shown(row[name]) for name in row if name != "edge"} for row in rates]
     return frame(rows, "images").replace("", None).dropna(axis="columns", how="all")

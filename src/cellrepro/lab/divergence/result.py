@@ -189,6 +189,8 @@ class Divergence:
             f"({n['lost']} lost, {n['gained']} gained, {n_outlines} with another outline; "
             f"{ppm_text(found.ppm)} of the pixels)"
         )
+        if not n_changed:
+            text = f"none of {amount(n_cells, 'cell')} changed in the end"
         if not n_cells:
             text = "neither run found a cell"
         if found.weights is not None and not found.weights.equal:

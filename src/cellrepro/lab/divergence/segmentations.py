@@ -22,7 +22,7 @@ from cellrepro.model.segmentation_stages import MADE_BY, PASSED, Stages
 from cellrepro.progress import progress
 from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, Entry, read_rows
 from cellrepro.store.store import Repeat
-from cellrepro.text import amount, grouped
+from cellrepro.text import amount, grouped, that_differ
 from cellrepro.trace.operation_ledger import OperationRow
 
 _OF_IMAGES = SEGMENTATION_STAGES[SEGMENTATION_STAGES.index("decoded") :]
@@ -279,8 +279,8 @@ def _apart(
         found = [compare_masks(x, y) for x, y in zip(a, b, strict=True)]
         n_pixels = sum(one.n_differing for one in found)
         n_cells = sum(one.n_unmatched for one in found)
-        cells = f"{amount(n_cells, 'cell')} without a counterpart"
-        return None, n_pixels, f"{amount(n_pixels, 'pixel')} differ, {cells}"
+        cells = f"{amount(n_cells, 'cell') if n_cells else 'no cell'} without a counterpart"
+        return None, n_pixels, f"{that_differ(n_pixels, 'pixel')}, {cells}"
     apart = [np.abs(x.astype(np.float64) - y.astype(np.float64)) for x, y in zip(a, b, strict=True)]
     i = int(np.argmax([one.max(initial=0) for one in apart]))
     at = np.unravel_index(int(apart[i].argmax()), apart[i].shape)

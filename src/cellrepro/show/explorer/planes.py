@@ -325,6 +325,8 @@ def _line(counts: dict[str, int], name_a: str, name_b: str) -> str:
     """The counts as a sentence; digits are grouped in threes by spaces."""
     only_a, only_b, other = (counts[name] for name in ("only_a", "only_b", "other_object"))
     n, differ = sum(counts.values()), only_a + only_b + other
+    if not differ:
+        return f"no pixel differs, of {grouped(n)}"
     return (
         f"{grouped(differ)} {'pixel differs' if differ == 1 else 'pixels differ'} "
         f"= {ppm_text(differ / n * 1e6)} (only {name_a}: {grouped(only_a)}, "

@@ -81,12 +81,14 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
 def _map_heading(agreement: Agreement) -> str:
     runs = amount(agreement.n_runs, "run")
     objects = amount(len(agreement.objects), "object")
+    if agreement.n_distinct == 1 and not agreement.objects:
+        return f"{runs}: none holds an object"
     if agreement.n_distinct == 1:
         return f"{runs}: all hold the same {objects}"
     return (
-        f"{runs}, {agreement.n_distinct} different results: {agreement.n_stable} of {objects} are "
+        f"{runs}, {agreement.n_distinct} different results: {agreement.n_stable} of {objects} "
         f"in all runs; {grouped(agreement.n_disputed)} of {grouped(agreement.consensus.size)} "
-        "pixels are disputed"
+        "pixels disputed"
     )
 
 
@@ -138,8 +140,9 @@ def least_stable(
         style.line("other objects of the consensus", color="#BBBBBB", linewidth=1),
     ]
     style.legend(figure, handles)
+    least = "least stable" if len(shown) == 1 else f"{len(shown)} least stable"
     return figure.described(
-        f"The {len(shown)} least stable of {amount(len(agreement.objects), 'object')} "
+        f"The {least} of {amount(len(agreement.objects), 'object')} "
         f"({agreement.n_stable} are in all {amount(agreement.n_runs, 'run')})",
     )
 

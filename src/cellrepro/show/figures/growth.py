@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import PALE, SERIES, Picture
-from cellrepro.text import amount, ppm_text
+from cellrepro.text import amount, ppm_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,8 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
     grid[-1].set_xlabel("epochs trained", fontsize=9)
     grid[-1].locator_params(axis="x", integer=True)
     n = amount(len(moments), "checkpoint")
-    text = f"The weights drift apart: {moments[0].relative_l2:.2g} to {moments[-1].relative_l2:.2g}"
+    apart = span(f"{moments[0].relative_l2:.2g}", f"{moments[-1].relative_l2:.2g}")
+    text = f"The weights {'drift' if len(moments) > 1 else 'are'} apart: {apart}"
     if masked:
         text += f"; {ppm_text(masked[-1].ppm or 0.0)} of the pixels"
     if not any(moment.n_differing for moment in moments):

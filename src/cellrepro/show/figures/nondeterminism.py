@@ -19,7 +19,7 @@ from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, whole
 from cellrepro.show.figures import masks, style, weights
 from cellrepro.show.figures.style import GREY, SERIES, Picture
-from cellrepro.text import amount, grouped, ppm_text
+from cellrepro.text import amount, grouped, ppm_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -177,7 +177,7 @@ def cost_bars(cost: Cost) -> Picture:
     places = range(len(ratios))
     bars = axes.barh(places, ratios, xerr=reach, color=SERIES[3], hatch="..", **_BAR)
     texts = [
-        f"{row.ratio:.2f} ({row.lowest:.2f} to {row.highest:.2f}), {row.seconds:.2g} s"
+        f"{_with_span(row.ratio, row.lowest, row.highest)}, {row.seconds:.2g} s"
         for row in cost.rows
     ]
     axes.bar_label(bars, texts, padding=6, fontsize=9)
@@ -196,6 +196,12 @@ def cost_bars(cost: Cost) -> Picture:
     alt = "; ".join(map(" ".join, told.items()))
     text = f"Time of a training step, plain Cellpose is 1; mode strict: {told.get('strict')}"
     return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {alt}.")
+
+
+def _with_span(middle: float, low: float, high: float) -> str:
+    """A ratio with the range of the rounds, where they differ."""
+    reach = span(f"{low:.2f}", f"{high:.2f}")
+    return f"{middle:.2f}" if reach == f"{middle:.2f}" else f"{middle:.2f} ({reach})"
 
 
 def seed_strips(probe: SeedProbe) -> Picture:

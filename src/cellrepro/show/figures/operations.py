@@ -12,7 +12,7 @@ from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.divergence import DIFFERENT, FIRST, operation
 from cellrepro.show.figures.style import SERIES, Picture
-from cellrepro.text import grouped
+from cellrepro.text import amount, grouped
 
 if TYPE_CHECKING:
     from cellrepro.compare.operation_alignment import Alignment
@@ -63,6 +63,8 @@ def operations_map(divergence: Divergence) -> Picture:
     named = _named(alignment, divergence.computed, differing)
     n = grouped(len(lines["equal bits"]) + len(differing))
     text = f"Other outputs in {grouped(len(differing))} of {n} operations"
+    if not differing:
+        text = f"Equal outputs in {amount(len(lines['equal bits']), 'operation')}"
     if named is not None:
         for panel in (top, foot):
             panel.axvline(named.index, color=FIRST, lw=2, zorder=1, gid="named")

@@ -13,7 +13,7 @@ from cellrepro.compare.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.text import amount, share_text
+from cellrepro.text import amount, share_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,14 +65,15 @@ def spread_axis(spread: Spread) -> Picture:
         for axis, found in shown
     )
     runs = {one.name for axis in evident for pair in axis.evidence for one in (pair.a, pair.b)}
+    n_left_out = sum(axis.n_left_out for axis in evident)
+    left_out = f"; pairs not compared because there are too many: {n_left_out}" * (n_left_out > 0)
     caption = (
         "Each dot is a pair of runs that differ in one thing only: the share of their cells "
         "without a counterpart in the other run (IoU below 0.5). Diamond and bar: mean and its "
         "95 % interval. The scale is logarithmic, with zero in a place of its own. The band "
         "reaches from the least to the most that any two seeds changed; with fewer than "
         f"{FEWEST_SEEDS} seeds there is only its outline. Over {amount(len(runs), 'run')} and "
-        f"{amount(max(axis.n_images for axis in evident), 'image')}; pairs not compared because "
-        f"there are too many: {sum(axis.n_left_out for axis in evident)}."
+        f"{amount(max(axis.n_images for axis in evident), 'image')}{left_out}."
     )
     alt = f"Share of the cells that change, on one scale: {told}."
     return figure.described("How many of the cells change when one thing is changed", caption, alt)
@@ -152,7 +153,7 @@ def _mean_text(found: Distribution) -> str:
     if found.interval is None:
         return share_text(found.mean)
     low, high = share_text(found.interval.low), share_text(found.interval.high)
-    return f"{share_text(found.mean)} ({low} to {high})"
+    return f"{share_text(found.mean)} ({span(low, high)})"
 
 
 def _counts(axis: Axis, found: Distribution) -> str:

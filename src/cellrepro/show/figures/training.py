@@ -12,7 +12,7 @@ from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, MARKERS, SERIES, Picture
-from cellrepro.text import amount
+from cellrepro.text import amount, span
 
 if TYPE_CHECKING:
     from cellrepro.store.manifest import TrainingRecord
@@ -104,11 +104,14 @@ def scores_of_runs(runs: Sequence[Run]) -> Picture:
         ]
         _draw_scores(axes, points, rows, groups)
         values = [score for *_, score in points]
-        apart = f"{min(values):.3f} to {max(values):.3f}, {max(values) - min(values):.3f} apart"
+        apart = span(f"{min(values):.3f}", f"{max(values):.3f}")
+        if " to " in apart:
+            apart += f", {max(values) - min(values):.3f} apart"
         style.title(axes, f"{part}: {apart}", size=9)
         known += values
-    middle, span = (min(known) + max(known)) / 2, max(0.1, 1.5 * (max(known) - min(known)))
-    panels[-1].set_xlim(middle - span / 2, middle + span / 2)
+    middle = (min(known) + max(known)) / 2
+    width = max(0.1, 1.5 * (max(known) - min(known)))
+    panels[-1].set_xlim(middle - width / 2, middle + width / 2)
     style.label_axes(panels[-1], x="AP@0.5 (0: no object found right, 1: all)")
     style.legend(figure, panels[0].lines)
     return figure
@@ -147,7 +150,8 @@ def rates_by_size(rates: Sequence[Mapping[str, Any]]) -> Picture:
             look: dict[str, Any] = {"color": SERIES[i % 6], "marker": MARKERS[i % 7], "capsize": 3}
             edges, apart = [row["edge"] for row in drawn], [middle - low, high - middle]
             panel.errorbar(edges, middle, apart, label=label, lw=1.4, **look)
-        panel.set_ylim(bottom=0)
+        highest = max(row[name][2] for row in rates)
+        panel.set_ylim(0, 1.08 * highest)  # whole markers and bars, up to the last
         style.label_axes(panel, x="image size (pixels along an edge)", y=name)
     style.legend(figure, panels[0].get_legend_handles_labels()[0])
     n = amount(sum(row["repeats"] for row in rates), "repeat")

@@ -14,7 +14,7 @@ from cellrepro.compare.names import place_of
 from cellrepro.compare.seed_spread import Axis, Spread
 from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.within_spread import FEWEST_SEEDS
-from cellrepro.text import amount, ppm_text, share_text
+from cellrepro.text import amount, ppm_text, share_text, span
 
 GRID = "grids/protocol.yaml"
 """What carries out the steps, as far as one device can answer them."""
@@ -67,10 +67,14 @@ def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
     axis = Axis("repeats", [pair for pair in every.pairs if pair.a.spec.held == mode])
     told, changed = axis.evidence, axis.distribution().mean
     same = [p for p in told if p.verdict == Verdict.IDENTICAL and p.weights_equal is not False]
-    answer = (
-        f"{'Yes' if len(same) == len(told) else 'No'}: {len(same)} of {amount(len(told), 'pair')} "
-        f"bit-identical; {share_text(changed)} of the cells changed on average."
-    )
+    if len(same) == len(told):
+        answer = f"Yes: {amount(len(told), 'pair')}, bit-identical."
+    else:
+        average = " on average" if len(told) > 1 else ""
+        answer = (
+            f"No: {len(same) or 'none'} of {amount(len(told), 'pair')} bit-identical; "
+            f"{share_text(changed)} of the cells changed{average}."
+        )
     asked = (number, question, f"repeats of one spec in mode {mode}")
     return _step(asked, [axis], answer, f"one spec in mode {mode}, two or more repeats")
 
@@ -81,10 +85,16 @@ def _beside_seeds(spread: Spread, names: Sequence[str], asked: Asked, todo: str)
     for axis in (axis for axis in axes if axis.evidence):
         changed, ppm = axis.distribution().mean, axis.distribution("ppm").mean
         within = spread.decide(axis.name).within
+        pairs = amount(len(axis.evidence), "pair")
+        average = " on average" if len(axis.evidence) > 1 else ""
+        what = (
+            f"{share_text(changed)} of the cells and {ppm_text(ppm)} of the pixels{average} "
+            f"({len(axis.differing)} of {pairs} differ)"
+        )
+        if not changed and not ppm:
+            what = f"nothing ({pairs})"
         answers.append(
-            f"{'Yes' if changed else 'No'}: {axis.doing} changed {share_text(changed)} of the "
-            f"cells and {ppm_text(ppm)} of the pixels on average ({len(axis.differing)} of "
-            f"{amount(len(axis.evidence), 'pair')} differ); "
+            f"{'Yes' if changed else 'No'}: {axis.doing} changed {what}; "
             f"{'less than seeds do' if within else 'not shown to be less than seeds do'}."
         )
     return _step(asked, axes, " ".join(answers), todo)
@@ -97,7 +107,7 @@ def _seeds(spread: Spread) -> Step:
     text = f"Changing the seed changes {share_text(found.mean)} of the cells"
     if found.interval is not None:
         low, high = share_text(found.interval.low), share_text(found.interval.high)
-        text += f" ({low} to {high}, 95 % interval over {found.interval.over})"
+        text += f" ({span(low, high)}, 95 % interval over {found.interval.over})"
     others = [one for one in spread.axes if one.name != "seed" and one.evidence]
     for within, said in ((True, "less than that"), (False, "not shown to be less")):
         titles = [one.title for one in others if spread.decide(one.name).within == within]

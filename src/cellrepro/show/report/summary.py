@@ -21,7 +21,7 @@ from cellrepro.errors import BadInput
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.spec import PARAMETERS, Spec
 from cellrepro.store.store import Repeat, Run, Store
-from cellrepro.text import amount, ppm_text
+from cellrepro.text import amount, ppm_text, span
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 """Axes of where and how it was computed."""
@@ -31,7 +31,7 @@ OF_MACHINE = ("machine", "version", "place")
 _OUTCOMES = {
     Verdict.IDENTICAL: "came out bit-identical",
     Verdict.SAME_OBJECTS: "found the same objects under other numbers",
-    Verdict.DIFFERENT: "came out different ({n_masks} also in the masks)",
+    Verdict.DIFFERENT: "came out different ({of_these} in the masks)",
     Verdict.VACUOUS: "gave no proof",
     None: "had nothing to be compared with",
 }
@@ -189,22 +189,32 @@ def _outcomes(chapter: Chapter) -> str:
     n_masks = sum(one.judgement.masks == Verdict.DIFFERENT for one in chapter.results)
     counts = Counter(one.judgement.overall for one in chapter.results)
     parts = [f"{counts[of]} {words}" for of, words in _OUTCOMES.items() if counts[of]]
-    return f"{head}: {', '.join(parts)}".format(n_masks=n_masks)
+    n_different = counts[Verdict.DIFFERENT]
+    of_these = "all" if n_masks == n_different else str(n_masks) if n_masks else "none"
+    if n_different == 1:
+        of_these = "also" if n_masks else "not"
+    return f"{head}: {', '.join(parts)}".format(of_these=of_these)
 
 
 def _between(axis: Axis) -> str:
     """In how many comparisons along an axis the masks differ."""
-    n, over = len(axis.differing), amount(len(axis.told), "comparison")
+    n_differing = len(axis.differing)
+    over = amount(len(axis.told), "comparison")
+    if not n_differing:
+        return f"between {axis.title} the masks agree in {over}"
     by = ppm_text(axis.largest_ppm)
-    return f"between {axis.title} the masks differ in {n} of {over}, by up to {by}"
+    most = f"by {'up to ' if n_differing > 1 else ''}{by}"
+    return f"between {axis.title} the masks differ in {n_differing} of {over}, {most}"
 
 
 def _score(chapter: Chapter) -> list[str]:
     values = [r.manifest.ap50 for r in chapter.repeats if r.manifest.ap50 is not None]
     if not values:
         return []
-    mean, low, high = sum(values) / len(values), min(values), max(values)
-    return [f"AP@0.5 against the ground truth is {mean:.3f} on average ({low:.3f} to {high:.3f})"]
+    mean = sum(values) / len(values)
+    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
+    spread = "" if low == high else f" on average ({span(low, high)})"
+    return [f"AP@0.5 against the ground truth is {mean:.3f}{spread}"]
 
 
 # -- plain documents -----------------------------------------------------------------------
