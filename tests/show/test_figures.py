@@ -158,7 +158,7 @@ def test_the_map_colours_what_is_disputed_and_nothing_else():
         rows, columns = np.nonzero(is_coloured(picture))
         assert (rows.min() // scale, rows.max() // scale) == (25, 34)
         assert (columns.min() // scale, columns.max() // scale) == (5, 14)
-    assert "100 of 1 600 pixels are disputed" in texts(figure)
+    assert "100 of 1 600 pixels disputed" in texts(figure)
 
 
 def test_a_merge_is_on_the_right_only():
@@ -178,7 +178,7 @@ def test_least_stable_says_in_how_many_runs():
     runs = [ALL_THREE] * 7 + [TWO] * 13
     figure = least_stable(IMAGE, agree(runs), runs)
     written = texts(figure)
-    assert "The 1 least stable of 3 objects (2 are in all 20 runs)" in written
+    assert "The least stable of 3 objects (2 are in all 20 runs)" in written
     assert "in 7 of 20 runs\nat y 30, x 10; mean IoU 1.00" in written
     (crop,) = pixels(figure)
     apart = {

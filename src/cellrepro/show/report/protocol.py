@@ -70,11 +70,12 @@ def _repeated(spread: Spread, number: int, mode: str, question: str) -> Step:
     if len(same) == len(told):
         answer = f"Yes: {amount(len(told), 'pair')}, bit-identical."
     else:
-        average = " on average" if len(told) > 1 else ""
         answer = (
             f"No: {len(same) or 'none'} of {amount(len(told), 'pair')} bit-identical; "
-            f"{share_text(changed)} of the cells changed{average}."
+            f"{share_text(changed)} of the cells changed on average."
         )
+        if len(told) == 1:
+            answer = f"No: 1 pair, not bit-identical; {share_text(changed)} of the cells changed."
     asked = (number, question, f"repeats of one spec in mode {mode}")
     return _step(asked, [axis], answer, f"one spec in mode {mode}, two or more repeats")
 
@@ -86,11 +87,9 @@ def _beside_seeds(spread: Spread, names: Sequence[str], asked: Asked, todo: str)
         changed, ppm = axis.distribution().mean, axis.distribution("ppm").mean
         within = spread.decide(axis.name).within
         pairs = amount(len(axis.evidence), "pair")
-        average = " on average" if len(axis.evidence) > 1 else ""
-        what = (
-            f"{share_text(changed)} of the cells and {ppm_text(ppm)} of the pixels{average} "
-            f"({len(axis.differing)} of {pairs} differ)"
-        )
+        average = f" on average ({len(axis.differing)} of {pairs} differ)"
+        what = f"{share_text(changed)} of the cells and {ppm_text(ppm)} of the pixels"
+        what += average if len(axis.evidence) > 1 else f" ({pairs})"
         if not changed and not ppm:
             what = f"nothing ({pairs})"
         answers.append(
