@@ -6,10 +6,14 @@ Every message says what was given, what was expected, where, and what to do.
 from __future__ import annotations
 
 import operator
+import reprlib
+from collections.abc import Collection, Sized
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 
 class CellreproError(Exception):
@@ -40,12 +44,47 @@ def whole(name: str, value: Any, least: int) -> int:
     return operator.index(value)
 
 
-def wrong_fields(error: ValidationError) -> str:
-    """What pydantic found wrong, every field in one sentence a user can act on."""
-    told = []
-    for problem in error.errors():
-        given = f"{'.'.join(str(part) for part in problem['loc']) or 'value'} is "
-        message = problem["msg"].removeprefix("Value error, ")
-        said = message.startswith(given)
-        told.append(message if said else f"{given}{problem['input']!r}: {message}")
-    return "; ".join(told)
+def wrong_fields(error: ValidationError, *, known: Collection[str] = ()) -> str:
+    """What pydantic found wrong, every field in one sentence a user can act on.
+
+    Parameters
+    ----------
+    error : ValidationError
+    known : collection of str
+        Names that would have been taken; the nearest one is proposed for a name that is not.
+
+    Returns
+    -------
+    str
+        At most ten of them; what was given is cut where it is long, and left out of a missing
+        field's, where it would be the whole document.
+    """
+    sentences = [_wrong_field(problem, known) for problem in error.errors()]
+    n_more = len(sentences) - _MOST_FIELDS
+    more = [f"and {n_more} more like these"] if n_more > 0 else []
+    return "; ".join([*sentences[:_MOST_FIELDS], *more])
+
+
+def _wrong_field(problem: ErrorDetails, known: Collection[str]) -> str:
+    name = ".".join(str(part) for part in problem["loc"]) or "value"
+    if problem["type"] == "missing":
+        return f"{name} is missing"
+    if problem["type"] == "extra_forbidden":
+        near = get_close_matches(name, known, 1)
+        meant = f"; do you mean {near[0]}?" if near else ""
+        return f"{name} is {_short(problem['input'])}: there is no such field{meant}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if message.startswith(f"{name} is "):
+        return message
+    return f"{name} is {_short(problem['input'])}: {message}"
+
+
+def _short(value: Any) -> str:
+    """A value as Python writes it, its middle left out where it is long."""
+    text = reprlib.repr(value) if isinstance(value, Sized) else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+_MOST_FIELDS = 10
+_LONGEST = 120
+"""Characters of a value in a message."""

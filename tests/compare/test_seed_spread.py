@@ -313,3 +313,12 @@ def test_settings_of_a_segmentation_are_axes_also_one_that_changes_nothing(tmp_p
     assert found["settings.diameter"].distribution().mean > 0
     assert (found["settings.min_size"].equal, found["settings.min_size"].n_images) == (True, 1)
     assert "settings.niter" not in {name for name, axis in found.items() if axis.pairs}
+
+
+def test_a_ledger_is_no_difference(tmp_path):
+    """Observing changes no bit: seeds are pairs whichever of them wrote a ledger."""
+    store = Store(tmp_path)
+    for seed, ledger in enumerate(("steps", "ops", "off")):
+        add_run(store, [(1.0 + seed, three())], seed=seed, ledger=ledger)
+    (axis,) = (axis for axis in measure_spread(store.runs()).axes if axis.name == "seed")
+    assert len(axis.pairs) == 3

@@ -239,3 +239,11 @@ def test_the_fixture(baseline, masks, code, tmp_path):
     )  # fmt: skip
     assert ended.returncode == code, ended.stdout
     assert ("lost   2 -> nothing in a" in ended.stdout) == bool(code)
+
+
+def test_entries_are_packed_and_made_by_one_system(baseline):
+    """The same bytes on Windows, too, as far as zlib gives them."""
+    with zipfile.ZipFile(baseline) as archive:
+        entries = archive.infolist()
+    assert {entry.create_system for entry in entries} == {3}
+    assert {entry.compress_type for entry in entries} == {zipfile.ZIP_DEFLATED}

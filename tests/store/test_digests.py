@@ -208,3 +208,27 @@ PAYLOAD = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)
 def test_bits_and_differences(a, b, expected):
     assert same_bits(a, b) is same_bits(b, a) is (expected[0] == 0)
     assert difference(a, b) == expected
+
+
+def test_whichever_bit_generator_numpy_has(generators_free):
+    """Somebody may have given NumPy's global functions another one."""
+    before = np.random.get_bit_generator()
+    try:
+        for kind in (np.random.PCG64, np.random.Philox):
+            np.random.set_bit_generator(kind(3))
+            first = generator_digests()["numpy"]
+            assert generator_digests()["numpy"] == first
+            np.random.rand()
+            assert generator_digests()["numpy"] != first
+    finally:
+        np.random.set_bit_generator(before)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_quantised_tensors_of_other_scales_differ():
+    """Equal integers that stand for other numbers."""
+    values = torch.arange(4.0)
+    a, b = (torch.quantize_per_tensor(values * s, s, 0, torch.qint8) for s in (0.5, 0.25))
+    assert torch.equal(a.int_repr(), b.int_repr())
+    assert same_bits(a, a.clone())
+    assert not same_bits(a, b)

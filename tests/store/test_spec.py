@@ -190,3 +190,14 @@ def test_settings_written_in_several_ways_are_one_spec():
     assert nested == key(**{"normalize.sharpen": 4}) == key(normalize={"sharpen_radius": 4.0})
     assert key(normalize=False) == key(**{"normalize.normalize": False})
     assert len({key(), nested, key(normalize=False), key(diameter=30)}) == 4
+
+
+def test_messages_are_short_and_propose_a_name(made_up):
+    """A missing field is not shown with the whole document; of many wrong ones some are named."""
+    with pytest.raises(BadInput, match=r"^data is missing; data_digest is missing;"):
+        make_spec(seed=0)
+    with pytest.raises(BadInput, match="and 4990 more like these") as caught:
+        make_spec(**made_up.spec().model_dump() | {"train_probs": dict.fromkeys(range(5000), -1.0)})
+    assert len(str(caught.value)) < 3000
+    with pytest.raises(BadInput, match=r"lerning_rate is 0.1: there is no such field; do you mean"):
+        make_spec(**made_up.spec().model_dump(), lerning_rate=0.1)

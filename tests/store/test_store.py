@@ -263,7 +263,7 @@ def test_what_is_damaged_is_refused_with_its_path_and_costs_no_other_run(store, 
     spec = damaged.parents[1] / "spec.json"
     rewrite(spec, '{"task": "train"}')
     with pytest.raises(BadInput, match=rf"{spec} is not a spec"):
-        store.runs()
+        store.run(spec.parent.name)
 
 
 def test_stores_are_united_by_copying(tmp_path, keep, made_up, wholeness):
@@ -423,3 +423,64 @@ def test_killed_at_every_single_step(tmp_path, keep, made_up, wholeness):
         assert {item.name for item in root.iterdir()} == {"runs", "data", ".digests"}
     assert len(stored) > 20
     assert set(stored) == {0, 1}
+
+
+# -- other versions, other axes, other systems ----------------------------------------------
+
+
+def test_a_run_of_a_newer_version_is_passed_over(store, keep, made_up, capsys):
+    """Stores are united by copying: what this version cannot read closes nothing else."""
+    old, new = (keep(store, made_up.spec(seed=seed)) for seed in (0, 1))
+    path = new.folder.parents[1] / "spec.json"
+    rewrite(path, json.dumps(json.loads(path.read_text()) | {"of_the_future": 1}))
+    for _ in range(2):
+        assert [run.key for run in store.runs()] == [old.spec.key]
+    (note,) = capsys.readouterr().err.splitlines()  # said once
+    assert note.startswith("note: passed over: ")
+    assert str(path) in note
+    assert "of_the_future" in note
+    with pytest.raises(BadInput, match="of_the_future"):
+        store.find(path.parent.name)
+    with pytest.raises(BadInput, match="'ffff' names 0 runs"):
+        store.find("ffff")
+
+
+@pytest.mark.parametrize("axes", [{"z_axis": 0}, {"channel_axis": 0}])
+def test_images_are_kept_as_they_were_read(store, keep, made_up, axes):
+    """One file is another array where an axis is named; neither takes the other's place."""
+    plain, named = made_up.spec(task="segment"), made_up.spec(task="segment", settings=axes)
+    assert plain.images_digest == plain.data_digest == named.data_digest
+    assert named.images_digest != named.data_digest
+    keep(store, plain)
+    path = store.root / "data" / plain.images_digest[:16] / "cell.tif"
+    assert store.image(named.images_digest, "cell") is None
+    keep(store, named)
+    assert path.exists()
+    assert store.image(named.images_digest, "cell") is not None
+
+
+def test_a_second_run_where_read_only_files_cannot_be_removed(store, keep, made_up, monkeypatch):
+    """As on Windows: the images are there already, and what was staged of them goes."""
+    removed = os.unlink
+
+    def as_on_windows(path, *, dir_fd=None):
+        if not os.stat(path, dir_fd=dir_fd).st_mode & 0o200:
+            raise PermissionError(errno.EACCES, "Access is denied", str(path))
+        removed(path, dir_fd=dir_fd)
+
+    keep(store, made_up.spec())
+    monkeypatch.setattr(os, "unlink", as_on_windows)
+    keep(store, made_up.spec(seed=1))
+    assert len(store.runs()) == 2
+
+
+def test_a_failure_that_was_cut_off_is_still_one(store, made_up, tmp_path):
+    spec = made_up.spec()
+    folder = store.keep_failure(tmp_path, spec, machine="abacus-0", repeat=1, reason="no memory")
+    (whole,) = store.failures()
+    assert (whole["reason"], whole["repeat"]) == ("no memory", 1)
+    path = folder / "failure.json"
+    path.write_bytes(path.read_bytes()[:20])
+    (cut,) = store.failures()
+    assert (cut["key"], cut["machine"], cut["repeat"]) == (spec.key, "abacus-0", 1)
+    assert "cannot be read" in cut["reason"]

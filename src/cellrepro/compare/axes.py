@@ -85,11 +85,15 @@ class Sample:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Every axis but repeats, every other field of the spec, and the numeric class."""
+        """Every axis but repeats, every other field of the spec, and the numeric class.
+
+        The ledger is none of them: observing a run changes none of its bits.
+        """
         spec, machine = self.repeat.spec, self.repeat.manifest.machine
         by_profile = _set_by_profile(spec.profile_settings)
+        asked = {name: value for name, value in spec.asked.items() if name != "ledger"}
         return {
-            **spec.asked,
+            **asked,
             **by_profile,
             # One name may stand for two contents, and a content may have two names.
             "profile": tuple(by_profile.values()),

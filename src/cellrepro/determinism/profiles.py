@@ -235,7 +235,7 @@ def load(name: str | Path) -> Profile:
             settings["environment"] = {**settings.get("environment", {}), **variables}
         return Profile(name="+".join([path.stem if own else whole, *parts]), **settings)
     except ValidationError as error:
-        problems = wrong_fields(error)
+        problems = wrong_fields(error, known=Profile.model_fields)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError) as error:
         problems = " ".join(str(error).split())  # the parser writes several lines
     raise BadInput(

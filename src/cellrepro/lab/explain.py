@@ -183,7 +183,7 @@ def _of_run(text: str, image: str, pixels: np.ndarray, store: Store) -> Side:
             f"{', '.join(manifest.masks)}"
         )
     known: Condition = {**spec.settings.flat, PRECISION: spec.profile_settings.get("dtype")}
-    known |= _reading(store.image(spec.data_digest, image), pixels)
+    known |= _reading(store.image(spec.images_digest, image), pixels)
     recorded = {"machine": repeat.machine}
     known |= _version(manifest.versions.get("cellpose"), recorded)
     source = find_model(repeat.name, store) if manifest.weights else started_from(repeat, store)

@@ -97,7 +97,7 @@ def _with_objects(runs: Iterable[Run]) -> list[Repeat]:
 
 def against_truth(store: Store, repeat: Repeat) -> list[MaskComparison]:
     """The ground truth beside a repeat's masks, image by image, where there is one."""
-    digest = repeat.spec.data_digest
+    digest = repeat.spec.images_digest
     truths = {name: store.truth(digest, name) for name in repeat.manifest.masks}
     known = {name: truth for name, truth in truths.items() if truth is not None}
     return [compare_masks(truth, repeat.masks(name)) for name, truth in known.items()]

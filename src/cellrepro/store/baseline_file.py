@@ -1,5 +1,7 @@
-"""A baseline: canonical masks, and how they were made, in one small file (a zip) whose bytes follow
-from its content."""
+"""A baseline: canonical masks, and how they were made, in one small file (a zip).
+
+Its bytes follow from its content, and from the version of zlib that packed it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from cellrepro.errors import BadInput
 from cellrepro.store.digests import array_digest
 
 _RECORD, _FORMAT = "baseline.json", 1
+_UNIX = 3  # as a zip says who made it; Windows would write 0
 _ALWAYS = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 
 
@@ -49,18 +52,24 @@ def write(path: Path, record: Mapping[str, Any], masks: Mapping[str, np.ndarray]
     }
     whole = {"format": _FORMAT, **record, "images": images}
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
-        archive.writestr(zipfile.ZipInfo(_RECORD, _ALWAYS), text)
+        _add(archive, _RECORD, text.encode("utf-8"))
         for name, each in sorted(masks.items()):
             small = io.BytesIO()
             np.save(small, each.astype(np.min_scalar_type(each.max(initial=0))))
-            entry = zipfile.ZipInfo(f"masks/{name}.npy", _ALWAYS)
-            archive.writestr(entry, small.getvalue(), zipfile.ZIP_DEFLATED)
+            _add(archive, f"masks/{name}.npy", small.getvalue())
     scratch = path.with_name(f".{path.name}.part")
     scratch.write_bytes(buffer.getvalue())
     scratch.replace(path)
     return read(path)
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    """Add a file with a fixed time and system, so that its entry is the same everywhere."""
+    entry = zipfile.ZipInfo(name, _ALWAYS)
+    entry.create_system = _UNIX
+    archive.writestr(entry, content, zipfile.ZIP_DEFLATED, compresslevel=9)
 
 
 def is_one(path: Path) -> bool:

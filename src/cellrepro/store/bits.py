@@ -30,7 +30,7 @@ def in_one_stretch(value: Any) -> bool:
         and type(value) in _PLAIN
         and value.is_cpu
         and value.layout is torch.strided
-        and not (value.is_complex() or value.is_nested or value.is_neg())
+        and not (value.is_complex() or value.is_nested or value.is_neg() or value.is_quantized)
         and (value.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense.default(value))
         and value.data_ptr() != 0
     )
@@ -96,7 +96,20 @@ def parts(tensor: torch.Tensor) -> list[Any] | None:
     """What a tensor is made of that is not itself a plain view of memory; None if it is one."""
     if tensor.is_nested:
         return list(tensor.unbind())
+    if tensor.is_quantized:
+        return [tensor.int_repr(), *_scales(tensor)]
     return None if tensor.layout == torch.strided else [tensor.to_dense()]
+
+
+def _scales(quantised: torch.Tensor) -> list[Any]:
+    """What the integers of a quantised tensor stand for: scales and zero points."""
+    if quantised.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return [quantised.q_scale(), quantised.q_zero_point()]
+    return [
+        quantised.q_per_channel_scales(),
+        quantised.q_per_channel_zero_points(),
+        quantised.q_per_channel_axis(),
+    ]
 
 
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:

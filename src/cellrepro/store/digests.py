@@ -279,6 +279,16 @@ def _signed(word: int) -> int:
 _TWISTER = struct.Struct("<625I")
 
 
+def _numpy_state() -> bytes:
+    """The state of NumPy's global generator, whichever bit generator somebody gave it."""
+    held: Any = np.random.get_state(legacy=False)
+    state = held["state"]
+    spare = struct.pack("@id", held["has_gauss"], held["gauss"])
+    if held["bit_generator"] == "MT19937":
+        return b"MT19937;" + _TWISTER.pack(*state["key"].tolist(), state["pos"]) + spare
+    return json.dumps(held, sort_keys=True, default=lambda array: array.tolist()).encode()
+
+
 def generator_digests() -> dict[str, str]:
     """A digest of the state of every global generator of random numbers; none is moved.
 
@@ -287,12 +297,9 @@ def generator_digests() -> dict[str, str]:
     import torch
 
     version, words, gauss = random.getstate()
-    legacy: Any = np.random.get_state(legacy=False)
-    state = legacy["state"]
-    spare = struct.pack("@id", legacy["has_gauss"], legacy["gauss"])
     states = {
         "python": b"%d;" % version + _TWISTER.pack(*words) + b"".join(_tokens(gauss)),
-        "numpy": b"MT19937;" + _TWISTER.pack(*state["key"].tolist(), state["pos"]) + spare,
+        "numpy": _numpy_state(),
         "torch": _xxh3(torch.default_generator.get_state()),
     }
     if torch.cuda.is_initialized():  # asking earlier would start it

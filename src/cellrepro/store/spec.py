@@ -213,6 +213,17 @@ class Spec(Hyperparameters):
         return ", ".join([what, seed, self.profile, self.held, *more])
 
     @property
+    def images_digest(self) -> str:
+        """What the images were as arrays: of their files, and of the axes if these were named.
+
+        One file is another array where another of its axes is taken for the channels.
+        """
+        axes = [self.settings.channel_axis, self.settings.z_axis]
+        if axes == [None, None]:
+            return self.data_digest
+        return value_digest([self.data_digest, *axes])
+
+    @property
     def key(self) -> str:
         """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
         named_by_digest = {"model"} if self.model_digest is not None else set()
@@ -225,4 +236,4 @@ def make_spec(**fields: Any) -> Spec:
     try:
         return Spec(**fields)
     except ValidationError as error:
-        raise BadInput(wrong_fields(error)) from error
+        raise BadInput(wrong_fields(error, known=Spec.model_fields)) from error

@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +69,17 @@ class Repeat:
 
     folder: Path
 
-    @cached_property
+    @functools.cached_property
     def manifest(self) -> Manifest:
         """What happened, read once from ``manifest.json``."""
         return _read(self.folder / MANIFEST, Manifest)
 
-    @cached_property
+    @functools.cached_property
     def outcome(self) -> Outcome:
         """Of the manifest what says how it came out, read in a fraction of the time."""
         return _read(self.folder / MANIFEST, Outcome)
 
-    @cached_property
+    @functools.cached_property
     def spec(self) -> Spec:
         """What was asked for, of a repeat in the store."""
         return _read(self.folder.parents[1] / SPEC, Spec)
@@ -88,12 +89,12 @@ class Repeat:
         """Which repeat of its spec it is, from 0."""
         return self.manifest.repeat
 
-    @cached_property
+    @functools.cached_property
     def machine(self) -> str:
         """Where it was computed, as its folder is named."""
         return self.manifest.machine.name
 
-    @cached_property
+    @functools.cached_property
     def name(self) -> str:
         """``KEY/MACHINE/REPEAT``, as commands accept it."""
         return f"{self.manifest.key}/{self.machine}/{self.manifest.repeat}"
@@ -183,7 +184,7 @@ class Run:
     spec: Spec
     repeats: tuple[Repeat, ...]
 
-    @cached_property
+    @functools.cached_property
     def machines(self) -> dict[str, dict[int, Repeat]]:
         """The repeats of each machine, by its name and their index, as the folders are named."""
         found: dict[str, dict[int, Repeat]] = {}
@@ -191,7 +192,7 @@ class Run:
             found.setdefault(repeat.folder.parent.name, {})[int(repeat.folder.name)] = repeat
         return found
 
-    @cached_property
+    @functools.cached_property
     def key(self) -> str:
         """The spec's key."""
         return self.spec.key
@@ -233,8 +234,21 @@ class Store:
         return Repeat(folder) if folder.exists() else None
 
     def runs(self) -> list[Run]:
-        """Every run, in order of keys."""
-        return [run for key in self._keys() if (run := self.run(key)) is not None]
+        """Every run that this version reads, in order of keys.
+
+        One of a newer version, as two stores that are united by copying may hold, is passed over
+        with a note on standard error that names its folder.
+        """
+        found = []
+        for key in self._keys():
+            try:
+                run = self.run(key)
+            except BadInput as error:
+                _say_once(f"passed over: {error}")
+                continue
+            if run is not None:
+                found.append(run)
+        return found
 
     def _keys(self) -> list[str]:
         return sorted(_folders(self.root / "runs"))
@@ -280,22 +294,33 @@ class Store:
             )
         return run, found[1] or "", None if found[2] is None else int(found[2])
 
-    def image(self, data_digest: str, name: str) -> np.ndarray | None:
-        """A segmented image, shape (Y, X) or (Y, X, C), or none if it was not kept."""
-        return self._kept(data_digest, f"{name}.tif")
+    def image(self, images_digest: str, name: str) -> np.ndarray | None:
+        """A segmented image, none if it was not kept.
 
-    def truth(self, data_digest: str, name: str) -> np.ndarray | None:
+        Parameters
+        ----------
+        images_digest : str
+            ``images_digest`` of the run's spec.
+        name : str
+
+        Returns
+        -------
+        ndarray of the file's dtype, shape (Y, X) or (Y, X, C), of a stack with Z first
+        """
+        return self._kept(images_digest, f"{name}.tif")
+
+    def truth(self, images_digest: str, name: str) -> np.ndarray | None:
         """Its ground truth: int32, shape (Y, X), 0 is background; none where there is none."""
-        return self._kept(data_digest, f"{name}_masks.tif")
+        return self._kept(images_digest, f"{name}_masks.tif")
 
-    def kept(self, data_digest: str, file: str) -> Path:
+    def kept(self, images_digest: str, file: str) -> Path:
         """Where a file of a data set would lie; never outside the store, links followed."""
-        return disk.inside(self.root / "data", f"{data_digest[:KEY_LENGTH]}/{file}")
+        return disk.inside(self.root / "data", f"{images_digest[:KEY_LENGTH]}/{file}")
 
-    def _kept(self, data_digest: str, file: str) -> np.ndarray | None:
+    def _kept(self, images_digest: str, file: str) -> np.ndarray | None:
         import tifffile
 
-        path = self.kept(data_digest, file)
+        path = self.kept(images_digest, file)
         sums = path.with_name(SUMS)
         try:
             lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
@@ -313,10 +338,7 @@ class Store:
 
     def failures(self) -> list[dict]:
         """What the grid kept of failed repeats: key, machine, repeat, reason, spec, folder."""
-        return [
-            {**json.loads(path.read_text(encoding="utf-8")), "folder": str(path.parent)}
-            for path in sorted(self.root.glob("failed/*/*/*/failure.json"))
-        ]
+        return [_failure(path) for path in sorted(self.root.glob("failed/*/*/*/failure.json"))]
 
     def unfinished_specs(self) -> dict[str, dict]:
         """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
@@ -346,7 +368,7 @@ class Store:
         run = self.root / "runs" / spec.key
         target = run / manifest.machine.name / str(manifest.repeat)
         with self._writing():
-            self._keep_data(staged / STAGED_DATA, spec.data_digest)
+            self._keep_data(staged / STAGED_DATA, spec.images_digest)
             self._seal(staged, manifest)
             if not run.exists():  # then it appears with its spec and its first repeat
                 whole = staged.with_name(f"{staged.name}-{spec.key}")
@@ -436,13 +458,17 @@ class Store:
 
     def _keep_data(self, staged: Path, digest: str) -> None:
         target = self.root / "data" / digest[:KEY_LENGTH]
-        if staged.is_dir():
+        if target.exists():  # nothing was made read-only yet, which Windows would not remove
+            shutil.rmtree(staged, ignore_errors=True)
+        elif staged.is_dir():
             sums = [f"{file_digest(path)}  {path.name}\n" for path in sorted(staged.iterdir())]
             (staged / SUMS).write_text("".join(sums), encoding="utf-8")  # as sha256sum -c reads it
             for path in staged.iterdir():
                 path.chmod(0o444)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists() or not disk.moved(staged, target):
+            if not disk.moved(staged, target):  # another process was first
+                for path in staged.iterdir():
+                    path.chmod(0o644)
                 shutil.rmtree(staged)
 
     def _seal(self, staged: Path, manifest: Manifest) -> None:
@@ -461,6 +487,29 @@ class Store:
         remember(self.root, f"{manifest.key}/{manifest.machine.name}/{manifest.repeat}", own)
         manifest.files = files
         disk.write_whole(staged / MANIFEST, manifest.model_dump_json(indent=1), read_only=True)
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    """A note on standard error, once a process however often a store is read."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _failure(path: Path) -> dict[str, Any]:
+    """What one file keeps of a failed repeat, or, where it was cut off, what its folder says."""
+    key, machine, repeat = path.parent.parts[-3:]
+    record = {
+        "key": key,
+        "machine": machine,
+        "repeat": int(repeat) if repeat.isdecimal() else repeat,
+        "reason": f"not known: {path} cannot be read",
+        "spec": None,
+    }
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(kept, dict):
+            record |= kept
+    return {**record, "folder": str(path.parent)}
 
 
 def _folders(folder: Path) -> list[str]:

@@ -161,7 +161,7 @@ class LookAtImage(Look):
 
     def _again(self, side: int, place: Place, *, on_event: Any, **effort: Any) -> Seen:
         repeat, name = self.repeats[side], str(place.image)
-        pixels = self.store.image(repeat.spec.data_digest, name)
+        pixels = self.store.image(repeat.spec.images_digest, name)
         if pixels is None:
             raise CannotLook(f"the store does not keep {name} of {repeat.name}")
         try:

@@ -31,7 +31,7 @@ class Sent:
     @classmethod
     def of(cls, root: Path, job: Job) -> Sent:
         """What a store holds of a job: its repeats, what it segmented, and its failures."""
-        data = job.point.plan.spec.data_digest[:KEY_LENGTH]
+        data = job.point.plan.spec.images_digest[:KEY_LENGTH]
         folders = (root / "runs" / job.key, root / "failed" / job.key, root / "data" / data)
         files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
         names = {path.relative_to(root).as_posix(): file_digest(path) for path in files}
@@ -46,7 +46,7 @@ class Sent:
             for name, digest in self.names.items():
                 disk.inside(root, name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_bytes(self.contents[digest])
-            run, data = Store(root).run(job.key), root / "data" / spec.data_digest[:KEY_LENGTH]
+            run, data = Store(root).run(job.key), root / "data" / spec.images_digest[:KEY_LENGTH]
             for repeat in run.repeats if run else ():
                 wrong = [
                     n

@@ -295,12 +295,12 @@ def stored_repeats(
 def _shared_images(store: Store, shown: Sequence[Repeat]) -> list[_SharedImage]:
     """Every image that two or more of the repeats segmented."""
     # One name can mean another image in another data set.
-    keys = {(one.spec.data_digest, name): None for one in shown for name in one.manifest.masks}
+    keys = {(one.spec.images_digest, name): None for one in shown for name in one.manifest.masks}
     several = len({digest for digest, _ in keys}) > 1
     images = []
     for digest, name in keys:
         records = [
-            one.manifest.masks.get(name) if one.spec.data_digest == digest else None
+            one.manifest.masks.get(name) if one.spec.images_digest == digest else None
             for one in shown
         ]
         both, truth = zip(shown, records, strict=True), store.kept(digest, f"{name}_masks.tif")
@@ -395,6 +395,6 @@ def _listed(repeats: Sequence[Repeat], first: _FirstShown) -> list[Repeat]:
     results: dict[tuple, int] = {}
     for run, repeat in enumerate(repeats):
         masks = [record.canonical_digest for record in repeat.manifest.masks.values()]
-        results.setdefault((repeat.spec.data_digest, *masks), run)
+        results.setdefault((repeat.spec.images_digest, *masks), run)
     wanted = dict.fromkeys((first.a, first.b, *results.values(), *range(len(repeats))))
     return [repeats[run] for run in sorted(itertools.islice(wanted, MOST_RUNS))]

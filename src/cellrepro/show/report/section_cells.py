@@ -45,7 +45,7 @@ def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> View | 
         return None
     chapter, axis, pair, image = max(places, key=lambda place: _weight(*place[2:]))
     n = sum(len(other.pairs) for its, other in axes if its is chapter)
-    pixels = chapter.store.image(chapter.data_digest, image)
+    pixels = chapter.store.image(chapter.images_digest, image)
     a, b = pair.a.masks(image), pair.b.masks(image)
     found, shown = beside(image, pixels, a, b, f"cells-{file}{image}")
     return View(axis=axis, pair=pair, image=image, n_comparisons=n, comparison=found, figure=shown)
@@ -129,9 +129,9 @@ def truth_view(chapter: Chapter) -> View | None:
 def _scored(chapter: Chapter, score: float, name: str, repeat: Repeat) -> View:
     """An image of a run beside its truth; neither comparison nor figure where that is not kept."""
     masks = repeat.masks(name)  # says what to do if the file is gone
-    truth, found, shown = chapter.store.truth(chapter.data_digest, name), None, None
+    truth, found, shown = chapter.store.truth(chapter.images_digest, name), None, None
     if truth is not None:
-        pixels = chapter.store.image(chapter.data_digest, name)
+        pixels = chapter.store.image(chapter.images_digest, name)
         found, shown = beside(name, pixels, truth, masks, f"against-truth-{name}")
         shown = Shown(shown.panels[-3:], shown.data)
     label = chapter.names.label(repeat)

@@ -51,7 +51,7 @@ def agreement_view(chapter: Chapter) -> View | None:
     shares = {name: one.n_stable / max(1, len(one.objects)) for name, (_, one) in found.items()}
     image = min(shares, key=shares.__getitem__)
     repeats, worst = found[image]
-    pixels = chapter.store.image(chapter.data_digest, image)
+    pixels = chapter.store.image(chapter.images_digest, image)
     rows, readers = _rows(chapter, repeats, worst), [partial(one.masks, image) for one in repeats]
     if worst.consensus.ndim == 3:  # the plane on which most is disputed
         disputed = (worst.same_object_share > 0) & (worst.same_object_share < 1)

@@ -74,7 +74,7 @@ class Chapter:
     store: Store
     task: str
     data: str
-    data_digest: str
+    images_digest: str
     every: list[Judged]
     failures: list[Failure]
 
@@ -157,15 +157,15 @@ def summarise(store: Store) -> Summary:
                 repeat.refuse_damage()
             judgement = judge([repeat.manifest for repeat in repeats])
             one = Judged(place_of(repeats[0]), run.spec, repeats, judgement)
-            by_data[run.spec.task, run.spec.data_digest].append(one)
+            by_data[run.spec.task, run.spec.images_digest].append(one)
     chapters = []
     for kind, every in by_data.items():
-        failed = [f for f in failures if f.spec and (f.spec.task, f.spec.data_digest) == kind]
+        failed = [f for f in failures if f.spec and (f.spec.task, f.spec.images_digest) == kind]
         chapter = Chapter(store, kind[0], every[0].spec.data, kind[1], every, failed)
         names = chapter.names
         every.sort(key=lambda one: names.order(one.place))
         chapters.append(chapter)
-    chapters.sort(key=lambda one: (one.task != "train", one.data, one.data_digest))
+    chapters.sort(key=lambda one: (one.task != "train", one.data, one.images_digest))
     return Summary(chapters, failures)
 
 
