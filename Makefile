@@ -5,7 +5,7 @@ STORE ?= outputs
 MODEL ?= tiny
 BIN := .venv/bin
 
-.PHONY: help setup data demo test test-all test-faults lab explore bench findings lint lock notebooks clean
+.PHONY: help setup data demo test test-all test-faults lab explore bench findings pictures lint lock notebooks clean
 
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-faults         applies known faults to a copy: the tests must notice each"
 	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
 	@echo "make findings            docs/findings.md and its figures anew, from evidence/"
+	@echo "make pictures            the pictures of README and docs anew, from the demo's runs"
 	@echo "make lint                ruff, format check, mypy"
 	@echo "make lock                resolve requirements.lock anew"
 
@@ -58,6 +59,9 @@ bench: setup data
 
 findings: setup
 	$(BIN)/python scripts/findings.py
+
+pictures: setup data
+	$(BIN)/python scripts/pictures.py --data "$(DATA)" --store "$(STORE)"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -141,6 +141,8 @@ def masks_changed(store: Store, effect: Effect) -> Picture:
     text = (
         f"{ppm_text(found.ppm)} of its pixels differ, the most of {amount(len(compared), 'image')}"
     )
+    if not found.n_differing:
+        text = f"no pixel differs, in {amount(len(compared), 'image')}"
     if not (found.n_objects_a or found.n_objects_b):
         text = "no object was found, so this says nothing about cells; train longer"
     loose = f"segmented after two trainings with only {base_name(effect.op)} loose"

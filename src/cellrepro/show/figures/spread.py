@@ -153,7 +153,9 @@ def _mean_text(found: Distribution) -> str:
     if found.interval is None:
         return share_text(found.mean)
     low, high = share_text(found.interval.low), share_text(found.interval.high)
-    return f"{share_text(found.mean)} ({span(low, high)})"
+    mean = share_text(found.mean)
+    reach = span(low, high)
+    return mean if reach == mean else f"{mean} ({reach})"
 
 
 def _counts(axis: Axis, found: Distribution) -> str:

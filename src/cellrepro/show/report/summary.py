@@ -203,6 +203,8 @@ def _between(axis: Axis) -> str:
     if not n_differing:
         return f"between {axis.title} the masks agree in {over}"
     by = ppm_text(axis.largest_ppm)
+    if len(axis.told) == 1:
+        return f"between {axis.title} the masks differ in the only comparison, by {by}"
     most = f"by {'up to ' if n_differing > 1 else ''}{by}"
     return f"between {axis.title} the masks differ in {n_differing} of {over}, {most}"
 
