@@ -187,6 +187,11 @@ _memory.restype = ctypes.py_object
 _READ_ONLY = 0x100  # PyBUF_READ
 
 
+def memory_digest(address: int, n_bytes: int) -> bytes:
+    """The xxh3 of a stretch of the processor's memory, which the caller keeps alive."""
+    return xxhash.xxh3_128_digest(_memory(address, n_bytes, _READ_ONLY))
+
+
 def _xxh3(tensor: Any) -> bytes:
     """Header and digest of a strided tensor."""
     address = _address(tensor)

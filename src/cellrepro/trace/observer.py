@@ -89,9 +89,19 @@ class _Here(threading.local):
         self.next_node = max(0, _next_node() - 1)
 
 
-@functools.lru_cache(maxsize=65536)
+# By the operation's address, as its own hash is slow; held, so that the address is not used again.
+_PLACES: dict[tuple[int, str | None, str | None, str], tuple[Any, Place]] = {}
+_MOST_PLACES = 65536
+
+
 def _place(func: Any, module: str | None, source: str | None, phase: str) -> Place:
-    return Place(str(func), module, source, phase)
+    key = (id(func), module, source, phase)
+    known = _PLACES.get(key)
+    if known is None:
+        if len(_PLACES) >= _MOST_PLACES:
+            _PLACES.clear()
+        known = _PLACES[key] = (func, Place(str(func), module, source, phase))
+    return known[1]
 
 
 class Observer(TorchDispatchMode):

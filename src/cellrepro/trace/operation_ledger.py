@@ -8,8 +8,6 @@ both share, is not seen.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.store.bits import in_one_stretch
-from cellrepro.store.digests import tensor_digest
+from cellrepro.store.digests import memory_digest, tensor_digest
 from cellrepro.trace.float64 import Reference
 from cellrepro.trace.observer import Call
 from cellrepro.trace.random_draws import Draw, DrawLog
@@ -74,35 +72,55 @@ class OperationLedger(DrawLog):
 
     def observe(self, call: Call) -> Any:
         """Run one operation and write it down."""
-        plan, known, place, index = plan_of(call.func), self._known, call.place, len(self.rows)
+        plan = plan_of(call.func)
+        known = self._known
+        index = len(self.rows)
         inputs, shapes, dtypes = known.digest(inputs_of(call))
         reference = Reference.of(call, plan) if self._reference else None
-        resizes = place.op.startswith(("aten.resize_.", "aten.resize_as_."))
-        resizes = resizes and is_plain(call.args[0])
+        resizes = plan.resizes and is_plain(call.args[0])
         n_written = call.args[0].untyped_storage().nbytes() if resizes else 0
         returned = super().observe(call) if plan.draws else call.run()
-        outputs, norm = "", None
-        error: Any = None, None
+        outputs = ""
+        norm = None
+        judged: tuple[float, float] | None = None
         if (plan.written or plan.replayable) and not resizes:
             values = plan.outputs(call.args, call.kwargs, returned)
             if plan.written:
                 known.written(values)
             outputs, shapes_out, dtypes_out = known.digest(values, computed=True)
-            shapes, dtypes = f"{shapes} -> {shapes_out}", f"{dtypes} -> {dtypes_out}"
-            norm = _norm(values) if self._norms else None
-            error = error if reference is None else reference.error(values) or error
+            shapes = f"{shapes} -> {shapes_out}"
+            dtypes = f"{dtypes} -> {dtypes_out}"
+            if self._norms:
+                norm = _norm(values)
+            if reference is not None:
+                judged = reference.error(values)
         else:  # what is only viewed was digested before
-            values = leaves_of([returned])
+            values = leaves_of(returned)
             if plan.allocates or resizes:
                 known.handed_out(values, n_written)
         if index in self._wanted:
             self.kept[index] = [v.detach().clone() for v in values if isinstance(v, torch.Tensor)]
-        row: tuple[Any, ...] = (
-            *(self._step, index, place.op, place.module, place.source, place.phase),
-            *(inputs, outputs, shapes, dtypes, norm, plan.draws, *error),
-            None if reference is None else reference.problem,
+        ulp, limit = judged or (None, None)
+        place = call.place
+        self.rows.append(
+            OperationRow(
+                step=self._step,
+                index=index,
+                op=place.op,
+                module=place.module,
+                source=place.source,
+                phase=place.phase,
+                inputs=inputs,
+                outputs=outputs,
+                shapes=shapes,
+                dtypes=dtypes,
+                norm=norm,
+                draws=plan.draws,
+                ulp=ulp,
+                limit=limit,
+                problem=None if reference is None else reference.problem,
+            )
         )
-        self.rows.append(OperationRow(*row))
         return returned
 
 
@@ -180,22 +198,25 @@ class _Known:
                     text = repr(value) if isinstance(value, _SAID_WHOLE) else type(value).__name__
                     parts.append(text.encode())
                 continue
-            dense = in_one_stretch(value)
-            size = () if value.is_nested else value.shape
-            header, shape, dtype = _kind(value.dtype, size, value.stride() if dense else None)
-            shapes.append(shape)
-            dtypes.append(dtype)
-            parts.append(header)
-            key = value.untyped_storage()._cdata if self._unwritten and is_plain(value) else None
-            if key in self._unwritten and not computed:
+            kind = _kind_of(value)
+            shapes.append(kind.shape)
+            dtypes.append(kind.dtype)
+            parts.append(kind.header)
+            if self._unwritten and not computed and self._is_unwritten(value):
                 parts.append(b"unwritten")
             elif not value.is_meta:
-                parts.append(self._memory(value, dense))
+                parts.append(self._memory(value, kind.dense))
         return xxhash.xxh3_128_hexdigest(b";".join(parts)), ", ".join(shapes), ", ".join(dtypes)
+
+    def _is_unwritten(self, tensor: torch.Tensor) -> bool:
+        return is_plain(tensor) and tensor.untyped_storage()._cdata in self._unwritten
 
     def _memory(self, tensor: torch.Tensor, dense: bool) -> bytes:
         """Digest of the memory of a tensor, or of its values where there are gaps in it."""
-        if not (dense or is_plain(tensor)) or tensor.nbytes <= _SMALL:
+        if not (dense or is_plain(tensor)):  # in parts, which have no size together
+            return _digest(tensor, dense)
+        n_bytes = tensor.nbytes
+        if n_bytes <= _SMALL:
             return _digest(tensor, dense)
         storage = tensor.untyped_storage()
         held = self._held.get(storage._cdata)
@@ -203,34 +224,77 @@ class _Known:
             if len(self._held) >= MOST_REMEMBERED:
                 self._held = {k: one for k, one in self._held.items() if not one[0].expired()}
             held = self._held[storage._cdata] = (StorageWeakRef(storage), {})
-        view: tuple[Any, ...] = tensor.data_ptr() - storage.data_ptr(), tensor.nbytes
+        view: tuple[Any, ...] = tensor.data_ptr() - storage.data_ptr(), n_bytes
         if not dense:
             view += tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg(), tensor.is_conj()
-        if view not in held[1]:
-            held[1][view] = _digest(tensor, dense)
-        return held[1][view]
+        digests = held[1]
+        if view not in digests:
+            digests[view] = _digest(tensor, dense)
+        return digests[view]
 
 
 def _digest(tensor: torch.Tensor, dense: bool) -> bytes:
     if not dense:
         return tensor_digest(tensor).encode()
-    return xxhash.xxh3_128_digest((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
+    return memory_digest(tensor.data_ptr(), tensor.nbytes)
 
 
-@functools.lru_cache(maxsize=4096)
-def _kind(dtype: torch.dtype, size: Any, strides: Any) -> tuple[bytes, str, str]:
-    """What a kind of tensor adds to a digest, its shape and its dtype in words."""
-    name = str(dtype).removeprefix("torch.")
-    return f"{name}{tuple(size)}{strides}".encode(), "x".join(map(str, size)) or "1", name
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a kind of tensor adds to a digest, and its shape and dtype in words."""
+
+    header: bytes
+    shape: str
+    dtype: str
+    dense: bool  # its elements fill one stretch of the processor's memory
+
+
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)
+_KINDS: dict[tuple[Any, ...], _Kind] = {}
+_MOST_KINDS = 4096
+
+
+def _kind_of(tensor: torch.Tensor) -> _Kind:
+    """The kind of a tensor, made once for each dtype, shape and layout."""
+    strides = None  # of a tensor that does not lie in the processor's memory as it is
+    size: Any = ()  # a nested tensor has none
+    if not tensor.is_nested:
+        size = tensor.shape
+        if (
+            type(tensor) in _ORDINARY
+            and tensor.is_cpu
+            and tensor.layout is torch.strided
+            and not tensor.is_neg()
+            and tensor.data_ptr() != 0
+        ):
+            strides = tensor.stride()
+    key = (tensor.dtype, size, strides)
+    kind = _KINDS.get(key)
+    if kind is None:
+        if len(_KINDS) >= _MOST_KINDS:
+            _KINDS.clear()
+        dense = in_one_stretch(tensor)
+        name = str(tensor.dtype).removeprefix("torch.")
+        header = f"{name}{tuple(size)}{strides if dense else None}".encode()
+        kind = _KINDS[key] = _Kind(header, "x".join(map(str, size)) or "1", name, dense)
+    return kind
 
 
 def _norm(outputs: list[Any]) -> float | None:
     """Euclidean norm of all floating outputs together: float32 sums are enough for a size."""
-    tensors = [value.detach() for value in outputs if isinstance(value, torch.Tensor)]
-    floating = [value for value in tensors if value.is_floating_point() and not value.is_meta]
-    wide = [value if value.dtype.itemsize >= 4 else value.float() for value in floating]
-    try:
-        squares = [float(torch.linalg.vector_norm(value)) ** 2 for value in wide]
-    except RuntimeError:  # in parts, or laid out by another library
-        return None
-    return sum(squares) ** 0.5 if squares else None
+    square = None
+    for value in outputs:
+        if not isinstance(value, torch.Tensor):
+            continue
+        if not value.is_floating_point() or value.is_meta:
+            continue
+        if value.requires_grad:
+            value = value.detach()
+        if value.dtype.itemsize < 4:
+            value = value.float()
+        try:
+            norm = float(torch.linalg.vector_norm(value))
+        except RuntimeError:  # in parts, or laid out by another library
+            return None
+        square = norm**2 if square is None else square + norm**2
+    return None if square is None else square**0.5

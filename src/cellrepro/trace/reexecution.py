@@ -7,7 +7,6 @@ known from a list or guarded against.
 from __future__ import annotations
 
 import ctypes
-import functools
 import random
 import re
 import warnings
@@ -68,9 +67,12 @@ class Plan:
     n_returns: int = 0
     copies: bool = False  # it may return before it is done, if it copies between devices
     allocates: bool = False  # it hands out memory nobody has written
+    resizes: bool = False  # it may make its first argument larger, by memory nobody has written
 
     def outputs(self, args: tuple, kwargs: dict[str, Any], returned: Any) -> list[Any]:
         """What an operation gave: its new values, then what it wrote in place."""
+        if not self.written:
+            return self.new_values(returned)
         return [*self.new_values(returned), *self.overwritten(args, kwargs)]
 
     def new_values(self, returned: Any) -> list[Any]:
@@ -85,9 +87,19 @@ class Plan:
         return leaves_of([value for value in values if value is not None])
 
 
-@functools.cache
+# By the operation's address, as its own hash is slow; held, so that the address is not used again.
+_PLANS: dict[int, tuple[Any, Plan]] = {}
+
+
 def plan_of(func: Any) -> Plan:
-    """Read an operation's schema."""
+    """What an operation's schema says, read once."""
+    known = _PLANS.get(id(func))
+    if known is None:
+        known = _PLANS[id(func)] = (func, _read_plan(func))
+    return known[1]
+
+
+def _read_plan(func: Any) -> Plan:
     schema = getattr(func, "_schema", None)
     if schema is None:  # an operation that takes functions
         return Plan()
@@ -127,27 +139,48 @@ def plan_of(func: Any) -> Plan:
         n_returns=len(schema.returns),
         copies=any(argument.name == "non_blocking" for _, argument in arguments),
         allocates=allocates,
+        resizes=func.namespace == "aten" and name in ("resize_", "resize_as_"),
     )
+
+
+_NESTED = (list, tuple)
 
 
 def leaves_of(values: Any) -> list[Any]:
     """Whatever lies in lists and tuples, in order."""
-    if isinstance(values, list | tuple):
-        return [leaf for value in values for leaf in leaves_of(value)]
-    return [values]
+    leaves: list[Any] = []
+    _add_leaves([values], leaves)
+    return leaves
 
 
 def inputs_of(call: Call) -> list[Any]:
     """Whatever an operation is given, in order."""
-    return leaves_of([*call.args, *call.kwargs.values()])
+    leaves: list[Any] = []
+    _add_leaves(call.args, leaves)
+    if call.kwargs:
+        _add_leaves(call.kwargs.values(), leaves)
+    return leaves
+
+
+def _add_leaves(values: Iterable[Any], leaves: list[Any]) -> None:
+    for value in values:
+        if isinstance(value, _NESTED):
+            _add_leaves(value, leaves)
+        else:
+            leaves.append(value)
+
+
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)  # and no class that stands for several tensors
 
 
 def is_plain(tensor: Any) -> bool:
     """Whether a value is a tensor that is a plain view of memory."""
+    if type(tensor) not in _ORDINARY and (
+        not isinstance(tensor, torch.Tensor) or is_traceable_wrapper_subclass(tensor)
+    ):
+        return False
     return (
-        isinstance(tensor, torch.Tensor)
-        and not is_traceable_wrapper_subclass(tensor)
-        and tensor.layout == torch.strided
+        tensor.layout is torch.strided
         and tensor.device.type != "meta"
         and not tensor.is_quantized
         and not tensor.is_nested
