@@ -15,7 +15,7 @@ import yaml
 
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput
-from cellrepro.lab import run
+from cellrepro.lab import inputs, run
 from cellrepro.lab.grid.file import read_grid
 from cellrepro.lab.grid.pool import planned, run_grid
 from cellrepro.lab.notebook_process import find_notebook
@@ -149,6 +149,35 @@ def test_refused_before_anything_runs(write, store, no_child, fields, expected):
     with pytest.raises(BadInput, match=expected):
         read_grid(write(**fields), store=store)
     assert not store.exists()
+
+
+def test_images_and_weights_are_read_once_for_all_specs(
+    write, store, small_store, tmp_path, monkeypatch
+):
+    """Of one reading of a grid: the next one sees what has changed since."""
+    read = []
+
+    def counting(function):
+        def counted(*arguments, **options):
+            read.append(function.__name__)
+            return function(*arguments, **options)
+
+        return counted
+
+    for name in ("read_folder", "find_model"):
+        monkeypatch.setattr(inputs, name, counting(getattr(inputs, name)))
+    data = tmp_path / "nuclei"
+    shutil.copytree(small_store.data, data)
+    fixed = {"data": str(data), "model": str(small_store.weights)}
+    path = write(fixed=fixed, vary={"seed": [0, 1, 2], "mode": ["fast", "strict"]})
+    before = read_grid(path, store=store).points
+    assert (len(before), sorted(read)) == (6, ["find_model", "read_folder"])
+    image = next((data / "test").glob("*_masks.tif"))
+    image.unlink()
+    image.with_name(image.name.replace("_masks", "")).unlink()
+    after = read_grid(path, store=store).points
+    assert {point.plan.n_images for point in before} == {1}
+    assert not {one.plan.spec.key for one in before} & {one.plan.spec.key for one in after}
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has the device")

@@ -16,10 +16,10 @@ from cellrepro.compare.verdicts import Judgement, judge
 from cellrepro.determinism import profiles
 from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
-from cellrepro.images.folder import LabelledImage, read_folder
+from cellrepro.images.reading import FLAT
 from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping, Kept, last_checkpoint, lay_out
-from cellrepro.lab.environments import is_installed
+from cellrepro.lab.inputs import FolderSummary, PlanInputs
 from cellrepro.lab.process import (
     FURTHER_RUNS,
     HELD_REPEAT_VARIABLE,
@@ -28,16 +28,15 @@ from cellrepro.lab.process import (
     machine_here,
 )
 from cellrepro.lab.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
-from cellrepro.lab.worker import Request, axes_of, segmented_part
+from cellrepro.lab.worker import Request, axes_of
 from cellrepro.model.network import (
     LEARNING_RATES,
     SMALL,
     SMALL_DRAWS_PER_EPOCH,
     ModelSource,
-    find_model,
     started_from,
 )
-from cellrepro.model.training import learning_rates, trainable, trains_nothing
+from cellrepro.model.training import learning_rates, trains_nothing
 from cellrepro.progress import progress
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.spec import Spec, make_spec
@@ -107,9 +106,11 @@ def plan_training(
     keep_checkpoints: Kept | bool = "none",
     operation_steps: Sequence[int] | None = None,
     continued_from: str | None = None,
+    inputs: PlanInputs | None = None,
     **parameters: Any,
 ) -> Plan:
-    """Check all that a training needs and name its spec; the parameters are those of `train`."""
+    """Check all that a training needs and name its spec; the parameters are those of `train`, and
+    what was read for other plans already."""
     whole("epochs", epochs, least=1)
     words: dict[Any, Any] = {True: "all", False: "none"}  # as it was asked for before
     keep = words.get(keep_checkpoints, keep_checkpoints)
@@ -119,9 +120,10 @@ def plan_training(
     if held is not None or continued_from is None:
         parameters["loose"] = held
     if continued_from is None:
-        plan = plan_run("train", data, epochs=epochs, **parameters)
+        plan = plan_run("train", data, epochs=epochs, inputs=inputs, **parameters)
     else:
-        plan = _plan_continuation(data, continued_from, epochs, **parameters)
+        known = inputs or PlanInputs()
+        plan = _plan_continuation(data, continued_from, epochs, known, **parameters)
     if checkpoint_every is None:
         checkpoint_every = 1 if plan.request.model.architecture in SMALL else 10
     every, steps = whole("checkpoint_every", checkpoint_every, least=0), None
@@ -159,6 +161,7 @@ def _plan_continuation(
     data: str | Path,
     reference: str,
     epochs: int,
+    inputs: PlanInputs,
     *,
     store: str | Path = defaults.STORE,
     **given: Any,
@@ -169,7 +172,7 @@ def _plan_continuation(
     last, name = last_checkpoint(repeat), repeat.name
     was = repeat.spec.model_dump(mode="json")
     asked = make_spec(**{**was, **given}).model_dump(mode="json")
-    folder = read_folder(data, to_train=True)
+    folder = inputs.folder(data, to_train=True, axes=FLAT)
     asked |= {"data_digest": folder.digest, "epochs": max(epochs, last.epoch)}
     problems = differences(was, asked | {"epochs": last.epoch})
     if epochs <= last.epoch:
@@ -189,7 +192,7 @@ def _plan_continuation(
         )
     profile = profiles.Profile(**spec.profile_settings)
     request = Request(spec, place, started_from(repeat, held), profile.device)
-    plan = Plan(request, Keeping(continued=repeat), len(segmented_part(folder)), held, notices)
+    plan = Plan(request, Keeping(continued=repeat), folder.n_segmented, held, notices)
     if plan.machine != repeat.machine:
         raise BadInput(
             f"{name} cannot be continued here: this machine, {plan.machine}, is another one or has "
@@ -221,13 +224,19 @@ def plan_run(
     store: str | Path = defaults.STORE,
     profile: str = defaults.PROFILE,
     ledger: str = defaults.LEDGER,
+    inputs: PlanInputs | None = None,
     **fields: Any,
 ) -> Plan:
-    """Check what every task needs and name its spec, whose ``fields`` are given by name."""
-    training, place, version = task == "train", Path(data).resolve(), fields.get("cellpose")
-    folder = read_folder(data, to_train=training, axes=axes_of(task, fields.get("settings")))
-    source = model if isinstance(model, ModelSource) else _model(model, store, version)
-    settings = profiles.load(profile)
+    """Check what every task needs and name its spec, whose ``fields`` are given by name; ``inputs``
+    have what was read for other plans already."""
+    inputs = inputs or PlanInputs()
+    training = task == "train"
+    place = Path(data).resolve()
+    version = fields.get("cellpose")
+    axes = axes_of(task, fields.get("settings"))
+    folder = inputs.folder(data, to_train=training, axes=axes)
+    source = model if isinstance(model, ModelSource) else inputs.model(model, store, version)
+    settings = inputs.profile(profile)
     if training and version is not None:
         raise BadInput(
             "cellpose is given: the lab trains with the version that is installed, whose loop its "
@@ -235,7 +244,7 @@ def plan_run(
         )
     if training:
         if fields.get("images_per_epoch") is None and source.architecture in SMALL:
-            fields["images_per_epoch"] = max(SMALL_DRAWS_PER_EPOCH, len(folder.train))
+            fields["images_per_epoch"] = max(SMALL_DRAWS_PER_EPOCH, len(folder.n_labels))
         if fields.get("learning_rate") is None:
             fields["learning_rate"] = LEARNING_RATES[source.architecture]
     spec = make_spec(
@@ -250,33 +259,23 @@ def plan_run(
         **fields,
     )
     if training:
-        _refuse_what_is_ignored(spec, folder.train, len(folder.test))
-    request, n_images = Request(spec, place, source, settings.device), len(segmented_part(folder))
+        _refuse_what_is_ignored(spec, folder)
+    request = Request(spec, place, source, settings.device)
     notices = (*folder.warnings, *settings.replaced(request.setup.variables()))
-    return Plan(request, Keeping(), n_images, Store(store), notices)
+    return Plan(request, Keeping(), folder.n_segmented, Store(store), notices)
 
 
-def _model(reference: str, store: str | Path, version: str | None) -> ModelSource:
-    """What a model reference means; another version of Cellpose has names of its own."""
-    try:
-        return find_model(reference, Store(store))
-    except BadInput:
-        if is_installed(version) or Path(reference).name != reference:
-            raise
-        return ModelSource(reference, "cellpose")
-
-
-def _refuse_what_is_ignored(spec: Spec, images: Sequence[LabelledImage], n_test: int) -> None:
+def _refuse_what_is_ignored(spec: Spec, folder: FolderSummary) -> None:
     """Refuse arguments that Cellpose would take and ignore over these images."""
-    if spec.nimg_test_per_epoch is not None and not n_test:
+    if spec.nimg_test_per_epoch is not None and not folder.n_test:
         raise BadInput("nimg_test_per_epoch is given, and there are no test images: leave it out")
     if spec.train_probs is None:
         return
-    given, names = dict(spec.train_probs), [image.name for image in images]
-    if unknown := sorted(given.keys() - set(names)):
-        near = ", ".join(get_close_matches(unknown[0], names, 3, 0.0))
+    given = dict(spec.train_probs)
+    if unknown := sorted(given.keys() - folder.n_labels.keys()):
+        near = ", ".join(get_close_matches(unknown[0], folder.n_labels, 3, 0.0))
         raise BadInput(f"train_probs names {unknown[0]!r}, no training image; do you mean {near}?")
-    usable = [image.name for image in images if trainable(image, spec.min_train_masks)]
+    usable = folder.trainable(spec.min_train_masks)
     if not any(given.get(name, 1) for name in usable):
         raise BadInput("train_probs are 0 for every training image; expected one that is not")
     if spec.images_per_epoch in (None, len(usable)):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from cellrepro.errors import BadInput, whole, wrong_fields
 from cellrepro.lab import defaults
+from cellrepro.lab.inputs import PlanInputs
 from cellrepro.lab.notebook_process import brought, find_notebook, notebook_parameters
 from cellrepro.lab.run import Plan, plan_segmentation, plan_training
 from cellrepro.store.spec import PARAMETERS
@@ -117,8 +118,9 @@ def read_grid(
     if problems:
         raise BadInput(f"{path}: {'; '.join(problems)}")
     points: dict[str, Point] = {}
+    inputs = PlanInputs()
     for varied in _combinations(file):
-        point = _point({**known, **file.fixed, **varied}, varied, store)
+        point = _point({**known, **file.fixed, **varied}, varied, store, inputs)
         twin = points.setdefault(point.plan.spec.key, point)
         if twin is not point:
             raise BadInput(
@@ -186,7 +188,9 @@ def _combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
     yield from (usual | entry for entry in file.add)
 
 
-def _point(parameters: dict[str, Any], varied: dict[str, Scalar], store: str | Path) -> Point:
+def _point(
+    parameters: dict[str, Any], varied: dict[str, Scalar], store: str | Path, inputs: PlanInputs
+) -> Point:
     """A point; the notebook runs in a folder of its own, so its paths become absolute."""
     data = str(Path(str(parameters["data"])).resolve())
     variables = {name: one for name, one in parameters.items() if _VARIABLE.fullmatch(name)}
@@ -202,7 +206,7 @@ def _point(parameters: dict[str, Any], varied: dict[str, Scalar], store: str | P
     passed_on = (*PARAMETERS, "settings", "checkpoint_every", "keep_checkpoints")
     chosen = {name: parameters[name] for name in passed_on if name in parameters}
     make = plan_training if "epochs" in parameters else plan_segmentation
-    plan = make(data, store=store, **chosen)
+    plan = make(data, store=store, inputs=inputs, **chosen)
     places = {"data": data, "store": str(Path(store).resolve())}
     model = str(parameters.get("model"))
     profile, plus, added = str(parameters.get("profile")).partition("+")
