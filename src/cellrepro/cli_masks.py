@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from typer import Argument, Option
 
 import cellrepro
@@ -117,9 +118,13 @@ def tiles(
         from cellrepro.compare.straight_cuts import straight_cuts
         from cellrepro.images.reading import read_labels
 
-        cuts = straight_cuts(read_labels(masks))
-        return setting_answers.cuts(masks, cuts), int(bool(cuts))
+        labels = read_labels(masks)
+        cuts = straight_cuts(labels)
+        n_objects = np.count_nonzero(np.unique(labels))
+        return setting_answers.cuts(masks, cuts, n_objects=n_objects), int(
+            bool(cuts) or not n_objects
+        )
     given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
     found = cellrepro.tiles(str(data), seed=seed, settings=overrides(settings or []), **given)
     changed = found.cause != "none" or any(one.cuts for one in found.images)
-    return setting_answers.tiles(found), int(changed)
+    return setting_answers.tiles(found), int(changed or found.vacuous)

@@ -124,6 +124,12 @@ def test_nothing_is_written_beside_other_files(tmp_path):
     [
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"shape": (64, 15)}, "shape must be .* from 16 to 4096 pixels, got .64, 15"),
+        ({"shape": (64.0, 64)}, "shape must be .* two whole numbers .*, got .64.0, 64"),
+        ({"shape": (64, 64, 3)}, "shape must be .* two whole numbers .*, got .64, 64, 3"),
+        ({"diameter": 0}, "diameter of nuclei is 0; expected a number from 1 to 512"),
+        ({"diameter": float("nan")}, "diameter of nuclei is nan; expected a number"),
+        ({"diameter": -3}, "diameter of nuclei is -3; expected a number"),
+        ({"blur": "much"}, "blur of nuclei is 'much'; expected a number from 0 to 50"),
         ({"size": 3}, "nuclei have no size; expected some of diameter"),
         ({"shape": (48, 48), "n_nuclei": 200}, r"only \d+ of n_nuclei=200 nuclei found a place"),
     ],

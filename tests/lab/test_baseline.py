@@ -126,10 +126,22 @@ def test_an_image_that_is_missing_breaks_it(tmp_path):
     assert (found.ok, found.broken) == (False, ("no masks of a",))
 
 
+def test_an_image_of_another_shape_breaks_it_by_name_and_the_others_are_held(tmp_path):
+    for name in ("a", "b", "c"):
+        tifffile.imwrite(tmp_path / f"{name}_masks.tif", MASKS)
+    save_baseline(str(tmp_path), tmp_path / "three.baseline")
+    now = {"a": MASKS.T.copy(), "b": MASKS, "c": lost(7)}
+    found = check_baseline(tmp_path / "three.baseline", now, max_lost=0)
+    of_a, of_c = found.broken
+    assert not found.ok
+    assert of_a.startswith("the masks of a cannot be compared: label images differ in shape")
+    assert of_c == "1 cell lost, at most 0"
+
+
 @pytest.mark.parametrize(
     ("masks", "limits", "message"),
     [
-        (MASKS.T.copy(), {}, "differ in shape"),
+        (MASKS.T.copy(), {}, "masks of .* differ in shape"),
         (MASKS / 2, {}, "dtype float64"),
         ({"b": MASKS, "c": MASKS}, {}, "has masks of|baseline of a"),
         (MASKS, {"max_ppm": -1}, "max_ppm is -1; expected"),

@@ -160,6 +160,18 @@ def test_weights_files(tmp_path):
         assert (compare(a, b).verdict, compare(a, b).differs) == expected
 
 
+def test_networks_without_numbers_prove_nothing(tmp_path, invoke):
+    """As a training leaves them that has diverged; what it never changed is still there."""
+    given = {"trained": np.full(8, np.nan, np.float32), "fixed": np.ones(4, np.float32)}
+    paths = [tmp_path / name for name in ("a.safetensors", "b.safetensors")]
+    for path in paths:
+        save_file(given, path)
+    answer = invoke("compare", *paths)
+    assert answer.code == 1
+    assert answer.out.startswith("vacuous\n")
+    assert "vacuous: 8 of 12 parameters are NaN or infinite in A or B" in answer.out
+
+
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [

@@ -10,8 +10,9 @@ from scipy import ndimage
 from cellrepro.compare.straight_cuts import seam, straight_cuts
 from cellrepro.images.reading import read_masks
 from cellrepro.images.synthetic import nuclei
-from cellrepro.lab.tiles import follow, tile_lines
+from cellrepro.lab.tiles import TileDependence, follow, tile_lines
 from cellrepro.model.inference import evaluator
+from cellrepro.show import setting_answers
 from cellrepro.store.settings import Settings
 from conftest import options
 from small_training import tiny
@@ -67,6 +68,10 @@ def by_threshold(image, *, normalize=None, **_):
     return [ndimage.label((image - low) / (high - low) > 0.5)[0].astype(np.uint32)]
 
 
+def that_finds_nothing(image, **_):
+    return [np.zeros(image.shape, np.uint32)]
+
+
 def by_tiles(image, **given):
     """The same, with cells cut where the image's tiles end."""
     (masks,) = by_threshold(image, **given)
@@ -91,6 +96,16 @@ def test_what_is_to_blame():
     scaled = follow(by_threshold, "scaled", bright, Settings())
     assert (scaled.n_dependent, scaled.n_gained) == (0, 0)
     assert scaled.n_by_normalisation > 10
+
+
+def test_without_cells_nothing_is_shown(invoke, tmp_path):
+    dark = follow(that_finds_nothing, "dark", np.zeros((400, 400)), Settings())
+    found = TileDependence((dark,), ("cropped",))
+    assert (found.cause, found.vacuous) == ("none", True)
+    assert "vacuous: no cell was found in any image" in "\n".join(setting_answers.tiles(found)[1])
+    tifffile.imwrite(tmp_path / "none.tif", np.zeros((64, 64), np.uint16))
+    answer = invoke("tiles", "--masks", tmp_path / "none.tif")
+    assert (answer.code, "vacuous: it holds no object" in answer.out) == (1, True)
 
 
 @pytest.mark.parametrize(

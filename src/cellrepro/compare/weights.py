@@ -76,16 +76,18 @@ class WeightsComparison(Distance):
     equal: bool  # in names, shapes, dtypes and all bits
     n_tensors: int  # in either file; a name that both hold counts once
     n_parameters: int
+    n_not_finite: int  # NaN or infinite on either side; of names that both have
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     per_tensor: tuple[TensorComparison, ...]  # blocks.2 before blocks.10
 
     @property
     def verdict(self) -> Verdict:
-        """``identical``, ``different``, or ``vacuous`` if neither file holds a parameter."""
+        """``identical``, ``different``, or ``vacuous`` where equality proves nothing: neither file
+        holds a parameter, or at least half of them are NaN or infinite."""
         if not self.equal:
             return Verdict.DIFFERENT
-        return Verdict.IDENTICAL if self.n_parameters else Verdict.VACUOUS
+        return Verdict.VACUOUS if 2 * self.n_not_finite >= self.n_parameters else Verdict.IDENTICAL
 
 
 def compare_weights(
@@ -131,6 +133,7 @@ def compare_weights(
         equal=alike and whole["n_differing"] == 0,
         n_tensors=len(rows) + len(alone),
         n_parameters=sum(row.n for row in rows) + sum(tensor.n for tensor in alone),
+        n_not_finite=sum(part.n_not_finite for part in itertools.chain(*parts.values())),
         only_a=natural_order(a.keys() - b.keys()),
         only_b=natural_order(b.keys() - a.keys()),
         per_tensor=rows,
@@ -152,6 +155,7 @@ class _Part(NamedTuple):
     n_differing: int
     sums: tuple[float, ...]  # of (b - a)**2, a * b, a**2, b**2
     max_abs: float
+    n_not_finite: int = 0  # NaN or infinite on either side
     max_ulp: int | None = None  # -1 without floats, None if not known
     n_by_ulp: NDArray[np.int64] | int = 0  # parameters by the binary digits of their distance
 
@@ -177,7 +181,10 @@ def _part(name: str, bits: Sequence[Bits], dtypes: tuple[str, str]) -> _Part:
         sums = tuple(float(product.sum()) for product in products)
     ulps = _ulps(bits[0], bits[1], dtypes[0]) if alike else (None, 0)
     n_differing = len(a) - int(np.count_nonzero(same_bits))
-    return _Part(name, n_differing, sums, float(np.abs(difference).max(initial=0)), *ulps)
+    largest = float(np.abs(difference).max(initial=0))
+    finite = np.isfinite(a) & np.isfinite(b)
+    n_not_finite = len(a) - int(np.count_nonzero(finite))
+    return _Part(name, n_differing, sums, largest, n_not_finite, *ulps)
 
 
 def _ulps(a: Bits, b: Bits, dtype: str) -> tuple[int | None, NDArray[np.int64] | int]:

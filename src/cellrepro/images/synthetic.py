@@ -9,7 +9,9 @@ floating point is not portable. Three scales of fixed point are used: positions 
 import hashlib
 import io
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from scipy import ndimage
 
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import LabelledImage, is_litter
+from cellrepro.text import joined
 
 Integers = NDArray[np.int64]
 Window = tuple[slice, slice]
@@ -52,6 +55,19 @@ LOOK: dict[str, tuple[float, int]] = {
 }
 """What nuclei of an image have in common: the usual value, and the scale it is computed in."""
 
+LIMITS: dict[str, tuple[float, float]] = {
+    "diameter": (1, 512),
+    "elongation": (1, 20),
+    "touching": (0, 1),
+    "brightness": (0, 100_000),
+    "texture": (0, 10),
+    "chromocentres": (0, 100),
+    "blur": (0, 50),
+    "haze": (0, 1),
+    "unevenness": (0, 1),
+}
+"""The least and the most that each of `LOOK` can be, in the same units."""
+
 
 @dataclass(frozen=True)
 class SyntheticImage:
@@ -66,17 +82,41 @@ def nuclei(
 ) -> SyntheticImage:
     """Nuclei as a fluorescence microscope shows them after a DNA stain, with their exact masks.
 
-    ``shape`` is (Y, X) in pixels, each from 16 to 4096; ``look`` is what differs from `LOOK`. By
-    default ``n_nuclei`` are as many as cover about a fifth of the image.
+    Parameters
+    ----------
+    seed : int
+        Another seed gives another image; 0 or more.
+    shape : tuple of int
+        (Y, X) in pixels, each from 16 to 4096.
+    n_nuclei : int, optional
+        By default as many as cover about a fifth of the image.
+    look : float
+        What differs from `LOOK`, by name, within `LIMITS`.
+
+    Returns
+    -------
+    SyntheticImage
+
+    Raises
+    ------
+    BadInput
+        If one of these is no such number, or the nuclei find no place.
     """
-    if not all(16 <= size <= 4096 for size in shape):
-        raise BadInput(f"shape must be (Y, X), each from 16 to 4096 pixels, got {shape!r}")
+    height, width = _height_and_width(shape)
+    if unknown := look.keys() - LOOK.keys():
+        raise BadInput(
+            f"nuclei have no {joined(sorted(unknown))}; expected some of {', '.join(LOOK)}"
+        )
+    for name, value in look.items():
+        least, most = LIMITS[name]
+        if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
+            raise BadInput(
+                f"{name} of nuclei is {value!r}; expected a number from {least:g} to {most:g}"
+            )
     # One rounding of one double, which IEEE 754 defines exactly.
-    fixed = {name: round(look.pop(name, usual) * scale) for name, (usual, scale) in LOOK.items()}
-    if look:
-        raise BadInput(f"nuclei have no {', '.join(look)}; expected some of {', '.join(LOOK)}")
+    fixed = {name: round(look.get(name, usual) * scale) for name, (usual, scale) in LOOK.items()}
     draws = _Draws(whole("seed", seed, 0))
-    field = _Field(draws, shape, SimpleNamespace(**fixed))
+    field = _Field(draws, (height, width), SimpleNamespace(**fixed))
     _place(field, draws, n_nuclei)
     _add_ghosts(field, draws)
     light = _through_the_optics(field)
@@ -86,6 +126,19 @@ def nuclei(
         image=_camera(draws, field.cropped(light)),
         masks=field.cropped(field.labels).astype(np.uint16),
     )
+
+
+def _height_and_width(shape: Sequence[int]) -> tuple[int, int]:
+    """The two sides of an image; NumPy's numbers become Python's."""
+    try:
+        height, width = map(operator.index, shape)
+    except (TypeError, ValueError):  # no sequence, not two, or no whole numbers
+        height = width = 0
+    if not all(16 <= side <= 4096 for side in (height, width)):
+        raise BadInput(
+            f"shape must be (Y, X), two whole numbers from 16 to 4096 pixels, got {shape!r}"
+        )
+    return height, width
 
 
 def labelled_nuclei(n: int, **look: Any) -> list[LabelledImage]:

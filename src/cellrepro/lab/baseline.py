@@ -144,6 +144,7 @@ def check_baseline(
     if len(missing) == len(names):
         raise BadInput(f"{masks} has masks of {some([*actual])}, the baseline of {some(names)}")
     results: dict[str, MaskComparison] = {}
+    problems: dict[str, str] = {}
     cells: list[Cell] = []
     n_pixels = {}
     for name in names:
@@ -151,15 +152,23 @@ def check_baseline(
         n_pixels[name] = expected.size
         areas = np.bincount(expected.ravel())[1:].tolist()
         cells += [Cell(name, label, area) for label, area in enumerate(areas, 1)]
-        if name in actual:
+        if name not in actual:
+            continue
+        try:
             results[name] = compare_masks(expected, actual[name]())
+        except BadInput as error:
+            problems[name] = f"the masks of {name} cannot be compared: {error}"
+    if not results:
+        raise BadInput("; ".join(problems.values()))
     hidden = [cell for cell in cells if _passes_without(cell, n_pixels, len(cells), limits)]
-    return _judged(results, missing, limits, tuple(sorted(hidden, key=lambda cell: cell.area)))
+    broken = [f"no masks of {some(missing)}"] if missing else []
+    broken += problems.values()
+    return _judged(results, broken, limits, tuple(sorted(hidden, key=lambda cell: cell.area)))
 
 
 def _judged(
     results: Mapping[str, MaskComparison],
-    missing: list[str],
+    not_compared: list[str],
     limits: Limits,
     hidden: tuple[Cell, ...],
 ) -> BaselineCheck:
@@ -173,7 +182,7 @@ def _judged(
         "max_changed": f"{share_text(changed)} of the cells changed",
         "max_lost": f"{amount(lost, 'cell')} lost",
     }
-    broken = [f"no masks of {some(missing)}"] if missing else []
+    broken = list(not_compared)
     broken += [f"{told[n]}, at most {most:g}" for n, most in limits.items() if reached[n] > most]
     changes = [
         (image, change)

@@ -137,6 +137,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     notes += _stitched(masks)
     notes += [*first.switches_that_moved, *second.switches_that_moved]
     notes += [f"vacuous: {reason}" for reason in dict.fromkeys(first.vacuous + second.vacuous)]
+    notes += _not_finite(weights)
     differing = {
         "environment": bool(environment),
         "spec": bool(spec),
@@ -265,4 +266,16 @@ def _compare_weights(a: Path, b: Path) -> Comparison:
     weights = compare_weights(a, b)
     files = compare_files(a, b, same_parameters=weights.equal)
     differs = () if weights.equal else ("weights",)
-    return Comparison(weights.verdict, differs, weights=weights, files=files)
+    notes = tuple(_not_finite(weights))
+    return Comparison(weights.verdict, differs, weights=weights, files=files, notes=notes)
+
+
+def _not_finite(weights: WeightsComparison | None) -> Iterator[str]:
+    """Of weights that are no numbers, which a training leaves that has diverged."""
+    if weights is None or not weights.n_not_finite:
+        return
+    vacuous = "vacuous: " if weights.verdict == Verdict.VACUOUS else ""
+    yield (
+        f"{vacuous}{weights.n_not_finite} of {weights.n_parameters} parameters are NaN or infinite "
+        "in A or B, and what is computed with them is no result; train with a lower learning rate"
+    )

@@ -51,6 +51,11 @@ class TileDependence:
     variants: tuple[str, ...]  # in words
 
     @property
+    def vacuous(self) -> bool:
+        """Whether no cell was found in any image, so that none could depend on tiles."""
+        return not any(one.n_cells or one.n_gained for one in self.images)
+
+    @property
     def cause(self) -> str:
         """``tiling`` where cells change though intensities are scaled alike; ``normalisation``
         where they change only because a crop is scaled by itself; else ``none``."""

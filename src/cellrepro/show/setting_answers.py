@@ -193,7 +193,12 @@ def tiles(found: TileDependence) -> Answer:
         {**{n: v for n, v in vars(one).items() if n != "masks"}, "stands_out": one.seam.stands_out}
         for one in found.images
     ]
-    document = {"images": images, "cause": found.cause, "variants": found.variants}
+    document = {
+        "images": images,
+        "cause": found.cause,
+        "variants": found.variants,
+        "vacuous": found.vacuous,
+    }
     lines = [f"beside the whole image: {', '.join(found.variants)}; intensities scaled alike"]
     for one in found.images:
         at = one.seam
@@ -205,15 +210,19 @@ def tiles(found: TileDependence) -> Answer:
             f"{amount(at.n_other_lines, 'other line')} (chance {at.chance:.2g})"
         )
         lines += _cuts(one.cuts)
+    if found.vacuous:
+        lines.append("vacuous: no cell was found in any image, so none could depend on tiles")
     return document, [*lines, f"cause: {found.cause}"]
 
 
-def cuts(name: str, found: Sequence[Cut]) -> Answer:
-    """Straight cuts in one label image."""
-    none = "no row or column at which several cells end straight"
-    return {"images": [{"name": name, "cuts": found}]}, [f"{name}:", *_cuts(found)] if found else [
-        f"{name}: {none}"
-    ]
+def cuts(name: str, found: Sequence[Cut], *, n_objects: int) -> Answer:
+    """Straight cuts in one label image, of so many objects."""
+    document = {"images": [{"name": name, "cuts": found}], "vacuous": not n_objects}
+    if found:
+        return document, [f"{name}:", *_cuts(found)]
+    if not n_objects:
+        return document, [f"{name}: vacuous: it holds no object, so none could be cut"]
+    return document, [f"{name}: no row or column at which several cells end straight"]
 
 
 def _cuts(found: Iterable[Cut]) -> list[str]:
