@@ -191,6 +191,45 @@ def test_what_torch_saved_is_compared(tmp_path):
     assert similarity([own, tmp_path / "other"]).l2[0, 1] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("key", "of_several_gpus"),
+    [("model_state_dict", False), ("state_dict", True), ("model", True), ("trainer.net", False)],
+)
+def test_the_network_in_a_checkpoint_is_found(key, of_several_gpus, tmp_path):
+    """As most people's own trainings save it: beside an optimizer, an epoch, losses, generators."""
+    torch = pytest.importorskip("torch")
+    with torch.random.fork_rng():
+        network = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(network.parameters())
+    network(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    held = network.state_dict()
+    torch.save(held, tmp_path / "plain.pth")
+    prefix = "module." if of_several_gpus else ""
+    stored = {f"{prefix}{name}": tensor for name, tensor in held.items()}
+    outer, _, inner = key.partition(".")
+    torch.save(
+        {
+            "epoch": 3,
+            "optimizer_state_dict": optimizer.state_dict(),
+            "loss": np.float64(0.5),
+            "rng": {"torch": torch.get_rng_state()},
+            outer: {inner: stored} if inner else stored,
+        },
+        tmp_path / "checkpoint.pt",
+    )
+    found = compare_weights(tmp_path / "plain.pth", tmp_path / "checkpoint.pt")
+    assert (found.verdict, found.n_parameters, found.under) == ("identical", 8, ("", key))
+
+
+def test_which_of_several_networks_is_meant_is_not_guessed(tmp_path):
+    torch = pytest.importorskip("torch")
+    one = {"w": torch.ones(2)}
+    torch.save({"teacher": one, "student": one, "epoch": 3}, tmp_path / "both.pt")
+    with pytest.raises(BadInput, match=r"several networks, under teacher, student: save the one"):
+        compare_weights(tmp_path / "both.pt", tmp_path / "both.pt")
+
+
 def test_code_in_a_file_of_weights_is_not_run(tmp_path):
     torch = pytest.importorskip("torch")
 

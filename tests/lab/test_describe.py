@@ -118,6 +118,20 @@ def test_weights_and_what_cellpose_does_with_them(
     assert compare(str(path), str(tmp_path / "same.safetensors")).verdict == "identical"
 
 
+def test_a_checkpoint_of_a_training(small_cellpose, tmp_path, invoke):
+    plain = tmp_path / "plain.pth"
+    torch.save(small_cellpose, plain)
+    path = tmp_path / "last.pt"
+    torch.save({"model_state_dict": small_cellpose, "epoch": 3}, path)
+    found = describe(str(path))
+    assert (found.generation, found.loads_as) == ("4 (SAM)", None)
+    assert found.details["found_under"] == "model_state_dict"
+    assert "under 'model_state_dict'; Cellpose takes a network by itself" in found.note
+    answer = invoke("compare", plain, path)
+    assert (answer.code, answer.out.splitlines()[0]) == (0, "identical")
+    assert "B is a checkpoint; its network was found under 'model_state_dict'" in answer.out
+
+
 def test_a_name_and_what_cellpose_takes_for_it(monkeypatch, tmp_path):
     from cellpose import models
 

@@ -60,11 +60,16 @@ def _each(a: int, b: int) -> str:
 
 
 def compare_files(
-    path_a: str | Path, path_b: str | Path, *, same_parameters: bool
+    path_a: str | Path,
+    path_b: str | Path,
+    *,
+    same_parameters: bool,
+    checkpoints: bool = False,
 ) -> FileComparison:
     """Get where the bytes of two files of weights differ, and why; they are mapped, not loaded.
 
-    The files are as `compare_weights` takes them, which says whether the parameters are the same.
+    The files are as `compare_weights` takes them, which says whether the parameters are the same,
+    and whether one is a checkpoint, with tensors beside its network.
     """
     a, b = _parts_of(Path(path_a)), _parts_of(Path(path_b))
     sizes = Path(path_a).stat().st_size, Path(path_b).stat().st_size
@@ -76,6 +81,8 @@ def compare_files(
         n_a, n_b = np.sum([_n_differing(*sides) for sides in places], 0).tolist()
         if n_a or n_b:
             why = "parameters differ" if not same_parameters else "parameters in another order"
+            if checkpoints:
+                why += ", or what lies beside the network, an optimizer's tensors for example"
             why = why if part == _TENSORS else _why(part, *places[0])
             differing.append(DifferingPart(part, n_a, n_b, why))
     return FileComparison(sizes, tuple(differing))

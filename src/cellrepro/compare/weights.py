@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,10 @@ _NUMPY_TYPES = {
 }
 _FLOATS = {"F64": (64, 52), "F32": (32, 23), "F16": (16, 10), "BF16": (16, 7)}  # bits, mantissa
 _PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
+_KEYS_OF_NETWORKS = ("model_state_dict", "state_dict", "model", "net", "network", "weights")
+"""Usual keys of a network in a checkpoint, the surest first."""
+_NO_NETWORKS = ("optim", "sched", "scaler")  # in keys of what holds tensors of another kind
+_WRAPPERS = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile, before every name
 ZIP, PICKLE = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"
 """How files begin that PyTorch saves, since version 1.6 and before; no length of a header."""
 
@@ -79,6 +83,7 @@ class WeightsComparison(Distance):
     n_not_finite: int  # NaN or infinite on either side; of names that both have
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
+    under: tuple[str, str]  # the keys of checkpoints in which the networks were; empty elsewhere
     per_tensor: tuple[TensorComparison, ...]  # blocks.2 before blocks.10
 
     @property
@@ -98,7 +103,8 @@ def compare_weights(
     Parameters
     ----------
     path_a, path_b : str or Path
-        Safetensors files, or networks as Cellpose and PyTorch save them. They are read in pieces.
+        Safetensors files, or networks as Cellpose and PyTorch save them, also within a checkpoint,
+        ``{"model_state_dict": …, "epoch": …}``. They are read in pieces.
     prefix : str
         With which the names begin of the tensors that count.
 
@@ -136,8 +142,13 @@ def compare_weights(
         n_not_finite=sum(part.n_not_finite for part in itertools.chain(*parts.values())),
         only_a=natural_order(a.keys() - b.keys()),
         only_b=natural_order(b.keys() - a.keys()),
+        under=(_key_of(a), _key_of(b)),
         per_tensor=rows,
     )
+
+
+def _key_of(network: Mapping[str, Tensor]) -> str:
+    return next((tensor.under for tensor in network.values()), "")
 
 
 def differences(a: Values, b: Values, same_bits: Any) -> Values:
@@ -248,6 +259,7 @@ class Tensor:
     shape: tuple[int, ...]
     bits: Callable[[int, int], Bits]  # parameters start to stop, flat; fewer at the end
     stored_as: str = ""  # the name in the file, where `open_weights` gives another
+    under: str = ""  # the key of a checkpoint that holds the network beside other things
 
     @property
     def n(self) -> int:
@@ -298,9 +310,9 @@ def open_weights(path: str | Path) -> dict[str, Tensor]:
 def _of_torch(path: Path, *, mapped: bool) -> dict[str, Tensor]:
     import torch
 
-    held = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    if not held or not all(isinstance(tensor, torch.Tensor) for tensor in held.values()):
-        raise TypeError("it holds no state_dict: names with tensors")
+    with torch.serialization.safe_globals(_plain_numbers_of_numpy()):
+        held = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    under, held = _network_in(held)
 
     def bits(tensor: Any, start: int, stop: int) -> Bits:
         width = tensor.element_size()
@@ -315,10 +327,79 @@ def _of_torch(path: Path, *, mapped: bool) -> dict[str, Tensor]:
         if tensor.layout != torch.strided:
             code = f"{tensor.layout} tensor"
         # As Cellpose's own loading means to (4.2.1.1), for networks that several GPUs trained.
-        plain_name = str(name).removeprefix("module.")
+        plain_name = str(name)
+        for wrapper in _WRAPPERS:
+            plain_name = plain_name.removeprefix(wrapper)
         read = partial(bits, tensor.detach())
-        tensors[plain_name] = Tensor(code.upper(), tuple(tensor.shape), read, str(name))
+        tensors[plain_name] = Tensor(code.upper(), tuple(tensor.shape), read, str(name), under)
     return tensors
+
+
+def _network_in(held: Any) -> tuple[str, Mapping[str, Any]]:
+    """A network's tensors in what a file holds: all of it, or what is under a key of a checkpoint.
+
+    Parameters
+    ----------
+    held : object
+        What `torch.load` gave.
+
+    Returns
+    -------
+    tuple of str and mapping
+        The key, with dots where it lies deeper, empty where the whole file is a network; and the
+        tensors by name.
+
+    Raises
+    ------
+    TypeError
+        If there is none, or several and no name tells which is meant.
+    """
+    if _is_network(held):
+        return "", held
+    found = _networks_below(held)
+    if not found:
+        raise TypeError("it holds no state_dict: names with tensors, by itself or under a key")
+    known = [key for name in _KEYS_OF_NETWORKS for key in found if key.split(".")[-1] == name]
+    if len(found) > 1 and not known:
+        keys = ", ".join(found)
+        raise TypeError(f"it holds several networks, under {keys}: save the one to use by itself")
+    key = known[0] if known else next(iter(found))
+    return key, found[key]
+
+
+def _is_network(held: Any) -> bool:
+    """Whether these are names with tensors, of which some hold real numbers."""
+    import torch
+
+    if not isinstance(held, Mapping) or not held:
+        return False
+    tensors = [tensor for tensor in held.values() if isinstance(tensor, torch.Tensor)]
+    if len(tensors) < len(held) or not all(isinstance(name, str) for name in held):
+        return False
+    return any(tensor.dtype.is_floating_point for tensor in tensors)
+
+
+def _networks_below(held: Any, prefix: str = "", depth: int = 2) -> dict[str, Mapping[str, Any]]:
+    """Networks in a checkpoint by their keys, but for what belongs to an optimizer."""
+    if not isinstance(held, Mapping) or not depth:
+        return {}
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, part in held.items():
+        if any(word in str(name).lower() for word in _NO_NETWORKS):
+            continue
+        if _is_network(part):
+            found[f"{prefix}{name}"] = part
+        else:
+            found |= _networks_below(part, f"{prefix}{name}.", depth - 1)
+    return found
+
+
+def _plain_numbers_of_numpy() -> list[Any]:
+    """What stands for a number of NumPy in a pickle, as a loss in a checkpoint often is."""
+    from numpy._core.multiarray import scalar
+
+    numbers = (np.float64, np.float32, np.int64, np.int32)
+    return [scalar, np.dtype, *(type(np.dtype(number)) for number in numbers)]
 
 
 def _of_safetensors(path: Path) -> dict[str, Tensor]:

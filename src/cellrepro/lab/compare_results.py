@@ -264,10 +264,15 @@ def _weights_of(path: Path, store: Store) -> Path:
 
 def _compare_weights(a: Path, b: Path) -> Comparison:
     weights = compare_weights(a, b)
-    files = compare_files(a, b, same_parameters=weights.equal)
+    files = compare_files(a, b, same_parameters=weights.equal, checkpoints=any(weights.under))
     differs = () if weights.equal else ("weights",)
-    notes = tuple(_not_finite(weights))
-    return Comparison(weights.verdict, differs, weights=weights, files=files, notes=notes)
+    notes = list(_not_finite(weights))
+    notes += [
+        f"{side} is a checkpoint; its network was found under {key!r} and nothing else was compared"
+        for side, key in zip("AB", weights.under, strict=True)
+        if key
+    ]
+    return Comparison(weights.verdict, differs, weights=weights, files=files, notes=tuple(notes))
 
 
 def _not_finite(weights: WeightsComparison | None) -> Iterator[str]:

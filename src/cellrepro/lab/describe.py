@@ -18,6 +18,7 @@ from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.lab import defaults
 from cellrepro.lab.mask_sources import kind_of
 from cellrepro.model.recognition import (
+    CHECKPOINT,
     DEFAULT,
     OF_SEVERAL_GPUS,
     OFFICIAL_NAMES,
@@ -70,6 +71,11 @@ def _of_weights(path: Path) -> Description:
     found = recognise(shapes, saved_by_torch=saved_by_torch)
     if found.loads_as and any(one.stored_as.startswith("module.") for one in tensors.values()):
         found = replace(found, loads_as=None, note=OF_SEVERAL_GPUS)
+    under = next((tensor.under for tensor in tensors.values()), "")
+    details = {"format": "PyTorch" if saved_by_torch else "safetensors", "network": found.network}
+    if under:
+        details["found_under"] = under
+        found = replace(found, loads_as=None, note=CHECKPOINT.format(key=under))
     digest = file_digest(path)
     return Description(
         "weights",
@@ -79,7 +85,7 @@ def _of_weights(path: Path) -> Description:
         digest,
         found.loads_as,
         OFFICIAL_NAMES.get(digest),
-        {"format": "PyTorch" if saved_by_torch else "safetensors", "network": found.network},
+        details,
         found.note,
     )
 

@@ -22,6 +22,10 @@ OF_SEVERAL_GPUS = (
     "its names begin with `module.`; Cellpose 4.2.1.1 looks for W2 before it takes that off, and "
     "refuses the file; save it again under the names without it"
 )
+CHECKPOINT = (
+    "a checkpoint of a training, with its network under {key!r}; Cellpose takes a network by "
+    "itself: save what is under that key with torch.save"
+)
 _TORCH_ONLY = "Cellpose reads what torch.save wrote; cellrepro loads this one"
 
 
