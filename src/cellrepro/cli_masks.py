@@ -120,7 +120,7 @@ def tiles(
 
         labels = read_labels(masks)
         cuts = straight_cuts(labels)
-        n_objects = np.count_nonzero(np.unique(labels))
+        n_objects = int(np.count_nonzero(np.unique(labels)))
         return setting_answers.cuts(masks, cuts, n_objects=n_objects), int(
             bool(cuts) or not n_objects
         )

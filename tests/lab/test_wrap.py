@@ -10,13 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from scipy import ndimage
 
 import cellrepro
 from cellrepro.compare.metrics import average_precision
+from cellrepro.determinism.seeding import generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import read_folder
+from cellrepro.images.reading import Axes
+from cellrepro.lab.process_tree import _end_by_parents, end_tree
 from cellrepro.lab.wrap import LOGS, load_function, plan_function, plan_program
 from cellrepro.store.store import Store
 from conftest import MAIN, options
@@ -79,6 +83,17 @@ def segment(image):
     with torch.no_grad():
         seeds = ndimage.label(trained(pixels(image))[0, 0].numpy() > 0)[0]
     return ndimage.grey_dilation(seeds, 5)
+"""
+
+STACKS = """\
+import sys
+
+def segment(image):
+    return (image > 9).astype("uint16")
+
+if __name__ == "__main__":
+    import tifffile
+    tifffile.imwrite(sys.argv[2], segment(tifffile.imread(sys.argv[1])), photometric="minisblack")
 """
 
 ODD = """\
@@ -338,6 +353,45 @@ def test_what_would_reach_no_foreign_segmenter_is_no_parameter(given, written, s
         plan_function(f"{written('')}:f", small_data, **given)
 
 
+def test_a_stack_is_wrapped(written, tmp_path, paths_kept):
+    """With masks of all its planes, by a program and by a function."""
+    stack = np.zeros((3, 24, 20), np.uint16)
+    stack[:, 4:9, 4:12] = 200
+    data = tmp_path / "stacks"
+    data.mkdir()
+    tifffile.imwrite(data / "z.tif", stack, metadata={"axes": "ZYX"}, photometric="minisblack")
+    script = written(STACKS)
+    command = [PYTHON, script, "{image}", "{masks}"]
+    for plan in (plan_program(data, command), plan_function(f"{script}:segment", data)):
+        (image,) = read_folder(data, to_train=False, axes=Axes(stacks=True)).train
+        with generators_kept():
+            (found,) = plan.request.results(None, [image], tmp_path)
+        np.testing.assert_array_equal(found.masks, stack > 0)
+    (tmp_path / "scripts" / "script.py").write_text(STACKS.replace("image > 9", "image[0] > 9"))
+    plan = plan_program(data, command)
+    with pytest.raises(BadInput, match=r"shape \(24, 20\); expected \(Z, Y, X\) = \(3, 24, 20\)"):
+        next(plan.request.results(None, [image], tmp_path))
+
+
+@pytest.mark.parametrize("end", [end_tree, _end_by_parents], ids=["group", "as on Windows"])
+def test_a_program_ends_with_all_that_it_started(end, tmp_path):
+    pids = tmp_path / "pids"
+    child = "import time; time.sleep(100)"
+    parent = (
+        "import subprocess, sys, time, pathlib\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        f"pathlib.Path({str(pids)!r}).write_text(str(child.pid) + ' ')\n"
+        "time.sleep(100)"
+    )
+    process = subprocess.Popen([PYTHON, "-c", parent], start_new_session=True)
+    while not pids.exists() or not pids.read_text().endswith(" "):
+        time.sleep(0.05)
+    end(process.pid)
+    process.wait()
+    assert is_gone(int(pids.read_text()))
+    end(process.pid)  # of one that has ended nothing is left to do
+
+
 # -- what names a run ------------------------------------------------------------------------
 
 
@@ -356,6 +410,45 @@ def test_words_and_the_files_they_name_are_the_key(written, small_data):
     written("2")
     assert key("--sigma=1") != usual
     assert key(f"--script={script}") != with_file
+
+
+def test_what_a_function_or_script_imports_from_beside_it_is_in_the_key(written, small_data):
+    """Also what that imports in its turn, and in a package; what is installed is not looked at."""
+    script = written("import numpy\nfrom helper import smooth\ndef segment(image): ...\n")
+    written("import deeper\n", "helper.py")
+    written("x = 1\n", "deeper.py")
+    written("nobody imports it\n", "other.py")
+    package = script.parent / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text("y = 1\n")
+    (package / "function.py").write_text("from .part import y\ndef segment(image): ...\n")
+
+    def keys():
+        command = [PYTHON, script, "{image}", "{masks}"]
+        functions = (f"{script}:segment", f"{package / 'function.py'}:segment")
+        plans = [plan_function(function, small_data) for function in functions]
+        return [plan.spec.key for plan in (*plans, plan_program(small_data, command))]
+
+    before = keys()
+    written("something else\n", "other.py")
+    assert keys() == before
+    written("x = 2\n", "deeper.py")
+    assert [a == b for a, b in zip(keys(), before, strict=True)] == [False, True, False]
+    (package / "part.py").write_text("y = 2\n")
+    assert not {*keys()} & {*before}
+
+
+def test_repeats_that_were_stored_before_are_said_to_be(written, small_data, tmp_path, capfd):
+    script = written(ODD, "odd.py")
+    command = [PYTHON, script, "spots", "{image}", "{masks}"]
+    given = {"store": tmp_path / "outputs", "repeats": 1}
+    cellrepro.wrap(small_data, command, **given)
+    assert "stored already" not in capfd.readouterr().err
+    found = cellrepro.wrap(small_data, command, **given)
+    told = capfd.readouterr().err
+    assert "note: stored already and not run again: 1 of 1 repeat, the last made on 2" in told
+    assert f"remove {found.folder}" in told
 
 
 def test_words_that_name_files_lead_there_from_anywhere(written, small_data, monkeypatch):

@@ -412,7 +412,7 @@ def train_until_found(
         outcome = carry_out(plan, repeats=1, quiet=quiet)
         repeat = outcome.repeats[0]
     elif not quiet:
-        _note(f"this network is stored already: {repeat.name}, {repeat.spec.epochs} epochs")
+        note(f"this network is stored already: {repeat.name}, {repeat.spec.epochs} epochs")
     plan = replace(plan, request=replace(plan.request, spec=repeat.spec))
     return Outcome(plan, (repeat,), judge([repeat.manifest]))
 
@@ -452,7 +452,7 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     whole("repeats", repeats, least=1)
     if not quiet:
         for notice in plan.notices:
-            _note(notice)
+            note(notice)
     if plan.keeping.resume:
         _refuse_nothing_to_resume(plan)
     here = computes_here(plan)  # before anything looks at the machine
@@ -483,7 +483,7 @@ def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:
     def waits() -> None:
         if not told:
             told.append(f"another process is at repeat {index} of {plan.spec.key}: waiting for it")
-            _note(told[0])
+            note(told[0])
 
     return plan.store.alone(plan.spec.key, plan.machine, index, waits)
 
@@ -496,7 +496,8 @@ def _n_with_continuation(plan: Plan, name: str) -> int:
     return len(held) + all(one is None or one.continued_from != name for one in records)
 
 
-def _note(text: str) -> None:
+def note(text: str) -> None:
+    """Tell the user something on standard error."""
     print(f"note: {text}", file=sys.stderr)
 
 
@@ -583,7 +584,7 @@ def _unfinished(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
         if folder is None:
             if keeping.continued is not None:
                 raise BadInput(f"another process is at {plan.spec.key}; wait until it has ended")
-            _note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
+            note(f"another process is at repeat {index} of {plan.spec.key}; no checkpoints here")
             yield Keeping(operation_steps=keeping.operation_steps)
             return
         if keeping.continued is not None and not folders(folder):
@@ -591,7 +592,7 @@ def _unfinished(plan: Plan, index: int, *, quiet: bool) -> Iterator[Keeping]:
         for last in folders(folder)[-1:] if not quiet else ():
             how = "goes on" if keeping.resume else "starts anew (--resume would have gone on)"
             ended = "killed" if keeping.continued is None else "ended"
-            _note(f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {how}")
+            note(f"this training was {ended} after {last.name} of {plan.spec.epochs}; it {how}")
         yield replace(keeping, unfinished=folder.resolve())
 
 

@@ -7,15 +7,15 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,12 +26,15 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.images.label_image import label_image, pieces_of
 from cellrepro.images.reading import read_labels
 from cellrepro.lab import defaults
+from cellrepro.lab.imported_files import digest_with_imports
 from cellrepro.lab.process import explained
-from cellrepro.lab.run import Outcome, Plan, carry_out, plan_run
+from cellrepro.lab.process_tree import end_tree, ended_with_us
+from cellrepro.lab.run import Outcome, Plan, carry_out, note, plan_run
 from cellrepro.lab.worker import Request
 from cellrepro.model.network import ModelSource
-from cellrepro.store.digests import file_digest, value_digest
+from cellrepro.store.digests import value_digest
 from cellrepro.store.manifest import ModelRecord
+from cellrepro.text import amount
 
 LOGS = "logs"
 """The folder of a repeat in which stands what a program said, a file for each image."""
@@ -78,7 +81,7 @@ def wrap(
         If an image takes longer than ``timeout``. In both cases nothing of the repeat is stored.
     """
     plan = plan_program(data, command, timeout=timeout, **parameters)
-    return carry_out(plan, repeats=repeats, quiet=quiet)
+    return _carried_out(plan, repeats, quiet=quiet)
 
 
 def wrap_python(
@@ -93,15 +96,38 @@ def wrap_python(
 
     ``function`` is ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``. It takes an image, shape (Y, X) or
     (Y, X, C) with its dtype as stored, and returns its label image: integers of shape (Y, X), 0 for
-    background. The parameters ``mode``, ``seed``, ``profile`` and ``store`` are those of
-    `cellrepro.segment`, and in force around it in the same way.
+    background; of a stack, (Z, Y, X) or (Z, Y, X, C), one of shape (Z, Y, X). The parameters
+    ``mode``, ``seed``, ``profile`` and ``store`` are those of `cellrepro.segment`, and in force
+    around it in the same way.
+
+    What names the run are the content of the function's file and of those that it imports from
+    beside it or from its own package. What is installed, and what it reads, is not looked at.
     """
-    return carry_out(plan_function(function, data, **parameters), repeats=repeats, quiet=quiet)
+    return _carried_out(plan_function(function, data, **parameters), repeats, quiet=quiet)
+
+
+def _carried_out(plan: Plan, repeats: int, *, quiet: bool) -> Outcome:
+    """Carry out a plan, and say which of its repeats were stored before."""
+    begun = datetime.now(UTC)
+    outcome = carry_out(plan, repeats=repeats, quiet=quiet)
+    made = [datetime.fromisoformat(repeat.manifest.started) for repeat in outcome.repeats]
+    stored = [when for when in made if when < begun]
+    if stored and not quiet:
+        what = amount(len(outcome.repeats), "repeat")
+        last = max(stored).astimezone().strftime("%Y-%m-%d %H:%M")
+        note(
+            f"stored already and not run again: {len(stored)} of {what}, the last made on {last}, "
+            "as the command or function and the files that name the run are the same; "
+            "what they read or import from elsewhere is not looked at: where that has changed, "
+            f"give another --store, or remove {outcome.folder}"
+        )
+    return outcome
 
 
 def plan_function(function: str, data: str | Path, **parameters: Any) -> Plan:
     """Check all that a wrapped function needs and name its spec; see `wrap_python`."""
-    digest = file_digest(_file_of(function))
+    of_files = digest_with_imports(_file_of(function))
+    digest = of_files if isinstance(of_files, str) else value_digest(of_files)
     source = ModelSource(function.rpartition("/")[2], "function", digest=digest)
     plan = _planned(data, source, (function,), **parameters)
     return replace(plan, request=Wrapped(**vars(plan.request)))
@@ -153,8 +179,9 @@ def plan_program(
             f"there is no program {words[0]!r}; expected the name of one on the PATH, or the path "
             "of a file that can be executed: for a script its interpreter comes first"
         )
-    # The words name the program, the files that they name its content.
-    digest = value_digest([words, {word: file_digest(path) for word, path in files.items()}])
+    # The words name the program, the files that they name and what these import its content.
+    of_files = {word: digest_with_imports(path) for word, path in files.items()}
+    digest = value_digest([words, of_files])
     named = " ".join(_PLACE.sub("", word.rpartition("/")[2]) for word in words)
     label = " ".join(named.split())
     short = label if len(label) <= _MOST_OF_A_LABEL else f"{label[:_MOST_OF_A_LABEL]}…"
@@ -253,7 +280,7 @@ class Wrapped(Request):
         except OSError as error:
             raise BadInput(f"{words[0]} cannot be started: {error}") from error
         try:
-            with _not_left_behind(process.pid):
+            with ended_with_us(process.pid):
                 return process.wait(self.timeout)
         except subprocess.TimeoutExpired as error:
             raise NotPossibleHere(
@@ -261,29 +288,18 @@ class Wrapped(Request):
                 "with --timeout, or see why it waits: it is given no input"
             ) from error
         finally:
-            with suppress(ProcessLookupError, PermissionError):  # of a group that has ended
-                os.killpg(process.pid, signal.SIGKILL)
+            end_tree(process.pid)
             process.wait()
-
-
-@contextmanager
-def _not_left_behind(group: int) -> Iterator[None]:
-    """End a group of processes, too, if this one is killed within the block."""
-    # The shell's input closes with us; only a line in it says that all went well.
-    kill = ["sh", "-c", 'read -r line || kill -s KILL -- "-$0"', str(group)]
-    with subprocess.Popen(kill, stdin=subprocess.PIPE, start_new_session=True) as guard:
-        try:
-            yield
-        finally:
-            guard.communicate(b"ended\n")
 
 
 def _checked(masks: Any, image: LabelledImage, who: str) -> np.ndarray:
     labels = label_image(f"what came of {who}", masks)
-    if labels.shape != image.image.shape[:2]:
+    axes = "(Z, Y, X)" if image.stack else "(Y, X)"
+    expected = image.image.shape[: 2 + image.stack]
+    if labels.shape != expected:
         raise BadInput(
-            f"{who} gave masks of shape {labels.shape}; expected (Y, X) = {image.image.shape[:2]}, "
-            "that of the image: write them at the size of the image that was given"
+            f"{who} gave masks of shape {labels.shape}; expected {axes} = {expected}, that of the "
+            "image: write them at the size of the image that was given"
         )
     found = pieces_of(labels)
     if found.is_picture or found.in_many_pieces:

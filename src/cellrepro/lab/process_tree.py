@@ -1,0 +1,59 @@
+"""Ends a program with all that it started, also where the process that started it was killed.
+
+Run as a program, ``python process_tree.py PID`` waits for a line on its standard input and ends the
+tree of that process where the input closes without one. It imports nothing of this package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+
+def end_tree(pid: int) -> None:
+    """End a process and all that it started, at once.
+
+    Parameters
+    ----------
+    pid : int
+        Of a process that was started with ``start_new_session=True``. On POSIX its whole session's
+        group ends, what outlived it included; elsewhere its descendants as long as it lives itself,
+        since Windows has no such groups.
+    """
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # a group that has ended
+            os.killpg(pid, signal.SIGKILL)
+        return
+    _end_by_parents(pid)
+
+
+def _end_by_parents(pid: int) -> None:
+    """End a process and its descendants, as far as each still names its parent."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for one in [*process.children(recursive=True), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+
+
+@contextlib.contextmanager
+def ended_with_us(pid: int) -> Iterator[None]:
+    """End a process and all that it started, too, if this one is killed within the block."""
+    # The guard's input closes with us; only a line in it says that all went well.
+    command = [sys.executable, "-P", __file__, str(pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
+        try:
+            yield
+        finally:
+            guard.communicate(b"ended\n")
+
+
+if __name__ == "__main__":
+    if not sys.stdin.readline():
+        end_tree(int(sys.argv[1]))
