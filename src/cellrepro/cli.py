@@ -343,9 +343,14 @@ def watch(store: StoreOption = defaults.STORE) -> Told:
 
 
 @verb()
-def report(store: StoreOption = defaults.STORE) -> Told:
+def report(
+    output: Annotated[
+        str | None, Option(help="a .html file or a folder; default STORE/report/index.html")
+    ] = None,
+    store: StoreOption = defaults.STORE,
+) -> Told:
     """Write the cross-device report over everything in the store."""
-    written = cellrepro.write_report(store)
+    written = cellrepro.write_report(store, html=output)
     document = {"html": written.html, "runs": written.runs, "groups": written.groups}
     return (document, [written.sentence, f"report: {written.html}"]), 0
 

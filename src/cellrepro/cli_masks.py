@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from typer import Argument, Option
 
 import cellrepro
@@ -115,12 +114,13 @@ def tiles(
     if (data is None) == (masks is None):
         raise BadInput("give a folder of images, or --masks with a label image")
     if masks is not None:
+        from cellrepro.compare.labels import canonical
         from cellrepro.compare.straight_cuts import straight_cuts
         from cellrepro.images.reading import read_labels
 
         labels = read_labels(masks)
         cuts = straight_cuts(labels)
-        n_objects = int(np.count_nonzero(np.unique(labels)))
+        n_objects = int(canonical(labels).max(initial=0))
         return setting_answers.cuts(masks, cuts, n_objects=n_objects), int(
             bool(cuts) or not n_objects
         )

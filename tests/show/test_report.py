@@ -209,8 +209,29 @@ def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
     assert not (tmp_path / "store" / "report").exists()
     assert str(tmp_path) not in parsed.html  # nor where the store is
     assert "1 spec trained in 1 run: 1 had nothing to be compared with." in parsed.text
-    with pytest.raises(OSError, match="deep"):
-        write_report(tmp_path / "store", html=tmp_path / "deep")
+    assert write_report(tmp_path / "store", html=tmp_path / "deep").html == (
+        tmp_path / "deep" / "index.html"
+    )
+    new_folder = write_report(tmp_path / "store", html=tmp_path / "shown" / "by day")
+    assert new_folder.html == tmp_path / "shown" / "by day" / "index.html"
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    for target, message in (
+        (notes, "that is a file and no page, and nothing is overwritten"),
+        (notes / "page.html", "cannot be written to .*page.html"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            write_report(tmp_path / "store", html=target)
+    assert notes.read_text() == "mine"
+
+
+def test_the_command_line_writes_where_it_is_told(tmp_path, invoke, monkeypatch):
+    add_run(Store(tmp_path / "store"), [(1, three())])
+    monkeypatch.chdir(tmp_path)
+    for asked, written in (("here", "here/index.html"), ("here/a.html", "here/a.html")):
+        answer = invoke("report", "--store", "store", "--output", asked)
+        assert (answer.code, answer.out.splitlines()[-1]) == (0, f"report: {written}")
+        assert (tmp_path / written).is_file()
     with pytest.raises(BadInput, match="holds no finished run"):
         write_report(tmp_path / "none")
 

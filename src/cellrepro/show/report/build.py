@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cellrepro.errors import BadInput
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.show.report import (
     section_cells,
@@ -83,25 +84,45 @@ def write_report(store: Store | str | Path, *, html: str | Path | None = None) -
     store : Store, str or Path
         Only read, but for the report's own folder.
     html : str or Path, optional
-        Where to write; ``report/index.html`` in the store by default. It appears whole or not
-        at all. A page inside its store links to the runs; one elsewhere does not say where they
-        are.
+        Where to write: a file whose name ends in ``.html``, or a folder, which gets an
+        ``index.html``; ``report/index.html`` in the store by default. Folders are made, a page that
+        is there is replaced. It appears whole or not at all. A page inside its store links to the
+        runs; one elsewhere does not say where they are.
 
     Raises
     ------
     BadInput
-        If the store holds no finished run, or one of its files is missing or damaged.
-    OSError
-        If the page cannot be written.
+        If the store holds no finished run, or one of its files is missing or damaged; or the page
+        cannot be written there.
     """
     store = store if isinstance(store, Store) else Store(store)
+    target = _target(store.root / "report" if html is None else Path(html))
     found = summary.summarise(store)
-    target = Path(html) if html is not None else store.root / "report" / "index.html"
     page = _page(found, runs_folder(target, store))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(target, page)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, page)
+    except OSError as error:
+        raise BadInput(
+            f"the report cannot be written to {target} ({error.strerror or error}); name a .html "
+            "file or a folder in which you may write"
+        ) from error
     groups = [group for chapter in found.chapters for group in summary.group_documents(chapter)]
     return Report(target, summary.run_documents(found.chapters), groups, found.sentence)
+
+
+def _target(path: Path) -> Path:
+    """The file of the page that a path names."""
+    if path.is_dir():
+        return path / "index.html"
+    if path.suffix.lower() in (".html", ".htm"):
+        return path
+    if path.exists():
+        raise BadInput(
+            f"the report cannot be written to {path}: that is a file and no page, and nothing is "
+            "overwritten; name a .html file or a folder"
+        )
+    return path / "index.html"
 
 
 def _page(found: Summary, folder: str | None) -> str:
