@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.lab.run import plan_training
+from cellrepro.store.settings import Normalize, Settings
 from cellrepro.store.spec import Spec, make_spec
 
 FIELDS = dict(
@@ -16,6 +17,9 @@ FIELDS = dict(
     **{"learning_rate": 0.001, "images_per_epoch": 48, "profile": "cpu", "mode": "strict"},
     profile_settings={"device": "cpu", "threads": 2},
 )
+
+_OF_TRAINING = ("epochs", "learning_rate", "images_per_epoch")
+SEGMENTED = {n: value for n, value in FIELDS.items() if n not in _OF_TRAINING} | {"task": "segment"}
 
 
 def test_the_key_is_pinned():
@@ -36,14 +40,41 @@ def test_everything_asked_for_changes_the_key():
     }
     fixed = {"loose", "SGD", "bsize", "class_weights", "optimizer", "schedule"}
     assert others.keys() == Spec.model_fields.keys() - fixed
-    keys = {make_spec(**{**FIELDS, field: value}).key for field, value in others.items()}
+    keys = {Spec(**{**FIELDS, field: value}).key for field, value in others.items()}
     assert len(keys | {make_spec(**FIELDS).key}) == len(others) + 1
 
 
+@pytest.mark.parametrize(
+    ("task", "given", "expected"),
+    [
+        ("segment", {"epochs": 5}, "epochs is 5, an option of train that does nothing in segment"),
+        ("segment", {"learning_rate": 1.0}, "learning_rate is 1.0"),
+        ("segment", {"data_seed": 3}, "data_seed is 3"),
+        ("segment", {"weight_decay": 0.5}, "weight_decay is 0.5"),
+        ("segment", {"ranks": 2}, "ranks is 2"),
+        ("segment", {"batch_size": 2}, "give settings.batch_size"),
+        ("train", {"settings": {"diameter": 60}}, r"settings is {'diameter': 60.0}, .* of segment"),
+        ("train", {"cellpose": "4.0.9"}, "trains with the version that is installed"),
+        ("train", {"program": ("rm",)}, "program is .*, an option of wrap"),
+        ("wrap", {"settings": {"diameter": 60}}, "does nothing in wrap: leave it out"),
+    ],
+)
+def test_an_option_of_another_task_is_refused_and_what_was_stored_with_one_is_read(
+    task, given, expected
+):
+    """It would give one and the same work a second key."""
+    asked = (FIELDS if task == "train" else SEGMENTED) | {"task": task}
+    with pytest.raises(BadInput, match=expected):
+        make_spec(**asked | given)
+    stored = Spec(**asked | given)
+    assert Spec.model_validate_json(stored.model_dump_json()).key == stored.key
+    make_spec(**asked)
+
+
 def test_a_segmentation_is_named_by_its_own_batch_size_and_by_nothing_of_a_training():
-    asked = FIELDS | {"task": "segment"}
+    asked = SEGMENTED
     usual, small = make_spec(**asked), make_spec(**asked, settings={"batch_size": 2})
-    assert usual.key == "aef78baed1d07de9"
+    assert Spec(**FIELDS | {"task": "segment"}).key == "aef78baed1d07de9"  # stored by others
     assert (usual.asked["batch_size"], small.asked["batch_size"]) == (8, 2)
     assert usual.telling == ["model", "seed", "batch_size", "profile", "mode", "ledger"]
     assert small.label == f"{usual.label}, batch size 2"
@@ -178,12 +209,12 @@ def test_refuses_what_a_plan_cannot_have(small_data, name, value):
 )
 def test_a_setting_that_cellpose_has_not_or_ignores_is_refused(given, message):
     with pytest.raises(BadInput, match=message):
-        make_spec(**FIELDS | {"task": "segment"}, settings=given)
+        make_spec(**SEGMENTED, settings=given)
 
 
 def test_settings_written_in_several_ways_are_one_spec():
     def key(**settings):
-        return make_spec(**FIELDS | {"task": "segment"}, settings=settings).key
+        return make_spec(**SEGMENTED, settings=settings).key
 
     assert key(diameter=30, batch_size=8) == key(**{"diameter": 30.0})
     nested = key(normalize={"sharpen": 4, "percentile": None})
@@ -201,3 +232,22 @@ def test_messages_are_short_and_propose_a_name(made_up):
     assert len(str(caught.value)) < 3000
     with pytest.raises(BadInput, match=r"lerning_rate is 0.1: there is no such field; do you mean"):
         make_spec(**made_up.spec().model_dump(), lerning_rate=0.1)
+
+
+def test_normalize_given_whole_and_by_field_loses_nothing():
+    whole = Normalize(percentile=(2, 98))
+    both = Settings.model_validate({"normalize": whole, "normalize.sharpen": 4})
+    expected = {"normalize.percentile": (2.0, 98.0), "normalize.sharpen": 4.0}
+    assert both.told == expected
+    assert Settings(normalize=whole).but(normalize=Normalize(sharpen=4)).told == expected
+    assert both.but(normalize={"sharpen_radius": 5}).told == expected | {"normalize.sharpen": 5.0}
+    twice = {"normalize": {"sharpen": 3}, "normalize.sharpen": 4}
+    with pytest.raises(BadInput, match="sharpen is 4, and 3 in normalize as a whole: give it once"):
+        Settings().but(**twice)
+
+
+@pytest.mark.parametrize("name", ["diameter", "niter", "normalize.sharpen"])
+def test_yes_is_no_number(name):
+    """YAML reads ``on`` and ``yes`` so; as a number it would be 1."""
+    with pytest.raises(BadInput, match="is True: expected a number, not yes or no"):
+        Settings().but(**{name: True})

@@ -13,6 +13,7 @@ from cellrepro.compare.metrics import compare_masks
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.lab.audit_training import audit_options
+from cellrepro.lab.options import NETWORK, PROCESS, takes
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_segmentation
 from cellrepro.lab.worker import Request, read_images, segmented_part
@@ -66,6 +67,7 @@ class SegmentationAudit:
         return bool(self.batch and self.batch.ops) or any(one.n_differing for one in self.batches)
 
 
+@takes(*NETWORK, "settings")
 def audit_segmentation(
     data: str | Path,
     *,
@@ -143,6 +145,7 @@ def _told(request: Request, found: Audit, *of_batches: Any) -> SegmentationAudit
     return SegmentationAudit(request.spec, *told)
 
 
+@takes(*PROCESS)
 def audit_function(
     function: str,
     data: str | Path,

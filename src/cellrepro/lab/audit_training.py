@@ -16,6 +16,7 @@ from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
 from cellrepro.lab.compare_results import compare_masks_of
+from cellrepro.lab.options import NETWORK, TRAINING, takes
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import Outcome, plan_training, train
 from cellrepro.lab.worker import Request, training_loop
@@ -87,6 +88,7 @@ class TrainingAudit:
         return {op: effect for op, effect in known.items() if effect is not None}
 
 
+@takes(*NETWORK, "data_seed", "batch_size")
 def audit_training(
     data: str | Path,
     *,
@@ -126,6 +128,7 @@ def audit_options(**numbers: int | None) -> dict[str, int]:
     return {name: whole(name, number, int(name != "suspects")) for name, number in given.items()}
 
 
+@takes(*TRAINING, "quiet")
 def with_effects(
     found: TrainingAudit,
     data: str | Path,

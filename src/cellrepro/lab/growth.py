@@ -21,6 +21,7 @@ from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint
+from cellrepro.store.settings import Settings
 from cellrepro.store.store import Repeat, Store
 
 Masks = Sequence[np.ndarray]
@@ -133,6 +134,7 @@ def _masks(
     with progress(2 * (1 + len(epochs)), "masks along the way", quiet=quiet) as bar:
         for repeat, found in zip(sides, held, strict=True):
             asked: dict[str, Any] = {"weights": [found[epoch] for epoch in epochs], **given}
+            asked["settings"] = repeat.spec.settings
             label = f"masks of {repeat.name}"
             made.append(call(work, Setup.of(repeat.spec), label=label, on_event=bar.heard, **asked))
     return {epoch: masks_apart(truths, *(_read(side[epoch]) for side in made)) for epoch in epochs}
@@ -165,7 +167,12 @@ def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict
 
 
 def segmented(
-    child: Child, *, images: list[Path], architecture: str, weights: list[Checkpoint]
+    child: Child,
+    *,
+    images: list[Path],
+    architecture: str,
+    weights: list[Checkpoint],
+    settings: Settings,
 ) -> dict[int, bytes]:
     """Inside the child: what each checkpoint makes of the images, by epoch, compressed."""
     import tifffile
@@ -182,7 +189,8 @@ def segmented(
         for checkpoint in weights:
             as_after(checkpoint, network, child.setup.profile.dtype)
             file = io.BytesIO()
-            np.savez_compressed(file, *(result.masks for result in segment(network, read)))
+            results = segment(network, read, **settings.arguments())
+            np.savez_compressed(file, *(result.masks for result in results))
             made[checkpoint.epoch] = file.getvalue()
             child.phase(f"epoch {checkpoint.epoch}")
     return made

@@ -19,6 +19,14 @@ from cellrepro.store.store import Store
 
 
 @dataclass(frozen=True)
+class ImageSize:
+    """How large an image is: (Y, X) or (Y, X, C), with the number of planes before of a stack."""
+
+    shape: tuple[int, ...]
+    stack: bool
+
+
+@dataclass(frozen=True)
 class FolderSummary:
     """What a plan needs to know of a folder of images; without pixels, so that many can be held.
 
@@ -33,15 +41,20 @@ class FolderSummary:
         is one, by the image's name; 0 where there are no masks.
     n_test : int
         Test images.
-    n_segmented : int
-        Images that are segmented.
+    segmented : mapping of str to ImageSize
+        The images that are segmented, by name.
     """
 
     digest: str
     warnings: tuple[str, ...]
     n_labels: Mapping[str, int]
     n_test: int
-    n_segmented: int
+    segmented: Mapping[str, ImageSize]
+
+    @property
+    def n_segmented(self) -> int:
+        """How many images are segmented."""
+        return len(self.segmented)
 
     @classmethod
     def of(cls, folder: ImageFolder) -> FolderSummary:
@@ -55,7 +68,10 @@ class FolderSummary:
             warnings=folder.warnings,
             n_labels=n_labels,
             n_test=len(folder.test),
-            n_segmented=len(segmented_part(folder)),
+            segmented={
+                image.name: ImageSize(image.image.shape, image.stack)
+                for image in segmented_part(folder)
+            },
         )
 
     def trainable(self, least: int) -> list[str]:

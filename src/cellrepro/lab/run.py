@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -20,6 +20,7 @@ from cellrepro.images.reading import FLAT
 from cellrepro.lab import defaults
 from cellrepro.lab.checkpointing import Keeping, Kept, last_checkpoint, lay_out
 from cellrepro.lab.inputs import FolderSummary, PlanInputs
+from cellrepro.lab.options import SEGMENTATION, TRAINING, takes
 from cellrepro.lab.process import (
     FURTHER_RUNS,
     HELD_REPEAT_VARIABLE,
@@ -36,6 +37,7 @@ from cellrepro.model.network import (
     ModelSource,
     started_from,
 )
+from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.training import learning_rates, trains_nothing
 from cellrepro.progress import progress
 from cellrepro.store.checkpoints import differences, folders
@@ -202,10 +204,21 @@ def _plan_continuation(
 
 
 def plan_segmentation(
-    data: str | Path, *, batch_size: int = 8, settings: Any = None, **parameters: Any
+    data: str | Path,
+    *,
+    batch_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **parameters: Any,
 ) -> Plan:
     """Check all that a segmentation needs and name its spec; parameters are those of `segment`."""
-    asked = {"batch_size": batch_size, **(settings or {})}
+    asked = dict(settings or {})
+    if batch_size is not None:
+        also = asked.setdefault("batch_size", batch_size)
+        if also != batch_size:
+            raise BadInput(
+                f"batch_size is {batch_size} and settings.batch_size {also}, which are the same "
+                "thing, tiles that the network sees at once: give one of them"
+            )
     plan = plan_run("segment", data, settings=asked, **parameters)
     source = plan.request.model
     if plan.spec.settings.bsize is not None and "dino" not in source.label:
@@ -237,11 +250,8 @@ def plan_run(
     folder = inputs.folder(data, to_train=training, axes=axes)
     source = model if isinstance(model, ModelSource) else inputs.model(model, store, version)
     settings = inputs.profile(profile)
-    if training and version is not None:
-        raise BadInput(
-            "cellpose is given: the lab trains with the version that is installed, whose loop its "
-            "own is held to; other versions segment"
-        )
+    if fields.get("loose") is not None:
+        fields["loose"] = _held_operation(fields["loose"])
     if training:
         if fields.get("images_per_epoch") is None and source.architecture in SMALL:
             fields["images_per_epoch"] = max(SMALL_DRAWS_PER_EPOCH, len(folder.n_labels))
@@ -260,6 +270,10 @@ def plan_run(
     )
     if training:
         _refuse_what_is_ignored(spec, folder)
+    if task == "segment":
+        arguments = spec.settings.arguments()
+        for name, image in folder.segmented.items():
+            refuse_impossible(image.shape, arguments, stack=image.stack, name=name)
     request = Request(spec, place, source, settings.device)
     notices = (*folder.warnings, *settings.replaced(request.setup.variables()))
     return Plan(request, Keeping(), folder.n_segmented, Store(store), notices)
@@ -300,6 +314,7 @@ def _held_operation(name: str) -> str:
 # -- carried out ---------------------------------------------------------------------------
 
 
+@takes(*TRAINING)
 def train(
     data: str | Path,
     *,
@@ -430,6 +445,7 @@ def _found_before(plan: Plan, goal: Goal) -> Repeat | None:
     return None
 
 
+@takes(*SEGMENTATION)
 def segment(
     data: str | Path,
     *,

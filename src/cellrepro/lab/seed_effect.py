@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cellrepro.images.folder import ImageFolder, read_folder
+from cellrepro.lab.options import takes
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_training
 from cellrepro.lab.worker import Request, training_loop
@@ -67,6 +68,7 @@ class SeedProbe:
         return tuple(map(max, zip(*(trial.n_changed for trial in self.trials), strict=True)))
 
 
+@takes("model", "profile", "store")
 def which_seed_changes(data: str | Path, *, quiet: bool = False, **settings: Any) -> SeedProbe:
     """Train two short epochs with two values of every seed, and compare.
 

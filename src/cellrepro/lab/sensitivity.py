@@ -15,6 +15,7 @@ from cellrepro.compare.image_differences import ImageDifference, difference_of
 from cellrepro.compare.metrics import average_precision, compare_masks
 from cellrepro.compare.within_spread import FEWEST_IMAGES, draws
 from cellrepro.errors import BadInput
+from cellrepro.lab.options import NETWORK, takes
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_segmentation
 from cellrepro.lab.worker import Request, read_images, segmented_part
@@ -85,6 +86,7 @@ class Sensitivity:
     n_passes: int  # of the network, over all images
 
 
+@takes(*NETWORK)
 def sensitivity(
     data: str | Path,
     *,

@@ -13,6 +13,7 @@ import numpy as np
 from cellrepro.compare.matching import matches, overlap
 from cellrepro.compare.straight_cuts import Cut, Seam, seam, straight_cuts
 from cellrepro.errors import BadInput
+from cellrepro.lab.options import NETWORK, takes
 from cellrepro.lab.process import Child, call
 from cellrepro.lab.run import plan_segmentation
 from cellrepro.lab.worker import Request, read_images, segmented_part
@@ -64,6 +65,7 @@ class TileDependence:
         return "normalisation" if any(one.n_by_normalisation for one in self.images) else "none"
 
 
+@takes(*NETWORK)
 def tiles(
     data: str | Path,
     *,

@@ -27,6 +27,7 @@ from cellrepro.images.label_image import label_image, pieces_of
 from cellrepro.images.reading import read_labels
 from cellrepro.lab import defaults
 from cellrepro.lab.imported_files import digest_with_imports
+from cellrepro.lab.options import PROCESS, takes
 from cellrepro.lab.process import explained
 from cellrepro.lab.process_tree import end_tree, ended_with_us
 from cellrepro.lab.run import Outcome, Plan, carry_out, note, plan_run
@@ -43,6 +44,7 @@ _PLACE = re.compile(r"\{(image|masks)(\.(?:tif|png|npy))?\}")
 _MOST_OF_A_LABEL = 60
 
 
+@takes(*PROCESS)
 def wrap(
     data: str | Path,
     command: Sequence[str] | str,
@@ -84,6 +86,7 @@ def wrap(
     return _carried_out(plan, repeats, quiet=quiet)
 
 
+@takes(*PROCESS)
 def wrap_python(
     function: str,
     data: str | Path,

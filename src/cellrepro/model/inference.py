@@ -16,6 +16,7 @@ import numpy as np
 from cellrepro.determinism.seeding import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
+from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.store.digests import array_digest, value_digest
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
@@ -116,6 +117,7 @@ class Evaluator:
 
         Of a stack, (Z, Y, X) or (Z, Y, X, C), these have a further axis for its planes.
         """
+        refuse_impossible(image.shape, {**options, "normalize": normalize}, stack=stack)
         if image.ndim == 2 + stack:
             image = image[..., None]
         together = bool(options.get("do_3D") or options.get("stitch_threshold"))

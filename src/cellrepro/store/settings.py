@@ -50,6 +50,11 @@ class _Named(BaseModel):
             return given
         fields = {*cls.model_fields, *_ALIASES}
         wrong = []
+        for name, value in given.items():
+            field = cls.model_fields.get(_ALIASES.get(name, name))
+            is_number = field is not None and field.annotation not in (bool, Normalize)
+            if isinstance(value, bool) and is_number:
+                wrong.append(f"{name} is {value}: expected a number, not yes or no")
         for name in [name for name in given if name not in fields]:
             near = get_close_matches(str(name), fields, 1)
             meant = f"do you mean {near[0]}?" if near else f"expected {', '.join(cls.model_fields)}"
@@ -121,8 +126,42 @@ class Normalize(_Named):
 
 
 def _spelt_out(value: Any) -> Any:
-    """``False`` for normalize is a field of it; so it is in ``eval``."""
+    """``False`` for normalize is a field of it, as in ``eval``; of a `Normalize` what is set."""
+    if isinstance(value, Normalize):
+        return {name: getattr(value, name) for name in value.changed}
     return {"normalize": value} if isinstance(value, bool) else value
+
+
+def _nested(given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Settings with ``normalize.sharpen: 4`` written as ``normalize: {sharpen: 4}``."""
+    found = {
+        name: _spelt_out(value) if name == "normalize" else value
+        for name, value in given.items()
+        if "." not in str(name)
+    }
+    for name, value in given.items():
+        head, dot, field = str(name).partition(".")
+        if dot:
+            found[head] = _with_field(found.get(head, {}), field, value)
+    return found
+
+
+def _with_field(whole: Any, field: str, value: Any) -> Any:
+    """``normalize`` as it was given whole, with one more field of it that was given by itself.
+
+    What is set in the whole stays; a field that is given both ways has to be given alike.
+    """
+    if not isinstance(whole, Mapping):
+        return whole  # refused by its type
+    plain_name = _ALIASES.get(field, field)
+    fields = {_ALIASES.get(name, name): given for name, given in whole.items()}
+    given = fields.setdefault(plain_name, value)
+    if given != value:
+        raise ValueError(
+            f"normalize.{plain_name} is {value!r}, and {given!r} in normalize as a whole: give it "
+            "once"
+        )
+    return fields
 
 
 class Settings(_Named):
@@ -152,17 +191,8 @@ class Settings(_Named):
 
     @model_validator(mode="before")
     @classmethod
-    def _nested(cls, given: Any) -> Any:
-        """``normalize.sharpen: 4`` as ``normalize: {sharpen: 4}``."""
-        if not isinstance(given, Mapping):
-            return given
-        found: dict[Any, Any] = {n: v for n, v in given.items() if "." not in str(n)}
-        for name, value in given.items():
-            head, dot, field = str(name).partition(".")
-            if dot:
-                whole = _spelt_out(found.get(head, {}))
-                found[head] = {**whole, field: value} if isinstance(whole, Mapping) else whole
-        return found
+    def _fields_in_their_table(cls, given: Any) -> Any:
+        return _nested(given) if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _checked(self) -> Settings:
@@ -191,11 +221,21 @@ class Settings(_Named):
         return {name: value for name, value in self.flat.items() if value != usual[name]}
 
     def but(self, **changes: Any) -> Settings:
-        """With some of them replaced, by name; `BadInput` if Cellpose would not take them so."""
+        """With some of them replaced, by name; `BadInput` if Cellpose would not take them so.
+
+        Fields of ``normalize`` are replaced one by one, also where it is given whole.
+        """
         try:
-            return Settings.model_validate({**self.told, **changes})
+            replaced = _nested(changes)
+            whole = replaced.get("normalize")
+            if isinstance(whole, Mapping):
+                del replaced["normalize"]
+                replaced |= {f"normalize.{_ALIASES.get(n, n)}": v for n, v in whole.items()}
+            return Settings.model_validate({**self.told, **replaced})
         except ValidationError as error:
             raise BadInput(wrong_fields(error)) from error
+        except ValueError as error:
+            raise BadInput(str(error)) from error
 
     def arguments(self) -> dict[str, Any]:
         """What ``eval`` is called with beside its defaults.

@@ -96,8 +96,27 @@ _FIRST_FIELDS = frozenset(
 )
 """They always enter the key; a field that came later does where it differs from its default."""
 
-_OF_TRAINING = frozenset(("epochs", "learning_rate", "images_per_epoch", "data_seed"))
-_OF_SEGMENTATION = ("batch_size", *SETTINGS)
+_FIRST_OF_TRAINING = frozenset(("epochs", "learning_rate", "images_per_epoch", "data_seed"))
+_SHOWN_OF_SEGMENTATION = ("batch_size", *SETTINGS)
+
+OF_TRAINING = (
+    *("data_seed", "epochs", "learning_rate", "images_per_epoch"),
+    *(*Hyperparameters.model_fields, "ranks", "continued_from"),
+)
+"""Fields of `Spec` that do something in a training alone."""
+OF_SEGMENTATION = ("settings", "cellpose")
+"""Fields of `Spec` that do something in a segmentation alone."""
+OF_WRAPPING = ("program",)
+"""Fields of `Spec` that do something alone where another program segments."""
+
+_OF_TASK = {"train": OF_TRAINING, "segment": OF_SEGMENTATION, "wrap": OF_WRAPPING}
+LEAVE_OUT = {
+    "settings": "a training segments with Cellpose's own settings, so that trainings can be "
+    "compared: leave it out, and give it to segment with the trained network as model, KEY/REPEAT",
+    "cellpose": "the lab trains with the version that is installed, whose loop its own is held to: "
+    "leave it out",
+}
+"""What to do about an option of another task in a training, where there is more to be said."""
 
 
 class Spec(Hyperparameters):
@@ -188,16 +207,18 @@ class Spec(Hyperparameters):
         if self.task == "train":
             return found | dict.fromkeys(SETTINGS, "")
         flat = self.settings.flat if self.task == "segment" else {}
-        own = {name: flat.get(name.removeprefix("settings."), "") for name in _OF_SEGMENTATION}
-        return found | dict.fromkeys(_OF_TRAINING, "") | own
+        own = {
+            name: flat.get(name.removeprefix("settings."), "") for name in _SHOWN_OF_SEGMENTATION
+        }
+        return found | dict.fromkeys(_FIRST_OF_TRAINING, "") | own
 
     @property
     def telling(self) -> list[str]:
         """The `PARAMETERS` worth showing: without those that came later and have their default,
         and without those of a training where there is none."""
         hidden = added_later(self, _FIRST_FIELDS)
-        hidden |= _OF_TRAINING if self.task != "train" else set()
-        hidden |= {*_OF_SEGMENTATION} if self.task == "wrap" else set()
+        hidden |= _FIRST_OF_TRAINING if self.task != "train" else set()
+        hidden |= {*_SHOWN_OF_SEGMENTATION} if self.task == "wrap" else set()
         given = self.settings.told
         hidden |= {name for name in SETTINGS if name.removeprefix("settings.") not in given}
         return [name for name in PARAMETERS if name not in hidden]
@@ -232,8 +253,51 @@ class Spec(Hyperparameters):
 
 
 def make_spec(**fields: Any) -> Spec:
-    """A spec, or one `BadInput` that names every field that is wrong."""
+    """A spec for something to be done, which is checked more strictly than one that was stored.
+
+    Parameters
+    ----------
+    **fields
+        Those of `Spec`, by name.
+
+    Raises
+    ------
+    BadInput
+        For every field that is wrong, and for options that do nothing in the spec's task: the same
+        work would have several keys.
+    """
     try:
-        return Spec(**fields)
+        spec = Spec(**fields)
     except ValidationError as error:
         raise BadInput(wrong_fields(error, known=Spec.model_fields)) from error
+    problems = _of_another_task(spec)
+    if problems:
+        raise BadInput("; ".join(problems))
+    return spec
+
+
+def _of_another_task(spec: Spec) -> list[str]:
+    """A sentence for each field that has a value and does nothing in the task of a spec."""
+    problems = []
+    for task, names in _OF_TASK.items():
+        for name in names if task != spec.task else ():
+            value = getattr(spec, name)
+            if value == Spec.model_fields[name].get_default(call_default_factory=True):
+                continue
+            if isinstance(value, Settings):
+                value = value.told
+            advice = "leave it out"
+            if spec.task == "train":
+                advice = LEAVE_OUT.get(name, advice)
+            problems.append(
+                f"{name} is {value!r}, an option of {task} that does nothing in {spec.task}: "
+                f"{advice}"
+            )
+    usual_batch = Spec.model_fields["batch_size"].default
+    if spec.task != "train" and spec.batch_size != usual_batch:
+        advice = "give settings.batch_size" if spec.task == "segment" else "leave it out"
+        problems.append(
+            f"batch_size is {spec.batch_size}, images a step of train, and does nothing in "
+            f"{spec.task}: {advice}"
+        )
+    return problems

@@ -1,0 +1,87 @@
+"""Arguments of ``CellposeModel.eval`` that some images allow and others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cellrepro.errors import BadInput
+
+_NETWORK_DIAMETER = 30
+"""Pixels: to this diameter of a cell Cellpose resizes an image."""
+
+_MOST_PIXELS = 2**31 - 1
+"""Of a resized plane: OpenCV counts them in 32 bits."""
+
+_STEPS = 200
+"""Along the flows, at the network's diameter, where ``niter`` is not given."""
+
+
+def refuse_impossible(
+    shape: tuple[int, ...], options: Mapping[str, Any], *, stack: bool = False, name: str = ""
+) -> None:
+    """Refuse what Cellpose 4.2.1.1 would end in another library's error for, or in nothing.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the image: (Y, X) or (Y, X, C), of a stack with the number of its planes before.
+    options : mapping
+        Arguments of ``eval``, by name; those that are not named have their defaults.
+    stack : bool
+        Whether the first axis counts planes.
+    name : str
+        Of the image, for the message.
+
+    Raises
+    ------
+    BadInput
+        With the limit, and what sets it.
+    """
+    who = name or "the image"
+    planes = shape[0] if stack else 1
+    height, width = shape[stack : stack + 2]
+    _refuse_diameter(who, (planes, height, width), options)
+    n_channels = shape[-1] if len(shape) == 3 + stack else 1
+    lowhigh = (options.get("normalize") or {}).get("lowhigh")
+    if lowhigh is not None and isinstance(lowhigh[0], tuple) and len(lowhigh) != n_channels:
+        raise BadInput(
+            f"normalize.lowhigh has {len(lowhigh)} pairs, and {who} has {n_channels} channels: "
+            "give one pair for all of them, or one for each"
+        )
+
+
+def _refuse_diameter(who: str, size: tuple[int, int, int], options: Mapping[str, Any]) -> None:
+    """Refuse a diameter by which an image cannot be resized."""
+    planes, height, width = size
+    diameter = options.get("diameter")
+    if diameter is None:
+        return
+    scale = _NETWORK_DIAMETER / diameter
+    resized = f"{who}, {height} x {width} pixels, is resized by {_NETWORK_DIAMETER} / diameter"
+    shortest = min(height, width)
+    if int(shortest * scale) < 1:
+        raise BadInput(
+            f"diameter is {diameter:g}: {resized}, and nothing of it would be left; give "
+            f"{_NETWORK_DIAMETER * shortest} or less, the diameter of a cell in pixels"
+        )
+    depth_scale = scale * (options.get("anisotropy") or 1)
+    if options.get("do_3D") and int(planes * depth_scale) < 1:
+        raise BadInput(
+            f"diameter is {diameter:g}: of the {planes} planes of {who}, which are resized by "
+            f"{_NETWORK_DIAMETER} / diameter x anisotropy, none would be left; give a smaller "
+            "diameter, or a larger anisotropy"
+        )
+    if height * scale * width * scale > _MOST_PIXELS:
+        least = _NETWORK_DIAMETER * (height * width / _MOST_PIXELS) ** 0.5
+        raise BadInput(
+            f"diameter is {diameter:g}: {resized} to more pixels than OpenCV can count; give "
+            f"{least:.2g} or more"
+        )
+    steps_follow_diameter = options.get("niter") is None and options.get("resample", True)
+    if steps_follow_diameter and int(_STEPS / scale) < 1:
+        raise BadInput(
+            f"diameter is {diameter:g}: Cellpose would follow the flows for {_STEPS} x diameter / "
+            f"{_NETWORK_DIAMETER}, less than one step, and find nothing; give "
+            f"{_NETWORK_DIAMETER / _STEPS} or more, or niter"
+        )
