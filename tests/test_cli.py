@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 from unittest.mock import Mock
 
 import numpy as np
@@ -15,9 +16,14 @@ import pytest
 import tifffile
 import torch
 
+from cellrepro import command
+from cellrepro.determinism import modes, profiles
 from cellrepro.images.folder import read_folder
 from cellrepro.lab import compare_results, process
+from cellrepro.model.network import ENCODERS
+from cellrepro.model.network import SMALL as SMALL_NETWORKS
 from cellrepro.store.digests import file_digest
+from cellrepro.store.spec import Spec
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, options
 from stores import add_run, three
@@ -290,3 +296,60 @@ def test_only_the_users_mistakes_become_messages(invoke, monkeypatch, error, cod
     monkeypatch.setattr(compare_results, "compare", Mock(side_effect=ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):  # a fault of ours
         invoke("compare", "a", "b")
+
+
+LEDGERS = get_args(Spec.model_fields["ledger"].annotation)
+
+VERBS_WITH_A_MODE = {
+    "doctor": lambda g: ["doctor"],
+    "train": lambda g: ["train", g.good],
+    "segment": lambda g: ["segment", g.good],
+    "audit": lambda g: ["audit", g.good],
+    "audit of a segmentation": lambda g: ["audit", g.good, "--task", "segment"],
+    "sensitivity": lambda g: ["sensitivity", g.good],
+    "tiles": lambda g: ["tiles", g.good],
+    "wrap": lambda g: ["wrap", g.good, "--mode", "off", "--", "true", "{image}", "{masks}"],
+    "explain": lambda g: ["explain", *g.masks, "--image", g.photo, "--model", "tiny"],
+}
+
+
+@pytest.mark.parametrize("arguments", VERBS_WITH_A_MODE.values(), ids=VERBS_WITH_A_MODE.keys())
+def test_mode_off_can_be_asked_for(given, invoke, no_child, monkeypatch, arguments):
+    """No verb has a seed of its own for the mode that refuses any."""
+    given.photo = given.good / "test" / "synth_003.tif"
+    given.masks = [given.tmp / "a.tif", given.tmp / "b.tif"]
+    for n_objects, path in enumerate(given.masks, start=1):
+        labels = np.zeros((256, 256), np.uint16)
+        labels[:9, : 9 * n_objects] = n_objects
+        tifffile.imwrite(path, labels)
+    call = [str(argument) for argument in arguments(given)]
+    if "--mode" not in call:
+        call += ["--mode", "off"]
+    monkeypatch.chdir(given.tmp)
+    with pytest.raises(AssertionError, match="a process was started"):
+        invoke(*call)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (("--epochs", 3), "--epochs would do nothing where a training is audited"),
+        (("--set", "diameter=60"), "--set would do nothing"),
+        (("--task", "segment", "--batch-size", 4), "--batch-size would do nothing with --task seg"),
+        (("--function", "m:f", "--model", "tiny"), "--model would do nothing beside --function"),
+        (("--task", "segmnt"), "--task is 'segmnt'; expected train or segment"),
+    ],
+)
+def test_options_of_audit_that_would_do_nothing_are_refused(
+    small_data, invoke, no_child, asked, named
+):
+    answer = invoke("audit", small_data, *asked)
+    assert (answer.code, named in answer.err) == (2, True), answer.err
+
+
+def test_choices_in_help_texts_are_those_there_are():
+    assert set(command.PROFILES.split(", ")) == set(profiles.names())
+    assert set(ENCODERS) | SMALL_NETWORKS < set(command.MODELS.split(", "))
+    for option, choices in ((command.ModeOption, modes.MODES), (command.LedgerOption, LEDGERS)):
+        (shown,) = option.__metadata__
+        assert shown.metavar == f"[{'|'.join(choices)}]"

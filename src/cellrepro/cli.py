@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 def doctor(
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
-    seed: SeedOption = defaults.SEED,
+    seed: SeedOption = None,
     warning: Annotated[str | None, Option(help="explain a pasted warning of PyTorch")] = None,
     model: ModelOption = defaults.MODEL,
     store: StoreOption = defaults.STORE,
@@ -80,9 +81,10 @@ def doctor(
 
 @verb()
 def audit(
+    context: typer.Context,
     data: DataArgument,
     model: ModelOption = defaults.MODEL,
-    seed: SeedOption = defaults.SEED,
+    seed: SeedOption = None,
     data_seed: DataSeedOption = defaults.DATA_SEED,
     batch_size: BatchSizeOption = defaults.BATCH_SIZE,
     profile: ProfileOption = defaults.PROFILE,
@@ -103,7 +105,9 @@ def audit(
 ) -> Told:
     """Replay every operation of training steps, or of a segmentation; report those that flip."""
     given: dict[str, Any] = dict(locals())
+    del given["context"]
     asked, task, wrapped = (given.pop(name) for name in ("settings", "task", "function"))
+    _refuse_what_is_not_audited(context, task, wrapped, effect)
     if task == "segment" or wrapped:
         for name in ("data_seed", "batch_size", "effect", "epochs", "images_per_epoch"):
             del given[name]
@@ -114,8 +118,6 @@ def audit(
             seen = cellrepro.audit_segmentation(**given, settings=overrides(asked or []))
         flips = bool(seen.ops) or not seen.n_replays or seen.depends_on_batch
         return setting_answers.audit(seen), int(flips)
-    if task != "train" or asked:
-        raise BadInput(f"--task is {task!r}; expected train, or segment, which takes --set")
     of_training = {name: given.pop(name) for name in ("epochs", "images_per_epoch")}
     if given.pop("effect"):
         whole("effect", effect, least=2)
@@ -132,6 +134,44 @@ def audit(
         code = complain(*INTERRUPTED)
     document, lines = answers.audit(found)
     return (document, [*lines, *answers.effects(found)]), code
+
+
+_OF_AUDITED_TRAINING = ("data_seed", "batch_size", "effect", "epochs", "images_per_epoch")
+"""Options of `audit` that do something where a training is audited alone."""
+
+
+def _refuse_what_is_not_audited(
+    context: typer.Context, task: str, function: str | None, effect: int
+) -> None:
+    """Refuse options of `audit` that would do nothing beside the others that are given."""
+    if task not in ("train", "segment"):
+        raise BadInput(f"--task is {task!r}; expected train or segment")
+    if function is not None:
+        idle = (*_OF_AUDITED_TRAINING, "model", "settings")
+        why = "beside --function, which segments in the place of Cellpose"
+    elif task == "segment":
+        idle = _OF_AUDITED_TRAINING
+        why = "with --task segment, whose batch size is --set batch_size=4"
+    else:
+        idle = ("settings",) if effect else ("settings", "epochs", "images_per_epoch")
+        why = "where a training is audited: --set is of --task segment, --epochs and "
+        why += "--images-per-epoch of the trainings of --effect"
+    _refuse_idle(context, idle, why)
+
+
+def _refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Refuse those of some options that are given, as they would do nothing."""
+    given = [name for name in names if _is_given(context, name)]
+    if given:
+        options = ["--set" if name == "settings" else f"--{name}" for name in given]
+        listed = ", ".join(option.replace("_", "-") for option in options)
+        raise BadInput(f"{listed} would do nothing {why}; leave it out")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether a user wrote an option, rather than that it has its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 @verb()
@@ -182,8 +222,7 @@ def train(
     """Train one spec several times and say whether the repeats came out the same."""
     given = {n: value for n, value in locals().items() if value is not None and n != "context"}
     if continued_from is not None:  # what is not given is as it was
-        source = context.get_parameter_source
-        given = {n: v for n, v in given.items() if getattr(source(n), "name", "") != "DEFAULT"}
+        given = {name: value for name, value in given.items() if _is_given(context, name)}
         if "repeats" in given:
             raise BadInput("--continue adds one repeat; leave --repeats out")
     if operation_steps is not None:

@@ -62,7 +62,7 @@ def explain(
     model: Annotated[str | None, Option(help=f"{MODELS}; default as the sides record")] = None,
     profile: ProfileOption = defaults.PROFILE,
     mode: ModeOption = defaults.MODE,
-    seed: SeedOption = defaults.SEED,
+    seed: SeedOption = None,
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Say why two results of one image differ: replayed one change at a time."""

@@ -105,15 +105,31 @@ DataArgument = Annotated[str, Argument(help="folder of images in Cellpose's conv
 StoreOption = Annotated[str, Option("--store", help="folder of finished runs")]
 OtherArgument = Annotated[str, Argument(help="the other one; of one KEY two repeats")]
 JsonOption = Annotated[bool, Option("--json", help="one JSON document on standard output")]
-MODELS = "tiny, tiny-4, tiny-8, tiny-12, vit-l, a Cellpose name, a weights file, or KEY/REPEAT"
+MODELS = (
+    "tiny, tiny-4, tiny-8, tiny-12, vit-b, vit-l, a Cellpose name, a weights file, or KEY/REPEAT"
+)
 ModelOption = Annotated[str, Option(help=MODELS)]
 SeedOption = Annotated[
-    int | None, Option(help="for Python, NumPy, PyTorch and initial weights; default 0")
+    int | None,
+    Option(help="for Python, NumPy, PyTorch and initial weights; default 0, none in mode off"),
 ]
-ProfileOption = Annotated[str, Option(help="a profile's name, or a .yaml file")]
-ModeOption = Annotated[str, Option(help="off (plain Cellpose, no seed), fast, warn or strict")]
+PROFILES = (
+    "cpu, cpu-1thread, cpu-avx2, cpu-baseline, cpu-bfloat16, cpu-noonednn, cpu-portable, cuda, "
+    "mps, cellpose-default, cellpose-default-cuda"
+)
+"""Those of `cellrepro.determinism.profiles.names`, which is not imported to show a help text."""
+ProfileOption = Annotated[str, Option(help=f"{PROFILES}, or a .yaml file")]
+ModeOption = Annotated[
+    str,
+    Option(
+        metavar="[off|fast|warn|strict]",
+        help="off: plain Cellpose, no seed; fast: seeds alone; warn; strict: nothing may race",
+    ),
+]
 DataSeedOption = Annotated[str, Option(help="of image order and augmentation; or cellpose")]
-LedgerOption = Annotated[str, Option(help="digests of every step: steps; operation: ops; off")]
+LedgerOption = Annotated[
+    str, Option(metavar="[off|steps|ops]", help="digests of no, every step, or every operation")
+]
 BatchSizeOption = Annotated[int, Option(help="images a step")]
 RepeatsOption = Annotated[int, Option(help="how often; 2 or more give a verdict")]
 ImagesPerEpochOption = Annotated[

@@ -38,10 +38,24 @@ class NotPossibleHere(CellreproError, RuntimeError):
 
 def whole(name: str, value: Any, least: int) -> int:
     """The value, a whole number of at least ``least``; NumPy's become Python's."""
-    is_number = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not is_number or operator.index(value) < least:
+    number = whole_number(value)
+    if number is None or number < least:
         raise BadInput(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return operator.index(value)
+    return number
+
+
+def whole_number(value: Any) -> int | None:
+    """The whole number that a value is, NumPy's among them; none for a bool, a float, an array.
+
+    >>> whole_number(3), whole_number(True), whole_number(3.0), whole_number("3")
+    (3, None, None, None)
+    """
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def wrong_fields(error: ValidationError, *, known: Collection[str] = ()) -> str:

@@ -171,3 +171,12 @@ def test_reads_what_the_kernel_keeps(tmp_path, monkeypatch):
     path.write_bytes(b"A=1\0a title of its own\0")
     for unreadable in (path, tmp_path / "nowhere"):
         assert variables_at_start(unreadable) == dict(os.environ)
+
+
+@pytest.mark.parametrize("text", ["- cpu\n- cuda\n", "environment: [A]\n", "cpu\n"])
+def test_a_file_without_fields_is_refused_also_with_a_variable(tmp_path, text):
+    path = tmp_path / "list.yaml"
+    path.write_text(text)
+    for name in (f"{path}", f"{path}+A=B"):
+        with pytest.raises(BadInput, match=r"is not a profile: .*; expected the fields desc"):
+            load(name)

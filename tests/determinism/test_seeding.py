@@ -11,6 +11,7 @@ import torch
 from cellrepro.determinism.seeding import (
     add_seed_to,
     capture,
+    check_seed,
     check_seed_of,
     generator,
     generators_kept,
@@ -37,13 +38,22 @@ def draw():
     return (random.random(), random.gauss(), *numpy, torch.rand(1).item())
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32, 1.0, True], ids=repr)
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.0, True, np.array([1, 2]), np.True_], ids=repr)
 def test_refuses_a_seed_before_anything_moves(seed):
     expected = capture()
     for use in (seed_everything, lambda seed: seeded(seed).__enter__()):
         with pytest.raises(BadInput, match=r"seed is .*; expected a whole number from 0 to 4294"):
             use(seed)
     assert capture() == expected
+
+
+def test_seeds_may_be_numpys():
+    """As ``for seed in np.arange(3)`` gives them; what is kept of them is Python's."""
+    expected = seed_everything(1, quiet=True).random(), draw()
+    for seed in (np.int64(1), np.uint8(1)):
+        assert (seed_everything(seed, quiet=True).random(), draw()) == expected
+        assert type(check_seed(seed)) is int
+    assert item_generator(np.int64(1), 0, np.int32(2)).random() == item_generator(1, 0, 2).random()
 
 
 def test_equal_seeds_agree_and_different_seeds_differ():
@@ -242,9 +252,19 @@ def test_refuses_a_checkpoint(tmp_path, use, message):
         use(tmp_path)
 
 
+def test_a_checkpoint_of_a_full_disk_and_a_state_without_a_part(tmp_path):
+    (tmp_path / "empty.pt").touch()
+    with pytest.raises(BadInput, match=r"empty.pt cannot be read \(it ends too soon"):
+        check_seed_of(tmp_path / "empty.pt", 1)
+    state = capture()
+    del state["cuda"]
+    with pytest.raises(BadInput, match="the generators' state has no cuda"):
+        restore(state)
+
+
 def test_a_training_that_was_not_seeded_has_no_seed_to_add():
     torch.manual_seed(2**40)
-    with pytest.raises(BadInput, match="the seed of PyTorch's generator is 1099511627776; exp"):
+    with pytest.raises(BadInput, match=r"seed 1099511627776, .* call cellrepro.seed_everything"):
         add_seed_to({})
 
 
@@ -338,6 +358,7 @@ def test_a_split_of_names_does_not_follow_their_listing():
         (3, [0.9, 0.1], None, r"one part of \[0.9, 0.1\] would be empty with 3 items"),
         (3, [0.5, 0.5], ["a", "b"], "groups has 2 labels for 3 items"),
         (["a", "b", "a"], [0.5, 0.5], None, "1 of 3 names occur before"),
+        ("train", [0.6, 0.4], None, "items is 'train', one text; expected a number of items"),
         (9.0, [0.5, 0.5], None, r"items must be a whole number of at least 1, got 9\.0"),
         (9, [5, 3], None, "expected numbers above 0, together 1, or 9 items"),
     ],
@@ -348,8 +369,11 @@ def test_refuses_a_split(n, fractions, groups, message):
 
 
 def test_ranks_draw_differently():
-    assert [rank_seed(40, rank, 3) for rank in range(3)] == [40, 41, 42]
-    with pytest.raises(BadInput, match="the seed of rank 3 is 4294967296"):
-        rank_seed(2**32 - 3, 0, 4)  # or it would wait for the others
+    """Nor do ranks of one training draw what ranks of another do, whose seed is near."""
+    seeds = [rank_seed(base, rank, 64) for base in range(64) for rank in range(64)]
+    assert len(set(seeds)) == 64 * 64
+    assert seeds[::64] == list(range(64))
+    assert rank_seed(40, 1, 3) == rank_seed(40, 1, 4) == 2794524927
+    assert 0 <= rank_seed(2**32 - 1, 3, 4) < 2**32
     with pytest.raises(BadInput, match="rank is 2 of 2 ranks; expected one from 0 to n_ranks - 1"):
         rank_seed(3, 2, 2)

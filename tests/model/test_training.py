@@ -300,6 +300,22 @@ def test_the_schedule_of_test_losses(toy, images):
     assert evaluated == [0, 5, 10, 20]
 
 
+def test_a_test_image_without_masks_leaves_the_others_in_the_test_loss(toy, images):
+    """Cellpose drops all of them, and only its log says so."""
+    more = (replace(images[1][0], name="unlabelled", masks=None), *images[1])
+    given = {"n_epochs": 1, "learning_rate": 0.01, "images_per_epoch": 1}
+    expected = train(copy.deepcopy(toy), *images, **given).epochs
+    assert expected[0].test_loss is not None
+    assert train(toy, images[0], more, **given).epochs == expected
+
+
+@pytest.mark.parametrize("name", ["batch_size", "images_per_epoch", "n_epochs"])
+def test_a_loop_of_nothing_is_refused(toy, images, name):
+    given = {"n_epochs": 2, "learning_rate": 0.01, name: 0}
+    with pytest.raises(BadInput, match=f"{name} must be a whole number of at least 1, got 0"):
+        Loop(toy, *images, **given)
+
+
 def test_the_images_and_masks_given_are_left_as_they_are(toy, images):
     """Cellpose renumbers masks in place (4.2.1.1): the store would keep another ground truth."""
     gaps = [replace(one, masks=one.masks * 3) for part in images for one in part]

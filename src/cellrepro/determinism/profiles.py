@@ -231,6 +231,10 @@ def load(name: str | Path) -> Profile:
     try:
         file = path if own else _FOLDER / f"{whole}.yaml"
         settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        if not isinstance(settings, dict):
+            raise TypeError(f"it holds {settings!r}, and no fields with values")
+        if not isinstance(settings.get("environment", {}), dict):
+            raise TypeError("environment holds no variables with values")
         if variables:
             settings["environment"] = {**settings.get("environment", {}), **variables}
         return Profile(name="+".join([path.stem if own else whole, *parts]), **settings)

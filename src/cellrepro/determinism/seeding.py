@@ -24,19 +24,47 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.errors import BadInput, NotPossibleHere, whole
+from cellrepro.errors import BadInput, NotPossibleHere, whole, whole_number
 from cellrepro.text import joined
 
 _FORMAT, _FIRST_FORMAT = "cellrepro generators 2", "cellrepro generators 1"
+_PARTS = ("python", "numpy", "torch", "cuda", "mps")
+"""What every state holds; none where a machine lacks the device."""
 ENTRY = "cellrepro generators"
 """Under which name `add_seed_to` puts the generators into a checkpoint."""
 
 
 def check_seed(seed: int, *, name: str = "seed") -> int:
     """Return ``seed`` if every generator accepts it: NumPy's global one takes [0, 2**32)."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+    number = whole_number(seed)
+    if number is None or not 0 <= number < 2**32:
         raise BadInput(f"{name} is {seed!r}; expected a whole number from 0 to {2**32 - 1}")
-    return seed
+    return number
+
+
+def seed_of(mode: str, seed: int | None) -> int | None:
+    """The seed that a process begins with: 0 where none is given, and none in mode ``off``.
+
+    Parameters
+    ----------
+    mode : str
+        Of determinism; ``off`` seeds nothing.
+    seed : int or None
+        As it was asked for, in [0, 2**32).
+
+    Raises
+    ------
+    BadInput
+        If a seed is given in mode ``off``, or is none.
+    """
+    if mode != "off":
+        return 0 if seed is None else check_seed(seed)
+    if seed is not None:
+        raise BadInput(
+            f"mode off seeds nothing, and seed {seed} is given: leave it out, or use mode fast, "
+            "which seeds and fixes nothing else"
+        )
+    return None
 
 
 # -- one process ---------------------------------------------------------------------------
@@ -51,7 +79,7 @@ def seed_everything(seed: int, *, quiet: bool = False) -> np.random.Generator:
     """
     import torch
 
-    check_seed(seed)
+    seed = check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)  # CPU, every CUDA device and MPS; CUDA at its start if that is to come
@@ -100,7 +128,7 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
     not where it was fetched earlier (``from numpy.random import default_rng``). TensorFlow and
     CuPy stay seeded after the block. Yields what `seed_everything` returns.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     before = np.random.default_rng
     with generators_kept():
         np.random.default_rng = _default_rng_from_global
@@ -199,6 +227,12 @@ def in_todays_format(state: Mapping[str, Any]) -> Mapping[str, Any]:
         state = state.get(ENTRY, state)
     found = state.get("format") if isinstance(state, Mapping) else state
     if found == _FORMAT:
+        missing = [name for name in _PARTS if name not in state]
+        if missing:
+            raise BadInput(
+                f"the generators' state has no {joined(missing)}; expected what "
+                "cellrepro.add_seed_to(checkpoint) leaves in it; nothing was restored"
+            )
         return state
     if found != _FIRST_FORMAT:
         raise BadInput(
@@ -243,7 +277,12 @@ def add_seed_to(checkpoint: MutableMapping[str, Any]) -> MutableMapping[str, Any
     """
     import torch
 
-    check_seed(torch.initial_seed(), name="the seed of PyTorch's generator")
+    seeded_with = torch.initial_seed()
+    if seeded_with >= 2**32:  # drawn by PyTorch as it started, as long as nobody sets one
+        raise BadInput(
+            f"PyTorch's generator has the seed {seeded_with}, which no seed of cellrepro is: call "
+            "cellrepro.seed_everything(seed) before the training begins"
+        )
     if checkpoint and all(isinstance(value, torch.Tensor) for value in checkpoint.values()):
         raise BadInput(
             "the checkpoint holds tensors alone, as a network's state dict, which would not load "
@@ -267,9 +306,12 @@ def check_seed_of(checkpoint: Mapping[str, Any] | str | Path, seed: int) -> bool
         name = str(checkpoint)
         try:
             held = torch.load(checkpoint, weights_only=True, map_location="cpu")
-        except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            if isinstance(error, EOFError):
+                why = "it ends too soon, as on a disk that was full"
             raise BadInput(
-                f"{name} cannot be read ({str(error).splitlines()[0]}); expected a file that "
+                f"{name} cannot be read ({why}); expected a file that "
                 "torch.save wrote, or the dict that you loaded from it"
             ) from error
     if not isinstance(held, Mapping) or ENTRY not in held:
@@ -355,6 +397,8 @@ def split(
     that PCG64 gives each: NumPy promises these, and not the order of ``Generator.permutation``
     (NEP 19). Item or group is in the part in which its middle falls.
     """
+    if isinstance(items, str | bytes):
+        raise BadInput(f"items is {items!r}, one text; expected a number of items, or their names")
     names = list(map(str, items)) if isinstance(items, Iterable) else None
     n = whole("items", items, 1) if names is None else len(names)
     if names is not None and len(set(names)) < n:
@@ -390,11 +434,34 @@ def split(
 
 
 def rank_seed(base: int, rank: int, n_ranks: int) -> int:
-    """For `seed_everything` in one of several processes that train together: base + rank.
+    """For `seed_everything` in one of several processes that train together.
 
     All divide one order of the data, with ``base`` for `split` and `loader_arguments`.
+
+    Parameters
+    ----------
+    base : int
+        The seed of the training, in [0, 2**32).
+    rank : int
+        Which process it is, from 0.
+    n_ranks : int
+        How many there are; the seed of a rank does not depend on it.
+
+    Returns
+    -------
+    int
+        ``base`` itself for rank 0; for the others NumPy's ``SeedSequence`` of base and rank, so
+        that neighbouring bases share no seed: any two are equal with a chance of 1 in 2**32.
+
+    Raises
+    ------
+    BadInput
+        If ``rank`` is not below ``n_ranks``, or ``base`` is no seed.
     """
-    if whole("rank", rank, 0) >= whole("n_ranks", n_ranks, 1):
+    rank = whole("rank", rank, 0)
+    if rank >= whole("n_ranks", n_ranks, 1):
         raise BadInput(f"rank is {rank} of {n_ranks} ranks; expected one from 0 to n_ranks - 1")
-    check_seed(check_seed(base, name="base") + n_ranks - 1, name=f"the seed of rank {n_ranks - 1}")
-    return base + rank
+    base = check_seed(base, name="base")
+    if rank == 0:
+        return base
+    return int(np.random.SeedSequence(base, spawn_key=(rank,)).generate_state(1)[0])

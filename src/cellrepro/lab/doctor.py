@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from cellrepro.determinism import known_operations, modes, profiles
 from cellrepro.determinism.known_operations import alert_in, base_name
-from cellrepro.determinism.seeding import check_seed
+from cellrepro.determinism.seeding import seed_of
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab.process import Child, Setup, call
@@ -62,7 +62,11 @@ class Diagnosis:
 
 
 def diagnose(
-    *, profile: str | Path = "cpu", mode: str = "strict", seed: int | None = 0, quiet: bool = False
+    *,
+    profile: str | Path = "cpu",
+    mode: str = "strict",
+    seed: int | None = None,
+    quiet: bool = False,
 ) -> Diagnosis:
     """Say what of this host, process and profile is not reproducible, why, and the remedy.
 
@@ -77,7 +81,7 @@ def diagnose(
     machine gives the same bits, nor that every network does: `cellrepro audit` looks at yours.
     """
     modes.check_mode(mode)
-    setup = Setup(profiles.load(profile), mode, None if mode == "off" else check_seed(seed or 0))
+    setup = Setup(profiles.load(profile), mode, seed_of(mode, seed))
     findings = [*_of_versions(), *_of_settings(setup)]
     exit_code = 0
     seen: dict[str, Any] = {"numeric_class": None, "libraries": []}

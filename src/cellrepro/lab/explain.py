@@ -15,6 +15,7 @@ from scipy.signal import fftconvolve
 
 from cellrepro.compare.metrics import MaskComparison, compare_masks
 from cellrepro.determinism import profiles
+from cellrepro.determinism.seeding import seed_of
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.reading import read_image, read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
@@ -82,7 +83,7 @@ def explain(
     model: str | None = None,
     profile: str = defaults.PROFILE,
     mode: str = defaults.MODE,
-    seed: int | None = defaults.SEED,
+    seed: int | None = None,
     store: str | Path = defaults.STORE,
     quiet: bool = False,
 ) -> Explanation:
@@ -115,7 +116,7 @@ def explain(
     replayed = None
     settings = profiles.load(profile)
     if result.n_differing:
-        work, setup = "cellrepro.lab.replay:replay", Setup(settings, mode, seed)
+        work, setup = "cellrepro.lab.replay:replay", Setup(settings, mode, seed_of(mode, seed))
         known = [(_known(side, sources), side.masks) for side in sides]
         with progress(3, "replays", quiet=quiet) as bar:
             given: Any = {"sources": sources, "image": pixels, "sides": known}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from cellrepro.determinism.seeding import generators_kept
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.store.spec import Hyperparameters
 
@@ -106,7 +106,9 @@ class Loop:
     """A training that is walked step by step.
 
     The network (``cellpose.vit.CPSAM``) is trained in float32, whatever its dtype, and left in it.
-    ``images_per_epoch`` are drawn with replacement, none takes every image once. Order, crop and
+    ``images_per_epoch`` are drawn with replacement; where it is none, or just the number of images
+    that can be trained on, each is shown once, as in Cellpose. Test images without masks are left
+    out of the test loss. Order, crop and
     augmentation follow ``data_seed``; "cellpose" is Cellpose's own seeding, by epoch number, which
     no seed of the user's changes. ``on_epoch`` is called with the generators kept.
 
@@ -136,6 +138,13 @@ class Loop:
 
         from cellrepro.trace.training_steps import Watch
 
+        batch_size = whole("batch_size", batch_size, 1)
+        n_epochs = whole("n_epochs", n_epochs, 1)
+        if images_per_epoch is not None:
+            images_per_epoch = whole("images_per_epoch", images_per_epoch, 1)
+        # Of images and masks of other numbers Cellpose drops all test images, and only its log
+        # says so (4.2.1.1, ``_process_train_test``).
+        test_images = [image for image in test_images if image.masks is not None]
         self._names = [image.name for image in _usable(train_images, settings.min_train_masks)]
         given = dict(settings.train_probs or ())
         chances = np.array([given.get(image.name, 1.0) for image in train_images])

@@ -51,7 +51,7 @@ class _Named(BaseModel):
         fields = {*cls.model_fields, *_ALIASES}
         wrong = []
         for name, value in given.items():
-            field = cls.model_fields.get(_ALIASES.get(name, name))
+            field = cls.model_fields.get(str(_ALIASES.get(name, name)))
             is_number = field is not None and field.annotation not in (bool, Normalize)
             if isinstance(value, bool) and is_number:
                 wrong.append(f"{name} is {value}: expected a number, not yes or no")
