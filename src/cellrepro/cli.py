@@ -147,7 +147,7 @@ def _refuse_what_is_not_audited(
     if task not in ("train", "segment"):
         raise BadInput(f"--task is {task!r}; expected train or segment")
     if function is not None:
-        idle = (*_OF_AUDITED_TRAINING, "model", "settings")
+        idle: tuple[str, ...] = (*_OF_AUDITED_TRAINING, "model", "settings")
         why = "beside --function, which segments in the place of Cellpose"
     elif task == "segment":
         idle = _OF_AUDITED_TRAINING
