@@ -47,6 +47,17 @@ def test_the_installed_version_needs_no_environment(small_data, monkeypatch):
     assert plan.spec.key != plan_segmentation(small_data).spec.key
 
 
+def test_two_checkouts_keep_out_of_each_others_children(tmp_path, monkeypatch):
+    """A child goes on importing while it runs: what it was started with must stay."""
+    mine = environments._folder_with_this_package(tmp_path) / "cellrepro"
+    before = mine.resolve()
+    other = tmp_path / "other" / "cellrepro"
+    (other / "lab").mkdir(parents=True)
+    monkeypatch.setattr(environments, "__file__", str(other / "lab" / "environments.py"))
+    theirs = environments._folder_with_this_package(tmp_path) / "cellrepro"
+    assert (theirs.resolve(), mine.resolve()) == (other, before)
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """An empty cache; the environments in it are links, so they are soon made and removed."""

@@ -321,6 +321,21 @@ def test_only_what_a_dead_process_left_is_swept(store):
     assert list(store.root.iterdir()) == []
 
 
+def test_what_another_machine_works_in_is_not_swept(store, monkeypatch):
+    """Whatever this one makes of its lock: some file systems lock within one machine only."""
+    with store.staging() as area:
+        left = area.with_name(area.name.replace(area.name[:8], "0123abcd"))
+        left.mkdir()
+        of_a_dead_process = area.with_name(f"{area.name[:8]}-{2**22 + 1}-{'0' * 16}")
+        of_a_dead_process.mkdir()
+        of_a_living_one = area.with_name(f"{area.name[:8]}-{os.getppid()}-{'0' * 16}")
+        of_a_living_one.mkdir()
+        with store.staging():
+            assert left.exists()
+            assert of_a_living_one.exists()
+            assert not of_a_dead_process.exists()
+
+
 @forks
 def test_two_processes_at_one_repeat(store, made_up):
     """The second is told; a killed one leaves what it saved, and no lock."""

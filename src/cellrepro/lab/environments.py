@@ -59,9 +59,7 @@ def python_of(version: str) -> tuple[str, dict[str, str]]:
             scratch.mkdir(parents=True)
             _make(scratch, version, here)
             scratch.rename(folder)
-        source = folder / "source"
-        source.mkdir(exist_ok=True)
-        _link(source / "cellrepro")
+        source = _folder_with_this_package(folder)
     place = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
     return str(folder.joinpath("environment", *place)), {"PYTHONPATH": str(source)}
 
@@ -72,12 +70,20 @@ def _cache() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("cellrepro")).resolve()
 
 
-def _link(link: Path) -> None:
-    """Let a folder hold this package, as it is now."""
+def _folder_with_this_package(environment: Path) -> Path:
+    """A folder beside an environment that holds this package alone, by a link.
+
+    Each checkout of it has a folder of its own: a child imports as it goes on, and must not come
+    upon the files of another one.
+    """
     package = Path(__file__).resolve().parents[1]
-    if link.resolve() != package:
-        link.unlink(missing_ok=True)
+    folder = environment / f"source-{value_digest(str(package))[:8]}"
+    folder.mkdir(exist_ok=True)
+    link = folder / "cellrepro"
+    if not link.exists():
+        link.unlink(missing_ok=True)  # it led to a checkout that has been there before
         link.symlink_to(package, target_is_directory=True)
+    return folder
 
 
 def _make(folder: Path, version: str, here: list[str]) -> None:

@@ -5,16 +5,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import platform
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from cellrepro.errors import BadInput
-from cellrepro.store.digests import file_digest
+from cellrepro.store.digests import file_digest, value_digest
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -101,12 +110,70 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
         remove_empty(folder.parent, *made)
 
 
+def held(folder: Path) -> bool:
+    """Whether a process holds a folder's lock, as far as can be told; writes nothing.
+
+    So it can be asked of a store that one may only read.
+    """
+    path = folder.with_name(f"{folder.name}.lock")
+    if fcntl is None:
+        with locked(folder) as free:
+            return not free
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # it is held, or this file system does not tell
+        return True
+    return False
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who made a private folder; its name says so."""
+
+    host: str  # eight hex digits of a digest of its name
+    process: int
+
+    @classmethod
+    def here(cls) -> Owner:
+        """This process."""
+        return cls(value_digest(platform.node())[:8], os.getpid())
+
+    @classmethod
+    def of(cls, name: str) -> Owner | None:
+        """The owner that a folder's name says; none of another kind of name."""
+        told = _PRIVATE.fullmatch(name)
+        return None if told is None else cls(told["host"], int(told["process"]))
+
+    def may_be_alive(self, here: Owner) -> bool:
+        """Whether a folder whose lock is free may still be worked in, for all that is known here.
+
+        Some file systems lock within one host only: of another host a free lock says nothing.
+        """
+        if self.host != here.host:
+            return True
+        return self.process != here.process and psutil.pid_exists(self.process)
+
+
+_PRIVATE = re.compile(r"(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{16}")
+
+
 @contextmanager
 def private_folder(area: Path) -> Iterator[Path]:
-    """A new folder in an area, gone after the block; what killed processes left goes before."""
-    folder = area / secrets.token_hex(8)
+    """A new folder in an area, gone after the block.
+
+    What killed processes of this host left goes before; what those of another host left goes when
+    that one makes such a folder.
+    """
+    here = Owner.here()
+    folder = area / f"{here.host}-{here.process}-{secrets.token_hex(8)}"
     with locked(folder, wait=True):  # a sweep may hold it for a moment
         for name in {item.name.removesuffix(".lock") for item in area.iterdir()} - {folder.name}:
+            owner = Owner.of(name)
+            if owner is not None and owner.may_be_alive(here):
+                continue
             with contextlib.suppress(OSError), locked(area / name) as dead:
                 if dead:
                     shutil.rmtree(area / name, ignore_errors=True)
