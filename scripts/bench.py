@@ -11,6 +11,7 @@ import argparse
 import itertools
 import json
 import os
+import pickle
 import shutil
 import socket
 import statistics
@@ -784,6 +785,30 @@ def grid(extent: Extent) -> Iterator[Row]:
     yield "looking at the machine, once for a grid, seconds", told, "", ""
 
 
+def jobs(extent: Extent) -> Iterator[Row]:
+    """What a worker of a cluster is sent for one spec, in a small grid and in a large one."""
+    from cellrepro.images.public_sets import provide
+    from cellrepro.lab.grid.file import Grid, read_grid
+    from cellrepro.lab.grid.point import Job
+    from cellrepro.lab.grid.sending import travelling
+
+    n_few = 20
+    n_many = extent.of(100, 1_000)
+
+    def bytes_of_a_job(grid: Grid) -> int:
+        return len(pickle.dumps(travelling(Job(grid, grid.points[0]))))
+
+    with tempfile.TemporaryDirectory() as scratch:
+        data = provide("synthetic", data_dir=Path(scratch, "data"), mirror=None)
+        fixed = {"data": str(data), "mode": ["strict"], "profile": ["cpu"]}
+        few, many = (
+            read_grid("grids/demo.yaml", store=scratch, overrides={**fixed, "seed": seeds})
+            for seeds in (list(range(n_few)), list(range(n_many)))
+        )
+    name = f"bytes of a pickled job of {n_many:,} specs beside one of {n_few} specs"
+    yield name, bytes_of_a_job(many) / bytes_of_a_job(few), "<= 1.1", f"{bytes_of_a_job(few)} bytes"
+
+
 def scale(extent: Extent) -> Iterator[Row]:
     """Storing, listing and reporting on many made-up runs."""
     from made_up_store import add_repeat, make_store, points
@@ -1131,6 +1156,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Row]]] = {
     "explorer": explorer,
     "report": report,
     "grid": grid,
+    "jobs": jobs,
     "scale": scale,
     "choosing": choosing,
     "segmentation": segmentation,

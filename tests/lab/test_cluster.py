@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -134,6 +135,23 @@ def test_a_killed_worker(write, dask, store, small_store, wholeness):
     assert len(wholeness(store)) == 2
     assert equal_to(small_store, store)
     assert {item.name for item in store.iterdir()} == {"runs", "data", ".digests"}
+
+
+def test_a_grid_that_is_stopped_ends_its_own_repeats_alone(write, dask, tmp_path):
+    """Two people at one scheduler: Ctrl-C of the one costs the other nothing."""
+    for name in "ab":
+        dask.start_worker(name)
+    path = write(vary={"seed": [0]})
+    stores = [tmp_path / name for name in ("stopped", "goes-on")]
+    stopped, goes_on = (start_grid(path, dask, store) for store in stores)
+    wait_until(lambda: all(training(store) for store in stores), "a checkpoint of both")
+    stopped.send_signal(signal.SIGINT)
+    stopped.communicate(timeout=SECONDS)
+    out, err = goes_on.communicate(timeout=SECONDS)
+    assert stopped.returncode != 0
+    assert (goes_on.returncode, "again" in err) == (0, False), err
+    assert [run["status"] for run in json.loads(out)["runs"]] == ["done"]
+    assert list(stores[0].glob("runs/*/*/*")) == []
 
 
 @pytest.mark.slow

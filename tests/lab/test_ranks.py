@@ -79,6 +79,31 @@ def test_gradients_of_all_ranks_in_their_order(tmp_path):
         assert grads[2] is None
 
 
+LEFT_ALONE = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import torch
+from cellrepro.lab.process import call
+from cellrepro.lab.ranks import _group
+with ThreadPoolExecutor(1) as threads:
+    dies = threads.submit(call, "cellrepro.lab.ranks:no_such_work", None, label="rank 1")
+    try:
+        with _group(Path(sys.argv[1]) / "meeting", 0, 2, torch.device("cpu"), {1: dies}):
+            print("met")
+    except Exception as error:
+        print(error)
+"""
+
+
+def test_a_rank_that_dies_before_they_meet_ends_the_meeting(tmp_path):
+    """PyTorch alone would wait half an hour for it."""
+    command = [sys.executable, "-c", LEFT_ALONE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    assert "rank 1 failed" in done.stdout
+    assert "no_such_work" in done.stdout
+
+
 # -- the loop ------------------------------------------------------------------------------
 
 

@@ -65,8 +65,38 @@ HELD_REPEAT_VARIABLE = "CELLREPRO_HELD_REPEAT"
 as any run is."""
 FURTHER_RUNS = "further_runs.txt"
 """Beside that folder: the names of those others, a line each."""
-RUNNING: set[subprocess.Popen[str]] = set()
-"""The children of `call` that are at work, for who has to end them all."""
+
+
+class Children:
+    """The processes that one piece of work has started, for whoever has to end them all.
+
+    Other work of the same process has others: to end a grid ends none of another grid's.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False  # what is started from now on ends at once
+        self._running: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """End those that are at work, and all that would come after them."""
+        with self._lock:
+            self.ended = True
+            for process in self._running:
+                process.kill()
+
+    @contextmanager
+    def having(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        """Count a process among them for one block."""
+        with self._lock:
+            self._running.add(process)
+            if self.ended:
+                process.kill()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.remove(process)
 
 
 class RunFailed(CellreproError):
@@ -170,6 +200,7 @@ def call(
     variables: Mapping[str, str] | None = None,
     here: bool = False,
     minutes: float | None = None,
+    children: Children | None = None,
     **given: Any,
 ) -> Any:
     """Have a function called in a process of its own, and return what it returns.
@@ -177,7 +208,8 @@ def call(
     ``work`` is ``MODULE:FUNCTION``; it takes a `Child` and what is ``given``, whatever can be
     pickled. ``setup`` decides the variables of the process (none: the caller's), ``label`` names it
     in messages. ``here`` calls the function in this process, started for this work alone.
-    A process that takes more than ``minutes`` is ended, and `TimeIsUp` raised.
+    A process that takes more than ``minutes`` is ended, and `TimeIsUp` raised; whoever has the
+    ``children`` among which it counts can end it at any moment.
     """
     if here:
         printed = io.StringIO()  # whatever libraries print is no result of a notebook's
@@ -213,7 +245,8 @@ def call(
             )
         except OSError as error:
             raise explained(f"no process can be started: {error}", 0, "", label) from error
-        ended = _followed(process, on_event, label, minutes)
+        with (children or Children()).having(process):
+            ended = _followed(process, on_event, label, minutes)
         answer = _read_answer(scratch / "answer", ended)
         if isinstance(answer, RunFailed):
             log.seek(0)
@@ -279,7 +312,6 @@ def _followed(
 
     unanswered = ""
     limit = threading.Timer(60 * (minutes or 0), end)
-    RUNNING.add(process)
     with process.stdin, process.stdout:
         try:
             if minutes is not None:
@@ -297,7 +329,6 @@ def _followed(
             limit.cancel()
             process.kill()
             process.wait()
-            RUNNING.remove(process)
     if late.is_set():
         raise TimeIsUp(
             f"{label} took more than {minutes:g} minutes; allow it more: what it has done so far "

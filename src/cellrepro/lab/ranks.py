@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism import seeding
 from cellrepro.errors import CellreproError, NotPossibleHere
-from cellrepro.lab.process import RUNNING, Child, RunFailed, Setup, call
+from cellrepro.lab.process import Child, Children, RunFailed, Setup, call
 from cellrepro.lab.worker import Request, read_images, training_loop
 from cellrepro.store import checkpoints
 from cellrepro.store.digests import tensors_digest
@@ -35,6 +35,7 @@ SECONDS_VARIABLE = "CELLREPRO_RANK_SECONDS"
 """How long the first rank waits for another one to end its part of a step; else `_SECONDS`."""
 _SECONDS = 1800.0
 _FOR_EVER = timedelta(days=20)  # a rank that dies is noticed at once
+_LOOK_SECONDS = 0.2
 _BUCKET = 8_000_000  # parameters whose gradients are exchanged at once: 32 MB a rank
 
 
@@ -46,7 +47,7 @@ def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Te
     with (
         tempfile.TemporaryDirectory() as scratch,
         ThreadPoolExecutor(n_ranks - 1) as threads,  # each only waits for its process
-        _children_ended(),
+        _ended_with_the_block() as children,
     ):
         place, ready = Path(scratch, "meeting"), set()
         others = {
@@ -56,6 +57,7 @@ def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Te
                 Setup.of(request.spec, device=_device(device, rank)),
                 label=f"rank {rank}",
                 on_event=lambda event: ready.add(event["name"]),
+                children=children,
                 request=request,
                 rank=rank,
                 place=place,
@@ -67,8 +69,8 @@ def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Te
                 if future.done():
                     future.result()  # why it ended before it began
             child.phase("the other ranks begin")
-            threading.Event().wait(0.2)
-        with _group(place, 0, n_ranks, device) as groups:
+            threading.Event().wait(_LOOK_SECONDS)
+        with _group(place, 0, n_ranks, device, others) as groups:
             yield Team(0, n_ranks, *groups, others=others)
 
 
@@ -107,23 +109,30 @@ def _device(device: torch.device, rank: int) -> str:
 
 
 @contextmanager
-def _children_ended() -> Iterator[None]:
-    """After the block no other rank is at work, however it was left."""
+def _ended_with_the_block() -> Iterator[Children]:
+    """The other ranks of one training, none of which is at work after the block."""
+    children = Children()
     try:
-        yield
+        yield children
     finally:
-        for process in tuple(RUNNING):
-            process.kill()
+        children.end()
 
 
 @contextmanager
-def _group(place: Path, rank: int, n_ranks: int, device: torch.device) -> Iterator[tuple[Any, Any]]:
-    """The ranks in touch with each other: a group for what is said, one for gradients."""
+def _group(
+    place: Path,
+    rank: int,
+    n_ranks: int,
+    device: torch.device,
+    others: Mapping[int, Future[Any]] | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """The ranks in touch with each other: a group for what is said, one for gradients.
+
+    ``others`` are the first rank's, and end their meeting when one of them has ended.
+    """
     import torch.distributed as dist
 
-    loopback, before = "lo0" if sys.platform == "darwin" else "lo", dict(os.environ)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-    try:
+    def meet() -> tuple[Any, Any]:
         dist.init_process_group(
             "gloo", init_method=f"file://{place}", rank=rank, world_size=n_ranks
         )
@@ -131,12 +140,44 @@ def _group(place: Path, rank: int, n_ranks: int, device: torch.device) -> Iterat
         gradients = words
         if device.type == "cuda":
             gradients = dist.new_group(backend="nccl", timeout=_FOR_EVER)
-        yield words, gradients
-    finally:
-        if dist.is_initialized():
+        return words, gradients
+
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    before = dict(os.environ)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    try:
+        groups = _met(meet, others or {})
+        try:
+            yield groups
+        finally:
             dist.destroy_process_group()
+    finally:
         if "GLOO_SOCKET_IFNAME" not in before:
             os.environ.pop("GLOO_SOCKET_IFNAME", None)
+
+
+def _met(meet: Callable[[], tuple[Any, Any]], others: Mapping[int, Future[Any]]) -> tuple[Any, Any]:
+    """What the meeting of all ranks gives; an error as soon as one of the others has ended.
+
+    PyTorch would wait half an hour for it, and cannot be interrupted: the thread that waits is
+    left to itself, and ends with this process.
+    """
+    meeting: Future[tuple[Any, Any]] = Future()
+
+    def wait_for_all() -> None:
+        try:
+            meeting.set_result(meet())
+        except BaseException as error:
+            meeting.set_exception(error)
+
+    threading.Thread(target=wait_for_all, daemon=True).start()
+    while True:
+        with suppress(TimeoutError):
+            return meeting.result(timeout=_LOOK_SECONDS)
+        for rank, future in others.items():
+            if future.done():
+                future.result()  # why it ended before it began
+                raise RunFailed(f"rank {rank} ended before the ranks had met")
 
 
 @dataclass

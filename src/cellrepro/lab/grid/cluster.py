@@ -22,13 +22,13 @@ import yaml
 
 import cellrepro
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.lab.grid.arrival import JobQueue, SlurmQueue, Started, wait_for_workers
 from cellrepro.lab.grid.file import Grid
 from cellrepro.lab.grid.point import GridRun, Job, Listener, run_job
-from cellrepro.lab.grid.pool import kill_children
-from cellrepro.lab.grid.sending import Sent, moved, what_is_needed
+from cellrepro.lab.grid.sending import Sent, moved, travelling, what_is_needed
 from cellrepro.lab.grid.status import Board
+from cellrepro.lab.process import Children
 from cellrepro.store import platform
-from cellrepro.store.store import Store
 
 try:
     from distributed import Client, get_worker
@@ -45,10 +45,9 @@ _LOST = (
     "the Dask scheduler is lost; start it and its workers again and give the same command: what is "
     "stored is not made again"
 )
-_WAIT_SECONDS = 600
 _GONE_SECONDS = 10
-_STOPPED: set[str] = set()
-"""In a worker: the grids whose command has ended, so that a killed child is nobody's fault."""
+_CHILDREN: dict[str, Children] = {}
+"""In a worker: the processes of each grid, whose command ends its own and no other's."""
 
 
 @contextmanager
@@ -66,33 +65,63 @@ def cluster_pool(
                     "tcp://HOST:PORT, as `dask scheduler` prints it"
                 ) from error
             with client:
-                yield ClusterPool(client, area.resolve(), 1)
+                queue: JobQueue = Started(str(scheduler))
+                with _introduced(ClusterPool(client, area.resolve(), 1, queue)) as pool:
+                    yield pool
             return
-        n_jobs, options = _slurm_options(Path(slurm))
+        asked = _slurm_options(Path(slurm))
         from dask_jobqueue import SLURMCluster
 
         try:
-            cluster = SLURMCluster(**options)
+            cluster = SLURMCluster(**asked.options)
         except (TypeError, ValueError, OSError) as error:
             raise BadInput(f"{slurm}: {error}; expected options of SLURMCluster") from error
         with cluster, Client(cluster) as client:
-            cluster.adapt(minimum_jobs=n_jobs, maximum_jobs=n_jobs)  # a lost job is asked for anew
-            yield ClusterPool(client, area.resolve(), n_jobs if grid.on else 1)
+            # A job that is lost is asked for anew.
+            cluster.adapt(minimum_jobs=asked.n_jobs, maximum_jobs=asked.n_jobs)
+            queue = SlurmQueue(
+                lambda: {str(job.job_id) for job in tuple(cluster.workers.values())},
+                log_folder=str(asked.options.get("log_directory") or Path.cwd()),
+                hours=asked.wait_hours,
+            )
+            n_expected = asked.n_jobs if grid.on else 1
+            with _introduced(ClusterPool(client, area.resolve(), n_expected, queue)) as pool:
+                yield pool
 
 
-def _slurm_options(path: Path) -> tuple[int, dict[str, Any]]:
-    """How many jobs, and the options of each."""
+@contextmanager
+def _introduced(pool: ClusterPool) -> Iterator[ClusterPool]:
+    """After the block the workers know nothing of the grid any more."""
+    try:
+        yield pool
+    finally:
+        pool.leave()
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What a Slurm file says."""
+
+    n_jobs: int
+    wait_hours: float | None  # that the jobs may be queued; none for as long as it takes
+    options: dict[str, Any]  # of `dask_jobqueue.SLURMCluster`, for each job
+
+
+def _slurm_options(path: Path) -> SlurmOptions:
     if shutil.which("sbatch") is None:
         raise NotPossibleHere("there is no `sbatch` here; give --slurm on a machine of the cluster")
     try:
         options = yaml.safe_load(path.read_text(encoding="utf-8"))
         n_jobs = int(options.pop("jobs"))
+        wait_hours = options.pop("wait_hours", None)
+        wait_hours = None if wait_hours is None else float(wait_hours)
     except (OSError, AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise BadInput(
             f"{path} does not say how to ask Slurm for workers ({error!r}); expected YAML with "
-            "`jobs`, how many, and options of dask_jobqueue.SLURMCluster: cores, memory, walltime …"
+            "`jobs`, how many, perhaps `wait_hours`, how long they may be queued, and options of "
+            "dask_jobqueue.SLURMCluster: cores, memory, walltime …"
         ) from error
-    return n_jobs, options
+    return SlurmOptions(n_jobs, wait_hours, options)
 
 
 # -- on a worker ---------------------------------------------------------------------------
@@ -101,10 +130,10 @@ def _slurm_options(path: Path) -> tuple[int, dict[str, Any]]:
 class _Introduction(WorkerPlugin):
     """Makes every worker, also one that comes later, say what it is."""
 
-    name = "cellrepro"
     idempotent = False
 
-    def __init__(self, files: dict[str, bytes] | None = None) -> None:
+    def __init__(self, topic: str, files: dict[str, bytes] | None = None) -> None:
+        self.name = topic  # each grid introduces its workers itself, beside other grids
         self.files = files or {}  # sent along, by their place in the worker's own folder
 
     async def setup(self, worker: Any) -> None:
@@ -112,10 +141,14 @@ class _Introduction(WorkerPlugin):
         found = {_machine(identity): 1 for identity in identities()}
         found |= {_GPU: 1} if platform.visible_gpus() and _GPU not in known else {}
         for name, content in self.files.items():
-            path = _own_folder(worker) / name
+            path = _own_folder(worker, self.name) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         await worker.set_resources(**{_ONE: 1, **found})
+
+    def teardown(self, worker: Any) -> None:
+        """The grid has ended: what was sent for it, and what was sent back, goes."""
+        shutil.rmtree(_own_folder(worker, self.name), ignore_errors=True)
 
 
 def identities() -> list[str]:
@@ -127,8 +160,9 @@ def _machine(identity: str) -> str:
     return f"machine {identity}"
 
 
-def _own_folder(worker: Any) -> Path:
-    return Path(worker.local_directory) / "cellrepro"
+def _own_folder(worker: Any, topic: str) -> Path:
+    """Of a grid: another one may have another notebook of the same name."""
+    return Path(worker.local_directory) / topic
 
 
 @dataclass(frozen=True)
@@ -158,11 +192,15 @@ class _Far(Listener):
     """Tells the driver, by Dask's events."""
 
     def __init__(self, topic: str, index: int) -> None:
-        self._topic, self._index, self._worker = topic, index, get_worker()
+        super().__init__()
+        self.children = _children_of(topic)
+        self._topic = topic
+        self._index = index
+        self._worker = get_worker()
 
     @property
     def stopped(self) -> bool:  # type: ignore[override]
-        return self._topic in _STOPPED
+        return self.children.ended
 
     def changed(self, **fields: Any) -> None:
         self._worker.log_event(self._topic, {"index": self._index, "fields": fields})
@@ -173,17 +211,22 @@ class _Far(Listener):
 
 def carry_out(job: Job, area: Path, topic: str, index: int) -> tuple[GridRun, Sent | None]:
     """Called on a worker: make a point, in the store, or in a folder of its own to be sent."""
-    own, sees_store = _own_folder(get_worker()), area.is_dir()
-    job = job if sees_store else moved(job, own)
-    run, root = run_job(job, _Far(topic, index)), job.grid.store.root
+    sees_store = area.is_dir()
+    if not sees_store:
+        job = moved(job, _own_folder(get_worker(), topic))
+    run = run_job(job, _Far(topic, index))
+    root = job.grid.store.root
     sent = None if sees_store else Sent.of(root, job)
     return replace(run, folder=run.folder.relative_to(root)), sent
 
 
 def end(topic: str) -> None:
-    """Called on a worker: end what it does for a grid."""
-    _STOPPED.add(topic)
-    kill_children()
+    """Called on a worker: end what it does for a grid, and for no other one."""
+    _children_of(topic).end()
+
+
+def _children_of(topic: str) -> Children:
+    return _CHILDREN.setdefault(topic, Children())
 
 
 # -- the driver ----------------------------------------------------------------------------
@@ -194,20 +237,19 @@ class ClusterPool:
 
     look_seconds = 0.05  # Dask tells its futures' ends to none but those who ask
 
-    def __init__(self, client: Any, area: Path, n_expected: int) -> None:
-        self._client, self._area, self._gone_since = client, area, 0.0
+    def __init__(self, client: Any, area: Path, n_expected: int, queue: JobQueue) -> None:
+        self._client = client
+        self._area = area
+        self._gone_since = 0.0
         self._topic = f"cellrepro-{area.name}"
         self._remote: dict[int, Any] = {}
         self._outcomes: list[Future[GridRun]] = []
-        client.register_plugin(_Introduction())
-        until = time.monotonic() + _WAIT_SECONDS
-        while len(client.scheduler_info(n_workers=-1)["workers"]) < n_expected:
-            if time.monotonic() > until:
-                raise NotPossibleHere(
-                    f"fewer than {n_expected} workers came within {_WAIT_SECONDS // 60} minutes; "
-                    f"start them: dask worker {client.scheduler.address} --nthreads 1"
-                )
-            time.sleep(0.2)
+        client.register_plugin(_Introduction(self._topic))
+        wait_for_workers(
+            lambda: len(client.scheduler_info(n_workers=-1)["workers"]),
+            n_expected=n_expected,
+            queue=queue,
+        )
         shown = "dashboard" in client.scheduler_info(n_workers=0)["services"]
         self.dashboard = client.dashboard_link if shown else ""
 
@@ -215,7 +257,7 @@ class ClusterPool:
         """See `Pool`."""
         workers = self._workers()
         if not all(worker.sees_store for worker in workers):
-            self._client.register_plugin(_Introduction(what_is_needed(grid)))
+            self._client.register_plugin(_Introduction(self._topic, what_is_needed(grid)))
         found = []
         for point in grid.points:
             job = Job(grid, point, minutes=minutes)
@@ -227,8 +269,6 @@ class ClusterPool:
         self._jobs, self._board = jobs, board
         self._outcomes = [Future() for _ in jobs]
         self._client.subscribe_topic(self._topic, self._heard)
-        root = jobs[0].grid.store.root.resolve()  # a worker has another current folder
-        there = replace(jobs[0].grid, store=Store(root))
         at_hand = {identity for worker in self._workers() for identity in worker.identities}
         for index, job in enumerate(jobs):
             needs = {_ONE: 1.0} | ({_GPU: 1.0} if job.point.plan.profile.kind == "cuda" else {})
@@ -250,7 +290,7 @@ class ClusterPool:
             )
             self._remote[index] = self._client.submit(
                 carry_out,
-                replace(job, held=held, grid=there),
+                travelling(replace(job, held=held)),
                 self._area,
                 self._topic,
                 index,
@@ -278,6 +318,13 @@ class ClusterPool:
         with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be lost
             self._client.cancel(list(self._remote.values()), force=True)
             self._client.run(end, self._topic, on_error="ignore")
+
+    def leave(self) -> None:
+        """Take what the workers were given for the grid from them."""
+        if self._client.status != "running":
+            return
+        with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be lost
+            self._client.unregister_worker_plugin(self._topic)
 
     def _workers(self) -> list[Introduced]:
         found = list(self._client.run(introduce, self._area, on_error="ignore").values())

@@ -16,6 +16,7 @@ from cellrepro.lab.process import (
     FURTHER_RUNS,
     HELD_REPEAT_VARIABLE,
     HOLD_VARIABLE,
+    Children,
     Event,
     ProcessLost,
     as_refusal,
@@ -88,9 +89,12 @@ class Job:
 
 
 class Listener:
-    """Who hears how a job goes on; this one hears nothing."""
+    """Who hears how a job goes on, and can end it; this one hears nothing."""
 
     stopped = False  # all work is to end: a child that was killed is nobody's fault
+
+    def __init__(self) -> None:
+        self.children = Children()  # the processes of the job, and of others of its grid
 
     def changed(self, **fields: Any) -> None:
         """Fields of its row have changed; see `cellrepro.lab.grid.status.Row`."""
@@ -251,6 +255,7 @@ def _execute(job: Job, index: int, listener: Listener, *, held: Path, executed: 
         on_event=heard,
         variables=variables,
         minutes=job.minutes,
+        children=listener.children,
         notebook=notebook,
         output=executed,
         parameters={**point.parameters, "repeats": index + 1},

@@ -18,7 +18,6 @@ from cellrepro.lab.grid.file import Grid
 from cellrepro.lab.grid.point import GridRun, Job, Listener, run_job
 from cellrepro.lab.grid.slots import Machine, Queues
 from cellrepro.lab.grid.status import Board, board
-from cellrepro.lab.process import RUNNING
 from cellrepro.progress import progress
 from cellrepro.store import platform
 
@@ -210,7 +209,8 @@ class LocalPool:
         for number in self._queues.waiting():
             self._futures[number].cancel()
         while not all(future.done() for future in self._futures):
-            kill_children()
+            for listener in self._listeners:
+                listener.children.end()
             time.sleep(_STOP_SECONDS)
 
     def _work(self, number: int, job: Job) -> None:
@@ -224,12 +224,6 @@ class LocalPool:
                 listener.changed(status=run.status, reason=run.reason)
         self._ended.put(number)
         self._futures[number].set_result(run)
-
-
-def kill_children() -> None:
-    """End what `run_job` has running in this process."""
-    for child in tuple(RUNNING):
-        child.kill()
 
 
 def _begun_on(job: Job, gpus: Sequence[str]) -> str | None:

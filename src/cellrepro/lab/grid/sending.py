@@ -67,6 +67,15 @@ class Sent:
                 shutil.copytree(folder, target)
 
 
+def travelling(job: Job) -> Job:
+    """A job as it is sent to a worker: its own point, and nothing of the others of its grid.
+
+    A worker has another current folder, so the store's becomes absolute.
+    """
+    store = Store(job.grid.store.root.resolve())
+    return replace(job, grid=replace(job.grid, points=(), store=store))
+
+
 def what_is_needed(grid: Grid) -> dict[str, bytes]:
     """What a worker needs that sees neither store nor images: by its place in its own folder."""
     files = {f"notebook/{grid.notebook.name}": grid.notebook}

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +79,7 @@ class Board(Listener):
     """The rows of a grid while it is carried out: kept in a file, counted by a progress bar."""
 
     def __init__(self, jobs: Sequence[Job], bar: Progress, dashboard: str) -> None:
+        super().__init__()
         now, grid = time.time(), jobs[0].grid
         rows = [Row(key=job.key, label=job.label, n_repeats=grid.repeats) for job in jobs]
         self.status = GridStatus(
@@ -122,10 +122,12 @@ class Board(Listener):
             disk.write_whole(path, text)
 
 
-@dataclass(frozen=True)
 class _RowListener(Listener):
-    board: Board
-    index: int
+    def __init__(self, board: Board, index: int) -> None:
+        super().__init__()
+        self.children = board.children
+        self.board = board
+        self.index = index
 
     @property
     def stopped(self) -> bool:  # type: ignore[override]
@@ -151,7 +153,10 @@ def board(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iterato
         while not (made.at_work or over.wait(_REFRESH_SECONDS)):
             pass
         with suppress(OSError):  # a store that cannot be written is for the jobs to report
-            for _ in range(_TRIES if made.at_work else 0):
+            # The file of an earlier attempt stands for this one, also where nothing is left to do.
+            is_well = not made.status.n("waiting", "running", *BADLY)
+            is_shown = made.at_work or (is_well and path.exists())
+            for _ in range(_TRIES if is_shown else 0):
                 with disk.locked(path) as mine:  # while it is held, this command is alive
                     if mine:
                         made.write(path)
@@ -172,12 +177,17 @@ def board(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iterato
 
 def standing(store: Store) -> list[GridStatus]:
     """The grids of a store that are being carried out, or ended otherwise than well."""
-    found = []
+    return list(standing_by_file(store).values())
+
+
+def standing_by_file(store: Store) -> dict[Path, GridStatus]:
+    """The same, by the file of each: a grid that is carried out once more has the same file."""
+    found = {}
     for path in sorted((store.root / _FOLDER).glob("*.json")):
-        with suppress(OSError, ValidationError):  # it has just ended
+        try:
             status = GridStatus.model_validate_json(path.read_bytes())
-            if not status.ended:
-                with disk.locked(path) as nobody:
-                    status.lost = nobody
-            found.append(status)
+        except (OSError, ValidationError):  # it has just ended
+            continue
+        status.lost = not status.ended and not disk.held(path)
+        found[path] = status
     return found
