@@ -1,5 +1,8 @@
 """Grids as they stand: read from the store by whoever looks on."""
 
+import subprocess
+import sys
+
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -8,6 +11,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from cellrepro.lab.grid.status import GridStatus, Row
 from cellrepro.show import live_table
 from cellrepro.store import disk
+from conftest import MAIN
 
 NOW = 1_800_000_000.0
 
@@ -63,8 +67,45 @@ def test_a_grid_that_vanishes_has_ended_well(standing, monkeypatch):
         path.unlink()
         (status,) = next(states)
     assert status.ended
-    assert {one.status for one in status.rows} == {"done"}
-    assert list(states) == []
+    assert [one.status for one in status.rows] == ["done", "done", "done", "out-of-memory"]
+
+
+def test_an_old_failure_gives_way_to_the_next_attempt(standing, monkeypatch):
+    """Whoever watches is told of the new attempt, and no failure is called done."""
+    store, path = standing
+    monkeypatch.setattr(live_table, "_REFRESH_SECONDS", 0.01)
+    other = path.with_name("other-2.json")
+    old = GridStatus(name="demo", started=NOW - 900, updated=NOW - 800, ended=True, rows=ROWS[3:])
+    new = GridStatus(name="demo", started=NOW, updated=NOW, rows=ROWS[2:3])
+    other.write_text(new.model_copy(update={"name": "other"}).model_dump_json())
+    path.write_text(old.model_dump_json())
+    with disk.locked(path), disk.locked(other):
+        states = live_table._states(store)
+        first = {one.name: one for one in next(states)}
+        assert (first["demo"].n("out-of-memory"), first["other"].n("running")) == (1, 1)
+        path.write_text(new.model_dump_json())
+        again = next(states)
+        assert [one.n("running") for one in again] == [1, 1]
+    path.write_text(old.model_dump_json())
+    assert {one.name: one.n("out-of-memory") for one in next(states)}["demo"] == 1
+    path.unlink()
+    assert [one.name for one in next(states)] == ["other"]
+
+
+def test_a_store_that_one_may_only_read_can_be_watched(standing):
+    """Also on a file system that refuses to write: a command that is at work is at work."""
+    store, path = standing
+    bound = f"mount --bind {store} {store} && mount -o remount,bind,ro {store}"
+    read_only = ["unshare", "--mount", "sh", "-c", f'{bound} && exec "$@"', "sh"]
+    if subprocess.run([*read_only, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root can make a folder read-only for one process")
+    watch = [*read_only, sys.executable, "-P", "-c", MAIN, "watch", "--store", str(store)]
+    with disk.locked(path):
+        alive = subprocess.run(watch, capture_output=True, text=True, check=True).stdout
+    path.with_name(f"{path.name}.lock").touch()  # as a killed command leaves it
+    killed = subprocess.run(watch, capture_output=True, text=True, check=True).stdout
+    assert "about 43 s left" in alive
+    assert "its command was killed" in killed
 
 
 def test_in_a_notebook_the_table_follows(standing, tmp_path):

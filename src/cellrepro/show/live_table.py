@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.lab.grid.point import BADLY
-from cellrepro.lab.grid.status import GridStatus, Row, standing
+from cellrepro.lab.grid.status import GridStatus, Row, standing, standing_by_file
 from cellrepro.progress import minutes
 from cellrepro.store.store import NOTEBOOK, Store
 from cellrepro.text import amount
@@ -29,8 +29,9 @@ _FAILED = "#d55e00"
 def watch(store: str | Path = "outputs") -> None:
     """Show how the grids of a store stand, kept up to date; in a notebook beside other work.
 
-    It reads what the command that carries a grid out writes, so any process that sees the store
-    can watch it.
+    It reads what the command that carries a grid out writes, so any process that may read the
+    store can watch it, and goes on until the kernel ends: a grid that is carried out later, or
+    once more, is shown, too.
 
     Parameters
     ----------
@@ -42,8 +43,12 @@ def watch(store: str | Path = "outputs") -> None:
     handle = display(HTML(_page([], root)), display_id=True)
 
     def keep() -> None:
-        for statuses in _states(root, patient=True):
-            handle.update(HTML(_page(statuses, root)))
+        shown = ""
+        for statuses in _states(root):
+            page = _page(statuses, root)
+            if page != shown:
+                handle.update(HTML(page))
+                shown = page
 
     threading.Thread(target=keep, daemon=True).start()
 
@@ -54,7 +59,10 @@ def follow(store: str | Path) -> list[GridStatus]:
     if not sys.stderr.isatty():
         return standing(Store(root))
     with live_table(root):
-        return list(_states(root))[-1]
+        for statuses in _states(root):
+            if all(one.ended or one.lost for one in statuses):
+                break
+    return statuses
 
 
 @contextmanager
@@ -84,24 +92,28 @@ def as_lines(statuses: list[GridStatus], store: str | Path) -> list[str]:
     return lines or [f"no grid is being carried out in {store}"]
 
 
-def _states(root: Path, *, patient: bool = False) -> Iterator[list[GridStatus]]:
-    """How the grids stand, again and again until all have ended; the last of each is kept, and
-    the first is waited for if ``patient``."""
-    seen: dict[tuple[str, float], GridStatus] = {}
+def _states(root: Path) -> Iterator[list[GridStatus]]:
+    """How the grids stand, again and again; of one that was seen at work the end is kept."""
+    seen: dict[Path, GridStatus] = {}
     while True:
-        now = {(one.name, one.started): one for one in standing(Store(root))}
-        for gone in seen.keys() - now.keys():  # it ended well
-            seen[gone] = _all_done(seen[gone])
+        now = standing_by_file(Store(root))
+        for path in seen.keys() - now.keys():
+            last = seen[path]
+            if last.lost or (last.ended and last.n(*BADLY)):
+                del seen[path]  # a failure that has been made good, or removed
+            else:
+                seen[path] = _ended_well(last)
         seen |= now
         yield list(seen.values())
-        if not (patient and not seen) and all(one.ended or one.lost for one in seen.values()):
-            return
         time.sleep(_REFRESH_SECONDS)
 
 
-def _all_done(status: GridStatus) -> GridStatus:
+def _ended_well(status: GridStatus) -> GridStatus:
+    """A grid whose file went while it was at work: what it still had to do is done."""
     rows = [
-        row if row.status == "present" else row.model_copy(update={"status": "done", "text": ""})
+        row.model_copy(update={"status": "done", "text": ""})
+        if row.status in ("running", "waiting")
+        else row
         for row in status.rows
     ]
     return status.model_copy(update={"rows": rows, "ended": True})
