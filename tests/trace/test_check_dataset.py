@@ -71,6 +71,7 @@ CLEAN = {
     "of a part": Subset(Images(), [3, 1, 2]),
     "tensors": TensorDataset(torch.rand(5, 3).bfloat16(), torch.arange(5)),
     "as a TIFF has them": [{"image": np.arange(6, dtype=">u2").reshape(2, 3)}] * 3,
+    "complex and sparse": [(torch.ones(2) + 1j, torch.eye(3).to_sparse())] * 3,
     "a list": [torch.ones(2), torch.zeros(3)],
     "file and class": Images(files=[(f"{c}/{i}.png", c) for c in "ab" for i in range(6)]),
     "several": ConcatDataset([Images(), Images()]),

@@ -12,6 +12,7 @@ from cellrepro.determinism.seeding import generator
 from cellrepro.errors import BadInput
 from cellrepro.store.bits import same_bits
 from cellrepro.store.digests import generator_digests, tensor_digest
+from cellrepro.trace.check_dataset import check_dataset
 from cellrepro.trace.check_repeatable import check_repeatable
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -130,6 +131,17 @@ def test_everything_is_put_back_when_the_step_raises():
     with pytest.raises(ZeroDivisionError):
         training.check()
     assert training.everything() == before
+
+
+def test_numpys_global_generator_may_be_of_another_kind():
+    training = Training()
+    usual = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(3))
+    try:
+        assert training.check().identical
+        assert check_dataset([torch.ones(2)] * 3).ok
+    finally:
+        np.random.set_bit_generator(usual)
 
 
 def test_a_step_that_changes_nothing_is_vacuous():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass
@@ -237,6 +238,16 @@ def _shown(dataset: Any, names: Any) -> pd.DataFrame:
         seed_everything(0, quiet=True)
         for part, value in flat(dataset[index], "item"):
             x = torch.as_tensor(value)
-            mean, digest = float(x.double().mean()), tensor_digest(x)[:12]
-            rows.append((Path(str(name)).name, part, tuple(x.shape), str(x.dtype), mean, digest))
+            shape = () if x.is_nested else tuple(x.shape)
+            digest = tensor_digest(x)[:12]
+            rows.append((Path(str(name)).name, part, shape, str(x.dtype), _mean(x), digest))
     return pd.DataFrame(rows, columns=["item", "part", "shape", "dtype", "mean", "digest"])
+
+
+def _mean(values: torch.Tensor) -> float:
+    """Of complex numbers that of their magnitudes; NaN of what is in parts or in a code."""
+    try:
+        dense = values.to_dense()
+        return float((dense.abs() if dense.is_complex() else dense).double().mean())
+    except RuntimeError:  # which NotImplementedError is, too
+        return math.nan
