@@ -7,6 +7,7 @@ import functools
 import glob
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from cellrepro.determinism.seeding import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.segmentation_limits import refuse_impossible
+from cellrepro.model.shared_steps import Held, SharedSteps
 from cellrepro.store.digests import array_digest, value_digest
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
@@ -53,8 +55,8 @@ def segment(
 
 
 def evaluator(network: Any, *, sharing: bool = False) -> Evaluator:
-    """``CellposeModel.eval`` around a network; ``sharing`` makes one pass of the network serve all
-    calls that give it the same pixels and arguments."""
+    """``CellposeModel.eval`` around a network; ``sharing`` makes one pass of the network, and each
+    step beside it that takes time, serve all calls that give it the same."""
     from cellpose.models import CellposeModel
 
     class LoadedModel(CellposeModel):
@@ -101,9 +103,12 @@ class Evaluator:
         self.model = model
         self.n_passes = 0  # of the network, where they are shared
         self._usual = _usual_normalisation()
-        self._held: dict[str, Any] = {}
+        self._sharing = sharing
+        self._passes = Held()
+        self._steps = SharedSteps(Held())
         if sharing:
-            self._run, model._run_net = model._run_net, self._pass
+            self._run = model._run_net
+            model._run_net = self._pass
 
     def __call__(
         self,
@@ -126,7 +131,8 @@ class Evaluator:
         places: dict[str, Any] = {"channel_axis": image.ndim - 1}
         places |= {"z_axis": 0} if together else {}
         whole = {**self._usual, **(normalize or {})}
-        masks, given, _ = self.model.eval(image, normalize=whole, **places, **options)
+        with self._steps.in_force() if self._sharing else nullcontext():
+            masks, given, _ = self.model.eval(image, normalize=whole, **places, **options)
         masks = np.asarray(masks)
         if stack and not together:
             masks = _told_apart(masks)
@@ -135,12 +141,12 @@ class Evaluator:
     def _pass(self, x: np.ndarray, **options: Any) -> Any:
         """The network's output for normalised pixels, from memory where it has been made."""
         key = value_digest([array_digest(x), sorted((n, str(v)) for n, v in options.items())])
-        if key not in self._held:
+
+        def run() -> Any:
             self.n_passes += 1
-            # The one used last is kept, and the newest: variants mostly differ from the usual one.
-            self._held = dict([*self._held.items()][-1:]) | {key: self._run(x, **options)}
-        self._held[key] = found = self._held.pop(key)
-        return found
+            return self._run(x, **options)
+
+        return self._passes.get(key, run)
 
 
 def _told_apart(masks: np.ndarray) -> np.ndarray:
