@@ -284,7 +284,8 @@ def settings(store: Store, folders: Iterable[Path]) -> None:
         for run in networks:
             found = sensitivity(folder, model=f"{run.key}/0", store=store.root, quiet=True)
             for variant in found.variants:
-                low, high = variant.interval or (None, None)
+                by_image = variant.interval_over == "images"
+                low, high = (variant.interval if by_image else None) or (None, None)
                 row: Row = {"images": folder.name, "network": run.key, "seed": run.spec.seed}
                 row |= {"name": variant.name, "value": variant.value, "changed": variant.changed}
                 row |= {"low": low, "high": high, "ppm": variant.ppm, "ap50": variant.ap50}

@@ -64,10 +64,13 @@ def explain(
     mode: ModeOption = defaults.MODE,
     seed: SeedOption = None,
     store: StoreOption = defaults.STORE,
+    minutes: Annotated[
+        float, Option(help="after which the search of what nobody recorded ends")
+    ] = defaults.SEARCH_MINUTES,
 ) -> Told:
     """Say why two results of one image differ: replayed one change at a time."""
     found = cellrepro.explain(**locals())
-    return setting_answers.explanation(found), int(found.result.n_differing > 0)
+    return setting_answers.explanation(found), int(found.differs or found.vacuous)
 
 
 @verb()

@@ -14,7 +14,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 
 def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
     """The reference: Cellpose's eval once for each, without any sharing."""
-    vary = {"flow_threshold": [0.4, 0.1], "max_size_fraction": [1.0], "diameter": [20.0]}
+    vary = {
+        "flow_threshold": [0.4, 0.1, 0.10],
+        "cellprob_threshold": [1.0],
+        "max_size_fraction": [1.0],
+        "diameter": [20, 20.0],
+    }
     asked = [item for n, values in vary.items() for item in ("--vary", f"{n}={values}")]
     given = options(model=small_store.weights, figures=tmp_path / "figures")
     answer = invoke("sensitivity", small_store.data, *asked, *given, "--json")
@@ -23,13 +28,21 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
     images = read_folder(small_store.data).test
     evaluate = evaluator(tiny(path=small_store.weights))
     assert answer.json["network_passes"] == 2 * len(images)  # the usual one, and of the diameter
-    assert found.keys() == {("flow_threshold", 0.1), ("max_size_fraction", 1), ("diameter", 20)}
+    assert found.keys() == {
+        ("flow_threshold", 0.1),
+        ("cellprob_threshold", 1),
+        ("max_size_fraction", 1),
+        ("diameter", 20),
+    }
     for (name, value), one in found.items():
         sides = [[evaluate(i.image, **kw)[0] for i in images] for kw in ({}, {name: value})]
         pairs = [compare_masks(a, b) for a, b in zip(*sides, strict=True)]
         n_cells = sum(pair.n_objects_a + pair.n_objects_b for pair in pairs)
-        assert one["changed"] == pytest.approx(sum(p.n_unmatched for p in pairs) / n_cells)
-        for kind in ("kept", "lost", "gained", "split", "merged"):
+        assert (one["n_changed"], one["n_cells"]) == (sum(p.n_unmatched for p in pairs), n_cells)
+        assert one["changed"] == pytest.approx(one["n_changed"] / n_cells)
+        low, high = one["interval"]  # of one image: over cells
+        assert (one["interval_over"], low <= one["changed"] <= high) == ("cells", True)
+        for kind in ("kept", "moved", "lost", "gained", "split", "merged"):
             assert one[kind] == sum(pair.kinds[kind] for pair in pairs)
         scores = [average_precision(i.masks, m)[0] for i, m in zip(images, sides[1], strict=True)]
         assert one["ap50"] == pytest.approx(np.mean(scores))
@@ -39,6 +52,7 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
     assert (idle["changed"], idle["ppm"]) == (0, 0)
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         "flow_threshold.png",
+        "cellprob_threshold.png",
         "diameter.png",
     }
 

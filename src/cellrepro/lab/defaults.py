@@ -12,3 +12,4 @@ TRAININGS = 2  # repeats of a training; fewer give no verdict
 SEGMENTATIONS = 3
 MASKS_ON_THE_WAY = 6  # epochs of which `growth` makes masks
 STORE = "outputs"
+SEARCH_MINUTES = 10.0  # that `explain` searches for what nobody recorded

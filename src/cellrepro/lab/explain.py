@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,20 @@ from cellrepro.lab.replay import (
     PRECISION,
     VERSION,
     Condition,
+    Fit,
+    Found,
     Replayed,
     as_read,
     readings,
 )
 from cellrepro.model.network import ModelSource, find_model, started_from
-from cellrepro.progress import progress
+from cellrepro.progress import Progress, progress
 from cellrepro.store.settings import NAMES, Settings
 from cellrepro.store.store import Repeat, Store
 
 _LEAST_ALIKE = 0.3  # Dice coefficient of what is cell in both, where a crop lies
+_ALIKE_AT_ANOTHER_SIZE = 0.6  # the same of masks brought to one size
+_SAY_SECONDS = 30.0  # after which a line that stays says how far a search is
 _TELLING = ("restore", "ratio", "manual_changes", "ismanual", "filename", "chan_choose")
 
 
@@ -50,10 +55,38 @@ class Side:
 
     name: str
     kind: str  # stored run, _seg.npy, label image with or without its record
-    masks: np.ndarray = field(repr=False)  # (Y, X)
+    masks: np.ndarray = field(repr=False)  # (Y, X) or (Z, Y, X)
     known: Condition  # by name; what is not in it nobody recorded
     recorded: Mapping[str, Any]  # what cannot be varied: versions, restoration, changes by hand
     model: ModelSource | None = None
+    read: np.ndarray | None = field(default=None, repr=False)  # the image as a stored run read it
+
+    @property
+    def n_cells(self) -> int:
+        """How many cells it has."""
+        return int(np.count_nonzero(np.unique(self.masks)))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where one side shows a part of the image and the other the whole of it."""
+
+    of: str  # "a" or "b", the side that shows a part
+    rows: tuple[int, int]  # pixels of the whole, the second left out
+    columns: tuple[int, int]
+    share: float  # of the image's pixels
+    n_cells: int  # of the side that shows the whole
+    n_outside: int  # of these wholly outside of the part
+    n_cut: int  # and of these cut by its border
+
+
+@dataclass(frozen=True)
+class Commands:
+    """How to make a result again."""
+
+    shell: str  # Cellpose's command line
+    python: str  # the call of Cellpose in Python
+    lab: str  # this lab's command line, which takes every network and every setting
 
 
 @dataclass(frozen=True)
@@ -63,16 +96,34 @@ class Explanation:
     a: Side
     b: Side
     result: MaskComparison  # over what both show of the image
-    replayed: Replayed | None  # none where they are equal
+    replayed: Replayed | None  # none where they are equal, or cannot be replayed
     settings: tuple[tuple[str, Any, Any], ...]  # name, and what each side has; "?" is not known
-    commands: Mapping[str, tuple[str, str]]  # of each side, the command line and the Python call
+    commands: Mapping[str, Commands | None]  # of each side; none for one that was not made again
+    part: Part | None = None  # where the two show different parts of the image
+    why_not_replayed: str = ""
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether a side has no cell, and nothing is recorded that would make it so."""
+        fits = [] if self.replayed is None else [self.replayed.a, self.replayed.b]
+        nothing = not self.a.n_cells and not self.b.n_cells
+        return nothing or any(fit.found == Found.VACUOUS for fit in fits)
+
+    @property
+    def differs(self) -> bool:
+        """Whether one side has a cell, or a pixel of one, that the other lacks."""
+        n_missing = self.part.n_outside + self.part.n_cut if self.part is not None else 0
+        return self.result.n_differing + n_missing > 0
 
     @property
     def unexplained(self) -> float:
-        """Share of cells that the causes leave without a counterpart."""
-        if self.replayed is None:
-            return 0.0
-        return self.replayed.left[0] / max(1, self.replayed.n_cells)
+        """Share of cells that the causes leave without a counterpart, on the worse side."""
+        if self.vacuous or self.replayed is None:
+            return self.result.changed if self.result.n_differing else 0.0
+        shares = [self.replayed.left[0] / max(1, self.replayed.n_cells)]
+        if self.replayed.a.found != Found.MADE:
+            shares.append(self.replayed.a.gap[0] / max(1, self.replayed.a.n_cells))
+        return max(shares)
 
 
 def explain(
@@ -85,6 +136,7 @@ def explain(
     mode: str = defaults.MODE,
     seed: int | None = None,
     store: str | Path = defaults.STORE,
+    minutes: float = defaults.SEARCH_MINUTES,
     quiet: bool = False,
 ) -> Explanation:
     """Replay the difference of two results of one image, one change at a time.
@@ -100,15 +152,28 @@ def explain(
         As for `cellrepro.segment`; default that of the sides, as far as they say.
     profile, mode, seed, store, quiet
         As for `cellrepro.segment`; the precision of the profile is that of sides that record none.
+    minutes : float
+        After which the search of what nobody recorded ends, half of them for each side.
 
     Returns
     -------
     Explanation
         What nobody recorded is searched among usual values; what no change explains is said.
+
+    Raises
+    ------
+    BadInput
+        If a side holds no masks of the image or of a part of it, or no network is known.
     """
-    place, pixels = Store(store), read_image(image)
+    if not minutes > 0:
+        raise BadInput(f"minutes is {minutes}; expected how long a search may take, above 0")
+    place = Store(store)
     name = Path(image).stem
-    sides = [_side(text, name, pixels, place) for text in (a, b)]
+    sides = [_side(text, name, place) for text in (a, b)]
+    if any(side.masks.ndim != 2 for side in sides):
+        return _of_stacks(sides[0], sides[1], image)
+    pixels = read_image(image)
+    sides = [_with_reading(side, pixels) for side in sides]
     sides = [_placed(side, other, pixels) for side, other in (sides, sides[::-1])]
     masks = [_common(side, other) for side, other in (sides, sides[::-1])]
     result = compare_masks(*masks)
@@ -116,33 +181,79 @@ def explain(
     replayed = None
     settings = profiles.load(profile)
     if result.n_differing:
-        work, setup = "cellrepro.lab.replay:replay", Setup(settings, mode, seed_of(mode, seed))
-        known = [(_known(side, sources), side.masks) for side in sides]
+        setup = Setup(settings, mode, seed_of(mode, seed))
+        known = [_known(side, sources) for side in sides]
+        given: Any = {
+            "sources": sources,
+            "image": pixels,
+            "sides": [(one, side.masks) for one, side in zip(known, sides, strict=True)],
+            "search_minutes": minutes,
+        }
         with progress(3, "replays", quiet=quiet) as bar:
-            given: Any = {"sources": sources, "image": pixels, "sides": known}
-            replayed = call(work, setup, label="replays", on_event=bar.heard, **given)
-    conditions = [side.known for side in sides]
-    if replayed is not None:
-        conditions = [replayed.a.condition, replayed.b.condition]
+            work = "cellrepro.lab.replay:replay"
+            replayed = call(work, setup, label="replays", on_event=_listener(bar), **given)
     usual = {PRECISION: settings.dtype, MODEL: next(iter(sources), "?")}
-    commands = {
-        letter: _commands(str(image), {**usual, **condition}, sources)
-        for letter, condition in zip("ab", conditions, strict=True)
-    }
+    commands: dict[str, Commands | None] = {}
+    for letter, side in zip("ab", sides, strict=True):
+        condition: Condition | None = dict(side.known)
+        if not side.known or CROP in side.known:
+            condition = None  # nobody recorded how it was made
+        if replayed is not None:
+            fit: Fit = getattr(replayed, letter)
+            condition = fit.condition if fit.found == Found.MADE else None
+        commands[letter] = None
+        if condition is not None:
+            commands[letter] = _commands(str(image), {**usual, **condition}, sources)
     a_side, b_side = sides
-    table = _table(a_side, b_side)
-    return Explanation(a_side, b_side, result, replayed, table, commands)
+    return Explanation(
+        a_side, b_side, result, replayed, _table(a_side, b_side), commands, _part(*sides)
+    )
+
+
+def _listener(bar: Progress) -> Callable[[Mapping[str, str]], None]:
+    """What is done is counted; how far a search is, noted, and said now and then."""
+    said_at = time.monotonic()
+
+    def heard(event: Mapping[str, str]) -> None:
+        nonlocal said_at
+        if event["event"] == "done":
+            bar.heard(event)
+        elif event["event"] == "note":
+            bar.note(event["name"])
+            if time.monotonic() - said_at > _SAY_SECONDS:
+                said_at = time.monotonic()
+                bar.say(event["name"])
+
+    return heard
+
+
+def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
+    """What the files tell of two stacks, which are not replayed."""
+    if a.masks.shape != b.masks.shape:
+        raise BadInput(
+            f"{a.name} has masks of shape {a.masks.shape}, {b.name} of {b.masks.shape}; expected "
+            "two planes (Y, X), or two stacks (Z, Y, X) of one shape"
+        )
+    if not Path(image).is_file():
+        raise BadInput(f"{image}: no such file; expected the image that both are of")
+    why = (
+        "stacks are not replayed, so what nobody recorded is not searched; `cellrepro segment` "
+        "with the settings of one side, and one of the other's, and `compare` say what it does"
+    )
+    result = compare_masks(a.masks, b.masks)
+    unknown: dict[str, Commands | None] = {"a": None, "b": None}
+    return Explanation(a, b, result, None, _table(a, b), unknown, why_not_replayed=why)
 
 
 # -- the two sides ---------------------------------------------------------------------------
 
 
-def _side(text: str, image: str, pixels: np.ndarray, store: Store) -> Side:
+def _side(text: str, image: str, store: Store) -> Side:
     path = Path(text)
     if text.endswith(SEG_ENDING) and path.exists():
         return _of_seg(path)
     if not path.exists():
-        return _of_run(text, image, pixels, store)
+        return _of_run(text, image, store)
     record = read_sidecar(path)
     masks = read_labels(path)
     if record is None:
@@ -175,7 +286,7 @@ def _of_seg(path: Path) -> Side:
     return Side(str(path), SEG_ENDING, seg.masks, known, told, model)
 
 
-def _of_run(text: str, image: str, pixels: np.ndarray, store: Store) -> Side:
+def _of_run(text: str, image: str, store: Store) -> Side:
     repeat = store.find(text)
     manifest, spec = repeat.manifest, repeat.spec
     if image not in manifest.masks:
@@ -184,11 +295,12 @@ def _of_run(text: str, image: str, pixels: np.ndarray, store: Store) -> Side:
             f"{', '.join(manifest.masks)}"
         )
     known: Condition = {**spec.settings.flat, PRECISION: spec.profile_settings.get("dtype")}
-    known |= _reading(store.image(spec.images_digest, image), pixels)
     recorded = {"machine": repeat.machine}
     known |= _version(manifest.versions.get("cellpose"), recorded)
     source = find_model(repeat.name, store) if manifest.weights else started_from(repeat, store)
-    return Side(repeat.name, "stored run", repeat.masks(image), known, recorded, source)
+    kept = store.image(spec.images_digest, image)
+    masks = repeat.masks(image)
+    return Side(repeat.name, "stored run", masks, known, recorded, source, kept)
 
 
 def _version(version: str | None, recorded: dict[str, Any]) -> Condition:
@@ -200,6 +312,10 @@ def _version(version: str | None, recorded: dict[str, Any]) -> Condition:
         recorded[VERSION] = version
         return {}
     return {} if version is None else {VERSION: version}
+
+
+def _with_reading(side: Side, pixels: np.ndarray) -> Side:
+    return replace(side, known={**side.known, **_reading(side.read, pixels)})
 
 
 def _reading(kept: np.ndarray | None, pixels: np.ndarray) -> Condition:
@@ -225,21 +341,67 @@ def _placed(side: Side, other: Side, pixels: np.ndarray) -> Side:
         return side
     told = f"{side.name} has masks of shape {side.masks.shape}, and the image has {shape}"
     fits = all(n <= m for n, m in zip(side.masks.shape, shape, strict=True))
-    if side.masks.ndim != 2 or not fits or other.masks.shape != shape:
+    if other.masks.shape != shape:
         raise BadInput(f"{told}; expected masks of this image, or of a part of it")
-    whole, part = ((masks > 0).astype(np.float64) for masks in (other.masks, side.masks))
-    both, of_whole = (
-        fftconvolve(whole, of[::-1, ::-1], mode="valid") for of in (part, np.ones_like(part))
-    )
-    alike = 2 * both / np.maximum(of_whole + part.sum(), 1)
-    y, x = np.unravel_index(int(alike.argmax()), alike.shape)
-    if alike[y, x] < _LEAST_ALIKE:
+    resized = _alike_resized(side.masks, other.masks)
+    crop, alike = _crop_of(side.masks, other.masks) if fits else (None, 0.0)
+    if resized > max(alike, _ALIKE_AT_ANOTHER_SIZE):
+        times = shape[0] / side.masks.shape[0]
+        raise BadInput(
+            f"{told}; they are the masks of the whole image at another size, {times:.3g} times as "
+            f"small (Dice {resized:.2f} with {other.name}): bring them to the size of the image by "
+            "nearest neighbour, or give the image that they were made from"
+        )
+    if not fits:
+        raise BadInput(f"{told}; expected masks of this image, or of a part of it")
+    if not side.masks.any():
+        raise BadInput(f"{told}, and they hold no cell by which to find their place in the image")
+    if alike < _LEAST_ALIKE:
         raise BadInput(f"{told}, and no part of {other.name} is like it; give the image of both")
+    return replace(side, known={**side.known, CROP: crop})
+
+
+def _crop_of(part: np.ndarray, whole: np.ndarray) -> tuple[Any, float]:
+    """Where masks lie in those of the whole, and how alike the two are there (Dice)."""
+    cell_part = (part > 0).astype(np.float64)
+    cell_whole = (whole > 0).astype(np.float64)
+    both = fftconvolve(cell_whole, cell_part[::-1, ::-1], mode="valid")
+    of_whole = fftconvolve(cell_whole, np.ones_like(cell_part), mode="valid")
+    alike = 2 * both / np.maximum(of_whole + cell_part.sum(), 1)
+    y, x = (int(place) for place in np.unravel_index(int(alike.argmax()), alike.shape))
     height, width = part.shape
-    crop = ((int(y), int(y) + height), (int(x), int(x) + width))
-    return Side(
-        side.name, side.kind, side.masks, {**side.known, CROP: crop}, side.recorded, side.model
-    )
+    return ((y, y + height), (x, x + width)), float(alike[y, x])
+
+
+def _alike_resized(masks: np.ndarray, other: np.ndarray) -> float:
+    """How alike two results are (Dice) when one is brought to the other's size."""
+    rows, columns = (np.arange(n) * of // n for n, of in zip(other.shape, masks.shape, strict=True))
+    cell = masks[np.ix_(rows, columns)] > 0
+    in_both = int(np.count_nonzero(cell & (other > 0)))
+    return 2 * in_both / max(1, int(np.count_nonzero(cell)) + int(np.count_nonzero(other)))
+
+
+def _part(a: Side, b: Side) -> Part | None:
+    """Where one side shows a part of the other, and what that leaves out."""
+    for letter, side, whole in (("a", a, b), ("b", b, a)):
+        if CROP not in side.known:
+            continue
+        (y0, y1), (x0, x1) = side.known[CROP]
+        inside = whole.masks[y0:y1, x0:x1]
+        around = whole.masks.copy()
+        around[y0:y1, x0:x1] = 0
+        labels = np.unique(inside[inside > 0])
+        beyond = np.unique(around[around > 0])
+        return Part(
+            of=letter,
+            rows=(y0, y1),
+            columns=(x0, x1),
+            share=inside.size / whole.masks.size,
+            n_cells=whole.n_cells,
+            n_outside=whole.n_cells - len(labels),
+            n_cut=len(np.intersect1d(labels, beyond)),
+        )
+    return None
 
 
 def _common(side: Side, other: Side) -> np.ndarray:
@@ -316,12 +478,15 @@ _ON_THE_COMMAND_LINE = (
 
 def _commands(
     image: str, condition: Mapping[str, Any], sources: Mapping[str, ModelSource]
-) -> tuple[str, str]:
-    """The command line and the Python call that Cellpose itself takes for a condition."""
-    usual, source = Settings().flat, sources.get(condition[MODEL])
-    model = str(source.path if source and source.path else condition[MODEL])
+) -> Commands:
+    """The command line and the Python call that Cellpose takes for a condition, and the lab's."""
+    usual = Settings().flat
+    source = sources.get(condition[MODEL])
+    is_half = condition[PRECISION] == "bfloat16"
     told = {n: v for n, v in condition.items() if n in NAMES and v != usual[n]}
-    words = ["python", "-m", "cellpose", "--image_path", image, "--pretrained_model", model]
+    model = str(source.path if source and source.path else condition[MODEL])
+    file = f"{Path(model).parent.parent.parent.name}.pth" if _is_of_a_run(source) else model
+    words = ["python", "-m", "cellpose", "--image_path", image, "--pretrained_model", file]
     lost = []
     for name, value in told.items():
         if name in _FLAGS:
@@ -332,19 +497,65 @@ def _commands(
             words.append("--no_norm")
         else:
             lost.append(name)
-    line = shlex.join(words)
-    if condition[PRECISION] != "bfloat16":
+    if not is_half:
         lost.append("float32")
-    if not is_installed(condition.get(VERSION)):
-        line += f"   # with cellpose=={condition[VERSION]}"
+    notes = _notes(condition, source, file)
     if lost:
-        line += f"   # Cellpose's command line cannot say: {', '.join(lost)}"
+        notes.append(f"Cellpose's command line cannot say: {', '.join(lost)}")
+    line = "   # ".join([shlex.join(words), *notes])
     options = Settings().but(**told).arguments()
     named = [n for n in options if n in told or (n == "normalize" and options[n])]
     arguments = [f"{name}={options[name]!r}" for name in named]
-    half = condition[PRECISION] == "bfloat16"
     python = (
-        f"CellposeModel(pretrained_model={json.dumps(model)}, use_bfloat16={half})"
-        f".eval({', '.join(['image', *arguments])})"
+        f"CellposeModel(pretrained_model={json.dumps(file)}, use_bfloat16={is_half})"
+        f".eval({', '.join([_read_as(condition), *arguments])})"
     )
-    return line, python
+    lab = ["cellrepro", "segment", str(Path(image).parent), "--model", model]
+    if is_half:
+        lab += ["--profile", "cpu-bfloat16"]
+    for name, value in told.items():
+        lab += ["--set", f"{name}={json.dumps(value)}"]
+    return Commands(line, python, shlex.join(lab))
+
+
+def _is_of_a_run(source: ModelSource | None) -> bool:
+    """Whether weights lie in a store, in a format that Cellpose does not read."""
+    return source is not None and source.path is not None and source.path.suffix == ".safetensors"
+
+
+def _notes(condition: Mapping[str, Any], source: ModelSource | None, file: str) -> list[str]:
+    """What a command line alone does not say."""
+    notes = []
+    if source is not None and source.architecture not in ("cellpose", "vit-l"):
+        notes.append("Cellpose loads no network of this size: take the call of this lab")
+    elif _is_of_a_run(source):
+        notes.append(f"after cellrepro export {condition[MODEL]} {file}")
+    if not is_installed(condition.get(VERSION)):
+        notes.append(f"with cellpose=={condition[VERSION]}")
+    read = {name: condition[name] for name in (CROP, DEPTH, CHANNELS) if condition.get(name)}
+    notes += [f"of the image with {name} {value}" for name, value in read.items()]
+    return notes
+
+
+def _read_as(condition: Mapping[str, Any]) -> str:
+    """The image as Python gives it to Cellpose, as `cellrepro.lab.replay.as_read` does."""
+    image = "image"
+    if condition.get(DEPTH) == "8 bit":
+        image = f'({image} >> 8).astype("uint8")'
+    elif condition.get(DEPTH):
+        image = (
+            f"np.rint(({image} - float({image}.min())) * (255 / np.ptp({image}.astype(float))))"
+            '.astype("uint8")'
+        )
+    channels = condition.get(CHANNELS)
+    if channels == "reversed":
+        image += "[..., ::-1]"
+    elif channels == "mean":
+        image += f".mean(axis=-1).astype({image}.dtype)"
+    elif channels is not None:
+        places = [int(one) - 1 for one in channels.split()]
+        image += f"[..., {places[0] if len(places) == 1 else places}]"
+    if condition.get(CROP):
+        (y0, y1), (x0, x1) = condition[CROP]
+        image += f"[{y0}:{y1}, {x0}:{x1}]"
+    return image

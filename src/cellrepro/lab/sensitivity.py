@@ -40,6 +40,8 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 }
 """What each setting is varied to, unless others are given."""
 
+_Z = 1.959963984540054  # of a normal distribution, 95 % lie within as many standard deviations
+
 RECONSTRUCTION = ("flow_threshold", "cellprob_threshold", "niter", "min_size", "max_size_fraction")
 """Settings that the network's output does not depend on; flow3D_smooth is one of stacks."""
 
@@ -51,7 +53,10 @@ class Variant:
     name: str
     value: Any
     changed: float  # share of both sides' cells without a counterpart at IoU 0.5
-    interval: tuple[float, float] | None  # 95 %, over images; none from fewer than three
+    n_changed: int  # these cells
+    n_cells: int  # of both sides
+    interval: tuple[float, float] | None  # 95 %; none where there is no cell
+    interval_over: str  # "images" (bootstrap), or "cells" (binomial) where images are fewer than 3
     kinds: Mapping[str, int]  # what became of the cells: kept, moved, lost, gained, split, merged
     n_objects: int
     ppm: float  # differing pixels per million
@@ -141,8 +146,9 @@ def _variants(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> list[
                 if vary is not None:
                     raise
                 continue  # it does nothing beside these settings
-            if settings != base:
-                found.append((name, settings.flat[name]))
+            one = (name, settings.flat[name])
+            if settings != base and one not in found:  # 20 and 20.0 are one value
+                found.append(one)
     return sorted(found, key=lambda one: one[0] not in RECONSTRUCTION)
 
 
@@ -212,6 +218,7 @@ def _variant(
 ) -> Variant:
     differences = list(by_image.values())
     over, under = np.array([one.part("changed") for one in differences]).T
+    interval, interval_over = _interval(over, under)
     kinds: Counter[str] = Counter()
     for one in differences:
         kinds.update(one.kinds)
@@ -219,7 +226,10 @@ def _variant(
         name,
         value,
         _share(differences),
-        _interval(over, under),
+        int(over.sum()),
+        int(under.sum()),
+        interval,
+        interval_over,
         kinds,
         n_objects,
         1e6 * sum(d.n_differing for d in differences) / sum(d.n_pixels for d in differences),
@@ -228,11 +238,24 @@ def _variant(
     )
 
 
-def _interval(over: np.ndarray, under: np.ndarray) -> tuple[float, float] | None:
-    """Percentile bootstrap of the share over images, as in `cellrepro.compare.seed_spread`."""
-    if np.count_nonzero(under) < FEWEST_IMAGES:
-        return None
-    drawn = draws(len(under), 0)
-    with np.errstate(invalid="ignore"):
-        low, high = np.nanquantile((drawn @ over) / (drawn @ under), (0.025, 0.975))
-    return float(low), float(high)
+def _interval(over: np.ndarray, under: np.ndarray) -> tuple[tuple[float, float] | None, str]:
+    """The 95 % interval of a share, and over what it was taken.
+
+    From three images on a percentile bootstrap over images, as in `cellrepro.compare.seed_spread`;
+    from fewer Wilson's for a binomial share (1927), as if each cell was drawn by itself. It counts
+    half of both sides' cells, since a counterpart is two cells and one chance.
+    """
+    if np.count_nonzero(under) >= FEWEST_IMAGES:
+        drawn = draws(len(under), 0)
+        with np.errstate(invalid="ignore"):
+            low, high = np.nanquantile((drawn @ over) / (drawn @ under), (0.025, 0.975))
+        return (float(low), float(high)), "images"
+    n = float(under.sum()) / 2
+    if not n:
+        return None, "cells"
+    share = float(over.sum() / under.sum())
+    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    reach = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    low = max(0.0, middle - reach) if share else 0.0
+    high = min(1.0, middle + reach) if share < 1 else 1.0
+    return (low, high), "cells"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cellrepro.compare.straight_cuts import Cut
     from cellrepro.lab.audit_segmentation import SegmentationAudit
     from cellrepro.lab.explain import Explanation, Side
+    from cellrepro.lab.replay import Fit
     from cellrepro.lab.sensitivity import Sensitivity
     from cellrepro.lab.tiles import TileDependence
     from cellrepro.show.answers import Answer
@@ -34,10 +35,12 @@ def sensitivity(found: Sensitivity, files: Mapping[str, Path]) -> Answer:
     told = ", ".join(itertools.starmap(_words, found.base.told.items()))
     lines = [
         f"{amount(found.n_objects, 'cell')} in {amount(found.n_images, 'image')} with "
-        f"{told or 'the usual settings'}; each setting by itself changes of these:"
+        f"{told or 'the usual settings'}. Below, each setting by itself: the cells that have no "
+        "counterpart (IoU 0.5), of those of both sides, the usual and the other one; "
+        f"{_over(found)}; and what became of the cells, in the words of `compare`:"
     ]
     lines += [
-        f"  {share_text(one.changed):>7}{_interval(one.interval)}  "
+        f"  {one.n_changed} of {one.n_cells} ({share_text(one.changed)}{_interval(one.interval)})  "
         f"{_words(one.name, one.value)}: {_kinds(one.kinds)}{_scores(found.ap50, one.ap50)}"
         for one in found.variants
         if one.changed or one.ppm
@@ -55,8 +58,16 @@ def _words(name: str, value: Any) -> str:
     return setting_in_words(f"settings.{name}", value)
 
 
+def _over(found: Sensitivity) -> str:
+    """What the intervals are of."""
+    by_image = any(one.interval_over == "images" for one in found.variants)
+    if by_image:
+        return "their 95 % interval over images (bootstrap)"
+    return "their 95 % interval over cells (binomial, since images are fewer than three)"
+
+
 def _interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f" ({share_text(interval[0])} to {share_text(interval[1])})"
+    return "" if interval is None else f"; {share_text(interval[0])} to {share_text(interval[1])}"
 
 
 def _kinds(kinds: Mapping[str, int]) -> str:
@@ -69,31 +80,107 @@ def _scores(usual: float | None, score: float | None) -> str:
 
 def explanation(found: Explanation) -> Answer:
     """What differs, what each side records, the causes, what remains, and how to make each."""
-    causes = found.replayed.causes if found.replayed else ()
-    shares = {one.name: one.gap[0] / max(1, one.n_cells) for one in causes}
-    document = {
+    lines = [f"{letter}: {side.name} ({side.kind})" for letter, side in _sides(found)]
+    lines += _parts(found)
+    if found.result.n_differing:
+        n = found.result.n_objects_a + found.result.n_objects_b
+        lines.append(
+            f"{found.result.n_unmatched} of {amount(n, 'cell')} of both sides have no counterpart "
+            f"in the other ({share_text(found.result.changed)}), {ppm_text(found.result.ppm)} "
+            "differ"
+        )
+        lines += _records(found)
+        lines += _causes(found)
+    elif found.part is None and not found.vacuous:
+        lines.append("the two outline the same objects: there is nothing to explain")
+    if found.vacuous:
+        lines += _vacuous(found)
+    for letter, commands in found.commands.items():
+        if commands is not None:
+            made = "again" if found.replayed is not None else "as recorded, which was not tried"
+            lines += [
+                f"{letter.upper()} {made}: {commands.shell}",
+                f"         {commands.python}",
+                f"         {commands.lab}",
+            ]
+    return _document(found), lines
+
+
+def _document(found: Explanation) -> dict[str, Any]:
+    causes = [
+        {
+            "name": one.name,
+            "a": one.a,
+            "b": one.b,
+            "changed": one.gap[0] / max(1, one.n_cells),
+            "cells": one.gap[0],
+            "of_cells": one.n_cells,
+        }
+        for one in (found.replayed.causes if found.replayed else ())
+    ]
+    part = found.part
+    if part is not None and found.replayed is None:  # masks that were cut, not made of a crop
+        crop = (part.rows, part.columns)
+        n_missing = part.n_outside + part.n_cut
+        causes.append(
+            {
+                "name": "image.crop",
+                "a": crop if part.of == "a" else None,
+                "b": crop if part.of == "b" else None,
+                "changed": n_missing / max(1, part.n_cells),
+                "cells": n_missing,
+                "of_cells": part.n_cells,
+            }
+        )
+    return {
         "a": _of_side(found.a),
         "b": _of_side(found.b),
+        "verdict": "vacuous" if found.vacuous else _verdict(found),
         "changed": found.result.changed,
         "ppm": found.result.ppm,
+        "part": None if part is None else vars(part),
         "settings": [{"name": n, "a": a, "b": b} for n, a, b in found.settings],
-        "causes": [
-            {"name": c.name, "a": c.a, "b": c.b, "changed": shares[c.name], "cells": c.gap[0]}
-            for c in causes
-        ],
+        "causes": causes,
         "unexplained": found.unexplained,
         "reproduced": {} if found.replayed is None else _reproduced(found),
-        "commands": {side: {"shell": c[0], "python": c[1]} for side, c in found.commands.items()},
+        "not_replayed": found.why_not_replayed or None,
+        "commands": {
+            side: None if one is None else vars(one) for side, one in found.commands.items()
+        },
     }
-    lines = [f"{letter}: {side.name} ({side.kind})" for letter, side in _sides(found)]
-    if not found.result.n_differing:
-        return document, [*lines, "the two outline the same objects: there is nothing to explain"]
-    n = found.result.n_objects_a + found.result.n_objects_b
-    lines.append(
-        f"{found.result.n_unmatched} of {amount(n, 'cell')} of both sides have no counterpart in "
-        f"the other ({share_text(found.result.changed)}), {ppm_text(found.result.ppm)} differ"
-    )
-    lines += [
+
+
+def _verdict(found: Explanation) -> str:
+    return "different" if found.differs else str(found.result.verdict)
+
+
+def _parts(found: Explanation) -> list[str]:
+    """Where one side shows a part of the image."""
+    part = found.part
+    if part is None:
+        return []
+    of = part.of.upper()
+    whole = "B" if part.of == "a" else "A"
+    lines = [
+        f"{of} shows {share_text(part.share)} of the image: rows {part.rows[0]} to "
+        f"{part.rows[1]} and columns {part.columns[0]} to {part.columns[1]} of {whole}. Of "
+        f"{whole}'s {amount(part.n_cells, 'cell')} {part.n_outside} lie outside of it, and "
+        f"{part.n_cut} are cut by its border, so that these differ for that alone"
+    ]
+    n = found.result.n_objects_a
+    if found.result.n_differing:
+        lines.append("what follows is about the part that both show:")
+    elif n:
+        lines.append(
+            f"in the part that both show, {amount(n, 'cell')} or pieces of cells, every pixel is "
+            f"the same: {of} is cut out of {whole}'s masks, and nothing else differs"
+        )
+    return lines
+
+
+def _records(found: Explanation) -> list[str]:
+    """What the two record, and of what they say nothing."""
+    lines = [
         f"recorded: {name} {_value(a)} and {_value(b)}"
         for name, a, b in found.settings
         if a != b and "?" not in (a, b)
@@ -102,15 +189,73 @@ def explanation(found: Explanation) -> Answer:
         unknown = [row[0] for row in found.settings if row[1 + (letter == "B")] == "?"]
         if unknown:
             lines.append(f"nobody recorded of {letter}: {some(unknown, 6)}")
+    return lines
+
+
+def _causes(found: Explanation) -> list[str]:
+    if found.replayed is None:
+        return [found.why_not_replayed]
+    lines = [_not_made(letter, fit) for letter, fit in _fits(found)]
     lines += [
-        f"cause: {c.name}, {_value(c.a)} in A and {_value(c.b)} in B{_searched(found, c.name)}; by "
-        f"itself it leaves {c.gap[0]} of {amount(c.n_cells, 'cell')} without a counterpart"
-        for c in causes
+        f"cause: {one.name}, {_value(one.a)} in A and {_value(one.b)} in B"
+        f"{_searched(found, one.name)}; made alone in A's settings, this changes {one.gap[0]} of "
+        f"{amount(one.n_cells, 'cell')} (those of A, and of A with it)"
+        for one in found.replayed.causes
     ]
-    lines.append(_remains(found))
-    for letter, (line, python) in found.commands.items():
-        lines += [f"{letter.upper()} again: {line}", f"         {python}"]
-    return document, lines
+    if not found.vacuous:
+        lines.append(_remains(found))
+    return [line for line in lines if line]
+
+
+def _fits(found: Explanation) -> list[tuple[str, Fit]]:
+    assert found.replayed is not None
+    return [("A", found.replayed.a), ("B", found.replayed.b)]
+
+
+def _not_made(letter: str, fit: Fit) -> str:
+    """How near a search came that found no way to make a side again; empty where it did."""
+    if fit.found in ("made", "vacuous"):
+        return ""
+    changed = {name: value for name, value in fit.condition.items() if fit.start.get(name) != value}
+    tried = f"{amount(fit.n_tried, 'setting')} tried"
+    if fit.stopped:
+        tried += ", when time was up (--minutes gives it more)"
+    nearest = ", ".join(f"{name} {_value(value)}" for name, value in changed.items())
+    if fit.gap[0] == fit.n_cells:
+        return (
+            f"how {letter} was made was not found: none of {tried} makes one of its "
+            f"{amount(fit.n_target, 'cell')}, not even with another outline"
+        )
+    what = f"the nearest of {tried} is {nearest or 'what is recorded, or else usual'}; it"
+    if fit.found == "in part":
+        text = f"{letter} was found in part: {what}"
+    else:
+        text = f"how {letter} was made was not found: {what}"
+    return (
+        f"{text} makes {fit.n_exact} of {letter}'s {amount(fit.n_target, 'cell')} pixel for pixel, "
+        f"and leaves {fit.gap[0]} of {amount(fit.n_cells, 'cell')}, {letter}'s and its own, "
+        f"without a counterpart ({amount(fit.gap[1], 'pixel')} differ)"
+    )
+
+
+def _vacuous(found: Explanation) -> list[str]:
+    if not found.a.n_cells and not found.b.n_cells:
+        return ["vacuous: neither side has a cell, so there is nothing to explain"]
+    lines = []
+    for letter, fit in _fits(found):
+        if fit.found != "vacuous":
+            continue
+        with_ = some([f"{name} {_value(value)}" for name, value in fit.empty_with], 8)
+        lines.append(
+            f"vacuous: {letter} has no cell. "
+            + (
+                f"Nothing is found with any of {with_}: this is no explanation, since masks "
+                "without a cell do not tell one from the other"
+                if fit.empty_with
+                else f"None of {amount(fit.n_tried, 'setting')} tried finds nothing, either"
+            )
+        )
+    return lines
 
 
 def _sides(found: Explanation) -> list[tuple[str, Side]]:
@@ -122,9 +267,20 @@ def _of_side(side: Side) -> dict[str, Any]:
 
 
 def _reproduced(found: Explanation) -> dict[str, Any]:
-    assert found.replayed is not None
-    fits = {"a": found.replayed.a, "b": found.replayed.b}
-    return {n: {"cells_left": f.gap[0], "pixels_left": f.gap[1]} for n, f in fits.items()}
+    return {
+        letter.lower(): {
+            "found": str(fit.found),
+            "cells_left": fit.gap[0],
+            "pixels_left": fit.gap[1],
+            "of_cells": fit.n_cells,
+            "exact": fit.n_exact,
+            "tried": fit.n_tried,
+            "stopped": fit.stopped,
+            "nearest": fit.condition,
+            "empty_with": [{"name": name, "value": value} for name, value in fit.empty_with],
+        }
+        for letter, fit in _fits(found)
+    }
 
 
 def _searched(found: Explanation, name: str) -> str:
@@ -138,19 +294,22 @@ def _value(value: Any) -> str:
 
 
 def _remains(found: Explanation) -> str:
-    """What no change explains, of which side it is, and what may be behind it."""
+    """What no change explains, of what, and what may be behind it."""
     replayed = found.replayed
     assert replayed is not None
-    odd = [n for n, fit in (("A", replayed.a), ("B", replayed.b)) if fit.gap[0]]
-    if not replayed.left[0] and not odd:
-        rest = f", but for {grouped(replayed.left[1])} pixels" if replayed.left[1] else ""
+    n_left, n_pixels = replayed.left
+    if not found.unexplained:
+        rest = f", but for {amount(n_pixels, 'pixel')} of B" if n_pixels else ""
         return f"unexplained: nothing{rest}"
     text = (
-        f"unexplained: {replayed.left[0]} of {amount(replayed.n_cells, 'cell')} "
-        f"({share_text(found.unexplained)})"
+        f"unexplained: {n_left} of {amount(replayed.n_cells, 'cell')} (those of B, and of A "
+        f"{'with these changes' if replayed.causes else 'as it was made again'})"
     )
-    if odd:
-        text += f"; {' and '.join(odd)} could not be made again with anything that was tried"
+    if replayed.a.gap[0] and replayed.a.found != "made":
+        text += (
+            f", and of A itself {replayed.a.gap[0]} of {amount(replayed.a.n_cells, 'cell')} (A's, "
+            "and those made again)"
+        )
     recorded = {*found.a.recorded, *found.b.recorded}
     others = {name for name, a, b in found.settings if a != b and name in recorded}
     others -= {"filename", "model_path"}

@@ -21,7 +21,7 @@ _MOST = 14  # bars
 def setting_bars(found: Sensitivity) -> Picture:
     """The share of cells that each setting changes, by itself; from `cellrepro.sensitivity`.
 
-    A bar for each value, the largest first, with its 95 % interval over images as a black line.
+    A bar for each value, the largest first, with its 95 % interval as a black line.
     What changes no pixel is named in the caption.
     """
     shown = [one for one in found.variants if one.changed][:_MOST]
@@ -29,7 +29,10 @@ def setting_bars(found: Sensitivity) -> Picture:
     of = f"{amount(found.n_objects, 'cell')} in {amount(found.n_images, 'image')}"
     caption = (
         "A cell is changed if the other masks have none that overlaps it by half (IoU 0.5), among "
-        f"the cells of both; {of} with the usual settings. Black lines: 95 % intervals over images."
+        f"the cells of both, the usual and the other; {of} with the usual settings. Black lines: "
+        f"95 % intervals {_over(found)}. Lost, gained, moved, split and merged are counted as "
+        "`compare` does: a moved cell has its counterpart a pixel or more away, and is changed "
+        "only where the two overlap by less than half."
     )
     if found.ap50 is not None:
         caption += f" AP@0.5 with the usual settings is {found.ap50:.2f}."
@@ -48,12 +51,18 @@ def setting_bars(found: Sensitivity) -> Picture:
     style.rows(axes, [_words(one) for one in shown], size=9)
     end = max(high for _, high in ends)
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= max(end, 1)])
-    axes.set_xlim(0, 1.8 * end)
+    axes.set_xlim(0, 2.2 * end)
     style.label_axes(axes, x="cells that change, %")
     first = shown[0]
-    heading = f"{_words(first)} changes most: {share_text(first.changed)} of the cells"
+    heading = f"{_words(first)} changes most: {first.n_changed} of {first.n_cells} cells"
     alt = "; ".join(f"{_words(one)}: {share_text(one.changed)}" for one in shown)
     return figure.described(heading, caption, f"Bar chart of cells: {alt}.")
+
+
+def _over(found: Sensitivity) -> str:
+    if any(one.interval_over == "images" for one in found.variants):
+        return "over images (bootstrap)"
+    return "over cells (binomial, since images are fewer than three)"
 
 
 def _words(one: Variant | Example) -> str:
@@ -61,9 +70,9 @@ def _words(one: Variant | Example) -> str:
 
 
 def _beside(one: Variant, usual: float | None) -> str:
-    """Share, what became of the cells, and the score where there is a truth."""
-    kinds = {kind: n for kind, n in one.kinds.items() if n and kind not in ("kept", "moved")}
-    told = [share_text(one.changed), *(f"{n} {kind}" for kind, n in kinds.items())]
+    """Cells changed and of how many, what became of them, and the score where there is a truth."""
+    kinds = {kind: n for kind, n in one.kinds.items() if n and kind != "kept"}
+    told = [f"{one.n_changed} of {one.n_cells}", *(f"{n} {kind}" for kind, n in kinds.items())]
     if usual is not None and one.ap50 is not None:
         told.append(f"AP@0.5 {one.ap50:.2f}")
     return ", ".join(told)
