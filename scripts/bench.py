@@ -809,6 +809,62 @@ def jobs(extent: Extent) -> Iterator[Row]:
     yield name, bytes_of_a_job(many) / bytes_of_a_job(few), "<= 1.1", f"{bytes_of_a_job(few)} bytes"
 
 
+def many_specs(extent: Extent) -> Iterator[Row]:
+    """A grid of many specs: until it can start, and what its driver takes while they wait."""
+    from cellrepro.images.public_sets import write_benchmark
+    from cellrepro.lab.grid.file import read_grid
+
+    n_specs, n_images, size, seconds = extent.of((10, 1, 64, 0.5), (1000, 24, 512, 10.0))
+    with tempfile.TemporaryDirectory() as scratch:
+        data = write_benchmark(Path(scratch), images=n_images, size=size)
+        path = Path(scratch, "grid.yaml")
+        # What YAML reads, JSON writes.
+        content = {
+            "notebook": "01_seeded_training",
+            "fixed": {"data": str(data)},
+            "vary": {"seed": list(range(n_specs))},
+        }
+        path.write_text(json.dumps(content), encoding="utf-8")
+        read_grid(path, store=scratch, overrides={"seed": [0]})  # imports papermill
+        started = time.perf_counter()
+        checked = read_grid(path, store=scratch)
+        reading = time.perf_counter() - started
+        name = f"reading a grid of {n_specs} specs over {n_images} images, seconds"
+        yield name, reading, "<= 20", f"images of {size} pixels along an edge"
+        share = _share_of_the_driver(checked, seconds)
+        name = f"share of a core that the driver of a grid takes, {n_specs} specs"
+        yield name, share, "<= 0.05", f"two at work, which tell their progress, {seconds:g} s"
+
+
+def _share_of_the_driver(grid: Any, seconds: float) -> float:
+    """Of a core, while two jobs of a grid are at work and all others wait."""
+    from unittest.mock import patch
+
+    from cellrepro.lab.grid import pool
+
+    go_on = threading.Event()
+
+    def run_job(job: Any, listener: Any) -> Any:
+        """A job that waits, in the place of one that trains."""
+        listener.changed(status="running", started=time.time(), notebook="notebook.ipynb")
+        while not go_on.wait(0.5):
+            listener.changed(done=1, total=12, text="epoch 1/12")
+        return job.ended("done")
+
+    with patch.object(pool, "run_job", run_job):
+        options = {"workers": 2, "quiet": True}
+        running = threading.Thread(target=pool.run_grid, args=(grid,), kwargs=options)
+        running.start()
+        time.sleep(min(2.0, seconds))  # all have been told what they wait for
+        cpu_before = time.process_time()
+        before = time.perf_counter()
+        time.sleep(seconds)
+        share = (time.process_time() - cpu_before) / (time.perf_counter() - before)
+        go_on.set()
+        running.join()
+    return share
+
+
 def scale(extent: Extent) -> Iterator[Row]:
     """Storing, listing and reporting on many made-up runs."""
     from made_up_store import add_repeat, make_store, points
@@ -1157,6 +1213,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Row]]] = {
     "report": report,
     "grid": grid,
     "jobs": jobs,
+    "many-specs": many_specs,
     "scale": scale,
     "choosing": choosing,
     "segmentation": segmentation,
