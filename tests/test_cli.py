@@ -167,6 +167,17 @@ def test_compare_and_list_runs(invoke, tmp_path):
     assert any("seed 1, cpu, strict: 2 repeats on abacus-9" in line for line in lines)
 
 
+def test_what_is_stored_already_is_said_and_what_it_lacks(small_store, invoke, no_child):
+    """Its checkpoints are three epochs apart."""
+    asked = ("train", small_store.data, *options(**SMALL, repeats=2, store=small_store.root))
+    plain = invoke(*asked)
+    assert "note: 2 repeats of this spec are stored already" in plain.err
+    assert "nothing was run" in plain.err
+    assert "changed nothing" not in plain.err
+    more = invoke(*asked, "--keep-checkpoints", "--checkpoint-every", 1)
+    assert "--keep-checkpoints changed nothing of what they hold: give another --store" in more.err
+
+
 def test_list_of_nothing(invoke, tmp_path):
     assert invoke("list", "--store", tmp_path / "outputs").out == "no runs yet\n"
     assert invoke("list", "--store", tmp_path / "outputs", "--json").json == {"runs": []}

@@ -251,3 +251,10 @@ def test_yes_is_no_number(name):
     """YAML reads ``on`` and ``yes`` so; as a number it would be 1."""
     with pytest.raises(BadInput, match="is True: expected a number, not yes or no"):
         Settings().but(**{name: True})
+
+
+def test_a_label_shows_what_is_not_at_its_default():
+    label = make_spec(**FIELDS | {"data_seed": 3, "batch_size": 2}, loose="index_put").label
+    assert "strict, index_put loose" in label
+    assert label.endswith("data seed 3, batch size 2")
+    assert make_spec(**FIELDS).label.endswith("seed 0, cpu, strict")

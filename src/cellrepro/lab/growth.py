@@ -112,7 +112,10 @@ def _refuse_other(*sides: Repeat) -> None:
     if a != b:
         raise BadInput(f"{names} are not of one network over the same images; name two that are")
     if not all(map(has_checkpoints, sides)):
-        raise BadInput(f"{names} kept no checkpoints; train both anew with --keep-checkpoints")
+        raise BadInput(
+            f"{names} kept no checkpoints; train both anew with --keep-checkpoints, and into "
+            "another --store, as a stored repeat is not run again"
+        )
 
 
 def _masks(

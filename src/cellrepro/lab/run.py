@@ -18,7 +18,7 @@ from cellrepro.determinism.known_operations import base_name, entries
 from cellrepro.errors import BadInput, whole
 from cellrepro.images.reading import FLAT
 from cellrepro.lab import defaults
-from cellrepro.lab.checkpointing import Keeping, Kept, last_checkpoint, lay_out
+from cellrepro.lab.checkpointing import CHECKPOINTS, Keeping, Kept, last_checkpoint, lay_out
 from cellrepro.lab.inputs import FolderSummary, PlanInputs
 from cellrepro.lab.options import SEGMENTATION, TRAINING, takes
 from cellrepro.lab.process import (
@@ -43,6 +43,7 @@ from cellrepro.progress import progress
 from cellrepro.store.checkpoints import differences, folders
 from cellrepro.store.spec import Spec, make_spec
 from cellrepro.store.store import MANIFEST, Repeat, Store
+from cellrepro.text import amount
 
 
 @dataclass(frozen=True)
@@ -475,17 +476,45 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     if plan.keeping.continued is not None:
         repeats = _n_with_continuation(plan, plan.keeping.continued.name)
     done = []
+    stored_before = []
     for index in range(repeats):
         label = f"{plan.spec.task} repeat {index + 1}/{repeats}"
         repeat = plan.store.repeat(plan.spec.key, plan.machine, index)
         if repeat is not None:
             repeat.refuse_damage()
+            stored_before.append(repeat)
         else:
             with _alone(plan, index):
                 present = plan.store.repeat(plan.spec.key, plan.machine, index)
                 repeat = present or _run(plan, index, label=label, quiet=quiet, here=here)
         done.append(repeat)
+    if stored_before and not quiet and plan.spec.task != "wrap":  # `wrap` says more of its own
+        note(_of_stored(plan, stored_before, n_asked=repeats))
     return Outcome(plan, tuple(done), judge([repeat.manifest for repeat in done]))
+
+
+def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_asked: int) -> str:
+    """What was not run, as it is stored, and what was asked for beside it and is not there."""
+    folder = stored[0].folder.parent
+    are = "is" if len(stored) == 1 else "are"
+    ran = "nothing was run" if len(stored) == n_asked else "only the others were run"
+    text = f"{amount(len(stored), 'repeat')} of this spec {are} stored already ({folder}); {ran}"
+    keeping = plan.keeping
+    missing = []
+    if keeping.keep_checkpoints != "none":
+        n_wanted = 1
+        if keeping.keep_checkpoints == "all":
+            n_wanted = -(-plan.spec.epochs // keeping.checkpoint_every)
+        if any(len(folders(one.folder / CHECKPOINTS)) < n_wanted for one in stored):
+            missing.append("--keep-checkpoints")
+    if keeping.operation_steps is not None:
+        missing.append("--operation-steps")
+    if missing:
+        text += (
+            f"; {' and '.join(missing)} changed nothing of what they hold: give another --store, "
+            "or remove that folder, and train again"
+        )
+    return text
 
 
 def _alone(plan: Plan, index: int) -> AbstractContextManager[None]:

@@ -228,6 +228,11 @@ class Spec(Hyperparameters):
         """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
         what = f"{self.task} {self.data}, {self.model}"
         usual = set(_FIRST) - ({"batch_size"} & self.settings.told.keys())
+        if self.task == "train":  # the other first fields have no one default
+            defaults = {
+                name: Spec.model_fields[name].default for name in ("data_seed", "batch_size")
+            }
+            usual -= {name for name, value in defaults.items() if getattr(self, name) != value}
         later = [name for name in self.telling if name not in usual]
         more = [setting_in_words(name, self.asked[name]) for name in later]
         seed = setting_in_words("seed", self.seed)
