@@ -401,7 +401,9 @@ def list_runs(
 ) -> Told:
     """List what the store holds: all of it, or what has certain values."""
     wanted = overrides(where or [], "--where")
-    document, lines = answers.stored(cellrepro.Store(store).runs(), wanted)
+    kept = cellrepro.Store(store)
+    document, lines = answers.stored(kept.runs(), wanted)
+    document["passed_over"] = list(kept.passed_over.values())
     is_damaged = any(run["damage"] for run in document["runs"])
     return (document, lines), Damaged.exit_code if is_damaged else 0
 

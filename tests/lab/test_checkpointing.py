@@ -158,6 +158,9 @@ def test_only_the_last_checkpoint_is_kept_or_all_of_them(tmp_path):
     kept_training(tmp_path, name="all", level="off", keep_checkpoints="all")
     found = checkpoints.folders(tmp_path / "all" / CHECKPOINTS)
     assert [checkpoints.read_plain(folder).epoch for folder in found] == [1, 2, 3]
+    for folder in found:  # handed over without being written again
+        first = tmp_path / "unfinished" / folder.name / checkpoints.STATE
+        assert (folder / checkpoints.STATE).samefile(first)
 
 
 def test_operations_of_chosen_steps(tmp_path, whole_run):

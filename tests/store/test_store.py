@@ -21,7 +21,7 @@ import tifffile
 import torch
 
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store import platform
+from cellrepro.store import disk, platform
 from cellrepro.store import store as store_module
 from cellrepro.store.digests import array_digest, file_digest
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
@@ -499,3 +499,34 @@ def test_a_failure_that_was_cut_off_is_still_one(store, made_up, tmp_path):
     (cut,) = store.failures()
     assert (cut["key"], cut["machine"], cut["repeat"]) == (spec.key, "abacus-0", 1)
     assert "cannot be read" in cut["reason"]
+
+
+def test_rules_for_new_requests_are_not_asked_of_stored_runs(store, keep, made_up):
+    """SGD does nothing and is refused; a run that was stored with it can still be read."""
+    repeat = keep(store, made_up.spec())
+    path = repeat.folder.parents[1] / "spec.json"
+    document = json.loads(path.read_text()) | {"SGD": True, "train_probs": [["a", 1.0]]}
+    rewrite(path, json.dumps(document | {"settings": {"diameter": 9.0}}))
+    (run,) = store.runs()
+    assert run.spec.SGD is True
+    assert run.spec.train_probs == (("a", 1.0),)
+    assert run.spec.settings.diameter == 9.0
+
+
+def test_a_folder_of_read_only_files_is_removed_as_windows_asks_for(tmp_path, monkeypatch):
+    unlink = os.unlink
+
+    def as_on_windows(path, *arguments, dir_fd=None):
+        if not os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode & 0o200:
+            raise PermissionError(errno.EACCES, "Access is denied", path)
+        unlink(path, *arguments, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", as_on_windows)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (folder / "cell.tif").write_bytes(b"pixels")
+    (folder / "cell.tif").chmod(0o444)
+    with pytest.raises(PermissionError):
+        shutil.rmtree(folder)
+    disk.remove_folder(folder)
+    assert not folder.exists()

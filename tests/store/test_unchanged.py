@@ -69,6 +69,16 @@ def test_damage_is_listed(damaged, invoke):
     assert f"{path} is damaged" in invoke("list", "--store", root).out
 
 
+def test_a_list_reads_little_and_says_what_it_left_unread(damaged, invoke, monkeypatch):
+    """It has to come at once over terabytes, too; each content counts once."""
+    root, _ = damaged
+    monkeypatch.setattr("cellrepro.show.answers._MOST_READ", 0)
+    monkeypatch.setattr("cellrepro.store.unchanged._known", {})
+    answer = invoke("list", "--store", root, "--json")
+    assert (answer.code, answer.json["unread"]) == (0, 4)
+    assert "4 files of weights and masks unread" in invoke("list", "--store", root).out
+
+
 def test_nothing_starts_from_damaged_weights(damaged, small_store, invoke):
     root, path = damaged
     model = f"{small_store.key}/1"

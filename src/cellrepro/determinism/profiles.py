@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -82,11 +83,19 @@ def device_kind(device: str) -> str:
 
 def added_later(model: BaseModel, first: Collection[str]) -> set[str]:
     """Fields that came after the first version and have their default: they change no key."""
-    fields = type(model).model_fields
     return {
-        n
-        for n in fields
-        if n not in first and getattr(model, n) == fields[n].get_default(call_default_factory=True)
+        name
+        for name, usual in defaults(type(model)).items()
+        if name not in first and getattr(model, name) == usual
+    }
+
+
+@cache
+def defaults(kind: type[BaseModel]) -> dict[str, Any]:
+    """The default of each field, made once: `list` asks for those of thousands of specs."""
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
     }
 
 

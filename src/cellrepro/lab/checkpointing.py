@@ -12,7 +12,7 @@ from typing import Any, Literal
 from cellrepro.determinism import seeding
 from cellrepro.errors import BadInput
 from cellrepro.model.training import Loop
-from cellrepro.store import checkpoints
+from cellrepro.store import checkpoints, disk
 from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.digests import value_digest
 from cellrepro.store.ledger import (
@@ -167,7 +167,8 @@ class Keeper:
                 rows = _as_asked(read_rows(path, Entry), self._ended_as)
                 write_rows(path, rows, Entry)
         for one in self.kept:
-            shutil.copytree(one.folder, self._staged / CHECKPOINTS / one.folder.name)
+            kept = self._staged / CHECKPOINTS / one.folder.name
+            shutil.copytree(one.folder, kept, copy_function=disk.link_or_copy)
         shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
 
     def _flush(self) -> None:
@@ -200,13 +201,28 @@ def _pieces(place: Path, level: str) -> dict[str, Pieces]:
     return found
 
 
-# -- beyond a finished training ------------------------------------------------------------
+# -- of a finished training ----------------------------------------------------------------
+
+
+def kept_checkpoints(repeat: Repeat) -> list[Checkpoint]:
+    """The checkpoints that a stored repeat kept, the earliest first; their tensors are unread.
+
+    Raises
+    ------
+    BadInput
+        If one says other things than when it was stored, or cannot be read.
+    """
+    found = []
+    for folder in checkpoints.folders(repeat.folder / CHECKPOINTS):
+        repeat.file(f"{CHECKPOINTS}/{folder.name}/{checkpoints.PLAIN}")
+        found.append(checkpoints.read_plain(folder))
+    return found
 
 
 def last_checkpoint(repeat: Repeat) -> Checkpoint:
     """That of a finished training's last epoch, whole; `BadInput` if it kept none."""
-    kept = checkpoints.folders(repeat.folder / CHECKPOINTS)
-    found = checkpoints.read_plain(kept[-1]) if kept else None
+    kept = kept_checkpoints(repeat)
+    found = kept[-1] if kept else None
     if found is None or found.epoch != repeat.spec.epochs:
         raise BadInput(
             f"{repeat.name} is no training that kept the checkpoint of its last epoch, from which "
@@ -222,7 +238,7 @@ def lay_out(repeat: Repeat, spec: Spec, index: int, place: Path) -> None:
     for name, pieces in _pieces(place, spec.ledger).items():
         shutil.rmtree(pieces.folder, ignore_errors=True)
         if last.n_rows.get(name):
-            rows = read_rows(repeat.folder / name, pieces.kind)[: last.n_rows[name]]
+            rows = read_rows(repeat.file(name), pieces.kind)[: last.n_rows[name]]
             pieces.append(_as_asked(rows, spec) if name == LEDGER else rows)
         n_rows[name] = pieces.n_rows
     plain = json.loads((last.folder / checkpoints.PLAIN).read_text(encoding="utf-8"))

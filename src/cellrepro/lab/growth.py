@@ -15,7 +15,7 @@ from cellrepro.compare.verdicts import Verdict
 from cellrepro.compare.weights import compare_weights
 from cellrepro.errors import BadInput
 from cellrepro.lab import defaults
-from cellrepro.lab.checkpointing import CHECKPOINTS, as_after
+from cellrepro.lab.checkpointing import CHECKPOINTS, as_after, kept_checkpoints
 from cellrepro.lab.compare_results import Comparison
 from cellrepro.lab.process import Child, Setup, call
 from cellrepro.progress import progress
@@ -23,6 +23,7 @@ from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.settings import Settings
 from cellrepro.store.store import Repeat, Store
+from cellrepro.text import some
 
 Masks = Sequence[np.ndarray]
 
@@ -73,9 +74,7 @@ def growth(
     place = Store(store)
     sides = place.find_two(a, b)
     _refuse_other(*sides)
-    parents = [repeat.folder / CHECKPOINTS for repeat in sides]
-    found = [map(checkpoints.read_plain, checkpoints.folders(parent)) for parent in parents]
-    held = [{checkpoint.epoch: checkpoint for checkpoint in side} for side in found]
+    held = [{one.epoch: one for one in kept_checkpoints(repeat)} for repeat in sides]
     epochs = sorted(held[0].keys() & held[1].keys())
     if not epochs:
         raise BadInput(
@@ -127,10 +126,18 @@ def _masks(
     quiet: bool,
 ) -> dict[int, dict[str, Any]]:
     """What the masks of both would have been after these epochs, as fields of a `Moment`."""
-    digest, names = sides[0].spec.data_digest, list(sides[0].manifest.masks)
+    digest, names = sides[0].spec.images_digest, list(sides[0].manifest.masks)
     truths = [store.truth(digest, name) for name in names]
+    images = [store.kept_file(digest, f"{name}.tif") for name in names]
+    missing = [name for name, path in zip(names, images, strict=True) if path is None]
+    if missing:
+        raise BadInput(
+            f"the store {store.root} does not keep the images {some(missing)} of {sides[0].name}, "
+            "of which masks are made; copy the store again, its data folder too, or ask for no "
+            "masks along the way"
+        )
     given = {
-        "images": [store.kept(digest, f"{name}.tif").resolve() for name in names],
+        "images": [path.resolve() for path in images if path is not None],
         "architecture": sides[0].manifest.model.architecture,
     }
     work, made = "cellrepro.lab.growth:segmented", []

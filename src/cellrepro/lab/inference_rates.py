@@ -15,7 +15,6 @@ from cellrepro.compare.names import Names, place_of
 from cellrepro.compare.verdicts import judge
 from cellrepro.images.public_sets import write_benchmark
 from cellrepro.lab.run import Outcome, segment
-from cellrepro.store.disk import inside
 from cellrepro.store.store import Repeat, Run
 
 RATES = ("images/s", "megapixels/s", "cells/s")
@@ -71,7 +70,7 @@ def _shape(repeat: Repeat, image: str) -> tuple[int, ...]:
     """Of an image's masks, from the file's header."""
     import tifffile
 
-    with tifffile.TiffFile(inside(repeat.folder, repeat.manifest.masks[image].file)) as file:
+    with tifffile.TiffFile(repeat.file(repeat.manifest.masks[image].file)) as file:
         return file.series[0].shape
 
 

@@ -109,7 +109,7 @@ def carry_out(
             _write_beginning(keeper.ledger, spec, environment, folder, network)
         training = weights = None
         if spec.task == "train":
-            initial = {name: p.detach().clone() for name, p in network.named_parameters()}
+            initial = staged / _INITIAL
             plain, numbers = spec.model_dump(mode="json"), environment["numeric_class"]
             origin = Origin(plain, repeat, numbers, model.initial_weights)
             with phase("train"), log.observing(network) if spec.mode == "warn" else loose:
@@ -189,6 +189,8 @@ def _environment(profile: Profile, device: Any) -> dict[str, Any]:
 # -- data and network ----------------------------------------------------------------------
 
 _MOST_SCORED = 50
+_INITIAL = "initial.safetensors"
+"""In the staged folder while a training goes on; no part of the repeat."""
 _CHANGED = "the {} changed while the run was starting; run it again"
 
 
@@ -227,9 +229,9 @@ def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecor
     if source.path is not None and file_digest(source.path) != source.digest:
         raise BadInput(_CHANGED.format(f"weights {source.path}"))
     network = build(source, seed=request.spec.seed, device=device, dtype=dtype)
-    scratch = staged / "initial.safetensors"
-    digest = save_weights(network, scratch, architecture=source.architecture)
-    scratch.unlink()
+    digest = save_weights(network, staged / _INITIAL, architecture=source.architecture)
+    if request.spec.task != "train":  # a training is held against them at its end
+        (staged / _INITIAL).unlink()
     return network, ModelRecord(
         architecture=source.architecture,
         n_parameters=sum(parameter.numel() for parameter in network.parameters()),
@@ -316,16 +318,27 @@ def _train(
     )
 
 
-def _save(network: Any, path: Path, initial: Mapping[str, Any], architecture: str) -> WeightsRecord:
+def _save(network: Any, path: Path, initial: Path, architecture: str) -> WeightsRecord:
+    """Write the trained weights and count what changed; removes the initial ones."""
     from cellrepro.model.network import save_weights
 
-    n_changed = sum(
-        int((parameter.detach() != initial[name]).sum())
-        for name, parameter in network.named_parameters()
-        if name != "diam_labels"  # set from the data's diameters
-    )
+    n_changed = _n_changed(network, initial)
+    initial.unlink()
     digest = save_weights(network, path, architecture=architecture)
     return WeightsRecord(digest=digest, n_changed=n_changed)
+
+
+def _n_changed(network: Any, initial: Path) -> int:
+    """How many parameters (scalars) are others than in a weights file, read tensor by tensor."""
+    from safetensors import safe_open
+
+    n_changed = 0
+    with safe_open(initial, framework="pt") as file:
+        for name, parameter in network.named_parameters():
+            if name != "diam_labels":  # set from the data's diameters
+                trained = parameter.detach().cpu()
+                n_changed += int((trained != file.get_tensor(name)).sum())
+    return n_changed
 
 
 def _vacuous(

@@ -13,6 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.progress import minutes
+from cellrepro.store.unchanged import Reading
 from cellrepro.text import amount, grouped, ppm_text, share_text, some, span
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def as_text(document: Mapping[str, Any]) -> str:
 
 _MOST_CHANGES = 12  # objects that are named; the JSON document names them all
 _MOST_NAMES = 4
+_MOST_READ = 10**9  # bytes that `list` reads in search of damage: about a second
 
 
 def diagnosis(found: Diagnosis) -> Answer:
@@ -300,6 +302,7 @@ def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answ
 
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
+    reading = Reading(_MOST_READ)
     for run in runs:
         label = run.spec.label  # once: it costs more than all else of a row
         spec = run.spec.model_dump(mode="json")
@@ -309,7 +312,7 @@ def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answ
             if not _has(fields | {"machine": machine}, wanted or {}):
                 continue
             judgement = judge([repeat.outcome for repeat in repeats.values()])
-            damage = _damage(repeats.values())
+            damage = _damage(repeats.values(), reading)
             row = {
                 "key": run.key,
                 "label": label,
@@ -328,15 +331,22 @@ def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answ
             n_repeats = amount(len(repeats), "repeat")
             lines.append(f"{run.key}  {label}: {n_repeats} on {machine}, {told}")
             lines += [f"  {message}" for message in damage]
-    return {"runs": rows}, lines or ["no such runs" if wanted else "no runs yet"]
+    if reading.n_files_unread:
+        files = amount(reading.n_files_unread, "file")
+        lines.append(
+            f"{files} of weights and masks unread, so that this list comes at once: what is said "
+            "of them is what was recorded; `cellrepro report` and `cellrepro compare` read them"
+        )
+    document = {"runs": rows, "unread": reading.n_files_unread}
+    return document, lines or ["no such runs" if wanted else "no runs yet"]
 
 
-def _damage(repeats: Iterable[Repeat]) -> list[str]:
+def _damage(repeats: Iterable[Repeat], reading: Reading) -> list[str]:
     """What is said of every repeat whose weights or masks are not what was stored."""
     messages = []
     for repeat in repeats:
         try:
-            repeat.refuse_damage()
+            repeat.refuse_damage(reading=reading)
         except Damaged as error:
             messages.append(str(error))
     return messages

@@ -18,6 +18,7 @@ from cellrepro.errors import BadInput
 from cellrepro.store.digests import file_digest
 from cellrepro.store.disk import to_disk
 from cellrepro.store.platform import differing_probes
+from cellrepro.store.unchanged import digest_once
 
 _FORMAT = 1
 STATE, PLAIN = "state.safetensors", "state.json"
@@ -139,7 +140,7 @@ def read_plain(folder: Path) -> Checkpoint:
 def refuse_changed(found: Checkpoint) -> None:
     """Raise unless a checkpoint's tensors are those it was written with."""
     path = found.folder / STATE
-    digest = file_digest(path) if path.exists() else "of no file"
+    digest = digest_once(path) if path.exists() else "of no file"
     if digest != found.state:
         raise BadInput(
             f"{path} changed since it was written: its SHA-256 is {digest[:12]}…, "

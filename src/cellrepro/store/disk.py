@@ -67,14 +67,30 @@ def replace_by_link(path: Path, twin: Path) -> bool:
     """Let a file share the disk with another one of equal content; false if that cannot be."""
     scratch = path.with_name(f".{path.name}.link")
     try:
+        # Looked at before it is linked: Windows removes no link to a read-only file.
+        if file_digest(twin) != file_digest(path):
+            return False  # the stored file was changed behind our back; never spread it
         scratch.hardlink_to(twin)
     except OSError:  # no (more) hard links on this file system, or the twin has gone: keep the copy
         return False
-    if file_digest(scratch) != file_digest(path):
-        scratch.unlink()  # the stored file was changed behind our back; never spread it
-        return False
     scratch.replace(path)
     return True
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Have a file of the same content, without its bytes being written again where that can be."""
+    try:
+        Path(target).hardlink_to(source)
+    except OSError:  # no (more) hard links on this file system, or another file system
+        shutil.copy2(source, target)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all that is in it, read-only files, too, which Windows refuses."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and not path.stat().st_mode & 0o200:
+            path.chmod(0o644)
+    shutil.rmtree(folder)
 
 
 # -- locks ---------------------------------------------------------------------------------

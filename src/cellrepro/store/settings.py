@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import (
@@ -17,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from cellrepro.determinism.profiles import defaults
 from cellrepro.errors import BadInput, wrong_fields
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -70,12 +72,8 @@ class _Named(BaseModel):
     @property
     def changed(self) -> list[str]:
         """Fields that have not their default."""
-        fields = type(self).model_fields
-        return [
-            n
-            for n in fields
-            if getattr(self, n) != fields[n].get_default(call_default_factory=True)
-        ]
+        usual = defaults(type(self))
+        return [name for name in usual if getattr(self, name) != usual[name]]
 
     def _refuse_ignored(self, names: Iterable[str], why: str) -> None:
         ignored = [name for name in names if name in self.changed]
@@ -212,12 +210,13 @@ class Settings(_Named):
         """Every setting by its name: ``diameter``, ``normalize.sharpen``."""
         own = {name: getattr(self, name) for name in NAMES if "." not in name}
         nested = {f"normalize.{n}": getattr(self.normalize, n) for n in Normalize.model_fields}
-        return {name: {**own, **nested}[name] for name in NAMES}
+        by_name = {**own, **nested}
+        return {name: by_name[name] for name in NAMES}
 
     @property
     def told(self) -> dict[str, Any]:
         """Those that have not their default."""
-        usual = Settings().flat
+        usual = _usual_settings()
         return {name: value for name, value in self.flat.items() if value != usual[name]}
 
     def but(self, **changes: Any) -> Settings:
@@ -248,6 +247,11 @@ class Settings(_Named):
         if isinstance(smooth, tuple):
             found["flow3D_smooth"] = list(smooth)  # Cellpose looks for a list
         return found | {"normalize": self.normalize.arguments()}
+
+
+@cache
+def _usual_settings() -> dict[str, Any]:
+    return Settings().flat
 
 
 NAMES = (

@@ -234,7 +234,8 @@ class Spec(Hyperparameters):
             }
             usual -= {name for name, value in defaults.items() if getattr(self, name) != value}
         later = [name for name in self.telling if name not in usual]
-        more = [setting_in_words(name, self.asked[name]) for name in later]
+        asked = self.asked
+        more = [setting_in_words(name, asked[name]) for name in later]
         seed = setting_in_words("seed", self.seed)
         return ", ".join([what, seed, self.profile, self.held, *more])
 

@@ -39,8 +39,9 @@ from cellrepro.store import disk, platform
 from cellrepro.store.digests import array_digest, file_digest
 from cellrepro.store.manifest import Manifest, Outcome
 from cellrepro.store.spec import KEY_LENGTH, Spec
+from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.twins import remember, twins
-from cellrepro.store.unchanged import RESTORE, refuse_damaged
+from cellrepro.store.unchanged import RESTORE, Reading, digest_once, refuse_damaged
 from cellrepro.text import some
 
 MANIFEST = "manifest.json"
@@ -54,8 +55,10 @@ SUMS = "SHA256SUMS"
 
 def _read(path: Path, kind: type[BaseModel]) -> Any:
     try:
+        if kind is Spec:
+            return read_spec(path.read_bytes())
         return kind.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         why = wrong_fields(error) if isinstance(error, ValidationError) else error
         raise BadInput(
             f"{path} is not a {path.stem} that this version of cellrepro reads ({why}); "
@@ -114,37 +117,45 @@ class Repeat:
         """
         path = disk.inside(self.folder, name)
         expected = self._known.files.get(name)
-        if expected is not None and path.exists():
+        if expected is not None:
             refuse_damaged(path, expected)
         return path
+
+    def has(self, name: str) -> bool:
+        """Whether one of its files is there; it may still be damaged."""
+        return disk.inside(self.folder, name).exists()
 
     @property
     def _known(self) -> Outcome:
         """The manifest if it was read already, else the part of it that is read sooner."""
         return self.__dict__.get("manifest") or self.outcome
 
-    def refuse_damage(self) -> None:
+    def refuse_damage(self, *, reading: Reading | None = None) -> None:
         """Refuse weights and masks that are no longer what the manifest says, before it is judged.
 
         A file that is not there, as in a store without weights, is no damage.
+
+        Parameters
+        ----------
+        reading : Reading, optional
+            How much of it may be read; all by default.
 
         Raises
         ------
         Damaged
             With the first such file.
         """
-        of_masks = [record.file for record in self._known.masks.values()]
+        manifest = self._known
+        of_masks = [record.file for record in manifest.masks.values()]
         for name in (WEIGHTS, *of_masks):
-            expected = self._known.files.get(name)
-            path = self.folder / name
-            if expected is not None and path.exists():
-                refuse_damaged(path, expected)
+            expected = manifest.files.get(name)
+            if expected is not None:  # no path objects: `list` looks at tens of thousands
+                refuse_damaged(f"{self.folder}{os.sep}{name}", expected, reading=reading)
 
     @property
     def weights(self) -> Path | None:
         """The trained weights, none for a run that only segmented; `Damaged` if they changed."""
-        path = self.file(WEIGHTS)
-        return path if path.exists() else None
+        return self.file(WEIGHTS) if self.has(WEIGHTS) else None
 
     def masks(self, image: str) -> np.ndarray:
         """The labels of one image as they were stored.
@@ -209,6 +220,7 @@ class Store:
 
     def __init__(self, root: Path | str):
         self.root = Path(root)
+        self.passed_over: dict[str, str] = {}  # runs that could not be read, and why, by key
         try:
             usable = self.root.is_dir() or not self.root.exists()
         except OSError:  # a name too long, or inside a folder that may not be entered
@@ -244,6 +256,7 @@ class Store:
             try:
                 run = self.run(key)
             except BadInput as error:
+                self.passed_over[key] = str(error)
                 _say_once(f"passed over: {error}")
                 continue
             if run is not None:
@@ -317,24 +330,37 @@ class Store:
         """Where a file of a data set would lie; never outside the store, links followed."""
         return disk.inside(self.root / "data", f"{images_digest[:KEY_LENGTH]}/{file}")
 
-    def _kept(self, images_digest: str, file: str) -> np.ndarray | None:
-        import tifffile
+    def kept_file(self, images_digest: str, file: str) -> Path | None:
+        """A file of a data set as it was stored; none if it was not kept.
 
+        Raises
+        ------
+        BadInput
+            If it is damaged, or what says so is.
+        """
         path = self.kept(images_digest, file)
         sums = path.with_name(SUMS)
         try:
             lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
-            sealed = dict(line.split("  ", 1)[::-1] for line in lines)
+            sealed = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
             if file not in sealed and not path.exists():
                 return None
-            if file_digest(path) != sealed[file]:
+            if digest_once(path) != sealed[file]:
                 raise ValueError("its digest is not the one it was stored with")
+        except Exception as error:
+            raise _not_as_stored(path, error) from error
+        return path
+
+    def _kept(self, images_digest: str, file: str) -> np.ndarray | None:
+        import tifffile
+
+        path = self.kept_file(images_digest, file)
+        if path is None:
+            return None
+        try:
             return tifffile.imread(path)
         except Exception as error:
-            raise BadInput(
-                f"{path} is not as it was stored, by {SUMS} beside it ({error}); copy the "
-                f"store again, or remove {path.parent} and run one of its runs into another store"
-            ) from error
+            raise _not_as_stored(path, error) from error
 
     def failures(self) -> list[dict]:
         """What the grid kept of failed repeats: key, machine, repeat, reason, spec, folder."""
@@ -369,6 +395,8 @@ class Store:
         target = run / manifest.machine.name / str(manifest.repeat)
         with self._writing():
             self._keep_data(staged / STAGED_DATA, spec.images_digest)
+            if target.exists():
+                return Repeat(target)
             self._seal(staged, manifest)
             if not run.exists():  # then it appears with its spec and its first repeat
                 whole = staged.with_name(f"{staged.name}-{spec.key}")
@@ -467,9 +495,7 @@ class Store:
                 path.chmod(0o444)
             target.parent.mkdir(parents=True, exist_ok=True)
             if not disk.moved(staged, target):  # another process was first
-                for path in staged.iterdir():
-                    path.chmod(0o644)
-                shutil.rmtree(staged)
+                disk.remove_folder(staged)
 
     def _seal(self, staged: Path, manifest: Manifest) -> None:
         files = {
@@ -510,6 +536,13 @@ def _failure(path: Path) -> dict[str, Any]:
         if isinstance(kept, dict):
             record |= kept
     return {**record, "folder": str(path.parent)}
+
+
+def _not_as_stored(path: Path, why: object) -> Damaged:
+    return Damaged(
+        f"{path} is not as it was stored, by {SUMS} beside it ({why}); copy the store again, or "
+        f"remove {path.parent} and run one of its runs into another store"
+    )
 
 
 def _folders(folder: Path) -> list[str]:

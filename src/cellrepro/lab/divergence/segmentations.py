@@ -179,7 +179,7 @@ class LookAtImage(Look):
 
     def _held_against(self, seen: Seen, repeat: Repeat, image: str) -> str:
         """How many stages have the bits of the stored run."""
-        if not (repeat.folder / LEDGER).exists():
+        if not repeat.has(LEDGER):
             return "there is no ledger to hold it against"
         stored = {entry.name: entry.digest for entry in read_rows(repeat.file(LEDGER), Entry)}
         both = [s for s in PASSED if f"{image} {s}" in stored and s in seen.digests]
