@@ -13,7 +13,6 @@ from pydantic_core import to_jsonable_python
 
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.progress import minutes
-from cellrepro.store.unchanged import Reading
 from cellrepro.text import amount, grouped, ppm_text, share_text, some, span
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from cellrepro.lab.growth import Moment
     from cellrepro.lab.run import Outcome
     from cellrepro.store.store import Repeat, Run
+    from cellrepro.store.unchanged import Reading
 
 Answer = tuple[dict[str, Any], Iterable[str]]
 """A document, and lines."""
@@ -299,6 +299,7 @@ def _cost(estimates: Sequence[Any]) -> str:
 def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answer:
     """What a store holds, a run on each machine by itself; only what has certain values."""
     from cellrepro.compare.verdicts import judge
+    from cellrepro.store.unchanged import Reading
 
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
