@@ -12,7 +12,7 @@ const WIDE_CSS = 660; // from here on the panel stands beside the picture
 const SIDE_CSS = 320; // its least width, with its gap
 const AREAS = ["agree", "only_a", "only_b", "other_object"];
 const CHOSEN = ["view", "a", "b", "z"];
-const HELD_ARRAYS = 24; // unpacked at a time; what is dropped is unpacked again, not sent again
+const HELD_ARRAYS = 30; // unpacked at a time; what is dropped is unpacked again, not sent again
 
 // The planes of one model as they arrived, deflated; shared by all its views on the page. Those
 // that came with the model stay, as a saved page has no kernel to ask; of the others, as many as
@@ -56,7 +56,7 @@ class Planes {
         const waits = {};
         waits.promise = new Promise((resolve, reject) => Object.assign(waits, { resolve, reject }));
         this.waiting.set(name, waits);
-        this.model.send({ want: [name] });
+        this.want(name);
       }
       try {
         plane = await this.waiting.get(name).promise;
@@ -67,6 +67,18 @@ class Planes {
       this.arrived.set(name, plane); // the last one used
     }
     return plane;
+  }
+
+  // Ask for a plane; what is asked for at one time travels as one message.
+  want(name) {
+    if (this.wanted === undefined) {
+      this.wanted = [];
+      queueMicrotask(() => {
+        this.model.send({ want: this.wanted });
+        this.wanted = undefined;
+      });
+    }
+    this.wanted.push(name);
   }
 
   // The plane with its values.
@@ -134,6 +146,7 @@ class Explorer {
     this.model.on("change:scene", this.onScene);
     this.model.on("change:answered", this.onAnswer);
     this.model.on("change:problem", this.onProblem);
+    this.fetchNext(0);
   }
 
   close() {
@@ -208,14 +221,17 @@ class Explorer {
     }
   }
 
-  // Of a stack the plane to which the next step will lead, if it goes on as the last one.
+  // Of a stack the planes to which the next steps will lead, if they go on as the last one; at the
+  // beginning those on both sides.
   fetchNext(by) {
     const { z, n_planes: n, planes } = this.scene;
-    const next = z + Math.sign(by);
-    if (next === z || next < 0 || next >= n) return;
-    const names = ofPlane(planes, next);
     const shown = Object.keys(this.data).filter((key) => key !== "story");
-    for (const key of shown) this.planes.get(names[key]).catch(() => {}); // said when it is chosen
+    const ahead = by ? [Math.sign(by), 2 * Math.sign(by)] : [1, -1];
+    for (const next of ahead.map((steps) => z + steps)) {
+      if (next < 0 || next >= n) continue;
+      const names = ofPlane(planes, next);
+      for (const key of shown) this.planes.get(names[key]).catch(() => {}); // said when it is chosen
+    }
   }
 
   tellLoading() {
