@@ -332,6 +332,7 @@ def test_what_another_machine_works_in_is_not_swept(store, monkeypatch):
         of_a_living_one.mkdir()
         with store.staging():
             assert left.exists()
+            assert area.exists(), "this process works in it: its lock says so"
             assert of_a_living_one.exists()
             assert not of_a_dead_process.exists()
 

@@ -161,7 +161,8 @@ def board(jobs: Sequence[Job], bar: Progress, *, dashboard: str = "") -> Iterato
                     if mine:
                         made.write(path)
                         while not over.wait(_REFRESH_SECONDS):
-                            made.write(path)
+                            with suppress(OSError):  # the disk may be full for a while
+                                made.write(path)
                         made.write(path, ended=True)
                         return
                 time.sleep(0.05)
