@@ -144,7 +144,7 @@ def test_ends_when_both_find_cells(train, test, expected):
     ends = [n for n in range(1, MOST_EPOCHS + 1) if watched.is_enough(n)]
     assert ends[:1] == ([] if expected is None else [expected])
     assert watched.record.ended == ("epochs" if expected is None else "score")
-    assert "score (AP@0.5) of" in sentences[0]
+    assert "score (AP@0.5) " in sentences[0]
 
 
 def test_epochs_that_belong_together(monkeypatch):

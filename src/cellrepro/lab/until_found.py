@@ -135,9 +135,9 @@ class Seeker:
             parts.append(_in_words(look.test, "test images"))
             reached = reached and look.test is not None and look.test >= self._goal.score
         self._say(
-            f"after {n_epochs} epochs and {minutes(look.seconds)} the network finds cells with a "
-            f"score (AP@0.5) of {' and '.join(parts)}; it is trained until "
-            f"{self._goal.score:.2f}, for at most {minutes(self._goal.seconds)}"
+            f"after {n_epochs} epochs and {minutes(look.seconds)}: score (AP@0.5) "
+            f"{' and '.join(parts)}; {self._goal.score:.2f} is enough, and "
+            f"{minutes(self._goal.seconds)} are the limit"
         )
         return reached
 
