@@ -227,7 +227,7 @@ def test_messages_are_short_and_propose_a_name(made_up):
     """A missing field is not shown with the whole document; of many wrong ones some are named."""
     with pytest.raises(BadInput, match=r"^data is missing; data_digest is missing;"):
         make_spec(seed=0)
-    with pytest.raises(BadInput, match="and 4990 more like these") as caught:
+    with pytest.raises(BadInput, match=r"and \d+ more like these") as caught:
         make_spec(
             **made_up.spec().model_dump()
             | {"train_probs": dict.fromkeys(map(str, range(5000)), -1.0)}

@@ -567,8 +567,8 @@ def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repe
         with plan.store.staging() as area:
             folder = area / "repeat"
             folder.mkdir()
-            _make(plan, index, folder, label=label, quiet=quiet, here=False)
-            repeat = plan.store.commit(folder, plan.spec)
+            carried_out = _make(plan, index, folder, label=label, quiet=quiet, here=False)
+            repeat = plan.store.commit(folder, carried_out)
         _tell_the_grid(repeat)
         return repeat
     if (held / MANIFEST).exists():  # the notebook asks for it again
@@ -579,14 +579,14 @@ def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repe
     return Repeat(held)
 
 
-def _make(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here: bool) -> None:
-    """Have a worker leave one repeat in a folder."""
+def _make(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here: bool) -> Spec:
+    """Have a worker leave one repeat in a folder; what was carried out, its epochs counted."""
     with (
         _unfinished(plan, index, quiet=quiet) as keeping,
         progress(plan.spec.epochs + plan.n_images, label, quiet=quiet) as bar,
     ):
         show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
-        call(
+        carried_out: Spec = call(
             "cellrepro.lab.worker:carry_out",
             plan.request.setup,
             label=label,
@@ -597,6 +597,7 @@ def _make(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here
             staged=folder,
             keeping=keeping,
         )
+    return carried_out
 
 
 def _held_folder(plan: Plan, index: int) -> Path | None:
