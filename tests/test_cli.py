@@ -180,7 +180,7 @@ def test_what_is_stored_already_is_said_and_what_it_lacks(small_store, invoke, n
 
 def test_list_of_nothing(invoke, tmp_path):
     assert invoke("list", "--store", tmp_path / "outputs").out == "no runs yet\n"
-    assert invoke("list", "--store", tmp_path / "outputs", "--json").json == {"runs": []}
+    assert invoke("list", "--store", tmp_path / "outputs", "--json").json["runs"] == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -278,7 +278,7 @@ def test_a_disk_that_is_full_elsewhere(small_data, tmp_path, invoke, no_child, m
     monkeypatch.setattr(process.tempfile, "TemporaryDirectory", full)
     answer = invoke("train", small_data, "--store", tmp_path / "outputs")
     assert (answer.code, answer.out) == (3, "")
-    assert "cellrepro: [Errno 28] No space left on device: '/tmp'" in answer.err
+    assert "[Errno 28] No space left on device: '/tmp'" in answer.err
     assert not (tmp_path / "outputs").exists()
 
 
