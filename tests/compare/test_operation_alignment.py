@@ -118,7 +118,7 @@ def test_the_cause_comes_before_what_inherits():
     assert (found.a.index, found.inputs) == (2, "agree")
     assert found.sentence.endswith(
         "agree and whose outputs differ; it may draw random numbers; outputs agree in 1 operation "
-        "before it and differ in 0 after it; 1 before it differ too, by what went into them"
+        "before it and differ in 0 after it; before it 1 operation differs too, by what went in"
     )
 
 

@@ -325,3 +325,18 @@ def test_thirty_kills_at_random(write, store, small_store, wholeness):
     assert answer.code == 0, answer.err
     assert len(wholeness(store)) == 6
     assert {item.name for item in store.iterdir()} == {"runs", "data", ".digests"}
+
+
+def test_a_look_at_the_queues_asks_for_each_of_them_once():
+    """However many jobs wait: the driver must not take the cores that it shares out."""
+    machine = slots.Machine(n_cores=2, memory=2**34)
+    shared = machine.by_cores()
+    one_core = slots.Need(("cpu",), n_slots=1, amount=slots.CORE)
+    asked = []
+    take = shared.take
+    shared.take = lambda need: asked.append(need) or take(need)
+    queues = slots.Queues(shared, dict.fromkeys(range(10_000), one_core))
+    assert len(list(queues.begin())) == 2
+    asked.clear()
+    assert list(queues.begin()) == []
+    assert len(asked) == 1

@@ -261,3 +261,15 @@ def test_a_label_shows_what_is_not_at_its_default():
     assert "strict, index_put loose" in label
     assert label.endswith("data seed 3, batch size 2")
     assert make_spec(**FIELDS).label.endswith("seed 0, cpu, strict")
+
+
+def test_a_label_compares_the_settings_with_their_defaults_once(made_up, monkeypatch):
+    """A list of ten thousand runs makes ten thousand labels."""
+    asked = []
+    not_default = Settings.told.fget
+    monkeypatch.setattr(
+        Settings, "told", property(lambda own: asked.append(own) or not_default(own))
+    )
+    label = made_up.spec(task="segment", settings={"diameter": 60}).label
+    assert "diameter 60" in label
+    assert len(asked) <= 3
