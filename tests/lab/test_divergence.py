@@ -15,7 +15,7 @@ from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Entry, r
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Store
 from conftest import options, run_command
-from stores import add_run, three
+from stores import add_run, reseal, three
 
 BRIEF = {"epochs": 2, "images_per_epoch": 3, "learning_rate": 0.01}
 
@@ -122,6 +122,7 @@ def altered(repeat, *, from_step):
         for entry in read_rows(folder / LEDGER, Entry)
     ]
     write_rows(folder / LEDGER, entries, Entry)
+    reseal(folder)
     return Repeat(folder).name
 
 
