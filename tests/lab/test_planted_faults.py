@@ -17,6 +17,7 @@ import pytest
 
 import planted
 from cellrepro.determinism.seeding import generators_kept
+from cellrepro.errors import Damaged
 from cellrepro.lab import process
 from cellrepro.lab.checkpointing import Keeping
 from cellrepro.lab.divergence import rerun
@@ -286,16 +287,17 @@ def test_weight_between_two_steps(bench):
 
 
 def test_stored_files(bench, invoke):
-    """What was changed afterwards is only the file; without ledgers, manifests are compared."""
-    clean, changed = bench.copy(bench.clean), bench.copy(bench.clean)
-    planted.rewrite_image(changed.folder / "masks" / f"{IMAGE}.tif", a_pixel)
-    outside_steps(bench.diverge(clean, changed), "masks", f"{IMAGE} stored file")
-    planted.rewrite_weights(changed.weights, a_weight)
-    outside_steps(bench.diverge(clean, changed), "weights", "stored file")
-    (changed.folder / LEDGER).unlink()
-    found = bench.diverge(clean, changed)
-    outside_steps(found, "weights", "stored file")
-    assert found.notes[0].startswith(f"{changed.name} kept no ledger")
+    """What was changed afterwards is damage, and no place where two runs part; without ledgers,
+    manifests are compared."""
+    clean = bench.copy(bench.clean)
+    for name, rewrite, change in (
+        (f"masks/{IMAGE}.tif", planted.rewrite_image, a_pixel),
+        ("weights.safetensors", planted.rewrite_weights, a_weight),
+    ):
+        changed = bench.copy(bench.clean)
+        rewrite(changed.folder / name, change)
+        with pytest.raises(Damaged, match=re.escape(f"{changed.folder / name} is damaged")):
+            bench.diverge(clean, changed)
     changed = bench.copy(bench.clean)
     (changed.folder / LEDGER).unlink()
     planted.rewrite_manifest(changed.folder, lambda m: m["versions"].update(torch="1.0"))

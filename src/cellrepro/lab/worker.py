@@ -148,6 +148,7 @@ def carry_out(
             n_train=len(folder.train),
             n_test=len(folder.test),
             segmented="test" if folder.test else "train",
+            kept_as=None if spec.images_digest == folder.digest else spec.images_digest,
             warnings=list(folder.warnings),
         ),
         model=model,

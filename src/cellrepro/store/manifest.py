@@ -60,6 +60,12 @@ class DataRecord(_Record):
     n_test: int
     segmented: str  # ``test``, or ``train`` when the folder holds no test images
     warnings: list[str]
+    kept_as: Digest | None = None  # `images_digest` of the spec, where its axes were named
+
+    @property
+    def images_digest(self) -> str:
+        """Under which the store keeps the images, also of a repeat that is not stored yet."""
+        return self.kept_as or self.digest
 
 
 class ModelRecord(_Record):

@@ -91,8 +91,8 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
     side = WIDTH / 3
     figure = Picture(height=0.4 + len(names) * (side + 0.05))
     for row, name in zip(figure.subplots(len(names), 3, squeeze=False), names, strict=True):
-        masks, truth = repeat.masks(name), store.truth(repeat.spec.images_digest, name)
-        image = store.image(repeat.spec.images_digest, name)
+        masks, truth = repeat.masks(name), store.truth(manifest.data.images_digest, name)
+        image = store.image(manifest.data.images_digest, name)
         named, image, (masks, truth) = flat(image, masks, truth)
         background = background_of(image, masks.shape)
         kept = f", {named}" if named else ""

@@ -135,7 +135,7 @@ def masks_changed(store: Store, effect: Effect) -> Picture:
     a, b = _furthest(store, effect)
     compared = {name: compare_masks(a.masks(name), b.masks(name)) for name in a.manifest.masks}
     name = max(compared, key=lambda one: (compared[one].n_differing, compared[one].n_objects_a))
-    image, found = store.image(a.spec.images_digest, name), compared[name]
+    image, found = store.image(a.manifest.data.images_digest, name), compared[name]
     names = f"repeat {a.index}", f"repeat {b.index}"
     figure = masks.difference(image, a.masks(name), b.masks(name), name_a=names[0], name_b=names[1])
     text = (
