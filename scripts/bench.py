@@ -35,9 +35,11 @@ ROUNDS = 5
 # What watching may cost beside a plain step, by what it cannot do without (docs/benchmarks.md).
 OF_AN_AUDIT = "<= 5.5"  # every operation is executed three times, and its results are compared
 OF_A_STEP = "<= 1.12"  # 36 MB of weights, gradients and moments are read
-OF_OPERATIONS = (
-    "<= 2.8"  # a thousand operations are seen, placed, and 163 MB digested: 1.4 at least
-)
+# A thousand operations are seen and placed, and 163 MB digested: 1.4 at least.
+OF_OPERATIONS = "<= 2.8"
+# A plane of the stack, milliseconds: at eight a second there are 125 for each, and one that was
+# not fetched ahead is packed, sent, unpacked and counted.
+OF_A_PLANE = "<= 80"
 
 Row = tuple[str, float, str, str]
 """Name, value, target (``<= 1.05``, or nothing) and how it was measured."""
@@ -1124,7 +1126,8 @@ def _steps_in(
                     raise RuntimeError(f"{name}: the picture stayed as it was")
                 yield f"explorer: {name}, median, ms", statistics.median(times), "<= 60", how
                 slowest = float(np.percentile(times, 95))
-                yield f"explorer: {name}, 95th percentile, ms", slowest, "<= 60", how
+                target = OF_A_PLANE if name == "plane slider" else "<= 60"
+                yield f"explorer: {name}, 95th percentile, ms", slowest, target, how
             browser.close()
 
 
