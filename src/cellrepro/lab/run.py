@@ -79,6 +79,7 @@ class Outcome:
     plan: Plan
     repeats: tuple[Repeat, ...]
     judgement: Judgement
+    stored_before: tuple[Repeat, ...] = ()  # those of the repeats that were not run this time
 
     @property
     def store(self) -> Store:
@@ -490,7 +491,8 @@ def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
         done.append(repeat)
     if stored_before and not quiet and plan.spec.task != "wrap":  # `wrap` says more of its own
         note(_of_stored(plan, stored_before, n_asked=repeats))
-    return Outcome(plan, tuple(done), judge([repeat.manifest for repeat in done]))
+    judgement = judge([repeat.manifest for repeat in done])
+    return Outcome(plan, tuple(done), judgement, stored_before=tuple(stored_before))
 
 
 def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_asked: int) -> str:

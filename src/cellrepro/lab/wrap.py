@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -111,13 +111,13 @@ def wrap_python(
 
 def _carried_out(plan: Plan, repeats: int, *, quiet: bool) -> Outcome:
     """Carry out a plan, and say which of its repeats were stored before."""
-    begun = datetime.now(UTC)
     outcome = carry_out(plan, repeats=repeats, quiet=quiet)
-    made = [datetime.fromisoformat(repeat.manifest.started) for repeat in outcome.repeats]
-    stored = [when for when in made if when < begun]
+    stored = outcome.stored_before
     if stored and not quiet:
         what = amount(len(outcome.repeats), "repeat")
-        last = max(stored).astimezone().strftime("%Y-%m-%d %H:%M")
+        # Local time is for reading only: a clock may be set back, so it decides nothing.
+        times = [datetime.fromisoformat(repeat.manifest.started) for repeat in stored]
+        last = max(times).astimezone().strftime("%Y-%m-%d %H:%M")
         note(
             f"stored already and not run again: {len(stored)} of {what}, the last made on {last}, "
             "as the command or function and the files that name the run are the same; "
