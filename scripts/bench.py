@@ -160,9 +160,9 @@ def _warm_loop(
     encoder: str, n_steps: int, *, batch_size: int = 1, watch: Any = None
 ) -> tuple[Any, Any]:
     """A network and its training on one image, two steps old."""
-    from cellrepro.images.synthetic import labelled_nuclei
+    from cellrepro.images.nuclei import labelled_nuclei
     from cellrepro.model.network import seeded_network
-    from cellrepro.model.training import Loop
+    from cellrepro.model.training_loop import Loop
 
     network = seeded_network(encoder, seed=0)
     loop = Loop(
@@ -196,9 +196,9 @@ def loop(extent: Extent) -> Iterator[Row]:
     from cellpose.train import train_seg
 
     from cellrepro.determinism.modes import mode_in_force
-    from cellrepro.images.synthetic import labelled_nuclei
+    from cellrepro.images.nuclei import labelled_nuclei
     from cellrepro.model.network import seeded_network
-    from cellrepro.model.training import train
+    from cellrepro.model.training_loop import train
 
     draws, n_images, rounds = extent.of((1, 1, 1), (16, 8, ROUNDS))
     images = labelled_nuclei(n_images)
@@ -236,7 +236,7 @@ def loop(extent: Extent) -> Iterator[Row]:
 
 def cost(extent: Extent) -> Iterator[Row]:
     """What determinism costs a step: every mode beside plain ``train_seg``."""
-    from cellrepro.lab.cost_of_determinism import measure_cost
+    from cellrepro.audits.cost import measure_cost
 
     for encoder, steps, rounds in extent.of(
         [("tiny", 1, 1)], [("tiny", 4, 12)], [("tiny", 4, 12), ("vit-b", 2, 3)]
@@ -300,7 +300,7 @@ def substitutes(extent: Extent) -> Iterator[Row]:
 
 def audit_ratio(extent: Extent) -> Iterator[Row]:
     """What an audited step takes, beside the same steps unaudited."""
-    from cellrepro.trace.flips import audit
+    from cellrepro.trace.operation_audit import audit
 
     for encoder, rounds in extent.of([("tiny", 1)], [("tiny", 7)], [("tiny", 7), ("vit-b", 2)]):
         network, training = _warm_loop(encoder, 2 * rounds)
@@ -314,7 +314,7 @@ def digest_speed(extent: Extent) -> Iterator[Row]:
     """Digesting memory beside reading it."""
     import torch
 
-    from cellrepro.store.digests import tensor_digest
+    from cellrepro.bits.digests import tensor_digest
 
     n = extent.of(2**16, 2**26)
     tensor = torch.from_numpy(np.random.default_rng(0).standard_normal(n, np.float32))
@@ -341,7 +341,7 @@ def _watched(extent: Extent) -> Iterator[tuple[str, str, int, int]]:
 def ledger_ratio(extent: Extent) -> Iterator[Row]:
     """What a step costs with its ledger, beside the same steps without."""
     from cellrepro.store.ledger import Ledger
-    from cellrepro.trace.training_steps import StepWatch, Watches
+    from cellrepro.trace.watches import StepWatch, Watches
 
     for called, encoder, batch_size, rounds in _watched(extent):
         watch = Watches(())
@@ -396,7 +396,7 @@ def operation_ratio(extent: Extent) -> Iterator[Row]:
 
 
 def numeric_class_time(extent: Extent) -> Iterator[Row]:
-    from cellrepro.store.platform import numeric_class
+    from cellrepro.store.this_machine import numeric_class
 
     n = extent.of(1, ROUNDS)
     times = [_seconds(numeric_class) for _ in range(n)]
@@ -408,7 +408,7 @@ def numeric_class_time(extent: Extent) -> Iterator[Row]:
 def learning(extent: Extent) -> Iterator[Row]:
     """What `tiny` learns, and in how many seconds of training."""
     import cellrepro
-    from cellrepro.images.synthetic import write_folder
+    from cellrepro.images.nuclei import write_folder
 
     settings = extent.of({"epochs": 2, "images_per_epoch": 1}, {"epochs": 24})
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
@@ -459,7 +459,7 @@ def masks(extent: Extent) -> Iterator[Row]:
     from cellpose import metrics
     from stardist.matching import matching
 
-    from cellrepro.compare.metrics import average_precision, compare_masks
+    from cellrepro.same.metrics import average_precision, compare_masks
 
     size, n = extent.of((128, 20), (2048, 5000))
     a, b = grid_of_cells(size, n, 0), grid_of_cells(size, n, 1)
@@ -505,7 +505,7 @@ def _memory_of_large_masks(size: int) -> Iterator[Row]:
 
 def _print_peak_memory(mode: str, *paths: str) -> int:
     """Compare two arrays; print peak memory in bytes, seconds, and objects."""
-    from cellrepro.compare.metrics import compare_masks
+    from cellrepro.same.metrics import compare_masks
 
     compare_masks(np.eye(3, dtype=int), np.eye(3, dtype=int))
     a, b = (np.load(path, mmap_mode=None if mode == "-" else "r") for path in paths)
@@ -531,8 +531,8 @@ def _print_peak_memory(mode: str, *paths: str) -> int:
 
 def many(extent: Extent) -> Iterator[Row]:
     """Agreement of 1,000 runs of which 20 differ, beside those 20 alone; digests known, or not."""
-    from cellrepro.compare.consensus import agree
-    from cellrepro.store.digests import file_digest
+    from cellrepro.bits.digests import file_digest
+    from cellrepro.same.consensus import agree
 
     n_runs, n_distinct, side = extent.of((6, 2, 128), (1000, 20, 2048))
     n_objects = (side // 29) ** 2
@@ -569,8 +569,8 @@ def many(extent: Extent) -> Iterator[Row]:
 # What the child does: imports and one small comparison come before the memory is measured.
 COMPARE_WEIGHTS = """
 import json, sys, time
-from cellrepro.compare.weight_similarity import similarity
-from cellrepro.store.platform import peak_memory_of_process
+from cellrepro.same.weight_similarity import similarity
+from cellrepro.store.this_machine import peak_memory_of_process
 warm_up, *paths = sys.argv[1:]
 similarity([warm_up, warm_up])
 before = peak_memory_of_process()
@@ -700,8 +700,8 @@ def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
     Strict repeats are equal, fast ones are not; seeds lie farther apart than profiles.
     """
     import cellrepro
-    from cellrepro.images.synthetic import write_folder
-    from cellrepro.store.spec import make_spec
+    from cellrepro.asked.spec import make_spec
+    from cellrepro.images.nuclei import write_folder
     from cellrepro.store.store import Store
 
     write_folder(scratch / "synthetic", n_train=1, n_test=3)
@@ -730,8 +730,8 @@ def _store_copy(store: Any, first: Any, model: Any, spec: Any, repeat: int, nuan
     import tifffile
     from safetensors.numpy import load_file, save_file
 
-    from cellrepro.compare.labels import canonical
-    from cellrepro.store.digests import array_digest, file_digest
+    from cellrepro.bits.digests import array_digest, file_digest
+    from cellrepro.same.labels import canonical
 
     seeds, rest = np.random.default_rng(nuance[0]), np.random.default_rng(nuance)
     manifest = model.manifest.model_copy(deep=True)
@@ -768,9 +768,9 @@ def _store_copy(store: Any, first: Any, model: Any, spec: Any, repeat: int, nuan
 
 def grid(extent: Extent) -> Iterator[Row]:
     """What a repeat of a grid takes beyond its training and masks, at the demo's size."""
+    from cellrepro.grid.file import read_grid
+    from cellrepro.grid.pool import run_grid
     from cellrepro.images.public_sets import provide
-    from cellrepro.lab.grid.file import read_grid
-    from cellrepro.lab.grid.pool import run_grid
 
     n_repeats = extent.of(1, 3)
     with tempfile.TemporaryDirectory() as scratch:
@@ -796,10 +796,10 @@ def grid(extent: Extent) -> Iterator[Row]:
 
 def jobs(extent: Extent) -> Iterator[Row]:
     """What a worker of a cluster is sent for one spec, in a small grid and in a large one."""
+    from cellrepro.grid.file import Grid, read_grid
+    from cellrepro.grid.point import Job
+    from cellrepro.grid.sending import travelling
     from cellrepro.images.public_sets import provide
-    from cellrepro.lab.grid.file import Grid, read_grid
-    from cellrepro.lab.grid.point import Job
-    from cellrepro.lab.grid.sending import travelling
 
     n_few = 20
     n_many = extent.of(100, 1_000)
@@ -820,8 +820,8 @@ def jobs(extent: Extent) -> Iterator[Row]:
 
 def many_specs(extent: Extent) -> Iterator[Row]:
     """A grid of many specs: until it can start, and what its driver takes while they wait."""
+    from cellrepro.grid.file import read_grid
     from cellrepro.images.public_sets import write_benchmark
-    from cellrepro.lab.grid.file import read_grid
 
     n_specs, n_images, size, seconds = extent.of((10, 1, 64, 0.5), (1000, 24, 512, 10.0))
     with tempfile.TemporaryDirectory() as scratch:
@@ -849,7 +849,7 @@ def _share_of_the_driver(grid: Any, seconds: float) -> float:
     """Of a core, while two jobs of a grid are at work and all others wait."""
     from unittest.mock import patch
 
-    from cellrepro.lab.grid import pool
+    from cellrepro.grid import pool
 
     go_on = threading.Event()
 
@@ -940,7 +940,7 @@ _CHOOSING = {
 _CHOOSING_SCRIPT = """
 import resource, sys, time
 import pandas, torch  # which takes its time and memory, however many repeats there are
-from cellrepro.lab.select_runs import telling_pair_of
+from cellrepro.show.which_runs import telling_pair_of
 from cellrepro.show.explorer.widget import explore_runs, stored_repeats
 from cellrepro.store.store import Store
 store = Store(sys.argv[1])
@@ -1032,7 +1032,7 @@ def _seconds_of_storing(add_repeat: Callable[..., Any], store: Any, point: tuple
 COMMAND = """
 import atexit
 from cellrepro.cli import main
-from cellrepro.store.platform import peak_memory_of_process
+from cellrepro.store.this_machine import peak_memory_of_process
 atexit.register(lambda: print(peak_memory_of_process()))
 main()
 """

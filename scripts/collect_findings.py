@@ -27,10 +27,10 @@ import numpy as np
 import pandas as pd
 from natsort import index_natsorted
 
-from cellrepro.compare.ledger_diff import compare_ledgers
-from cellrepro.compare.weights import compare_weights
+from cellrepro.divergence.growth import growth, has_checkpoints
 from cellrepro.errors import BadInput
-from cellrepro.lab.growth import growth, has_checkpoints
+from cellrepro.same.ledger_diff import compare_ledgers
+from cellrepro.same.weights import compare_weights
 from cellrepro.store.ledger import LEDGER, Entry, read_rows
 from cellrepro.store.store import MANIFEST, SPEC, Repeat, Run, Store
 
@@ -163,7 +163,7 @@ def parting(a: Repeat, b: Repeat) -> Row:
 
 def first(store: Store) -> None:
     """The first operation that gave other bits, with its judgement: of repeats, and of machines."""
-    from cellrepro.lab.divergence.find import diverge
+    from cellrepro.divergence.find import diverge
 
     rows, done = [], known("first.csv")
     for a, b in itertools.chain(pairs_of_repeats(store), pairs_of_machines(store)):
@@ -196,7 +196,7 @@ def pairs_of_machines(store: Store) -> Iterator[tuple[Repeat, Repeat]]:
 
 def cells(store: Store) -> None:
     """Every cell that any run found: in how many it is, its size, contrast and neighbours."""
-    from cellrepro.compare.consensus import agree
+    from cellrepro.same.consensus import agree
 
     rows = []
     for group, chosen in groups_of_runs(store):
@@ -234,7 +234,7 @@ def outline_of(cell: Any, masks: Sequence[np.ndarray], agreement: Any) -> np.nda
     """Where a cell is: in the consensus, else in the first run that has it."""
     if cell.label:
         return agreement.consensus == cell.label
-    from cellrepro.compare.labels import canonical
+    from cellrepro.same.labels import canonical
 
     run = cell.runs[0]
     number = agreement.objects_of(run).index(cell) + 1

@@ -23,15 +23,15 @@ from collect_findings import networks_of
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from scipy.stats import binomtest, spearmanr, t
 
-from cellrepro.compare.seed_spread import Axis, Distribution, measure_spread
-from cellrepro.compare.verdicts import Verdict
+from cellrepro.asked.spec import Spec
+from cellrepro.same.seed_spread import Axis, Distribution, measure_spread
+from cellrepro.same.verdicts import Verdict
 from cellrepro.show.figures import style
 from cellrepro.show.figures.spread import spread_rows
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.store.ledger import LEDGER
-from cellrepro.store.spec import Spec
 from cellrepro.store.store import Repeat, Run, Store
-from cellrepro.text import amount, grouped, joined, ppm_text, share_text
+from cellrepro.words import amount, grouped, joined, ppm_text, share_text
 
 TOP = Path(__file__).parents[1]
 EVIDENCE, DOCS = TOP / "evidence", TOP / "docs"

@@ -86,7 +86,7 @@ class Lab:
         if not data.exists():
             _python(
                 "import sys; from pathlib import Path\n"
-                "from cellrepro.images.synthetic import write_folder\n"
+                "from cellrepro.images.nuclei import write_folder\n"
                 "write_folder(Path(sys.argv[1]), n_train=4, n_test=2)",
                 data,
             )
@@ -228,7 +228,7 @@ def cost(lab: Lab) -> Answer:
     file = lab.folder / "cost.json"
     _python(
         "import json, sys; from dataclasses import asdict; from pathlib import Path\n"
-        "from cellrepro.lab.cost_of_determinism import measure_cost\n"
+        "from cellrepro.audits.cost import measure_cost\n"
         "found = measure_cost(encoder=sys.argv[2], profile=sys.argv[3], rounds=5, quiet=True)\n"
         "Path(sys.argv[1]).write_text(json.dumps(asdict(found), default=str))",
         file,

@@ -19,8 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cellrepro.images.synthetic import write_folder
-from cellrepro.store.digests import file_digest
+from cellrepro.bits.digests import file_digest
+from cellrepro.images.nuclei import write_folder
 
 
 def main() -> int:

@@ -20,11 +20,11 @@ import numpy as np
 import tifffile
 from safetensors.numpy import save_file
 
-from cellrepro.compare.labels import canonical
-from cellrepro.compare.metrics import average_precision
+from cellrepro.asked.spec import Spec, make_spec
+from cellrepro.bits.digests import array_digest, file_digest, value_digest
+from cellrepro.same.labels import canonical
+from cellrepro.same.metrics import average_precision
 from cellrepro.store import manifest as records
-from cellrepro.store.digests import array_digest, file_digest, value_digest
-from cellrepro.store.spec import Spec, make_spec
 from cellrepro.store.store import Repeat, Store
 
 SEEDS, REPEATS, MODES = range(5), range(5), ("off", "fast", "strict")

@@ -24,9 +24,9 @@ LOCK, PROJECT = Path("requirements.lock"), Path("pyproject.toml")
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 IMPORTED = (
     *(
-        "cellrepro.lab.run",
-        "cellrepro.lab.worker",
-        "cellrepro.lab.grid.pool",
+        "cellrepro.run.train",
+        "cellrepro.run.worker",
+        "cellrepro.grid.pool",
         "cellrepro.show.report.build",
     ),
     *("cellrepro.cli", "cellpose.train", "matplotlib.pyplot", "pandas"),  # pyarrow takes pandas in

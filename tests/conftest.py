@@ -16,15 +16,15 @@ import torch
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
+from cellrepro.asked.spec import Spec
+from cellrepro.bits.digests import file_digest, generator_digests
 from cellrepro.cli import app
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import load
-from cellrepro.determinism.seeding import generators_kept
-from cellrepro.images.synthetic import write_folder
-from cellrepro.lab.process import machine_here
-from cellrepro.store.digests import file_digest, generator_digests
+from cellrepro.determinism.seeds import generators_kept
+from cellrepro.images.nuclei import write_folder
+from cellrepro.process.calling import machine_here
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.spec import Spec
 from stores import some_machine, some_manifest, some_spec
 
 ROOT = Path(__file__).resolve().parents[1]

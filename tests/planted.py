@@ -20,14 +20,14 @@ from safetensors.numpy import load_file, save_file
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cellrepro.determinism.profiles import Profile
-from cellrepro.determinism.seeding import generators_kept
-from cellrepro.images.synthetic import write_folder
-from cellrepro.lab.checkpointing import Keeping
-from cellrepro.lab.divergence.find import diverge
-from cellrepro.lab.process import Child
-from cellrepro.lab.run import plan_training
-from cellrepro.lab.worker import carry_out
-from cellrepro.model.training import Loop
+from cellrepro.determinism.seeds import generators_kept
+from cellrepro.divergence.find import diverge
+from cellrepro.images.nuclei import write_folder
+from cellrepro.model.training_loop import Loop
+from cellrepro.process.calling import Child
+from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.train import plan_training
+from cellrepro.run.worker import carry_out
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.observer import Call
 

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from cellrepro.determinism import seeding
-from cellrepro.determinism.seeding import seed_everything
+from cellrepro.bits.digests import generator_digests, tensor_digest
+from cellrepro.determinism import seeds
+from cellrepro.determinism.seeds import seed_everything
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.network import ModelSource, build
-from cellrepro.model.training import Loop
+from cellrepro.model.training_loop import Loop
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Origin
-from cellrepro.store.digests import generator_digests, tensor_digest
 
 ORIGIN = Origin(
     spec={"seed": 3, "data_digest": "d" * 64, "model": "tiny", "epochs": 3},
@@ -71,7 +71,7 @@ class Small:
         self.network.load_state_dict(weights)
         self.optimizer.load_state_dict(optimizer)
         self.losses = list(checkpoint.loop["epochs"])
-        seeding.restore(checkpoint.generators)
+        seeds.restore(checkpoint.generators)
 
     def outcome(self):
         return left_by(self.network, self.optimizer), self.losses

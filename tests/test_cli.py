@@ -17,13 +17,14 @@ import tifffile
 import torch
 
 from cellrepro import command
+from cellrepro.asked.spec import Spec
+from cellrepro.bits.digests import file_digest
+from cellrepro.changes import compare
 from cellrepro.determinism import modes, profiles
 from cellrepro.images.folder import read_folder
-from cellrepro.lab import compare_results, process
 from cellrepro.model.network import ENCODERS
 from cellrepro.model.network import SMALL as SMALL_NETWORKS
-from cellrepro.store.digests import file_digest
-from cellrepro.store.spec import Spec
+from cellrepro.process import calling
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, options
 from stores import add_run, three
@@ -275,7 +276,7 @@ def test_bad_input(given, invoke, no_child, listing, arguments, named):
 
 def test_a_disk_that_is_full_elsewhere(small_data, tmp_path, invoke, no_child, monkeypatch):
     full = Mock(side_effect=OSError(28, "No space left on device", "/tmp"))
-    monkeypatch.setattr(process.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(calling.tempfile, "TemporaryDirectory", full)
     answer = invoke("train", small_data, "--store", tmp_path / "outputs")
     assert (answer.code, answer.out) == (3, "")
     assert "[Errno 28] No space left on device: '/tmp'" in answer.err
@@ -301,10 +302,10 @@ def test_a_missing_device(small_data, tmp_path, command):
     ],
 )
 def test_only_the_users_mistakes_become_messages(invoke, monkeypatch, error, code, said):
-    monkeypatch.setattr(compare_results, "compare", Mock(side_effect=error))
+    monkeypatch.setattr(compare, "compare", Mock(side_effect=error))
     answer = invoke("compare", "a", "b")
     assert (answer.code, answer.out, answer.err) == (code, "", f"cellrepro: {said}\n")
-    monkeypatch.setattr(compare_results, "compare", Mock(side_effect=ZeroDivisionError))
+    monkeypatch.setattr(compare, "compare", Mock(side_effect=ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):  # a fault of ours
         invoke("compare", "a", "b")
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from cellrepro import demo
-from cellrepro.lab import run
-from cellrepro.lab.process import RunFailed
-from cellrepro.lab.until_found import Goal
+from cellrepro.process.calling import RunFailed
+from cellrepro.run import train
+from cellrepro.run.until_found import Goal
 from cellrepro.store.store import Store
 
 
@@ -16,7 +16,7 @@ from cellrepro.store.store import Store
 def test_stops_before_the_grid(monkeypatch, invoke, small_data, tmp_path):
     """One network that has learnt nothing, the ways on, exit code 1, and nothing trained after."""
     monkeypatch.setattr(demo, "FOUND", Goal(score=1.0, seconds=0.0))
-    monkeypatch.setattr(run, "DRAWS_PER_EPOCH", 1)
+    monkeypatch.setattr(train, "DRAWS_PER_EPOCH", 1)
     monkeypatch.delattr(demo, "run_grid")
     store = tmp_path / "outputs"
     answer = invoke("demo", small_data, "--store", store, "--json")

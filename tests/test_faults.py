@@ -8,7 +8,7 @@ import pytest
 from faults import apply
 
 PROJECT = Path(__file__).parents[1]
-FAULTS = apply.faults("after")
+FAULTS = apply.faults()
 
 
 def test_there_are_enough_of_every_room():

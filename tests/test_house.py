@@ -11,9 +11,12 @@ import pytest
 import cellrepro
 
 SOURCE = Path(cellrepro.__file__).parent
-ROOMS = ["determinism", "store", "trace", "images", "model", "compare", "lab", "show"]
+ROOMS = [
+    *("bits", "determinism", "asked", "store", "trace", "images", "model", "same"),
+    *("process", "run", "changes", "grid", "audits", "divergence", "show"),
+]
 """In the order in which they may build on each other; the command line and the demo on all."""
-GROUND = ["errors", "text", "progress", "__init__"]
+GROUND = ["errors", "words", "progress", "results", "torch_internals", "__init__"]
 
 MODULES = {
     ".".join(["cellrepro", *path.relative_to(SOURCE).with_suffix("").parts]): path
@@ -114,8 +117,8 @@ HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "m
         ),
         (
             "from cellrepro import train, segment, read_grid, run_grid\n"
-            "import cellrepro.lab.worker, cellrepro.lab.notebook_process, cellrepro.show.answers\n"
-            "import cellrepro.determinism.modes, cellrepro.compare.weight_similarity",
+            "import cellrepro.run.worker, cellrepro.grid.notebooks, cellrepro.show.answers\n"
+            "import cellrepro.determinism.modes, cellrepro.same.weight_similarity",
             {"torch", "cellpose", "papermill", "matplotlib"},
         ),
     ],

@@ -9,9 +9,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cellrepro.lab import defaults
-from cellrepro.lab.notebook_process import find_notebook, notebook_parameters
-from cellrepro.store.spec import Hyperparameters
+from cellrepro.asked import defaults
+from cellrepro.asked.spec import Hyperparameters
+from cellrepro.grid.notebooks import find_notebook, notebook_parameters
 
 PROJECT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))

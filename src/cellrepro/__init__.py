@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 # ruff: noqa: F401
 
 if TYPE_CHECKING:  # the same for type checkers and editors
-    from cellrepro.compare.consensus import agree
-    from cellrepro.compare.metrics import categories, compare_masks
-    from cellrepro.compare.seed_spread import measure_spread
-    from cellrepro.compare.verdicts import Verdict
-    from cellrepro.compare.weight_similarity import (
-        difference_distributions,
-        similarity,
-        weight_statistics,
-    )
-    from cellrepro.compare.weights import compare_weights
-    from cellrepro.determinism.seeding import (
+    from cellrepro.audits.cost import measure_cost
+    from cellrepro.audits.doctor import diagnose
+    from cellrepro.audits.seed_effects import which_seed_changes
+    from cellrepro.audits.segmentation import audit_function, audit_segmentation
+    from cellrepro.audits.training import audit_training, with_effects
+    from cellrepro.changes.baseline import check_baseline, save_baseline
+    from cellrepro.changes.compare import compare_repeats
+    from cellrepro.changes.describe import describe
+    from cellrepro.changes.explain import explain
+    from cellrepro.changes.sensitivity import sensitivity
+    from cellrepro.changes.tiles import tiles
+    from cellrepro.determinism.seeds import (
         add_seed_to,
         check_seed_of,
         generator,
@@ -34,33 +35,32 @@ if TYPE_CHECKING:  # the same for type checkers and editors
         seeded,
         split,
     )
+    from cellrepro.divergence.find import diverge
+    from cellrepro.divergence.growth import growth
     from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+    from cellrepro.grid.file import read_grid
+    from cellrepro.grid.pool import run_grid
     from cellrepro.images.folder import read_folder
     from cellrepro.images.seg_file import read_seg
-    from cellrepro.lab.audit_segmentation import audit_function, audit_segmentation
-    from cellrepro.lab.audit_training import audit_training, with_effects
-    from cellrepro.lab.baseline import check_baseline, save_baseline
-    from cellrepro.lab.compare_results import compare_repeats
-    from cellrepro.lab.cost_of_determinism import measure_cost
-    from cellrepro.lab.describe import describe
-    from cellrepro.lab.divergence.find import diverge
-    from cellrepro.lab.doctor import diagnose
-    from cellrepro.lab.explain import explain
-    from cellrepro.lab.grid.file import read_grid
-    from cellrepro.lab.grid.pool import run_grid
-    from cellrepro.lab.growth import growth
-    from cellrepro.lab.run import segment, train
-    from cellrepro.lab.seed_effect import which_seed_changes
-    from cellrepro.lab.sensitivity import sensitivity
-    from cellrepro.lab.tiles import tiles
-    from cellrepro.lab.wrap import wrap, wrap_python
+    from cellrepro.run.train import segment, train
+    from cellrepro.run.wrap import wrap, wrap_python
+    from cellrepro.same.consensus import agree
+    from cellrepro.same.metrics import categories, compare_masks
+    from cellrepro.same.seed_spread import measure_spread
+    from cellrepro.same.verdicts import Verdict
+    from cellrepro.same.weight_similarity import (
+        difference_distributions,
+        similarity,
+        weight_statistics,
+    )
+    from cellrepro.same.weights import compare_weights
     from cellrepro.show.explorer.widget import explore
-    from cellrepro.show.live_table import watch
+    from cellrepro.show.live import watch
     from cellrepro.show.report.build import write_report
     from cellrepro.store.store import Store
     from cellrepro.trace.check_dataset import check_dataset
     from cellrepro.trace.check_repeatable import check_repeatable
-    from cellrepro.trace.flips import audit
+    from cellrepro.trace.operation_audit import audit
     from cellrepro.trace.torch_warnings import determinism_warnings
 
 __version__ = "0.1.0"

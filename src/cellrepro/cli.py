@@ -16,6 +16,7 @@ from typer import Argument, Option
 
 import cellrepro
 import cellrepro.cli_masks
+from cellrepro.asked import defaults
 from cellrepro.command import (
     INTERRUPTED,
     BatchSizeOption,
@@ -43,7 +44,6 @@ from cellrepro.command import (
     verb,
 )
 from cellrepro.errors import BadInput, Damaged, whole
-from cellrepro.lab import defaults
 from cellrepro.show import answers, file_answers, setting_answers
 
 if TYPE_CHECKING:
@@ -63,14 +63,14 @@ def doctor(
     if warning is None:
         found = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
         return answers.diagnosis(found), found.exit_code
+    from cellrepro.audits.doctor import Finding, explain_warning
     from cellrepro.determinism import profiles
-    from cellrepro.lab.doctor import Finding, explain_warning
-    from cellrepro.store import platform
+    from cellrepro.store import this_machine
 
     explained = explain_warning(warning, profile=profile, mode=mode, model=model, store=store)
     ok = explained.affects is False
     document = {
-        "host": platform.host(),
+        "host": this_machine.host(),
         "profile": {**profiles.load(profile).model_dump(mode="json"), "mode": mode},
         "findings": [Finding("info" if ok else "warning", explained.meaning, explained.remedy)],
         "ok": ok,
@@ -256,7 +256,7 @@ def segment(
     given.pop("masks_into", None)
     outcome = cellrepro.segment(**given | {"settings": overrides(settings or [])})
     if masks_into is not None:
-        from cellrepro.lab.explain import write_masks
+        from cellrepro.changes.explain import write_masks
 
         write_masks(outcome.repeats[0], Path(masks_into))
     return told(outcome)
@@ -269,9 +269,9 @@ def compare(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Compare two runs, masks, folders of masks, baselines or weights files."""
-    from cellrepro.lab import compare_results
+    from cellrepro.changes import compare
 
-    found = compare_results.compare(a, b, store=store)
+    found = compare.compare(a, b, store=store)
     code = 0 if found.verdict == "identical" and not found.differs else 1
     return answers.comparison(found), code
 
@@ -356,11 +356,11 @@ def grid(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Carry out a grid of specs through papermill; finished ones are not run again."""
-    from cellrepro.lab.grid.estimate import with_estimates
-    from cellrepro.lab.grid.file import read_grid
-    from cellrepro.lab.grid.point import BADLY
-    from cellrepro.lab.grid.pool import planned, run_grid
-    from cellrepro.show.live_table import live_table
+    from cellrepro.grid.estimate import with_estimates
+    from cellrepro.grid.file import read_grid
+    from cellrepro.grid.point import BADLY
+    from cellrepro.grid.pool import planned, run_grid
+    from cellrepro.show.live import live_table
 
     given = overrides(override or [])
     checked = read_grid(file, store=store, overrides=given, repeats=repeats)
@@ -375,7 +375,7 @@ def grid(
 @verb()
 def watch(store: StoreOption = defaults.STORE) -> Told:
     """Show how the grids of a store stand; in a terminal until they end."""
-    from cellrepro.show.live_table import as_lines, follow
+    from cellrepro.show.live import as_lines, follow
 
     statuses = follow(store)
     return ({"grids": statuses}, as_lines(statuses, store)), 0
@@ -435,7 +435,7 @@ def data(
 @verb()
 def notebooks(folder: FolderArgument) -> Told:
     """Copy out the notebooks and grids that the package brings."""
-    from cellrepro.lab.notebook_process import copy_brought
+    from cellrepro.grid.notebooks import copy_brought
 
     files = copy_brought(Path(folder))
     return ({"files": files}, map(str, files)), 0

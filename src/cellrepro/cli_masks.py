@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 import cellrepro
+from cellrepro.asked import defaults
 from cellrepro.command import (
     MODELS,
     DataArgument,
@@ -25,7 +26,6 @@ from cellrepro.command import (
     verb,
 )
 from cellrepro.errors import BadInput
-from cellrepro.lab import defaults
 from cellrepro.show import setting_answers
 
 
@@ -117,9 +117,9 @@ def tiles(
     if (data is None) == (masks is None):
         raise BadInput("give a folder of images, or --masks with a label image")
     if masks is not None:
-        from cellrepro.compare.labels import canonical
-        from cellrepro.compare.straight_cuts import straight_cuts
-        from cellrepro.images.reading import read_labels
+        from cellrepro.images.decoding import read_labels
+        from cellrepro.same.labels import canonical
+        from cellrepro.same.straight_cuts import straight_cuts
 
         labels = read_labels(masks)
         cuts = straight_cuts(labels)

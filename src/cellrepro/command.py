@@ -16,7 +16,7 @@ from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.show import answers
 
 if TYPE_CHECKING:
-    from cellrepro.lab.run import Outcome
+    from cellrepro.run.train import Outcome
 
 Told = tuple[answers.Answer, int]
 """An answer, and the exit code."""

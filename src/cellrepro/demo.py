@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cellrepro.asked import defaults
 from cellrepro.errors import CellreproError
-from cellrepro.lab import defaults
-from cellrepro.lab.grid.file import read_grid
-from cellrepro.lab.grid.point import BADLY, GridRun
-from cellrepro.lab.grid.pool import run_grid
-from cellrepro.lab.notebook_process import brought, find_notebook
-from cellrepro.lab.process import RunFailed, call
-from cellrepro.lab.run import Outcome, segment, train_until_found
-from cellrepro.lab.select_runs import elsewhere
-from cellrepro.lab.until_found import FOUND, Goal
+from cellrepro.grid.file import read_grid
+from cellrepro.grid.notebooks import brought, find_notebook
+from cellrepro.grid.point import BADLY, GridRun
+from cellrepro.grid.pool import run_grid
 from cellrepro.model.network import CELLPOSE_NAMES, SMALL, TINY
+from cellrepro.process.calling import RunFailed, call
 from cellrepro.progress import minutes
+from cellrepro.run.train import Outcome, segment, train_until_found
+from cellrepro.run.until_found import FOUND, Goal
 from cellrepro.show.report.build import Report, write_report
+from cellrepro.show.which_runs import elsewhere
 from cellrepro.store.store import Store
-from cellrepro.text import amount
+from cellrepro.words import amount
 
 LEAST_SCORE = 0.1
 """Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""
@@ -173,7 +173,7 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
     folder.mkdir(parents=True, exist_ok=True)
 
     def execute(name: str) -> Path:
-        output, work = folder / f"{name}.ipynb", "cellrepro.lab.notebook_process:execute"
+        output, work = folder / f"{name}.ipynb", "cellrepro.grid.notebooks:execute"
         given: dict[str, Any] = {"notebook": find_notebook(name), "parameters": jobs[name]}
         try:
             call(work, None, label=f"the notebook {name}", output=output, **given)

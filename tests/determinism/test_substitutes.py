@@ -10,6 +10,7 @@ from segment_anything.modeling import image_encoder
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cellrepro.bits.same import same_bits
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.determinism.substitutes import (
     SUBSTITUTES,
@@ -23,7 +24,6 @@ from cellrepro.determinism.substitutes import (
 )
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.network import import_cellpose
-from cellrepro.store.bits import same_bits
 
 ORIGINAL = image_encoder.get_rel_pos
 GATHER, INTERPOLATION = (item.name for item in SUBSTITUTES)

@@ -1,8 +1,7 @@
 """Apply each known fault to a copy of the code, and show that the tests notice it.
 
 ``make test-faults``. A fault is an entry of ``ROOM.yaml`` beside this file: the behaviour that it
-breaks, and a change of text: ``after`` for the code as it stands, ``before`` for the commit
-``BEFORE``, in which the package was twice as large. ``--before CHECKOUT`` runs the old ones there.
+breaks, a change of text in one file, and the tests that must then fail.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
-BEFORE = "11fbc50"
 COPIED = ("src", "tests", "scripts", "notebooks", "grids", "docs", "pyproject.toml", "Makefile")
 COPIED_IF_THERE = (
     "data",
@@ -45,13 +43,12 @@ class Fault:
     tests: list[str]
 
 
-def faults(side: str) -> list[Fault]:
-    """Every fault of every room, as it is written for one side, ``before`` or ``after``."""
+def faults() -> list[Fault]:
+    """Every fault of every room."""
     return [
-        Fault(path.stem, entry["name"], entry["behaviour"], **entry[side])
+        Fault(room=path.stem, **entry)
         for path in sorted(HERE.glob("*.yaml"))
         for entry in yaml.safe_load(path.read_text(encoding="utf-8"))
-        if side in entry
     ]
 
 
@@ -101,22 +98,20 @@ def main() -> int:
     parser.add_argument("--room", help="only the faults of one room")
     parser.add_argument("--only", nargs="*", help="only these faults")
     parser.add_argument("--list", action="store_true", help="show them, and that each applies")
-    parser.add_argument("--before", type=Path, help=f"a checkout of {BEFORE}: the old faults")
     arguments = parser.parse_args()
-    code = arguments.before or PROJECT
     chosen = [
         fault
-        for fault in faults("before" if arguments.before else "after")
+        for fault in faults()
         if arguments.room in (None, fault.room)
         and (arguments.only is None or fault.name in arguments.only)
     ]
     missed = []
     for fault in chosen:
         if arguments.list:
-            broken(code, fault)
+            broken(PROJECT, fault)
             print(f"{fault.room}: {fault.name}: {fault.behaviour}")
             continue
-        noticed = notices(code.resolve(), fault)
+        noticed = notices(PROJECT, fault)
         print(f"{'noticed' if noticed else 'MISSED '} {fault.room}: {fault.name}", flush=True)
         missed += [] if noticed else [fault.name]
     if not arguments.list:

@@ -11,9 +11,9 @@ from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from cellrepro.errors import BadInput
+from cellrepro.images.decoding import read_labels
 from cellrepro.images.label_image import doubt, pieces_of, refuse_picture
-from cellrepro.images.reading import read_labels
-from cellrepro.images.synthetic import LOOKS, nuclei
+from cellrepro.images.nuclei import LOOKS, nuclei
 
 REAL_SETS = Path(__file__).parents[3] / "shared" / "data"
 MADE = nuclei(3, shape=(256, 256), **LOOKS[3])

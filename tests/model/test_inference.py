@@ -7,12 +7,12 @@ import pytest
 import torch
 from cellpose.models import CellposeModel
 
+from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.bits.digests import array_digest, generator_digests
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.inference import evaluator, segment, shared_defaults
-from cellrepro.store.digests import array_digest, generator_digests
-from cellrepro.store.settings import Settings
 from small_training import tiny
 
 PRISTINE = dict(shared_defaults())

@@ -17,6 +17,7 @@ import torch
 from cellpose.vit import CPSAM
 from segment_anything import sam_model_registry
 
+from cellrepro.bits.digests import generator_digests, tensor_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import network as module
 from cellrepro.model.network import (
@@ -26,7 +27,6 @@ from cellrepro.model.network import (
     save_weights,
     seeded_network,
 )
-from cellrepro.store.digests import generator_digests, tensor_digest
 from cellrepro.store.store import Store
 from small_training import tiny
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.lab.run import plan_segmentation
 from cellrepro.model.inference import evaluator
 from cellrepro.model.network import seeded_network
 from cellrepro.model.segmentation_limits import refuse_impossible
+from cellrepro.run.train import plan_segmentation
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cellrepro.compare.ledger_diff import Difference, LedgerComparison
-from cellrepro.compare.operation_alignment import align
-from cellrepro.compare.verdicts import Verdict
+from cellrepro.divergence.growth import Moment
+from cellrepro.divergence.result import JUDGEMENTS, Divergence, Evidence, Place
 from cellrepro.errors import BadInput
-from cellrepro.lab.divergence.result import JUDGEMENTS, Divergence, Evidence, Place
-from cellrepro.lab.growth import Moment
+from cellrepro.same.ledger_diff import Difference, LedgerComparison
+from cellrepro.same.operation_alignment import align
+from cellrepro.same.verdicts import Verdict
 from cellrepro.show import operation_tables
 from cellrepro.show.figures.divergence import chain, step_map
 from cellrepro.show.figures.growth import growth_curve

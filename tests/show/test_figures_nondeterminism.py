@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cellrepro.audits.cost import Cost, CostRow
+from cellrepro.audits.seed_effects import SEEDS, SeedProbe, Trial
+from cellrepro.audits.training import Effect, TrainingAudit
 from cellrepro.errors import BadInput
-from cellrepro.lab.audit_training import Effect, TrainingAudit
-from cellrepro.lab.cost_of_determinism import Cost, CostRow
-from cellrepro.lab.seed_effect import SEEDS, SeedProbe, Trial
 from cellrepro.show.figures import nondeterminism
 from cellrepro.show.operation_tables import operation_table
 from cellrepro.store.store import Store

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cellrepro.compare.seed_spread import measure_spread
-from cellrepro.compare.weight_similarity import (
+from cellrepro.errors import BadInput
+from cellrepro.same.seed_spread import measure_spread
+from cellrepro.same.weight_similarity import (
     difference_distributions,
     layers_by_distance,
     similarity,
 )
-from cellrepro.compare.weights import compare_weights
-from cellrepro.errors import BadInput
+from cellrepro.same.weights import compare_weights
 from cellrepro.show.figures import weights
 from cellrepro.show.figures.spread import spread_axis, spread_rows
 from cellrepro.store.store import Store

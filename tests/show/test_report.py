@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cellrepro.compare.seed_spread import measure_spread
 from cellrepro.errors import BadInput
+from cellrepro.same.five_steps import protocol
+from cellrepro.same.seed_spread import measure_spread
 from cellrepro.show.figures import style
 from cellrepro.show.report import build, section_spread
 from cellrepro.show.report.build import write_report
 from cellrepro.show.report.page import table_file
-from cellrepro.show.report.protocol import protocol
 from cellrepro.store.store import Store
 from lab_server import browsing
 from stores import NOTHING, SIZE, add_run, planted, some_machine, squares, three

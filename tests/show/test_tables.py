@@ -5,13 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from cellrepro.compare.consensus import agree
-from cellrepro.compare.metrics import compare_masks
-from cellrepro.compare.seed_spread import measure_spread
-from cellrepro.compare.weights import compare_weights
+from cellrepro.same.consensus import agree
+from cellrepro.same.five_steps import protocol
+from cellrepro.same.metrics import compare_masks
+from cellrepro.same.seed_spread import measure_spread
+from cellrepro.same.weights import compare_weights
 from cellrepro.show import mask_tables, tables
 from cellrepro.show.operation_tables import warning_table
-from cellrepro.show.report.protocol import protocol
 from cellrepro.store.manifest import Place, WarningRecord
 from cellrepro.store.store import Store
 from stores import add_run, planted, squares, three

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cellrepro.determinism.seeding import other_seeds
+from cellrepro.bits.digests import tensor_digest
+from cellrepro.determinism.seeds import other_seeds
 from cellrepro.errors import BadInput
 from cellrepro.store import checkpoints
-from cellrepro.store.digests import tensor_digest
 from small_training import ORIGIN, Small, change_byte, change_plain, left_by
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")

@@ -20,10 +20,10 @@ import pytest
 import tifffile
 import torch
 
+from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store import disk, platform
+from cellrepro.store import disk, this_machine
 from cellrepro.store import store as store_module
-from cellrepro.store.digests import array_digest, file_digest
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 
 
@@ -200,16 +200,16 @@ def test_two_references_are_two_repeats(store, keep, made_up):
 
 def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made_up, monkeypatch):
     """Refused, with the list, only where neither decides."""
-    monkeypatch.setenv(platform.MACHINE_VARIABLE, "here")
+    monkeypatch.setenv(this_machine.MACHINE_VARIABLE, "here")
     spec, there = made_up.spec(), made_up.machine("there")
-    here = platform.machine(torch.device("cpu"), "0a")
+    here = this_machine.machine(torch.device("cpu"), "0a")
     for machine, repeat in ((there, 0), (there, 1), (here, 0)):
         keep(store, spec, machine=machine, repeat=repeat)
     pair = store.find_two(spec.key, spec.key)
     assert [(one.machine, one.index) for one in pair] == [(there.name, 0), (there.name, 1)]
     assert store.find(f"{spec.key}/there").machine == there.name
     assert store.find(spec.key).machine == here.name
-    monkeypatch.setenv(platform.MACHINE_VARIABLE, "another")
+    monkeypatch.setenv(this_machine.MACHINE_VARIABLE, "another")
     with pytest.raises(BadInput, match=rf"found 2 times.*{there.name}/0, 1"):
         store.find(spec.key)
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from cellrepro.compare.ledger_diff import compare_ledgers
-from cellrepro.determinism import seeding
+from cellrepro.determinism import seeds
+from cellrepro.same.ledger_diff import compare_ledgers
 from cellrepro.store import checkpoints
 from cellrepro.store.ledger import LEDGER, Entry, read_rows
 from cellrepro.store.store import Store
@@ -67,7 +67,7 @@ def test_its_unfinished_training_goes_on(store, generators_free):
         optimizer.load_state_dict(state)
         assert optimizer.param_groups[0]["lr"] == 0.01
         assert optimizer.state[network[0].weight]["step"].item() == 2
-        seeding.restore(found.generators)
+        seeds.restore(found.generators)
         drawn = [random.random(), float(np.random.rand()), float(torch.rand(1))]
     assert drawn == [0.625720304108054, 0.30636353237617975, 0.2927446961402893]
     assert store.unfinished_specs() == {}

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from cellrepro.determinism.seeding import generator
+from cellrepro.bits.digests import generator_digests, tensor_digest
+from cellrepro.bits.same import same_bits
+from cellrepro.determinism.seeds import generator
 from cellrepro.errors import BadInput
-from cellrepro.store.bits import same_bits
-from cellrepro.store.digests import generator_digests, tensor_digest
 from cellrepro.trace.check_dataset import check_dataset
 from cellrepro.trace.check_repeatable import check_repeatable
 

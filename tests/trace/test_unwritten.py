@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import cellrepro
-from cellrepro.determinism.seeding import seeded
-from cellrepro.store.digests import tensor_digest
+from cellrepro.bits.digests import tensor_digest
+from cellrepro.determinism.seeds import seeded
 
 audit = partial(cellrepro.audit, steps=1, replays=2, suspects=0)
 

@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from cellrepro.determinism import modes
-from cellrepro.determinism.seeding import check_seed
+from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput, NotPossibleHere, wrong_fields
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")

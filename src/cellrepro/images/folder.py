@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from natsort import natsorted
 
+from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
-from cellrepro.images.reading import (
+from cellrepro.images.decoding import (
     FLAT,
     FORMATS,
     OTHER_ENDINGS,
@@ -26,8 +27,7 @@ from cellrepro.images.reading import (
     read_bytes,
     why_unreadable,
 )
-from cellrepro.store.digests import array_digest
-from cellrepro.text import some
+from cellrepro.words import some
 
 _MASKS = "_masks"
 # What Cellpose itself writes beside images (cellpose/io.py, 4.2.1.1): never an image, never a mask.

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from cellrepro.errors import BadInput
-from cellrepro.text import amount, share_text
+from cellrepro.words import amount, share_text
 
 LARGEST_LABEL = 2**32 - 1
 

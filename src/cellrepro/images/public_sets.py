@@ -19,13 +19,13 @@ import numpy as np
 import tifffile
 from pydantic import BaseModel, ValidationError
 
+from cellrepro.bits.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere, whole, wrong_fields
-from cellrepro.images import synthetic
+from cellrepro.images import nuclei
+from cellrepro.images.decoding import pieces_by_label, read_bytes, read_image, read_masks
 from cellrepro.images.folder import is_litter, read_folder
-from cellrepro.images.reading import pieces_by_label, read_bytes, read_image, read_masks
-from cellrepro.store.digests import file_digest
 from cellrepro.store.disk import remove_empty, write_whole
-from cellrepro.text import some
+from cellrepro.words import some
 
 SYNTHETIC = "synthetic"
 
@@ -74,7 +74,7 @@ def provide(
             f"for another set than {SYNTHETIC}, which is made here"
         )
     if name == SYNTHETIC:
-        synthetic.write_folder(target)
+        nuclei.write_folder(target)
         return target
     if target.exists():
         _verify(target, record)
@@ -104,7 +104,7 @@ def write_benchmark(
     if cells is not None:
         name = f"-{whole('cells', cells, 1)}-cells"
     folder = Path(data) / f"synthetic-{n_images}-images-{edge}-pixels{name}"
-    synthetic.write_folder(folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells)
+    nuclei.write_folder(folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells)
     return folder
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.determinism.seeding import generators_kept
+from cellrepro.bits.digests import array_digest, value_digest
+from cellrepro.determinism.seeds import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.shared_steps import Held, SharedSteps
-from cellrepro.store.digests import array_digest, value_digest
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
 """What Cellpose brings in, after NumPy and PyTorch; the last brings in the network module."""

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.determinism.seeding import check_seed, generators_kept
+from cellrepro.bits.digests import file_digest
+from cellrepro.determinism.seeds import check_seed, generators_kept
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store.digests import file_digest
 from cellrepro.store.unchanged import digest_once
-from cellrepro.text import some
+from cellrepro.words import some
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from cellrepro.store.digests import array_digest, value_digest
+from cellrepro.bits.digests import array_digest, value_digest
 
 MOST_BYTES = 2**28
 """What may be held of the results of all steps, beside the two that were used last."""

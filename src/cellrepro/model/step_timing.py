@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.determinism.seeding import generators_kept, seed_everything
+from cellrepro.determinism.seeds import generators_kept, seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.training import USUAL, train, with_flows
-from cellrepro.store import platform
+from cellrepro.model.training_loop import USUAL, train, with_flows
+from cellrepro.store import this_machine
 
 VARIANTS = {
     "plain": "cellpose.train.train_seg as it is",
@@ -82,7 +82,7 @@ class SideBySide:
         return {name: seconds[name] for name in self._variants}
 
     def _run(self, variant: str) -> list[float]:
-        platform.forget_peak_memory()
+        this_machine.forget_peak_memory()
         with generators_kept(), self._switches(variant):
             seed_everything(self._seed, quiet=True)
             with _batches_watched(self._steps) as times:
@@ -91,7 +91,7 @@ class SideBySide:
                 else:
                     options = {"images_per_epoch": self._draws, **self._both}
                     train(self._network, self._images, (), **options)
-        peak = platform.peak_memory()
+        peak = this_machine.peak_memory()
         self.peaks[variant].append(peak["gpu"] or peak["process"] or 0)
         self._network.load_state_dict(self._start)
         self._network.zero_grad()

@@ -13,18 +13,18 @@ from pydantic_core import to_jsonable_python
 
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.progress import minutes
-from cellrepro.text import amount, grouped, ppm_text, share_text, some, span
+from cellrepro.words import amount, grouped, ppm_text, share_text, some, span
 
 if TYPE_CHECKING:
-    from cellrepro.compare.metrics import MaskComparison
-    from cellrepro.compare.weights import WeightsComparison
-    from cellrepro.lab.audit_training import TrainingAudit
-    from cellrepro.lab.compare_results import Comparison
-    from cellrepro.lab.divergence.result import Divergence
-    from cellrepro.lab.doctor import Diagnosis
-    from cellrepro.lab.grid.point import GridRun
-    from cellrepro.lab.growth import Moment
-    from cellrepro.lab.run import Outcome
+    from cellrepro.audits.doctor import Diagnosis
+    from cellrepro.audits.training import TrainingAudit
+    from cellrepro.changes.compare import Comparison
+    from cellrepro.divergence.growth import Moment
+    from cellrepro.divergence.result import Divergence
+    from cellrepro.grid.point import GridRun
+    from cellrepro.run.train import Outcome
+    from cellrepro.same.metrics import MaskComparison
+    from cellrepro.same.weights import WeightsComparison
     from cellrepro.store.store import Repeat, Run
     from cellrepro.store.unchanged import Reading
 
@@ -146,7 +146,7 @@ def _outcome(found: Outcome) -> Iterator[str]:
 
 
 def comparison(found: Comparison) -> Answer:
-    """Of `cellrepro.lab.compare_results.compare`."""
+    """Of `cellrepro.changes.compare.compare`."""
     weights = None
     if found.weights is not None:
         weights = asdict(found.weights)
@@ -298,7 +298,7 @@ def _cost(estimates: Sequence[Any]) -> str:
 
 def stored(runs: Iterable[Run], wanted: Mapping[str, Any] | None = None) -> Answer:
     """What a store holds, a run on each machine by itself; only what has certain values."""
-    from cellrepro.compare.verdicts import judge
+    from cellrepro.same.verdicts import judge
     from cellrepro.store.unchanged import Reading
 
     rows: list[dict[str, Any]] = []

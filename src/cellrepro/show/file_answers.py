@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.text import amount, grouped, ppm_text, share_text
+from cellrepro.words import amount, grouped, ppm_text, share_text
 
 if TYPE_CHECKING:
-    from cellrepro.lab.baseline import BaselineCheck
-    from cellrepro.lab.describe import Description
+    from cellrepro.changes.baseline import BaselineCheck
+    from cellrepro.changes.describe import Description
     from cellrepro.show.answers import Answer
 
 _MOST_CELLS = 12  # that are named; the JSON document names them all

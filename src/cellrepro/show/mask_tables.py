@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from cellrepro.compare.object_changes import ObjectChange, ObjectKind
-from cellrepro.compare.verdicts import Verdict
+from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.same.verdicts import Verdict
 from cellrepro.show.tables import frame
-from cellrepro.text import amount, ppm_text, share_text
+from cellrepro.words import amount, ppm_text, share_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cellrepro.compare.consensus import Agreement
-    from cellrepro.compare.metrics import MaskComparison
+    from cellrepro.same.consensus import Agreement
+    from cellrepro.same.metrics import MaskComparison
 
 _MOST_TELLING = ("split", "merged", "lost", "gained", "moved")
 """Few and worth a look come first: a cut cell says more than one that moved by a pixel."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.show.tables import frame, readable
-from cellrepro.text import grouped, ppm_text
+from cellrepro.words import grouped, ppm_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.formats.style import Styler
 
-    from cellrepro.lab.audit_training import Effect, TrainingAudit
-    from cellrepro.lab.divergence.result import Divergence, Place
+    from cellrepro.audits.training import Effect, TrainingAudit
+    from cellrepro.divergence.result import Divergence, Place
     from cellrepro.store.store import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
@@ -34,7 +34,7 @@ _SEEN = {
     "draws": "random numbers",
     "elimination": "why it may be no fault",
 }
-"""The fields of `cellrepro.lab.divergence.result.Evidence`, as questions."""
+"""The fields of `cellrepro.divergence.result.Evidence`, as questions."""
 
 
 def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
@@ -137,7 +137,7 @@ def evidence_table(divergence: Divergence) -> pd.DataFrame:
 
     Always the same questions; ``-`` where there is no answer.
     """
-    from cellrepro.lab.divergence.result import JUDGEMENTS
+    from cellrepro.divergence.result import JUDGEMENTS
     from cellrepro.show.figures.divergence import differs
 
     def place_text(place: Place | None) -> str:

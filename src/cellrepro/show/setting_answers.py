@@ -8,15 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.text import amount, grouped, ppm_text, setting_in_words, share_text, some
+from cellrepro.words import amount, grouped, ppm_text, setting_in_words, share_text, some
 
 if TYPE_CHECKING:
-    from cellrepro.compare.straight_cuts import Cut
-    from cellrepro.lab.audit_segmentation import SegmentationAudit
-    from cellrepro.lab.explain import Explanation, Side
-    from cellrepro.lab.replay import Fit
-    from cellrepro.lab.sensitivity import Sensitivity
-    from cellrepro.lab.tiles import TileDependence
+    from cellrepro.audits.segmentation import SegmentationAudit
+    from cellrepro.changes.explain import Explanation, Side
+    from cellrepro.changes.search import Fit
+    from cellrepro.changes.sensitivity import Sensitivity
+    from cellrepro.changes.tiles import TileDependence
+    from cellrepro.same.straight_cuts import Cut
     from cellrepro.show.answers import Answer
 
 

@@ -7,15 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.compare.names import Names, place_of
-from cellrepro.compare.seed_spread import Spread
-from cellrepro.compare.weight_similarity import weight_statistics
+from cellrepro.bits.digests import value_digest
 from cellrepro.determinism import modes, profiles
 from cellrepro.errors import NotPossibleHere
-from cellrepro.store import platform
-from cellrepro.store.digests import value_digest
+from cellrepro.same.names import Names, place_of
+from cellrepro.same.seed_spread import Spread
+from cellrepro.same.weight_similarity import weight_statistics
+from cellrepro.store import this_machine
 from cellrepro.store.store import Repeat, Run
-from cellrepro.text import grouped, share_text, span
+from cellrepro.words import grouped, share_text, span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from IPython.display import Markdown
     from pandas.io.formats.style import Styler
 
-    from cellrepro.compare.weights import WeightsComparison
-    from cellrepro.show.report.protocol import Step
+    from cellrepro.same.five_steps import Step
+    from cellrepro.same.weights import WeightsComparison
 
 _WRAPPED = 32
 """Letters; longer texts are wrapped in their column."""
@@ -34,15 +34,15 @@ _WRAPPED = 32
 
 def host_table() -> pd.DataFrame:
     """This machine and the versions that matter, one a row."""
-    machine = platform.host()
+    this_host = this_machine.host()
     rows = {
-        "processor": machine["processor"],
-        "vector instructions": ", ".join(machine["instructions"]) or "none of those PyTorch uses",
-        "cores": machine["cores"],
-        "memory": f"{machine['memory'] / 2**30:.0f} GiB",
-        "GPU": ", ".join(gpu["name"] for gpu in machine["gpus"]) or "none from NVIDIA",
-        "system": machine["system"],
-        **platform.versions(),
+        "processor": this_host["processor"],
+        "vector instructions": ", ".join(this_host["instructions"]) or "none of those PyTorch uses",
+        "cores": this_host["cores"],
+        "memory": f"{this_host['memory'] / 2**30:.0f} GiB",
+        "GPU": ", ".join(gpu["name"] for gpu in this_host["gpus"]) or "none from NVIDIA",
+        "system": this_host["system"],
+        **this_machine.versions(),
     }
     return frame([{"what": name, "here": value} for name, value in rows.items()], "what")
 
@@ -175,7 +175,7 @@ def markdown(text: str) -> Markdown:
 
 
 def rate_table(rates: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """How fast segmentations were, from `cellrepro.lab.inference_rates`: of everything a second the
+    """How fast segmentations were, from `show.inference_rates`: of everything a second the
     median over the repeats (lowest to highest)."""
 
     def shown(value: Any) -> Any:

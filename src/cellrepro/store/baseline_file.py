@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
-from cellrepro.store.digests import array_digest
 
 _RECORD, _FORMAT = "baseline.json", 1
 _UNIX = 3  # as a zip says who made it; Windows would write 0

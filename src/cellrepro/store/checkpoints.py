@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism import seeding
+from cellrepro.bits.digests import file_digest
+from cellrepro.determinism import seeds
 from cellrepro.errors import BadInput
-from cellrepro.store.digests import file_digest
 from cellrepro.store.disk import to_disk
-from cellrepro.store.platform import differing_probes
+from cellrepro.store.this_machine import differing_probes
 from cellrepro.store.unchanged import digest_once
 
 _FORMAT = 1
@@ -34,7 +34,7 @@ class Origin:
 
     spec: dict[str, Any]  # plain values; digests of data and model among it
     repeat: int
-    numeric_class: dict[str, Any]  # ``name`` and ``probes``, see `cellrepro.store.platform`
+    numeric_class: dict[str, Any]  # ``name`` and ``probes``, see `cellrepro.store.this_machine`
     initial_weights: str  # SHA-256 of the weights the training started from
 
 
@@ -48,7 +48,7 @@ class Checkpoint:
     step: int  # steps done
     loop: dict[str, Any]  # the loop's own position, plain values
     groups: list[dict[str, Any]]  # the optimizer's settings
-    generators: dict[str, Any]  # as `seeding.capture` gives them
+    generators: dict[str, Any]  # as `seeds.capture` gives them
     n_rows: dict[str, int]  # of each of the run's ledgers up to here, by file name
     state: str  # SHA-256 of the tensors' file, as it was written
 
@@ -111,7 +111,7 @@ def save(
         "step": loop["n_steps"],
         "loop": loop,
         "groups": optimizer["param_groups"],
-        "generators": seeding.capture(),
+        "generators": seeds.capture(),
         "n_rows": dict(n_rows),
         "state": file_digest(scratch / STATE),
     }

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
+from cellrepro.bits.digests import file_digest, value_digest
 from cellrepro.errors import BadInput
-from cellrepro.store.digests import file_digest, value_digest
 
 try:
     import fcntl

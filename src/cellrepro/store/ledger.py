@@ -45,7 +45,7 @@ class Entry:
     epoch: int  # from 0; -1 before the first
     stage: str
     name: str  # what it is: a variable, a file, an image, a generator, a group of layers
-    digest: str  # see `cellrepro.store.digests`
+    digest: str  # see `cellrepro.bits.digests`
     value: float | None = None  # a number worth having beside the digest: the loss, a norm
     detail: str | None = None  # a short plain value as JSON: which images, what a field holds
 

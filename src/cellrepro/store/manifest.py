@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from cellrepro.store.digests import value_digest
-from cellrepro.store.spec import Digest
+from cellrepro.asked.spec import Digest
+from cellrepro.bits.digests import value_digest
 
 
 def _stays_inside(name: str) -> str:
@@ -41,7 +41,7 @@ class MachineRecord(_Record):
     driver: str | None = None  # these three where the device is an NVIDIA GPU
     cuda: str | None = None
     cudnn: str | None = None
-    numeric_class: str  # its name, see `cellrepro.store.platform`
+    numeric_class: str  # its name, see `cellrepro.store.this_machine`
     versions: dict[str, str]  # of the numeric libraries, without builds such as ``+cpu``
 
     @property

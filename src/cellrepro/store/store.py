@@ -34,15 +34,15 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from cellrepro.asked.spec import KEY_LENGTH, Spec
+from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, Damaged, NotPossibleHere, wrong_fields
-from cellrepro.store import disk, platform
-from cellrepro.store.digests import array_digest, file_digest
+from cellrepro.store import disk, this_machine
 from cellrepro.store.manifest import Manifest, Outcome
-from cellrepro.store.spec import KEY_LENGTH, Spec
 from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.twins import remember, twins
 from cellrepro.store.unchanged import RESTORE, Reading, digest_once, refuse_damaged
-from cellrepro.text import some
+from cellrepro.words import some
 
 MANIFEST = "manifest.json"
 SPEC = "spec.json"
@@ -563,7 +563,7 @@ def _of_machine(run: Run, begins: str, *indices: int) -> Any:
         if name.startswith(begins) and repeats.keys() >= {*indices}
     ]
     if len(having) > 1:
-        here = [found for found in having if platform.is_here(found[0].manifest.machine)]
+        here = [found for found in having if this_machine.is_here(found[0].manifest.machine)]
         having = here or having
     if len(having) == 1:
         return having[0]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from cellrepro.bits.digests import file_digest
 from cellrepro.errors import Damaged
-from cellrepro.store.digests import file_digest
 
 
 class _State(NamedTuple):

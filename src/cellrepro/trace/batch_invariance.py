@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from cellrepro.bits.same import difference, same_bits
 from cellrepro.errors import BadInput
-from cellrepro.store.bits import difference, same_bits
 from cellrepro.store.manifest import Place
 from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.reexecution import leaves_of, plan_of

@@ -15,11 +15,11 @@ import torch
 from natsort import natsorted
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from cellrepro.determinism.seeding import generators_kept, loader_arguments, seed_everything
+from cellrepro.bits.digests import generator_digests, tensor_digest
+from cellrepro.determinism.seeds import generators_kept, loader_arguments, seed_everything
 from cellrepro.errors import BadInput, whole
-from cellrepro.store.digests import generator_digests, tensor_digest
-from cellrepro.text import amount, joined, some
 from cellrepro.trace.check_repeatable import flat
+from cellrepro.words import amount, joined, some
 
 if TYPE_CHECKING:
     import pandas as pd

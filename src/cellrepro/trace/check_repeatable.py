@@ -17,12 +17,12 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader
 
-from cellrepro.determinism.seeding import capture, restore
+from cellrepro.bits.digests import generator_digests
+from cellrepro.bits.same import difference, same_bits
+from cellrepro.determinism.seeds import capture, restore
 from cellrepro.errors import BadInput, whole
-from cellrepro.store.bits import difference, same_bits
-from cellrepro.store.digests import generator_digests
-from cellrepro.text import some
 from cellrepro.trace.observer import Step, check_step
+from cellrepro.words import some
 
 
 class ChangedResult(NamedTuple):

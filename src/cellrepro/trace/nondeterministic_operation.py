@@ -25,7 +25,7 @@ class NondeterministicOperation:
     remedy: str = ""
     alert: str | None = None  # what PyTorch's warning calls it; none if found by replays
     read_by: str | None = None  # of unwritten memory: what first computed from it, and where
-    effect: Any = None  # `cellrepro.lab.audit_training.Effect` of it alone, where measured
+    effect: Any = None  # `cellrepro.audits.training.Effect` of it alone, where measured
     no_effect_because: str | None = None
 
     @property

@@ -29,7 +29,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from cellrepro.determinism import modes, seeding
+from cellrepro.determinism import modes, seeds
 from cellrepro.errors import BadInput
 from cellrepro.store.manifest import Place
 
@@ -294,7 +294,7 @@ _LIBRARIES = tuple(
     str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__)
 )
 # These act for whoever calls them.
-_PLUMBING = {str(m.__file__) for m in (functools, contextlib, random, modes, seeding)}
+_PLUMBING = {str(m.__file__) for m in (functools, contextlib, random, modes, seeds)}
 
 
 @functools.cache

@@ -17,13 +17,13 @@ import torch
 import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.store.bits import in_one_stretch
-from cellrepro.store.digests import memory_digest, tensor_digest
-from cellrepro.trace.float64 import Reference
+from cellrepro.bits.digests import memory_digest, tensor_digest
+from cellrepro.bits.same import in_one_stretch
+from cellrepro.trace.float64_reference import Reference
 from cellrepro.trace.observer import Call
 from cellrepro.trace.random_draws import Draw, DrawLog
 from cellrepro.trace.reexecution import inputs_of, is_plain, leaves_of, plan_of
-from cellrepro.trace.training_steps import Watch
+from cellrepro.trace.watches import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class OperationRow:
     dtypes: str
     norm: float | None = None  # Euclidean, of all floating outputs together
     draws: bool = False  # it may draw random numbers
-    ulp: float | None = None  # its error against float64, see `cellrepro.trace.float64`
+    ulp: float | None = None  # its error against float64, see `cellrepro.trace.float64_reference`
     limit: float | None = None  # and what its class of operation may err
     problem: str | None = None  # why its replay in float64 failed, where it did
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.store.bits import as_integers, difference, same_bits
+from cellrepro.bits.same import as_integers, difference, same_bits
 from cellrepro.store.manifest import Place
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call

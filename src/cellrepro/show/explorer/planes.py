@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.compare.consensus import Agreement, agree
-from cellrepro.compare.matching import overlap
-from cellrepro.compare.metrics import categories as category_map
-from cellrepro.compare.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.bits.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
+from cellrepro.same.consensus import Agreement, agree
+from cellrepro.same.matching import overlap
+from cellrepro.same.metrics import categories as category_map
+from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
 from cellrepro.show.figures.masks import CATEGORIES
-from cellrepro.store.digests import array_digest
-from cellrepro.text import grouped, ppm_text
+from cellrepro.words import grouped, ppm_text
 
 Source = np.ndarray | Callable[[], np.ndarray | None]
 """An array, or a function without arguments that reads it, if it is there."""

@@ -20,15 +20,15 @@ import anywidget
 import numpy as np
 import traitlets
 
-from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
+from cellrepro.same.names import Names, place_of
 from cellrepro.show.explorer.planes import View, Views
 from cellrepro.show.figures import masks
 from cellrepro.show.figures.style import heading
 from cellrepro.store.manifest import MaskRecord
 from cellrepro.store.store import Repeat, Store
-from cellrepro.text import grouped, some
+from cellrepro.words import grouped, some
 
 MOST_RUNS = 200
 """How many stored repeats one can choose from, where none is named."""

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cellrepro.compare.consensus import Agreement, Stability
-from cellrepro.compare.labels import canonical
 from cellrepro.errors import BadInput, whole
+from cellrepro.same.consensus import Agreement, Stability
+from cellrepro.same.labels import canonical
 from cellrepro.show.figures import masks, style
 from cellrepro.show.figures.masks import COLOURS, enlarged, outlined, painted, panel_shape
 from cellrepro.show.figures.style import WIDTH, Picture
-from cellrepro.text import amount, grouped
+from cellrepro.words import amount, grouped
 
 MAP = "plasma"
 """Ordered by lightness, so it reads in grey and with any colour vision; never grey itself, as

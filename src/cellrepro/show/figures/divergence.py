@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellrepro.determinism.known_operations import base_name
+from cellrepro.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.errors import BadInput
-from cellrepro.lab.divergence.result import OF_STAGE, Divergence, Place
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture
 from cellrepro.store.ledger import SEGMENTATION_STAGES, STAGES
-from cellrepro.text import amount, grouped
+from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
-    from cellrepro.compare.ledger_diff import Difference
+    from cellrepro.same.ledger_diff import Difference
     from cellrepro.trace.operation_ledger import OperationRow
 
 _BEFORE, _AFTER = STAGES[:4], STAGES[11:]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import PALE, SERIES, Picture
-from cellrepro.text import amount, ppm_text, span
+from cellrepro.words import amount, ppm_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cellrepro.lab.growth import Moment
+    from cellrepro.divergence.growth import Moment
 
 _BAR: dict[str, Any] = {"edgecolor": "#555555", "linewidth": 0.6}
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.metrics import average_precision, compare_masks
-from cellrepro.compare.metrics import categories as category_map
 from cellrepro.errors import BadInput
+from cellrepro.same.metrics import average_precision, compare_masks
+from cellrepro.same.metrics import categories as category_map
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import WIDTH, Picture
-from cellrepro.text import amount, grouped, ppm_text
+from cellrepro.words import amount, grouped, ppm_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

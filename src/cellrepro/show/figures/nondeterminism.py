@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.metrics import compare_masks
-from cellrepro.compare.weights import compare_weights
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, whole
+from cellrepro.same.metrics import compare_masks
+from cellrepro.same.weights import compare_weights
 from cellrepro.show.figures import masks, style, weights
 from cellrepro.show.figures.style import GREY, SERIES, Picture
-from cellrepro.text import amount, grouped, ppm_text, span
+from cellrepro.words import amount, grouped, ppm_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cellrepro.lab.audit_training import Effect, TrainingAudit
-    from cellrepro.lab.cost_of_determinism import Cost
-    from cellrepro.lab.seed_effect import SeedProbe
+    from cellrepro.audits.cost import Cost
+    from cellrepro.audits.seed_effects import SeedProbe
+    from cellrepro.audits.training import Effect, TrainingAudit
     from cellrepro.store.store import Repeat, Store
 
 _RESULTS = ("#B3DDF5", "#F6D896", "#E7C3D9", "#D9D9D9", "#FFFFFF", "#F4EFA9")
@@ -242,7 +242,7 @@ def seed_strips(probe: SeedProbe) -> Picture:
 
 def learning_rate_start(n_epochs: int = 12) -> Picture:
     """The learning rate of each epoch of Cellpose's schedule, as a share of its peak."""
-    from cellrepro.model.training import learning_rates
+    from cellrepro.model.training_loop import learning_rates
 
     shares = learning_rates(whole("n_epochs", n_epochs, 2), 100.0)
     figure = Picture(height=3.5)

@@ -12,11 +12,11 @@ from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.divergence import DIFFERENT, FIRST, operation
 from cellrepro.show.figures.style import SERIES, Picture
-from cellrepro.text import amount, grouped
+from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
-    from cellrepro.compare.operation_alignment import Alignment
-    from cellrepro.lab.divergence.result import Divergence, Place
+    from cellrepro.divergence.result import Divergence, Place
+    from cellrepro.same.operation_alignment import Alignment
     from cellrepro.trace.operation_ledger import OperationRow
 
 _PHASES = {"forward": "#F4F4F4", "backward": "#E4E4E4", "update": "#FBF3D9"}

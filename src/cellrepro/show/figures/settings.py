@@ -10,10 +10,10 @@ import numpy as np
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.text import amount, setting_in_words, share_text, some
+from cellrepro.words import amount, setting_in_words, share_text, some
 
 if TYPE_CHECKING:
-    from cellrepro.lab.sensitivity import Example, Sensitivity, Variant
+    from cellrepro.changes.sensitivity import Example, Sensitivity, Variant
 
 _MOST = 14  # bars
 

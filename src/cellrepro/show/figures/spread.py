@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.seed_spread import Axis, Distribution, Spread
-from cellrepro.compare.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
+from cellrepro.same.seed_spread import Axis, Distribution, Spread
+from cellrepro.same.within_spread import FEWEST_SEEDS
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.text import amount, share_text, span
+from cellrepro.words import amount, share_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

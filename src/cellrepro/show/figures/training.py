@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.names import Names, place_of
 from cellrepro.errors import BadInput
+from cellrepro.same.names import Names, place_of
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, MARKERS, SERIES, Picture
-from cellrepro.text import amount, span
+from cellrepro.words import amount, span
 
 if TYPE_CHECKING:
     from cellrepro.store.manifest import TrainingRecord
@@ -137,7 +137,7 @@ def _draw_scores(
 
 def rates_by_size(rates: Sequence[Mapping[str, Any]]) -> Picture:
     """Megapixels and images a second by image size, a line per batch size and setting; bars reach
-    from the lowest to the highest repeat. From `cellrepro.lab.inference_rates`."""
+    from the lowest to the highest repeat. From `cellrepro.show.inference_rates`."""
     lines: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rates:
         parts = [f"batch size {row['batch size']}", row["setting"]]

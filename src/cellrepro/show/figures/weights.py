@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.compare.weight_similarity import (
+from cellrepro.errors import BadInput
+from cellrepro.same.weight_similarity import (
     DifferenceDistributions,
     Similarity,
     distributions,
     layers_by_distance,
 )
-from cellrepro.compare.weights import WeightsComparison
-from cellrepro.errors import BadInput
+from cellrepro.same.weights import WeightsComparison
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, Picture
-from cellrepro.text import amount, grouped, share_text
+from cellrepro.words import amount, grouped, share_text
 
 
 def weight_distributions(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture:

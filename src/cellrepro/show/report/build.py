@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.errors import BadInput
+from cellrepro.same.five_steps import GRID, protocol
 from cellrepro.show.figures.style import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.show.report import (
     section_cells,
@@ -26,11 +27,10 @@ from cellrepro.show.report import (
     summary,
 )
 from cellrepro.show.report.page import CHANGES, MOST_ROWS, View, counts_text, links_to, runs_folder
-from cellrepro.show.report.protocol import GRID, protocol
 from cellrepro.show.report.summary import Chapter, Summary
 from cellrepro.store.disk import write_whole
 from cellrepro.store.store import Store
-from cellrepro.text import grouped, ppm_text, share_text
+from cellrepro.words import grouped, ppm_text, share_text
 
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.compare.metrics import MaskComparison, categories, compare_masks
-from cellrepro.compare.object_changes import ObjectChange, ObjectKind
+from cellrepro.same.metrics import MaskComparison, categories, compare_masks
+from cellrepro.same.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures import masks
-from cellrepro.text import amount, grouped, joined, ppm_text, share_text
+from cellrepro.words import amount, grouped, joined, ppm_text, share_text
 
 if TYPE_CHECKING:
     from cellrepro.show.figures.style import Picture

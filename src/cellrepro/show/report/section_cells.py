@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.compare.axes import AXES, Pair
-from cellrepro.compare.object_changes import ObjectKind
-from cellrepro.compare.seed_spread import Axis
-from cellrepro.compare.verdicts import Verdict
+from cellrepro.same.axes import AXES, Pair
+from cellrepro.same.object_changes import ObjectKind
+from cellrepro.same.seed_spread import Axis
+from cellrepro.same.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
 from cellrepro.show.report.page import CHANGES, Shown, View, beside, figure, table, table_file
 from cellrepro.show.report.summary import Chapter

@@ -7,15 +7,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from cellrepro.compare.names import place_of
-from cellrepro.lab.inference_rates import inference_rates
+from cellrepro.same.names import place_of
 from cellrepro.show.figures.training import rates_by_size
+from cellrepro.show.inference_rates import inference_rates
 from cellrepro.show.report.page import Cell, View, figure, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.show.tables import rate_table
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Run
-from cellrepro.text import amount
+from cellrepro.words import amount
 
 _PHASES = ("import", "data", "model", "train", "segment", "score")
 _FIELDS: dict[str, Any] = {

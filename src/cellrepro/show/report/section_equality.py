@@ -7,14 +7,14 @@ from functools import cached_property
 from itertools import count, product
 from string import ascii_uppercase
 
-from cellrepro.compare.names import said, sort_key
-from cellrepro.compare.verdicts import Verdict
+from cellrepro.asked.spec import PARAMETERS
+from cellrepro.bits.digests import value_digest
+from cellrepro.same.names import said, sort_key
+from cellrepro.same.verdicts import Verdict
 from cellrepro.show.report.page import View, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, Judged
-from cellrepro.store.digests import value_digest
-from cellrepro.store.spec import PARAMETERS
 from cellrepro.store.store import Repeat
-from cellrepro.text import amount
+from cellrepro.words import amount
 
 _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
 

@@ -8,14 +8,14 @@ from functools import partial
 
 import numpy as np
 
-from cellrepro.compare.consensus import Agreement, Stability, agree
-from cellrepro.compare.seed_spread import Axis, Spread
-from cellrepro.compare.verdicts import Verdict, combine
+from cellrepro.bits.digests import value_digest
+from cellrepro.same.consensus import Agreement, Stability, agree
+from cellrepro.same.seed_spread import Axis, Spread
+from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.show.figures.spread import spread_axis, spread_rows
 from cellrepro.show.report.page import Shown, View, figure, table_file, which
 from cellrepro.show.report.summary import Chapter
-from cellrepro.store.digests import value_digest
 from cellrepro.store.store import Repeat
 
 _MOST_PIXELS = 3e7  # of different results, whose agreement is looked at

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from cellrepro.compare.names import sort_key
-from cellrepro.compare.verdicts import Verdict, combine
+from cellrepro.same.names import sort_key
+from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.show.report.page import View, which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cellrepro.compare.names import place_of
-from cellrepro.compare.weight_similarity import (
+from cellrepro.same.names import place_of
+from cellrepro.same.weight_similarity import (
     Similarity,
     WeightStatistics,
     difference_distributions,
     layers_by_distance,
     similarity,
 )
-from cellrepro.compare.weights import compare_weights
+from cellrepro.same.weights import compare_weights
 from cellrepro.show.figures import training, weights
 from cellrepro.show.report.page import Cell, Shown, View, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality

@@ -13,15 +13,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cellrepro.compare.axes import AXES
-from cellrepro.compare.names import Names, place_of, said
-from cellrepro.compare.seed_spread import Axis, Spread, measure_spread
-from cellrepro.compare.verdicts import Judgement, Verdict, judge
+from cellrepro.asked.spec import PARAMETERS, Spec
 from cellrepro.errors import BadInput
+from cellrepro.same.axes import AXES
+from cellrepro.same.names import Names, place_of, said
+from cellrepro.same.seed_spread import Axis, Spread, measure_spread
+from cellrepro.same.verdicts import Judgement, Verdict, judge
 from cellrepro.store.manifest import mean_score
-from cellrepro.store.spec import PARAMETERS, Spec
 from cellrepro.store.store import Repeat, Run, Store
-from cellrepro.text import amount, ppm_text, span
+from cellrepro.words import amount, ppm_text, span
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 """Axes of where and how it was computed."""

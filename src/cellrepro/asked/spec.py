@@ -1,0 +1,309 @@
+"""What was asked for, and the key that names it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from cellrepro.asked.segmentation_settings import NAMES, Settings
+from cellrepro.bits.digests import value_digest
+from cellrepro.determinism.modes import check_mode, check_switches
+from cellrepro.determinism.profiles import added_later, device_kind
+from cellrepro.determinism.seeds import check_seed
+from cellrepro.errors import BadInput, wrong_fields
+from cellrepro.words import setting_in_words
+
+KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+_TAKEN_AND_IGNORED: dict[str, tuple[tuple, str]] = {
+    "normalize": (
+        (True, False),
+        "Cellpose 4.2.1.1 takes a dict of fields in training and ignores every one of them "
+        "(_reshape_norm in train.py): give true or false",
+    ),
+    "SGD": ((False,), "Cellpose 4 takes SGD and ignores it: it always trains with AdamW"),
+    "bsize": ((256,), "Cellpose trains this network on crops of 256 pixels only"),
+    "class_weights": ((None,), "the network has one class, so that Cellpose ignores its weights"),
+}
+"""Arguments of ``train_seg`` of which only some values do something, and why."""
+
+
+class Hyperparameters(BaseModel):
+    """Arguments of ``cellpose.train.train_seg`` (4.2.1.1), with its names and defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight_decay: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    min_train_masks: int = Field(default=5, ge=0)
+    rescale: bool = False
+    scale_range: float = Field(default=0.5, ge=0, le=2)
+    normalize: bool = True
+    train_probs: tuple[tuple[str, Annotated[float, Field(ge=0)]], ...] | None = None  # by name
+    nimg_test_per_epoch: int | None = Field(default=None, ge=1)
+    augmentation: bool = True  # the lab's own: without it every image is shown as it is
+    SGD: bool = False
+    bsize: int = 256
+    class_weights: tuple[float, ...] | None = None
+
+    @field_validator("train_probs", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return tuple(sorted(value.items())) if isinstance(value, dict) else value
+
+    @field_validator("augmentation")
+    @classmethod
+    def _nothing_to_augment(cls, value: bool, info: ValidationInfo) -> bool:
+        if not value and (info.data.get("rescale") or info.data.get("scale_range") != 0.5):
+            raise ValueError("rescale and scale_range are part of it: leave them out")
+        return value
+
+    @field_validator(*_TAKEN_AND_IGNORED, mode="before")
+    @classmethod
+    def _counts(cls, value: Any, info: ValidationInfo) -> Any:
+        usual, reason = _TAKEN_AND_IGNORED[str(info.field_name)]
+        if value not in usual:
+            raise ValueError(reason)
+        return value
+
+
+_FIRST = (
+    *("model", "seed", "data_seed", "epochs", "batch_size", "learning_rate", "images_per_epoch"),
+    *("profile", "mode", "ledger"),
+)
+SETTINGS = tuple(f"settings.{name}" for name in NAMES if name != "batch_size")
+"""Of a segmentation, as a grid names them; its batch size is ``batch_size``."""
+PARAMETERS = (
+    *(*_FIRST, *Hyperparameters.model_fields, "ranks", "continued_from", "cellpose"),
+    *SETTINGS,
+)
+"""What a user chooses beside the images; named alike in options, notebooks, grids and specs."""
+
+_FIRST_FIELDS = frozenset(
+    (*_FIRST, "task", "data", "data_digest", "model_digest", "profile_settings")
+)
+"""They always enter the key; a field that came later does where it differs from its default."""
+
+_FIRST_OF_TRAINING = frozenset(("epochs", "learning_rate", "images_per_epoch", "data_seed"))
+_SHOWN_OF_SEGMENTATION = ("batch_size", *SETTINGS)
+
+OF_TRAINING = (
+    *("data_seed", "epochs", "learning_rate", "images_per_epoch"),
+    *(*Hyperparameters.model_fields, "ranks", "continued_from"),
+)
+"""Fields of `Spec` that do something in a training alone."""
+OF_SEGMENTATION = ("settings", "cellpose")
+"""Fields of `Spec` that do something in a segmentation alone."""
+OF_WRAPPING = ("program",)
+"""Fields of `Spec` that do something alone where another program segments."""
+
+_OF_TASK = {"train": OF_TRAINING, "segment": OF_SEGMENTATION, "wrap": OF_WRAPPING}
+LEAVE_OUT = {
+    "settings": "a training segments with Cellpose's own settings, so that trainings can be "
+    "compared: leave it out, and give it to segment with the trained network as model, KEY/REPEAT",
+    "cellpose": "the lab trains with the version that is installed, whose loop its own is held to: "
+    "leave it out",
+}
+"""What to do about an option of another task in a training, where there is more to be said."""
+
+
+class Spec(Hyperparameters):
+    """What was asked for, completely: the same spec gives the same key on every machine.
+
+    Data count by their content and their name, weights by their content alone, a device by its
+    kind; where things lie, and which of several GPUs it was, is not part of it.
+    """
+
+    task: Literal["train", "segment", "wrap"] = "train"
+    data: str  # the folder's name, for people; `data_digest` says what is in it
+    data_digest: Digest
+    model: str  # with a digest beside it only a name for people
+    model_digest: Digest | None = None  # of the weights file; none where they follow from the seed
+    seed: Annotated[int, AfterValidator(check_seed)] | None = None  # none only in mode off
+    data_seed: int | Literal["cellpose"] = "cellpose"
+    epochs: int = Field(default=0, ge=0, le=100_000)
+    batch_size: int = Field(default=1, ge=1, le=4096)
+    learning_rate: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    images_per_epoch: int | None = Field(default=None, ge=1)  # none: every image once
+    profile: str
+    profile_settings: dict[str, Any]
+    mode: Annotated[str, AfterValidator(check_mode)] = "strict"
+    ledger: Literal["off", "steps", "ops"] = "off"
+    loose: str | None = None  # the one operation left loose in mode ``strict``
+    ranks: int = Field(default=1, ge=1, le=1024)  # processes that share each batch of a training
+    # The finished repeat from whose last epoch another schedule went on; of a training alone.
+    continued_from: str | None = None
+    # The version that segments, where it is asked for; else the one that is installed.
+    cellpose: str | None = Field(default=None, pattern=r"^\d+(\.\d+)+\w*$")
+    optimizer: Literal["AdamW"] = "AdamW"
+    schedule: Literal["train_seg"] = "train_seg"  # see `model.training_loop`
+    settings: Settings = Settings()  # of a segmentation
+    program: tuple[str, ...] | None = None  # what is wrapped: the command as given, or a function
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_seed(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        if given.get("mode") is False:  # as YAML reads ``off``
+            given = given | {"mode": "off"}
+        if given.get("seed") is None and given.get("mode") != "off":
+            given = given | {"seed": 0}
+        return given
+
+    @field_validator("mode")
+    @classmethod
+    def _nothing_seeded(cls, mode: str, info: ValidationInfo) -> str:
+        seeds = {name: info.data.get(name) for name in ("seed", "data_seed")}
+        given = [f"{name} {seed}" for name, seed in seeds.items() if seed not in (None, "cellpose")]
+        if mode == "off" and given:
+            raise ValueError(
+                f"mode off seeds nothing, and {' and '.join(given)} is given: leave it out (null "
+                "in a grid), or use mode fast, which seeds and fixes nothing else"
+            )
+        check_switches(mode, info.data.get("profile_settings", {}).get("switches", {}))
+        return mode
+
+    @field_validator("profile_settings")
+    @classmethod
+    def _kind_of_device(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return value if "device" not in value else value | {"device": device_kind(value["device"])}
+
+    @field_validator("data_seed")
+    @classmethod
+    def _data_seed_in_range(cls, value: int | str) -> int | str:
+        return value if value == "cellpose" else check_seed(value, name="data_seed")  # type: ignore[arg-type]
+
+    @field_validator("loose")
+    @classmethod
+    def _loose_in_strict(cls, value: str | None, info: ValidationInfo) -> str | None:
+        mode = info.data.get("mode")
+        if value is not None and mode != "strict":
+            raise ValueError(f"one operation left loose: expected mode 'strict', not {mode!r}")
+        return value
+
+    @property
+    def held(self) -> str:
+        """The mode in words: ``strict``, or ``strict, index_put loose``."""
+        return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The `PARAMETERS` with their values, and "" for what is of a training or of a segmentation
+        alone, where this is none."""
+        found = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
+        if self.task == "train":
+            return found | dict.fromkeys(SETTINGS, "")
+        flat = self.settings.flat if self.task == "segment" else {}
+        own = {
+            name: flat.get(name.removeprefix("settings."), "") for name in _SHOWN_OF_SEGMENTATION
+        }
+        return found | dict.fromkeys(_FIRST_OF_TRAINING, "") | own
+
+    @property
+    def telling(self) -> list[str]:
+        """The `PARAMETERS` worth showing: without those that came later and have their default,
+        and without those of a training where there is none."""
+        hidden = added_later(self, _FIRST_FIELDS)
+        hidden |= _FIRST_OF_TRAINING if self.task != "train" else set()
+        hidden |= {*_SHOWN_OF_SEGMENTATION} if self.task == "wrap" else set()
+        given = self.settings.told
+        hidden |= {name for name in SETTINGS if name.removeprefix("settings.") not in given}
+        return [name for name in PARAMETERS if name not in hidden]
+
+    @property
+    def label(self) -> str:
+        """For people: ``train nuclei, tiny, seed 0, cpu, strict``."""
+        what = f"{self.task} {self.data}, {self.model}"
+        usual = set(_FIRST) - ({"batch_size"} & self.settings.told.keys())
+        if self.task == "train":  # the other first fields have no one default
+            defaults = {
+                name: Spec.model_fields[name].default for name in ("data_seed", "batch_size")
+            }
+            usual -= {name for name, value in defaults.items() if getattr(self, name) != value}
+        later = [name for name in self.telling if name not in usual]
+        asked = self.asked
+        more = [setting_in_words(name, asked[name]) for name in later]
+        seed = setting_in_words("seed", self.seed)
+        return ", ".join([what, seed, self.profile, self.held, *more])
+
+    @property
+    def images_digest(self) -> str:
+        """What the images were as arrays: of their files, and of the axes if these were named.
+
+        One file is another array where another of its axes is taken for the channels.
+        """
+        axes = [self.settings.channel_axis, self.settings.z_axis]
+        if axes == [None, None]:
+            return self.data_digest
+        return value_digest([self.data_digest, *axes])
+
+    @property
+    def key(self) -> str:
+        """The first `KEY_LENGTH` hex digits of the SHA-256 of everything asked for."""
+        named_by_digest = {"model"} if self.model_digest is not None else set()
+        left_out = named_by_digest | added_later(self, _FIRST_FIELDS)
+        return value_digest(self.model_dump(mode="json", exclude=left_out))[:KEY_LENGTH]
+
+
+def make_spec(**fields: Any) -> Spec:
+    """A spec for something to be done, which is checked more strictly than one that was stored.
+
+    Parameters
+    ----------
+    **fields
+        Those of `Spec`, by name.
+
+    Raises
+    ------
+    BadInput
+        For every field that is wrong, and for options that do nothing in the spec's task: the same
+        work would have several keys.
+    """
+    try:
+        spec = Spec(**fields)
+    except ValidationError as error:
+        raise BadInput(wrong_fields(error, known=Spec.model_fields)) from error
+    problems = _of_another_task(spec)
+    if problems:
+        raise BadInput("; ".join(problems))
+    return spec
+
+
+def _of_another_task(spec: Spec) -> list[str]:
+    """A sentence for each field that has a value and does nothing in the task of a spec."""
+    problems = []
+    for task, names in _OF_TASK.items():
+        for name in names if task != spec.task else ():
+            value = getattr(spec, name)
+            if value == Spec.model_fields[name].get_default(call_default_factory=True):
+                continue
+            if isinstance(value, Settings):
+                value = value.told
+            advice = "leave it out"
+            if spec.task == "train":
+                advice = LEAVE_OUT.get(name, advice)
+            problems.append(
+                f"{name} is {value!r}, an option of {task} that does nothing in {spec.task}: "
+                f"{advice}"
+            )
+    usual_batch = Spec.model_fields["batch_size"].default
+    if spec.task != "train" and spec.batch_size != usual_batch:
+        advice = "give settings.batch_size" if spec.task == "segment" else "leave it out"
+        problems.append(
+            f"batch_size is {spec.batch_size}, images a step of train, and does nothing in "
+            f"{spec.task}: {advice}"
+        )
+    return problems

@@ -1,0 +1,1 @@
+"""What does not repeat on this machine, what that does to cells, and what holding it costs."""

@@ -1,0 +1,1 @@
+"""Why masks changed: two results compared, explained, and what settings and tiles do."""

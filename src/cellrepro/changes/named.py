@@ -1,0 +1,128 @@
+"""What a user names: a run, a mask file, a folder of them, a baseline, weights; and its masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from cellrepro.errors import BadInput
+from cellrepro.images.decoding import read_labels
+from cellrepro.images.folder import is_litter
+from cellrepro.images.seg_file import SEG_ENDING
+from cellrepro.store import baseline_file
+from cellrepro.store.store import Store
+from cellrepro.words import joined
+
+MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy")
+_WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
+_SUFFIXES = ("_cp_masks", "_masks", "_seg")
+"""What follows the name of an image in that of its masks: as Cellpose's command line writes them,
+as it reads them (and as `cellrepro segment --masks-into` does), as its GUI does. Longest first."""
+
+Reader = Callable[[], np.ndarray]
+Masks = Mapping[str, Reader]
+"""By image; each is read when it is needed."""
+
+
+def kind_of(path: Path) -> str:
+    """``folder``, ``masks``, ``baseline``, ``weights``, or ``run`` for what is no path."""
+    if path.is_dir():
+        return "folder"
+    if path.suffix.lower() in MASK_ENDINGS:
+        return "masks"
+    if path.is_file() and baseline_file.is_one(path):
+        return "baseline"
+    return "weights" if path.exists() or path.suffix.lower() in _WEIGHTS else "run"
+
+
+def masks_of(reference: str, store: Store) -> Masks:
+    """The masks of a run, a mask file, a folder or a baseline, by the name of their image."""
+    path = Path(reference)
+    kind = kind_of(path)
+    if kind == "run":
+        repeat = store.find(reference)
+        return {name: partial(repeat.masks, name) for name in repeat.manifest.masks}
+    if kind == "baseline":
+        found = baseline_file.read(path)
+        return {name: partial(found.masks, name) for name in found.record["images"]}
+    if kind == "weights":
+        raise BadInput(f"{reference} is no mask file, folder of masks, baseline or run")
+    if kind == "folder":
+        return readers(mask_files(path))
+    return readers({image_name(path.stem): path})
+
+
+def readers(files: Mapping[str, Path]) -> Masks:
+    """Of some mask files, by the same names."""
+    return {name: partial(read_labels, file) for name, file in files.items()}
+
+
+def image_name(stem: str) -> str:
+    """Of the image whose masks a file holds: the one rule by which files, folders, baselines and
+    runs find what belongs together.
+
+    Parameters
+    ----------
+    stem : str
+        The name of a file without its last extension.
+
+    Returns
+    -------
+    str
+        The stem without what Cellpose adds for masks; all of it where nothing else is there.
+
+    >>> image_name("a_cp_masks"), image_name("a_masks"), image_name("a_seg"), image_name("a")
+    ('a', 'a', 'a', 'a')
+    >>> image_name("_masks")
+    '_masks'
+    """
+    ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
+    return stem.removesuffix(ending) or stem
+
+
+def mask_files(folder: Path) -> dict[str, Path]:
+    """Find the masks in a folder, one file for each image.
+
+    Where files are named as masks (``NAME_masks``, ``NAME_cp_masks``, ``NAME_seg``) these alone
+    count, since the others are the images; and ``NAME_seg.npy`` counts for an image that has no
+    other masks, since the GUI writes it beside them.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they lie; subfolders are not looked at.
+
+    Returns
+    -------
+    dict of str to Path
+        By `image_name`, in the order of the files' names.
+
+    Raises
+    ------
+    BadInput
+        If two files are masks of one image, and nothing says which of them is meant.
+    """
+    visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
+    files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS]
+    named_as_masks = [path for path in files if image_name(path.stem) != path.stem]
+    by_image: dict[str, list[Path]] = {}
+    for path in named_as_masks or files:
+        by_image.setdefault(image_name(path.stem), []).append(path)
+    return {name: _only_one(name, paths) for name, paths in by_image.items()}
+
+
+def _only_one(name: str, paths: Sequence[Path]) -> Path:
+    """The file that holds the masks of an image, of those that are named after it."""
+    label_images = [path for path in paths if not path.name.endswith(SEG_ENDING)]
+    candidates = label_images or paths
+    if len(candidates) > 1:
+        names = joined([path.name for path in candidates])
+        raise BadInput(
+            f"{candidates[0].parent} holds {names}, which are all masks of the image {name}; "
+            "expected one file for each image: move the others into a folder of their own, or give "
+            "the file itself"
+        )
+    return candidates[0]

@@ -1,0 +1,141 @@
+"""Waiting for the workers of a cluster to come, as long as their jobs are queued."""
+
+from __future__ import annotations
+
+import getpass
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from cellrepro.errors import NotPossibleHere
+from cellrepro.progress import minutes
+from cellrepro.words import amount
+
+START_SECONDS = 600.0
+"""That workers may take to come while nothing is queued."""
+FIRST_REPORT_SECONDS = 10.0
+REPORT_SECONDS = 600.0
+_LOOK_SECONDS = 0.2
+_ASK_SECONDS = 20.0
+"""Between two questions to the queue, which serves many."""
+
+
+class JobQueue(Protocol):
+    """Where the jobs wait that bring the workers."""
+
+    @property
+    def hours(self) -> float | None:
+        """That they may wait; none for as long as it takes."""
+
+    def n_queued(self) -> int | None:
+        """How many of the jobs wait to be started; none if the queue does not tell."""
+
+    def advice(self) -> str:
+        """What to do where no job waits any more, and no worker has come."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Workers that a person starts, without a queue."""
+
+    address: str  # of the scheduler
+    hours: float | None = None
+
+    def n_queued(self) -> int | None:
+        """None waits."""
+        return 0
+
+    def advice(self) -> str:
+        """How to start one."""
+        return f"start them: dask worker {self.address} --nthreads 1"
+
+
+@dataclass(frozen=True)
+class SlurmQueue:
+    """The jobs that this command has given to Slurm."""
+
+    job_ids: Callable[[], Collection[str]]
+    log_folder: str
+    hours: float | None = None
+
+    def n_queued(self) -> int | None:
+        """By ``squeue``."""
+        command = ["squeue", "--noheader", "--states=PENDING", "--format=%i"]
+        command += ["--user", getpass.getuser()]
+        try:
+            told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return len({*told.stdout.split()} & {*self.job_ids()})
+
+    def advice(self) -> str:
+        """Where it is said why the jobs bring none."""
+        return (
+            "no job of theirs is queued any more: look why they ended, or cannot reach this "
+            f"machine, in their logs ({self.log_folder}); `interface` in the Slurm file names the "
+            "network between the machines"
+        )
+
+
+def wait_for_workers(n_workers: Callable[[], int], *, n_expected: int, queue: JobQueue) -> None:
+    """Return once enough workers have come; say now and then what is waited for.
+
+    Parameters
+    ----------
+    n_workers : callable
+        How many have come.
+    n_expected : int
+        How many have to come.
+    queue : JobQueue
+
+    Raises
+    ------
+    NotPossibleHere
+        If none of the jobs has been queued for `START_SECONDS`, or longer than the queue's
+        ``hours`` have passed.
+    """
+    began = time.monotonic()
+    last_queued = began  # when a job was seen to wait
+    next_question = began
+    next_report = began + FIRST_REPORT_SECONDS
+    n_queued: int | None = None
+    while (n_here := n_workers()) < n_expected:
+        now = time.monotonic()
+        if now >= next_question:
+            n_queued = queue.n_queued()
+            next_question = now + _ASK_SECONDS
+        if n_queued != 0:
+            last_queued = now
+        limit = None if queue.hours is None else 3600 * queue.hours
+        if limit is not None and now - began > limit:
+            raise NotPossibleHere(
+                f"{n_here} of {n_expected} workers came within {queue.hours:g} hours, as long as "
+                "`wait_hours` in the Slurm file allows; allow more, or leave it out to wait as "
+                "long as jobs are queued"
+            )
+        if now - last_queued > START_SECONDS:
+            raise NotPossibleHere(
+                f"{n_here} of {n_expected} workers came within {minutes(now - began)}; "
+                f"{queue.advice()}"
+            )
+        if now >= next_report:
+            next_report = now + REPORT_SECONDS
+            _report(n_here, n_expected, n_queued, now - began)
+        time.sleep(_LOOK_SECONDS)
+
+
+def _report(n_here: int, n_expected: int, n_queued: int | None, seconds: float) -> None:
+    """Say what is waited for."""
+    waits = "for workers to start"
+    if n_queued:
+        waits = f"in the queue for machines: {amount(n_queued, 'job')} of this grid not begun yet"
+    elif n_queued is None:
+        waits = "for machines; the queue does not tell about the jobs now"
+    sys.stderr.write(
+        f"note: waiting {waits}, for {minutes(seconds)} so far; {n_here} of {n_expected} workers "
+        "are here (Ctrl-C ends the waiting, and takes jobs out of the queue)\n"
+    )
+    sys.stderr.flush()

@@ -1,0 +1,172 @@
+"""What a machine has to share out among jobs, cores and GPUs, and which job begins next.
+
+Cores are counted in whole thousandths: sums of floats drift, and a job that needs every core would
+wait for ever for the last 1e-14 of one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from cellrepro.errors import whole
+from cellrepro.grid.point import Job
+from cellrepro.model.network import SMALL
+from cellrepro.store import this_machine
+
+CORE = 1000
+"""Thousandths of a core."""
+_BYTES_SMALL_NETWORK = 2_000_000_000
+_BYTES_LARGE_NETWORK = 14_000_000_000
+"""That a training on the processor may need: of a small network, of Cellpose's own."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a job occupies while it is carried out.
+
+    Parameters
+    ----------
+    slots : tuple of str
+        Names of the slots that would do; jobs that name the same wait in one queue.
+    n_slots : int
+        How many of them it takes.
+    amount : int
+        Of each that it takes: thousandths of a core of the processor, 1 of a GPU.
+    """
+
+    slots: tuple[str, ...]
+    n_slots: int
+    amount: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The computer that shares its cores, memory and GPUs out."""
+
+    n_cores: int
+    memory: int  # bytes, all that it has
+    gpus: tuple[str, ...] = ()  # UUIDs
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This one: the cores that this process may use, and the GPUs that it sees."""
+        if hasattr(os, "sched_getaffinity"):
+            n_cores = len(os.sched_getaffinity(0))
+        else:
+            n_cores = os.cpu_count() or 1
+        memory = psutil.virtual_memory().total
+        return cls(max(1, n_cores), memory, tuple(this_machine.visible_gpus()))
+
+    def by_cores(self) -> Slots:
+        """One job on each GPU, and on the processor as many as there are cores and memory for."""
+        return Slots(self, cpu=CORE * self.n_cores, of_each_device=1)
+
+    def by_number(self, n_jobs: int) -> Slots:
+        """So many jobs at once, whatever each takes, spread evenly over the GPUs."""
+        whole("workers", n_jobs, least=1)
+        of_each_gpu = -(-n_jobs // max(1, len(self.gpus)))
+        return Slots(self, cpu=n_jobs, of_each_device=of_each_gpu, most_jobs=n_jobs)
+
+
+class Slots:
+    """What of a machine is free, and what each job occupies of it."""
+
+    def __init__(
+        self, machine: Machine, *, cpu: int, of_each_device: int, most_jobs: int | None = None
+    ) -> None:
+        self._machine = machine
+        self._by_cores = most_jobs is None
+        self._most_jobs = most_jobs
+        self._n_at_work = 0
+        devices = ("mps", "cuda", *machine.gpus)
+        self._all = {"cpu": cpu, **dict.fromkeys(devices, of_each_device)}
+        self._free = dict(self._all)
+
+    def need(self, job: Job) -> Need:
+        """What a job occupies; never more than there is, so that a job alone always fits."""
+        profile = job.point.plan.profile
+        if profile.kind == "mps":
+            return Need(("mps",), n_slots=1, amount=1)
+        if profile.kind == "cpu":
+            return Need(("cpu",), n_slots=1, amount=self._of_the_processor(job))
+        _, _, number = profile.device.partition(":")
+        gpus = self._machine.gpus
+        if number:
+            gpus = gpus[int(number) :][:1]
+        elif job.gpu:
+            gpus = (job.gpu,)
+        slots = gpus or ("cuda",)
+        n_ranks = job.point.plan.spec.ranks  # each rank has a GPU of its own
+        return Need(slots, n_slots=min(len(slots), n_ranks), amount=1)
+
+    def _of_the_processor(self, job: Job) -> int:
+        """Thousandths of a core, by the threads of the profile or the share of the memory."""
+        if not self._by_cores:
+            return 1
+        plan = job.point.plan
+        is_small = plan.request.model.architecture in SMALL
+        memory = _BYTES_SMALL_NETWORK if is_small else _BYTES_LARGE_NETWORK
+        by_memory = self._all["cpu"] * memory // self._machine.memory
+        by_threads = CORE * (plan.profile.threads or self._machine.n_cores)
+        return min(max(by_threads, by_memory) * plan.spec.ranks, self._all["cpu"])
+
+    def take(self, need: Need) -> tuple[str, ...] | None:
+        """Occupy what a job needs; returns the slots taken, or none while they are not free."""
+        if self._n_at_work == self._most_jobs:
+            return None
+        free = [name for name in need.slots if self._free[name] >= need.amount]
+        if len(free) < need.n_slots:
+            return None
+        taken = tuple(free[: need.n_slots])
+        for name in taken:
+            self._free[name] -= need.amount
+        self._n_at_work += 1
+        return taken
+
+    def give_back(self, taken: Sequence[str], need: Need) -> None:
+        """A job has ended."""
+        for name in taken:
+            self._free[name] += need.amount
+        self._n_at_work -= 1
+
+
+class Queues:
+    """Jobs that wait for slots, by their numbers: one queue for each choice of slots, so that no
+    device waits for another one's jobs, and what does not fit yet is waited for by all behind."""
+
+    def __init__(self, slots: Slots, needs: Mapping[int, Need]) -> None:
+        self._slots = slots
+        self.needs = needs
+        self._queues: dict[tuple[str, ...], deque[int]] = {}
+        for number, need in needs.items():
+            self._queues.setdefault(need.slots, deque()).append(number)
+        self._at_work: dict[int, tuple[str, ...]] = {}
+
+    def begin(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """The jobs that have room now, each with the slots that it has taken; in their order."""
+        first = {choice: waiting[0] for choice, waiting in self._queues.items() if waiting}
+        while first:
+            choice = min(first, key=lambda slots: first[slots])
+            number = first.pop(choice)
+            taken = self._slots.take(self.needs[number])
+            if taken is None:
+                continue
+            waiting = self._queues[choice]
+            waiting.popleft()
+            if waiting:
+                first[choice] = waiting[0]
+            self._at_work[number] = taken
+            yield number, taken
+
+    def ended(self, number: int) -> None:
+        """A job that had begun has ended."""
+        self._slots.give_back(self._at_work.pop(number), self.needs[number])
+
+    def waiting(self) -> list[int]:
+        """The jobs that have not begun, in their order."""
+        return sorted(number for queue in self._queues.values() for number in queue)

@@ -1,1 +1,0 @@
-"""What a user runs: train, segment, audit, compare, diverge, grids."""

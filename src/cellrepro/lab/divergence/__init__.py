@@ -1,1 +1,0 @@
-"""The first place where two runs diverge."""

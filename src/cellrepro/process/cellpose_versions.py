@@ -1,0 +1,122 @@
+"""Other versions of Cellpose, each in a virtual environment of its own, made from a lock and kept.
+
+The lab itself is not installed there: a child of that environment's Python finds this package by a
+link. Everything else stays as near to this environment as the version allows.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from importlib import metadata, util
+from pathlib import Path
+
+from cellrepro.bits.digests import value_digest
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.store import disk
+from cellrepro.store.this_machine import distributions
+
+CACHE_VARIABLE = "CELLREPRO_CACHE"
+"""Names the folder of these environments; else a folder of the user's."""
+LOCK = "requirements.lock"
+_NEEDED = (  # by what carries a segmentation out
+    *("fastremap", "filelock", "imagecodecs", "natsort", "numpy", "nvidia-ml-py", "pandas"),
+    *("psutil", "py-cpuinfo", "pyarrow", "pydantic", "pyyaml", "safetensors", "scipy"),
+    *("threadpoolctl", "tifffile", "torch", "torchvision", "xxhash"),
+)
+_UNREACHABLE = ("connect", "dns error", "timed out", "network", "request failed")
+
+
+def is_installed(version: str | None) -> bool:
+    """Whether this environment has that version of Cellpose; none stands for its own."""
+    return version is None or metadata.version("cellpose") == version
+
+
+@functools.cache
+def python_of(version: str) -> tuple[str, dict[str, str]]:
+    """The Python of the environment of a version, made if need be; and variables to start it with.
+
+    Raises
+    ------
+    BadInput
+        If there is no such version, or none that this Python can run.
+    NotPossibleHere
+        If there is no uv, or no package registry can be reached.
+    """
+    # Nearly the same versions: only what must change with Cellpose does.
+    here = [f"{name}=={number.partition('+')[0]}" for name, number in distributions().items()]
+    wanted = [version, sys.version, *_NEEDED, *here]
+    area = _cache()
+    folder = area / f"cellpose-{version}-{value_digest(wanted)[:8]}"
+    with disk.locked(folder, wait=True):
+        if not (folder / LOCK).exists():
+            sys.stderr.write(f"note: making an environment for Cellpose {version}, once\n")
+            scratch = folder.with_name(f".{folder.name}.part")
+            shutil.rmtree(scratch, ignore_errors=True)  # what a killed process left
+            scratch.mkdir(parents=True)
+            _make(scratch, version, here)
+            scratch.rename(folder)
+        source = _folder_with_this_package(folder)
+    place = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
+    return str(folder.joinpath("environment", *place)), {"PYTHONPATH": str(source)}
+
+
+def _cache() -> Path:
+    import pooch
+
+    return Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("cellrepro")).resolve()
+
+
+def _folder_with_this_package(environment: Path) -> Path:
+    """A folder beside an environment that holds this package alone, by a link.
+
+    Each checkout of it has a folder of its own: a child imports as it goes on, and must not come
+    upon the files of another one.
+    """
+    package = Path(__file__).resolve().parents[1]
+    folder = environment / f"source-{value_digest(str(package))[:8]}"
+    folder.mkdir(exist_ok=True)
+    link = folder / "cellrepro"
+    if not link.exists():
+        link.unlink(missing_ok=True)  # it led to a checkout that has been there before
+        link.symlink_to(package, target_is_directory=True)
+    return folder
+
+
+def _make(folder: Path, version: str, here: list[str]) -> None:
+    """Resolve a lock, then install it; the lock comes last, so a folder that has it is whole."""
+    wanted, lock = folder / "wanted.txt", folder / "new.lock"
+    wanted.write_text("\n".join([f"cellpose=={version}", *_NEEDED]), encoding="utf-8")
+    lock.write_text("\n".join(here), encoding="utf-8")  # what a lock holds already is preferred
+    _uv(version, "pip", "compile", wanted, "--generate-hashes", "--output-file", lock)
+    environment = folder / "environment"
+    _uv(version, "venv", "--python", sys.executable, environment)
+    place = ("--python", environment, "--require-hashes")
+    _uv(version, "pip", "install", *place, "--requirements", lock)
+    lock.rename(folder / LOCK)
+
+
+def _uv(version: str, *arguments: str | Path) -> None:
+    if util.find_spec("uv") is None and shutil.which("uv") is None:
+        raise NotPossibleHere(
+            f"Cellpose {version} needs an environment of its own, which uv makes: pip install uv"
+        )
+    uv = [sys.executable, "-m", "uv"] if util.find_spec("uv") else ["uv"]
+    command = [*uv, *map(str, arguments), "--quiet", "--no-progress"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return
+    why = " ".join(done.stderr.split())
+    if any(sign in why.lower() for sign in _UNREACHABLE):
+        raise NotPossibleHere(
+            f"the environment of Cellpose {version} cannot be made, since no package registry "
+            f"answers ({why[-200:]}); make it where there is one, and copy {_cache()}"
+        )
+    raise BadInput(
+        f"there is no environment with Cellpose {version} and Python "
+        f"{sys.version_info.major}.{sys.version_info.minor}: {why[:400]}; expected a whole version "
+        "that is published, 4.0.9 for example"
+    )

@@ -1,0 +1,346 @@
+"""How far results lie apart, by what made them differ, and when that is less than seeds do.
+
+Intervals are percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) at 95 % of the
+mean over an axis's pairs. Images are drawn with replacement, the same ones for all pairs, and from
+three on also the runs where these are draws from many (seeds, data seeds, repeats), else the
+surroundings (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from cellrepro.asked.spec import PARAMETERS
+from cellrepro.errors import BadInput
+from cellrepro.same.axes import (
+    AXES,
+    DRAWN,
+    MEASURES,
+    RANKS_DIFFER,
+    Pair,
+    Sample,
+    Values,
+    choose,
+    images_of,
+    parts_of,
+)
+from cellrepro.same.image_differences import MaskPairs
+from cellrepro.same.metrics import MaskComparison
+from cellrepro.same.names import Names, place_of
+from cellrepro.same.verdicts import Verdict
+from cellrepro.same.within_spread import (
+    CONFIDENCE,
+    FEWEST_IMAGES,
+    FEWEST_SEEDS,
+    Decision,
+    decide,
+    draws,
+    resampled_means,
+    units_of,
+)
+from cellrepro.store.store import Repeat, Run
+from cellrepro.words import amount, share_text, span
+
+_WORDS = {
+    "repeats": ("repeats of one spec", "repeating the same spec"),
+    "threads": ("threads and instruction sets", "changing threads or instruction set"),
+    "profile": (
+        "profiles that differ in several settings",
+        "changing several settings of the profile at once",
+    ),
+    "version": ("versions of libraries", "changing a library's version"),
+    "ranks": ("numbers of ranks", "changing the number of ranks"),
+    "cellpose": ("versions of Cellpose", "changing the version of Cellpose"),
+    "epochs": ("numbers of epochs", "changing the epochs"),
+    "images_per_epoch": ("images per epoch", "changing the images per epoch"),
+}
+"""What differs along an axis, and what is done along it."""
+MOST_PAIRS = 150  # of runs along one axis
+MOST_PIXELS = 2e8  # compared along one axis: some 20 seconds
+
+
+class Interval(NamedTuple):
+    """Where the mean of an axis lies, from 95 % of the resamples."""
+
+    low: float
+    high: float
+    over: str  # what was resampled
+
+
+class Distribution(NamedTuple):
+    """One of `MEASURES` along one axis."""
+
+    values: Values  # of each pair that is evidence, over all its images; shape (P,)
+    mean: float  # of the pairs; NaN over none
+    interval: Interval | None  # none from fewer than three images that show an object
+
+
+class Axis:
+    """All pairs of repeats that differ along one axis only: one of `AXES`, or a field of a spec."""
+
+    def __init__(self, name: str, pairs: list[Pair], n_left_out: int = 0):
+        self.name, self.pairs = name, pairs
+        self.n_left_out = n_left_out  # pairs that were not compared because there are too many
+        words, setting = name.replace("_", " "), name.removeprefix("settings.")
+        usual = f"{words}s", f"changing the {words}"
+        if setting != name:  # by Cellpose's own name
+            usual = f"values of {setting}", f"changing {setting}"
+        self.title, self.doing = _WORDS.get(name, usual)
+        self.note = RANKS_DIFFER if name == "ranks" else ""
+        self.told = [pair for pair in pairs if not pair.vacuous]  # whose masks say something
+        self.differing = [pair for pair in self.told if pair.verdict == Verdict.DIFFERENT]
+        self.largest_ppm = max((pair.ppm for pair in self.told), default=0.0)
+        # A seed with which nothing was found would make the spread of seeds large, and everything
+        # else small beside it.
+        self.evidence = [p for p in self.told if not (name in DRAWN and p.one_sided)]
+        self.equal = bool(self.evidence) and not self.differing
+        self.n_images = len(images_of(self.evidence))
+        self.n_values = len(units_of(self.evidence))  # different ones on the axis
+
+    def distribution(self, measure: str = "changed") -> Distribution:
+        """One of `MEASURES` over the pairs that are evidence, with its interval."""
+        if measure not in MEASURES:
+            raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
+        values = np.array([pair.mean(measure) for pair in self.evidence])
+        mean = float(values.mean()) if len(values) else math.nan
+        return Distribution(values, mean, self._interval(measure))
+
+    def _interval(self, measure: str) -> Interval | None:
+        pairs, images = self.evidence, images_of(self.evidence)
+        n_cells = parts_of(pairs, "changed", images)[1].sum(axis=0)
+        if np.count_nonzero(n_cells) < FEWEST_IMAGES:
+            return None
+        one_place = len({pair.surroundings for pair in pairs}) == 1
+        by_runs = self.name in DRAWN or (self.name == "repeats" and one_place)
+        units = [pair.units if by_runs else (pair.surroundings,) for pair in pairs]
+        names = sorted({name for unit in units for name in unit})
+        over, weights = "images", None
+        if len(names) >= FEWEST_SEEDS:  # how often each pair counts in each resample, shape (B, P)
+            drawn = draws(len(names), 1)
+            columns = [[names.index(name) for name in unit] for unit in units]
+            weights = np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)
+            kind = self.title if self.name in DRAWN else "repeats"
+            over = f"images and {kind if by_runs else 'surroundings'}"
+        means = resampled_means(pairs, measure, images, weights)
+        low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        return Interval(float(low), float(high), over)
+
+
+def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[list[Pair]]:
+    found: dict[Hashable, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        found[key(pair)].append(pair)
+    return list(found.values())
+
+
+def measure_spread(
+    runs: Iterable[Run],
+    *,
+    axes: Sequence[str] = AXES,
+    names: Names | None = None,
+) -> Spread:
+    """Compare stored runs along every axis; where there are many pairs, some of them.
+
+    Every surrounding and every run in it then has its turn equally often; where there are too many
+    surroundings for that, some of them are drawn, the same along every axis as far as can be. Which
+    are taken follows from what was asked for, not from what came of it.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Of one task over the same images, from one store or several.
+    axes : sequence of str
+        Some of `AXES`, or other fields of a spec.
+    names : Names, optional
+        Under which the runs are shown; by default of these alone.
+    """
+    samples = [Sample(repeat) for run in runs for repeat in run.repeats]
+    kinds = {(one.repeat.spec.task, one.repeat.spec.data_digest) for one in samples}
+    if len(kinds) > 1:
+        raise BadInput(
+            f"the runs are of {len(kinds)} kinds, as they have another task or other images; "
+            "expected one task and one data set, whose masks can be compared"
+        )
+    unknown = sorted(set(axes) - set(AXES) - set(PARAMETERS))
+    if unknown:
+        raise BadInput(f"{', '.join(unknown)} is no axis; expected some of {', '.join(AXES)}")
+    names = names or Names(sample.repeat for sample in samples)
+    masks = MaskPairs()
+    measured = []
+    for name in axes:
+        chosen, n_pairs = choose(samples, name, MOST_PAIRS, names)
+        pairs = _compared(masks, chosen)
+        if pairs:
+            measured.append(Axis(name, pairs, n_pairs - len(pairs)))
+    return Spread(measured)
+
+
+def _compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
+    """What is afforded of these."""
+    enough = masks.n_compared + MOST_PIXELS
+    found = []
+    for pair in chosen:
+        if masks.n_compared >= enough:  # equal ones come free, but they alone would be a choice
+            break
+        found.append(replace(pair, images=masks.differences(pair.a, pair.b)))
+    return found
+
+
+class Spread:
+    """How far results lie apart along every axis; axes without a pair are left out."""
+
+    def __init__(self, axes: Sequence[Axis]):
+        self.axes = tuple(axes)
+        self.seeds = self.axis("seed")
+        pairs = self.seeds.evidence if self.seeds else []
+        self._seed_groups = _grouped(pairs, lambda pair: pair.surroundings)
+        self.n_seeds = max((len(units_of(group)) for group in self._seed_groups), default=0)
+        """The most that were compared in one surrounding and found something."""
+
+    def axis(self, name: str) -> Axis | None:
+        """One axis, or none if nothing was compared along it."""
+        return next((axis for axis in self.axes if axis.name == name), None)
+
+    def decide(self, name: str) -> Decision:
+        """Whether what an axis does is less than what seeds do, by its worst contrast."""
+        if name not in self._decisions:
+            raise BadInput(
+                f"{name!r} is no axis to be held against seeds; expected one of "
+                f"{', '.join(self._decisions) or 'none'}"
+            )
+        return self._decisions[name]
+
+    @cached_property
+    def _decisions(self) -> dict[str, Decision]:
+        return {axis.name: self._decided(axis) for axis in self.axes if axis.name != "seed"}
+
+    def _decided(self, axis: Axis) -> Decision:
+        pairs = axis.evidence
+        contrasts = _grouped(pairs, lambda pair: pair.contrast)
+        differing = [c for c in contrasts if any(p.verdict == Verdict.DIFFERENT for p in c)]
+        if not differing:
+            return self.beside_seeds(pairs, pairs)
+        decided = [
+            replace(self.beside_seeds(group, pairs), contrast=_contrast(group[0], contrasts))
+            for group in differing
+        ]
+        found = max(decided, key=_objection)
+        suffix = f" ({found.contrast})" if found.contrast else ""
+        return replace(found, sentence=found.sentence + suffix)
+
+    def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
+        """On pairs that differ in draws only, beside the least favourable baseline: the seeds of
+        either side; where neither has enough, of all runs on the axis."""
+        near, far = (
+            [group for group in self._seed_groups if _places(group) & _places(some)]
+            for some in (pairs, axis)
+        )
+        enough = (
+            [group for group in some if len(units_of(group)) >= FEWEST_SEEDS]
+            for some in (near, far)
+        )
+        chosen = itertools.chain.from_iterable(next(filter(None, enough), far[:1]))
+        baselines = _grouped(chosen, lambda pair: pair.settings)
+        return max((decide(pairs, seeds) for seeds in baselines or [[]]), key=_objection)
+
+    def sentence(self) -> str:
+        """What each axis does to the cells, beside what seeds do."""
+        others = [axis for axis in self.axes if axis.name != "seed"]
+        clauses = [_clause(axis, self.decide(axis.name)) for axis in others]
+        text = "; ".join([*clauses, _seed_clause(self)])
+        return text[:1].upper() + text[1:] + "."
+
+
+def _places(pairs: Sequence[Pair]) -> set[str]:
+    return {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
+
+
+def _objection(found: Decision) -> tuple[bool, bool, float]:
+    """How much a decision speaks against within-spread; a ratio says more than no answer."""
+    largest = max(found.changed_ratio, found.ppm_ratio)
+    known = not math.isnan(largest)
+    size = largest if known else found.changed[0]
+    return (not found.within, known, 0.0 if math.isnan(size) else size)
+
+
+def _contrast(one: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
+    """What tells it from the others, as in "between cpu and cuda, for strict"; else nothing."""
+    if len(contrasts) == 1:
+        return ""
+    values = {group[0].contrast[1] for group in contrasts}
+    between = f"between {one.name_a} and {one.name_b}" if len(values) > 1 else ""
+    return ", ".join(filter(None, [between, one.setting and f"for {one.setting}"]))
+
+
+def _clause(axis: Axis, decision: Decision) -> str:
+    if not axis.evidence:
+        return f"{axis.doing} cannot be judged, as no cells were found"
+    over = f"{amount(len(axis.evidence), 'pair')}, {amount(axis.n_images, 'image')}"
+    if decision.contrast and not math.isnan(decision.changed[0]) and axis.differing:
+        over += f"; {share_text(decision.changed[0])} {decision.contrast}"
+    less = ", less than seeds do" if decision.within else ""
+    return (
+        f"{axis.doing} changed {share_text(axis.distribution().mean)} of the cells ({over}){less}"
+    )
+
+
+def _seed_clause(spread: Spread) -> str:
+    seeds = spread.seeds
+    if seeds is None or not seeds.evidence:
+        return "what seeds do is not known, as no two of them were compared or found cells"
+    text = (
+        f"{seeds.doing} changed {share_text(seeds.distribution().mean)} "
+        f"({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
+        f"{amount(seeds.n_images, 'image')})"
+    )
+    if spread.n_seeds < FEWEST_SEEDS:
+        text += f"; only {spread.n_seeds} seeds: not enough to say what is less than that"
+    return text
+
+
+# -- two repeats -----------------------------------------------------------------------------
+
+
+def decide_between(
+    a: Repeat,
+    b: Repeat,
+    runs: Iterable[Run],
+    *,
+    results: Mapping[str, MaskComparison] | None = None,
+) -> Decision:
+    """Whether two stored repeats differ by less than seeds do: ``runs`` that equal a's, or b's, in
+    all but the seed. Never if a and b differ in the seed."""
+    masks = MaskPairs()
+    found = Pair("", "", "a", "b", a, b, ("", ""), images=masks.differences(a, b, results))
+    beside = {sample.but("seed") for sample in (Sample(a), Sample(b))}
+    specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
+    family = [
+        sample
+        for run in runs
+        if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
+        for sample in map(Sample, run.repeats)
+        if sample.but("seed") in beside
+    ]
+    names = Names(sample.repeat for sample in family)
+    chosen, _ = choose(family, "seed", MOST_PAIRS, names)
+    seeds = Axis("seed", _compared(masks, chosen))
+    if a.spec.seed == b.spec.seed:
+        return Spread([seeds]).beside_seeds([found], [found])
+    decision = decide([found], seeds.evidence)
+    if not seeds.evidence or found.vacuous:
+        return replace(decision, within=False)
+    shares = [pair.changed for pair in seeds.evidence]
+    text = (
+        f"the seeds differ: {share_text(found.changed)} of the cells changed; "
+        f"{amount(len(shares), 'pair')} of {seeds.n_values} seeds changed "
+        f"{span(share_text(min(shares)), share_text(max(shares)))}"
+    )
+    return Decision(False, text, changed=decision.changed)

@@ -1,0 +1,269 @@
+"""Audit of a training step: which operations give other bits when executed again on equal inputs.
+
+What can differ, with in-place operations on copies and the generators put back, are races between
+threads, atomic additions, and hardware. Memory that nobody has written is followed besides.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import torch
+
+from cellrepro.bits.same import difference, holds_bits, same_bits
+from cellrepro.determinism import known_operations, substitutes
+from cellrepro.errors import whole
+from cellrepro.store.manifest import Place
+from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from cellrepro.trace.observer import Call, Observer, Step, check_step
+from cellrepro.trace.reexecution import (
+    Before,
+    Plan,
+    devices_of,
+    inputs_of,
+    plan_of,
+    without_warnings,
+)
+from cellrepro.trace.unwritten import Unwritten
+
+STEPS, REPLAYS, SUSPECTS = 3, 8, 200
+"""Steps that are watched, replays of each operation in each, and of one that is documented to
+race, if nobody says otherwise. Two executions miss every second race that flips in half of them."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found, and over how much."""
+
+    ops: tuple[NondeterministicOperation, ...]  # whose bits flip, most flips first
+    n_steps: int
+    n_replayed: int  # operations; views and what has no output are not
+    n_replays: int
+    kinds: dict[str, int]  # by operation: calls replayed
+    replays: dict[str, int]  # replays
+    not_replayed: dict[str, int]  # calls that were not
+    n_followed: int  # memories that were handed out unwritten
+    least_replays: dict[str, int]  # of a place, among what is documented to race and all others
+    threads: int  # of PyTorch on the CPU
+
+    def sentence(self) -> str:
+        """What was found, over how much, and what could have been missed."""
+        over = (
+            f"over {self.n_steps} steps: {self.n_replayed} operations of {len(self.kinds)} kinds, "
+            f"{self.n_replays} replays at {self.threads} threads"
+        )
+        if self.n_followed:
+            over += f", unwritten memory followed {self.n_followed} times"
+        if self.least_replays:
+            # If each possible result i has the chance p_i, all of r replays equal the first with a
+            # chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance
+            # of other bits than the commonest. This is below 5 % where q > 1 - 0.05 ** (1 / r).
+            missed = " or ".join(
+                f"{100 * (1 - 0.05 ** (1 / least)):.2g} % in {name} (at least {least} replays each)"
+                for name, least in self.least_replays.items()
+            )
+            over += f"; a chance of other bits above {missed} would have been seen with "
+            over += "95 % certainty"
+        if not self.ops:
+            nothing = self.n_replayed == 0
+            return f"{'vacuous: nothing was replayed' if nothing else 'no operation flips,'} {over}"
+        flipping = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is None))
+        read = ", ".join(dict.fromkeys(op.op for op in self.ops if op.read_by is not None))
+        found = [f"{flipping}: other bits from equal inputs"] if flipping else []
+        found += [f"{read}: a result comes from memory that nobody has written"] if read else []
+        return f"{'; '.join(found)}, {over}"
+
+
+def audit(
+    step: Step,
+    *,
+    steps: int = STEPS,
+    replays: int = REPLAYS,
+    suspects: int = SUSPECTS,
+    threads: int | None = None,
+    model: torch.nn.Module | None = None,
+) -> Audit:
+    """Replay every operation of real training steps on equal inputs and compare the bits.
+
+    The steps happen as without the audit: it works on copies and puts generators back.
+
+    Parameters
+    ----------
+    step : callable
+        One training step, without arguments: forward, backward, update.
+    steps, replays : int
+        How many steps to watch, and how often each operation of them is executed again.
+    suspects : int
+        How often, if more, those that have a substitute or are documented to race.
+    threads : int, optional
+        CPU threads of PyTorch meanwhile.
+    model : torch.nn.Module, optional
+        Modules are named by their path in it; by default in whatever network the step calls.
+
+    Examples
+    --------
+    >>> layer = torch.nn.Linear(3, 1)
+    >>> found = audit(lambda: layer(torch.ones(2, 3)).sum().backward())
+    >>> found.ops, found.n_replays > 0
+    ((), True)
+    >>> (culprit,) = audit(lambda: layer(torch.ones(2, 3)) + torch.empty(2, 1), steps=1).ops
+    >>> culprit.op, culprit.phase, culprit.read_by.split(",")[0]
+    ('aten.empty.memory_format', 'forward', 'aten.add.Tensor')
+    """
+    check_step(step)
+    whole("steps", steps, least=1)
+    if threads is not None:
+        whole("threads", threads, least=1)
+    auditor = Auditor(replays=replays, suspects=suspects, model=model)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads or before)
+        with auditor:
+            for _ in range(steps):
+                step()
+        return auditor.result(n_steps=steps)
+    finally:
+        torch.set_num_threads(before)
+
+
+class Auditor(Observer):
+    """Replays what it sees; `audit` is the short way to use it, with the same parameters."""
+
+    def __init__(
+        self,
+        *,
+        replays: int = REPLAYS,
+        suspects: int = SUSPECTS,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        super().__init__(model)
+        self._replays = whole("replays", replays, least=1)
+        self._suspects = max(replays, whole("suspects", suspects, least=0))
+        self._spots: dict[Place, _Spot] = {}
+        self._kinds: Counter[str] = Counter()  # calls replayed, by operation
+        self._not_replayed: Counter[str] = Counter()  # others, by operation and what went wrong
+        self._unwritten = Unwritten(self._not_replayed)
+        # The backward passes of several GPUs run at once, and share the processor's generator.
+        self._lock = threading.RLock()
+
+    def observe(self, call: Call) -> Any:
+        """Run one operation as it is, then again on equal inputs."""
+        with self._lock:
+            if call.place not in self._spots:
+                self._spots[call.place] = _Spot(call.place, plan_of(call.func))
+            spot = self._spots[call.place]
+            spot.n_calls += 1
+            return self._unwritten.run(call, spot.plan, partial(self._run, call, spot))
+
+    def _run(self, call: Call, spot: _Spot) -> Any:
+        plan, before = spot.plan, None
+        again = plan.replayable and not (plan.copies and len(devices_of(inputs_of(call))) > 1)
+        if again and (plan.written or plan.draws):
+            before = Before(call, plan)
+            again = before.complete
+        returned = call.run()
+        expected = plan.outputs(call.args, call.kwargs, returned) if again else []
+        if any(map(holds_bits, expected)):
+            without_warnings(partial(self._replay, call, spot, before, expected))
+        else:
+            self._not_replayed[call.place.op] += 1
+        return returned
+
+    def _replay(self, call: Call, spot: _Spot, before: Before | None, expected: list[Any]) -> None:
+        func, args, kwargs = call.func, call.args, call.kwargs
+        try:
+            for _ in range(self._suspects if spot.is_suspected(expected) else self._replays):
+                if before is not None:
+                    args, kwargs = before.again()
+                replayed: Any = spot.plan.outputs(args, kwargs, func(*args, **kwargs))
+                spot.n_replays += 1
+                if len(expected) != len(replayed) or not all(map(same_bits, expected, replayed)):
+                    spot.add(expected, replayed)
+                replayed = None  # so that the next one takes its memory
+            self._kinds[call.place.op] += 1
+        except Exception as error:
+            # Out of memory, or an operation that cannot be executed twice: the step goes on.
+            self._not_replayed[f"{call.place.op}: replay raised {type(error).__name__}"] += 1
+        finally:
+            if before is not None:
+                before.finish()
+
+    def result(self, *, n_steps: int) -> Audit:
+        """What was found so far."""
+        spots = [spot for spot in self._spots.values() if spot.n_replays]
+        replays: Counter[str] = Counter()
+        least: dict[str, int] = {}
+        for spot in sorted(spots, key=lambda spot: not spot.suspected):
+            replays[spot.place.op] += spot.n_replays
+            group = "what is documented to race" if spot.suspected else "all others"
+            least[group] = min(spot.n_replays, least.get(group, spot.n_replays))
+        found = [spot.found() for spot in spots if spot.flips] + self._unwritten.found()
+        return Audit(
+            ops=tuple(sorted(found, key=lambda op: -op.flips)),
+            n_steps=n_steps,
+            n_replayed=self._kinds.total(),
+            n_replays=replays.total(),
+            kinds=dict(sorted(self._kinds.items())),
+            replays=dict(sorted(replays.items())),
+            not_replayed=dict(sorted(self._not_replayed.items())),
+            n_followed=self._unwritten.n_followed.total(),
+            least_replays=least,
+            threads=torch.get_num_threads(),
+        )
+
+
+@dataclass
+class _Spot:
+    """One operation at one place: how often it came and what its replays gave."""
+
+    place: Place
+    plan: Plan
+    n_calls: int = 0
+    n_replays: int = 0
+    flips: int = 0
+    n_elements: int = 0
+    max_abs: float = 0.0
+    suspected: bool | None = None
+    substitute: substitutes.Substitute | None = None
+    known: known_operations.Entry | None = None
+
+    def is_suspected(self, outputs: list[Any]) -> bool:
+        """Whether it is known to race: it has a substitute, or is documented to on its device."""
+        if self.suspected is None:
+            tensors = (value for value in outputs if isinstance(value, torch.Tensor))
+            device = next((tensor.device.type for tensor in tensors), "cpu")
+            self.known = known_operations.for_operation(self.place.op, device)
+            self.substitute = substitutes.for_operation(self.place.op, self.place.source)
+            # On CUDA even products are listed, as held by a switch; on a CPU the list is short.
+            listed = self.known is not None and (self.known.kind == "error" or device == "cpu")
+            self.suspected = listed or self.substitute is not None
+        return self.suspected
+
+    def add(self, expected: list[Any], replayed: list[Any]) -> None:
+        """A replay that gave other bits."""
+        self.flips += 1
+        for a, b in zip_longest(expected, replayed):
+            n_elements, largest = difference(a, b)
+            self.n_elements = max(self.n_elements, n_elements)
+            self.max_abs = max(self.max_abs, largest)
+
+    def found(self) -> NondeterministicOperation:
+        """What is known of it."""
+        known = self.known
+        return NondeterministicOperation(
+            **vars(self.place),
+            flips=self.flips,
+            replays=self.n_replays,
+            warned=known is not None and known.alert is not None,
+            substitute=self.substitute.name if self.substitute else None,
+            max_abs=self.max_abs,
+            n_elements=self.n_elements,
+            calls=self.n_calls,
+            reason=known.reason if known else "",
+            remedy=known.remedy if known else "try one thread or another device",
+        )

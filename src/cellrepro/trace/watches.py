@@ -1,0 +1,149 @@
+"""Watching a training step by step: what a loop tells, and the ledger that listens.
+
+A loop calls the methods of a `Watch` as it goes. Nothing is changed by listening: digests only
+read memory, and no generator is drawn from.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from cellrepro.bits.digests import generator_digests, tensor_digest, tensors_digest, value_digest
+from cellrepro.store.ledger import Ledger
+
+
+class Watch:
+    """What a training loop tells, in this order inside `step`; this one does not listen."""
+
+    def step(self, step: int, epoch: int) -> AbstractContextManager[Any]:
+        """Around everything of one step, from its first draw on; both numbers count from 0."""
+        return nullcontext()
+
+    def batch(
+        self, names: Sequence[str], crops: Sequence[Mapping[str, Any]], images: Any, targets: Any
+    ) -> None:
+        """The images drawn, how each was cropped, and the tensors that came of it."""
+
+    def forward(self, output: torch.Tensor) -> None:
+        """What the network gave."""
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """A scalar."""
+
+    def backward(self, network: torch.nn.Module) -> None:
+        """Gradients are there, the update is not."""
+
+    def updated(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer has made its step."""
+
+
+def _told(name: str) -> Any:
+    def tell(self: Watches, *what: Any) -> None:
+        with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext():
+            for watch in self.watches:
+                getattr(watch, name)(*what)
+
+    return tell
+
+
+class Watches(Watch):
+    """Several who listen, told in order; ``watches`` may be changed between steps.
+
+    Those who watch operations see nothing of what the others do.
+    """
+
+    def __init__(self, watches: Iterable[Watch]) -> None:
+        self.watches = tuple(watches)
+
+    @contextmanager
+    def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
+        with ExitStack() as stack:
+            for watch in self.watches:
+                stack.enter_context(watch.step(step, epoch))
+            yield
+
+    batch, forward, loss = _told("batch"), _told("forward"), _told("loss")
+    backward, updated = _told("backward"), _told("updated")
+
+
+class StepWatch(Watch):
+    """Digests everything that goes into a step and comes out of it, into a ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    @contextmanager
+    def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
+        self.ledger.step, self.ledger.epoch = step, epoch
+        self.generators("before")
+        yield
+        self.generators("after")
+
+    def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:  # noqa: D102
+        for name, values in (("images drawn", list(names)), ("crops", list(crops))):
+            self.ledger.add("batch", name, value_digest(values), detail=values)
+        self.ledger.add("batch", "images", tensor_digest(images))
+        self.ledger.add("batch", "targets", tensor_digest(targets))
+
+    def forward(self, output: torch.Tensor) -> None:  # noqa: D102
+        self.ledger.add("forward", "output", tensor_digest(output))
+
+    def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
+        self.ledger.add("loss", "loss", tensor_digest(loss), value=float(loss.detach()))
+
+    def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
+        gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+        self._groups("backward", gradients)
+
+    def updated(self, network: torch.nn.Module, optimizer: Any) -> None:  # noqa: D102
+        # In the network's order: the optimizer's own is another after a state was loaded.
+        moments = {
+            f"{name}/{key}": value
+            for name, parameter in network.named_parameters()
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
+        self._groups("update", moments)
+        groups = optimizer.param_groups
+        rates = [float(group["lr"]) for group in groups]
+        settings = [{k: group[k] for k in group if k not in ("params", "lr")} for group in groups]
+        self.ledger.add("update", "learning rate", value_digest(rates), value=rates[0])
+        self.ledger.add("update", "settings", tensor_digest(settings))
+        self.weights("weights", network)
+
+    def weights(self, stage: str, network: torch.nn.Module) -> None:
+        """Digest every parameter and buffer, by group of layers."""
+        self._groups(stage, network.state_dict(keep_vars=False))
+
+    def generators(self, when: str) -> None:
+        """Digest the state of every global generator."""
+        for name, digest in generator_digests().items():
+            self.ledger.add("rng", f"{name} {when}", digest)
+
+    def _groups(self, stage: str, tensors: Mapping[str, Any]) -> None:
+        groups: dict[str, dict[str, Any]] = {}
+        for name, tensor in tensors.items():
+            groups.setdefault(layer_group(name), {})[name] = tensor
+        for group, members in groups.items():
+            self.ledger.add(stage, group, tensors_digest(members))
+
+
+@functools.lru_cache(maxsize=65536)
+def layer_group(name: str) -> str:
+    """The group of layers that a parameter belongs to: up to its first number, or its module.
+
+    Examples
+    --------
+    >>> layer_group("encoder.blocks.0.attn.qkv.weight"), layer_group("W2")
+    ('encoder.blocks.0', 'W2')
+    """
+    if found := re.match(r"(.*?\.\d+)(?:\.|$)", name):
+        return found[1]
+    parts = name.partition("/")[0].split(".")
+    return ".".join(parts[:2]) if len(parts) > 2 else parts[0]

@@ -1,0 +1,185 @@
+"""The doctor: what is not reproducible here, a real double run, and pasted warnings."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from cellrepro.audits import doctor
+from cellrepro.audits.doctor import diagnose, explain_warning
+from cellrepro.determinism import known_operations, profiles
+from cellrepro.errors import BadInput, NotPossibleHere
+
+RUN = {
+    "weights": "a" * 64,
+    "before": "b" * 64,
+    "numeric_class": "c" * 12,
+    "libraries": [{"user_api": "openmp", "internal_api": "openmp"}],
+}
+TWO_OPENMP = [{"user_api": "openmp", "internal_api": name} for name in ("openmp", "libiomp5")]
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """Make the two processes end as told instead of starting them."""
+
+    def end_with(second=None, **both):
+        left = [{**RUN, **both}, {**RUN, **both, **(second or {})}]
+        monkeypatch.setattr(doctor, "call", lambda *_, **__: left.pop(0))
+
+    return end_with
+
+
+def said(found, level):
+    return " ".join(finding.what for finding in found.findings if finding.level == level)
+
+
+def test_a_real_double_run_looks_good(command):
+    """Strict on this machine, through the front door, in two processes."""
+    answer = command("doctor", "--json")
+    assert answer.code == 0, answer.err
+    document = answer.json
+    assert document["ok"] is True
+    assert document["profile"]["name"] == "cpu"
+    assert document["host"]["numeric_class"]
+    assert all({"level", "what", "remedy"} <= finding.keys() for finding in document["findings"])
+
+
+@pytest.mark.parametrize(
+    ("run", "second", "level", "expected"),
+    [
+        ({}, {"weights": "c" * 64}, "error", "ended in other weights"),
+        ({"before": "a" * 64}, {}, "error", "proves nothing"),
+        ({"libraries": TWO_OPENMP}, {}, "warning", "several OpenMP libraries are loaded"),
+    ],
+    ids=["other weights", "nothing trained", "two OpenMP"],
+)
+def test_what_the_double_run_saw(ends, run, second, level, expected):
+    ends(second, **run)
+    found = diagnose(quiet=True)
+    assert expected in said(found, level)
+    assert (found.ok, found.exit_code) == ((False, 1) if level == "error" else (True, 0))
+    assert found.sentence().startswith("looks good") is found.ok
+
+
+def test_fast_is_good_only_where_nothing_can_race(ends):
+    """At two threads an agreement of two runs is chance."""
+    ends()
+    assert "by chance" in said(diagnose(mode="fast", quiet=True), "error")
+    ends()
+    assert diagnose(mode="fast", profile="cpu-1thread", quiet=True).ok
+
+
+def test_profile_versions_and_process_that_bits_depend_on(ends, monkeypatch, tmp_path, invoke):
+    path = tmp_path / "mine.yaml"
+    path.write_text("device: cpu\ntf32: true\n", encoding="utf-8")
+    versions = {"cellpose": "9.9", "segment-anything": "1.0", "torch": "2.99.0+cpu"}
+    monkeypatch.setattr(doctor.platform, "versions", lambda: versions)
+    monkeypatch.setattr(doctor.platform, "is_anonymous", lambda: True)
+    for name in profiles.NUMERIC_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    monkeypatch.setattr(doctor.profiles, "variables_at_start", dict)
+    ends()
+    answer = invoke("doctor", "--profile", path)
+    assert answer.code == 0
+    for expected in (
+        "nothing tells this machine from another",
+        "cellpose is 9.9",
+        "torch is 2.99.0; the lab was checked with 2.15.0",
+        "not among those the lab knows",
+        "leaves the number of threads to the machine",
+        "allows TF32",
+        "bits hold on machines of the same numeric class",
+        "ATEN_CPU_CAPABILITY=avx2 (unset instead)",
+        "started without",
+    ):
+        assert expected in answer.out
+    assert "segment-anything is" not in answer.out
+    assert answer.out.splitlines()[-1].startswith("looks good: 6 training steps in two processes")
+
+
+def test_variables_are_said_to_be_set_otherwise_or_not_set_never_both(ends, monkeypatch):
+    for name in (*profiles.NUMERIC_VARIABLES, *profiles.load("cpu").variables()):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setenv("TCNN_SEED", "5")
+    monkeypatch.setattr(doctor.profiles, "variables_at_start", lambda: dict(os.environ))
+    ends()
+    texts = [finding.what for finding in diagnose(quiet=True).findings]
+    (replaced,) = [text for text in texts if text.startswith("set in your environment")]
+    assert "OMP_NUM_THREADS=8 (2 instead), TCNN_SEED=5 (0 instead)" in replaced
+    (started,) = [text for text in texts if text.startswith("this process was started")]
+    without, _, otherwise = started.partition(" and with ")
+    assert "MKL_NUM_THREADS" in without
+    assert "TCNN_SEED" not in without
+    assert otherwise == (
+        "OMP_NUM_THREADS=8 and TCNN_SEED=5, and what the lab runs is started otherwise"
+    )
+
+
+def test_a_machine_without_the_device(monkeypatch):
+    def refuse(*_, **__):
+        raise NotPossibleHere("no device 'cuda' on this machine")
+
+    monkeypatch.setattr(doctor, "call", refuse)
+    found = diagnose(profile="cuda", quiet=True)
+    assert (found.ok, found.exit_code) == (False, 3)
+    assert "no device 'cuda'" in said(found, "error")
+
+
+# -- a pasted warning ----------------------------------------------------------------------
+
+PUT = """2026-11-22 07:32:11 /home/me/my model.py:12: UserWarning: put_ does not have a determin
+istic implementation, but you set 'torch.use_deterministic_algorithms(True, warn_only=True)'."""
+
+
+def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
+    """Cellpose's training calls no put_."""
+    answer = command("doctor", "--mode", "warn", "--warning", PUT, "--json")
+    document = answer.json
+    assert {"host", "profile", "findings", "ok", "warning"} <= document.keys()
+    explained = document["warning"]
+    assert (explained["op"], explained["affects"], document["ok"]) == ("put_", False, True)
+    assert explained["why"] == "a training step of tiny calls none of: put."
+    assert "index_put" in explained["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode", "affects", "why"),
+    [
+        ({}, "fast", True, "mode fast does not fix it"),
+        ({}, "strict", True, "mode strict stops at it"),
+        ({"ops": ("index_put",)}, "strict", False, "puts a substitute there (rel-pos-gather"),
+        ({"kind": "switched"}, "strict", False, "selects its deterministic way"),
+        ({"ops": ("cos",)}, "fast", False, "calls none of: cos"),
+        ({"ops": ()}, "fast", None, "does not say which operations"),
+    ],
+    ids=["fast", "stopped", "substituted", "switched", "not called", "nameless"],
+)
+def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
+    entry = replace(known_operations.lookup("put_"), **changes)
+    calls = {"put": "a.py:3", "index_put": "a.py:4"}
+    found = doctor.affected(entry, calls, mode, "tiny")
+    assert found[0] is affects
+    assert why in found[1]
+
+
+def test_warnings_that_need_no_look_at_a_step(monkeypatch):
+    """Of another device; newer than the list; and text that is no such warning."""
+    monkeypatch.setattr(doctor, "call", None)
+    found = explain_warning("scatter_add_cuda_kernel", profile="cpu")
+    expected = "it concerns cuda, and profile cpu computes on cpu."
+    assert (found.affects, found.why) == (False, expected)
+    assert (
+        "It cannot change the lab's training of Cellpose (tiny, profile cpu on cpu, mode strict): "
+        "it concerns cuda"
+    ) in found.sentence()
+    assert (
+        "For any other training: where a training of yours, in Cellpose or any other framework of "
+        "PyTorch, calls it on cuda, its bits may change from run to run"
+    ) in found.sentence()
+    found = explain_warning("new_op does not have a deterministic implementation, but")
+    assert (found.op, found.affects) == ("new_op", None)
+    with pytest.raises(BadInput, match="is no warning of PyTorch about determinism"):
+        explain_warning("images are read in a deterministic order")

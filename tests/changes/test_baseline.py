@@ -1,0 +1,261 @@
+"""What a baseline lets pass, what breaks it, and what its limits could hide."""
+
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import tifffile
+import yaml
+
+from cellrepro.changes.baseline import check_baseline, save_baseline
+from cellrepro.changes.describe import describe
+from cellrepro.errors import BadInput
+from cellrepro.store.store import Store
+from stores import NOTHING, add_run, squares, three
+
+MASKS = np.zeros((40, 50), np.uint16)  # 2000 pixels
+MASKS[2:12, 3:13], MASKS[20:24, 20:24], MASKS[30:38, 30:48] = 3, 7, 9  # 100, 16 and 144 pixels
+
+
+@pytest.fixture
+def baseline(tmp_path):
+    tifffile.imwrite(tmp_path / "a_masks.tif", MASKS)
+    save_baseline(str(tmp_path / "a_masks.tif"), tmp_path / "a.baseline")
+    return tmp_path / "a.baseline"
+
+
+def lost(*labels):
+    return np.where(np.isin(MASKS, labels), 0, MASKS)
+
+
+def grown(n=1):
+    """The largest cell with some pixels more."""
+    masks = MASKS.copy()
+    masks[38, 30 : 30 + n] = 9
+    return masks
+
+
+def other_numbers():
+    return np.choose(np.searchsorted([0, 3, 7, 9], MASKS), [0, 40, 5, 1]).astype(np.int32)
+
+
+CASES = {
+    "equal": (MASKS, {}, ()),
+    "renumbered": (other_numbers(), {}, ()),
+    "one pixel": (grown(), {}, ("500 ppm of the pixels of a, at most 0",)),
+    "one pixel allowed": (grown(), {"max_ppm": 500}, ()),
+    "one pixel beyond": (
+        grown(2),
+        {"max_ppm": 999},
+        ("1 000 ppm of the pixels of a, at most 999",),
+    ),
+    "one pixel, cells count": (grown(), {"max_lost": 0, "max_changed": 0}, ()),
+    "one lost": (lost(7), {"max_lost": 0}, ("1 cell lost, at most 0",)),
+    "one lost allowed": (lost(7), {"max_lost": 1}, ()),
+    "one lost, share": (
+        lost(7),
+        {"max_changed": 0.19},
+        ("20 % of the cells changed, at most 0.19",),
+    ),
+    "one lost, share allowed": (lost(7), {"max_changed": 0.2}, ()),
+    "two lost": (lost(3, 7), {"max_lost": 1, "max_ppm": 1e6}, ("2 cells lost, at most 1",)),
+    "none left": (0 * MASKS, {"max_ppm": 0, "max_lost": 0}, ("130 000 ppm", "3 cells lost")),
+}
+
+
+@pytest.mark.parametrize(("masks", "limits", "broken"), CASES.values(), ids=CASES)
+def test_what_passes_and_what_breaks(baseline, masks, limits, broken):
+    found = check_baseline(baseline, masks, **limits)
+    assert found.ok == (not broken)
+    assert len(found.broken) == len(broken)
+    for text, expected in zip(found.broken, broken, strict=True):
+        assert expected in text
+    assert found.lost == 3 - len(np.unique(masks[masks > 0]))
+    assert found.ppm == 1e6 * np.mean((masks > 0) != (MASKS > 0))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_ppm": 0},
+        {"max_ppm": 8000},
+        {"max_ppm": 50_000},
+        {"max_ppm": 1e6},
+        {"max_lost": 0},
+        {"max_lost": 1},
+        {"max_lost": 1, "max_ppm": 60_000},
+        {"max_changed": 0.1, "max_ppm": 1e6},
+        {"max_changed": 0.2},
+    ],
+)
+def test_what_the_limits_could_hide_by_trying(baseline, limits):
+    """Every cell is taken away by itself: those whose loss passes are those that are named."""
+    pass_without = [
+        (int((label == MASKS).sum()), number)
+        for number, label in enumerate((3, 7, 9), 1)
+        if check_baseline(baseline, lost(label), **limits).ok
+    ]
+    hidden = check_baseline(baseline, MASKS, **limits).hidden
+    assert [(cell.area, cell.label) for cell in hidden] == sorted(pass_without)
+
+
+def test_the_file_follows_from_its_content(tmp_path):
+    for folder in ("x/masks", "y/masks"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name, masks in (("b", grown()), ("a", MASKS)):
+            np.save(tmp_path / folder / f"{name}_seg.npy", {"masks": masks})
+    one, other = (tmp_path / f"{folder}.baseline" for folder in ("x", "y"))
+    save_baseline(str(tmp_path / "x" / "masks"), one)
+    record = save_baseline(str(tmp_path / "y" / "masks"), other)
+    assert sorted(record["images"]) == ["a", "b"]
+    assert other.read_bytes() == one.read_bytes()
+    assert one.stat().st_size < 2000
+    assert check_baseline(one, tmp_path / "y" / "masks").ok
+    assert describe(str(one)).kind == "baseline"
+    with pytest.raises(BadInput, match="not overwritten"):
+        save_baseline(str(tmp_path / "x" / "masks"), one)
+
+
+def test_an_image_that_is_missing_breaks_it(tmp_path):
+    for name in ("a", "b"):
+        tifffile.imwrite(tmp_path / f"{name}_masks.tif", MASKS)
+    save_baseline(str(tmp_path), tmp_path / "two.baseline")
+    found = check_baseline(tmp_path / "two.baseline", {"b": MASKS, "c": MASKS})
+    assert (found.ok, found.broken) == (False, ("no masks of a",))
+
+
+def test_an_image_of_another_shape_breaks_it_by_name_and_the_others_are_held(tmp_path):
+    for name in ("a", "b", "c"):
+        tifffile.imwrite(tmp_path / f"{name}_masks.tif", MASKS)
+    save_baseline(str(tmp_path), tmp_path / "three.baseline")
+    now = {"a": MASKS.T.copy(), "b": MASKS, "c": lost(7)}
+    found = check_baseline(tmp_path / "three.baseline", now, max_lost=0)
+    of_a, of_c = found.broken
+    assert not found.ok
+    assert of_a.startswith("the masks of a cannot be compared: label images differ in shape")
+    assert of_c == "1 cell lost, at most 0"
+
+
+@pytest.mark.parametrize(
+    ("masks", "limits", "message"),
+    [
+        (MASKS.T.copy(), {}, "masks of .* differ in shape"),
+        (MASKS / 2, {}, "dtype float64"),
+        ({"b": MASKS, "c": MASKS}, {}, "has masks of|baseline of a"),
+        (MASKS, {"max_ppm": -1}, "max_ppm is -1; expected"),
+        ("absent.tif", {}, r"absent\.tif"),
+    ],
+)
+def test_wrong_input(baseline, masks, limits, message):
+    with pytest.raises(BadInput, match=message):
+        check_baseline(baseline, masks, **limits)
+
+
+def test_wider_than_bioimage_io_takes(tmp_path, invoke):
+    store = Store(tmp_path / "outputs")
+    for seed in (0, 1):
+        masks = three(squares(numbers=(1, 2)), img_b=squares(grown=9))
+        if seed:
+            masks["img_a"] = np.ones_like(NOTHING)
+        add_run(store, [(seed + 1, masks)], seed=seed)
+    (key,) = (run.key for run in store.runs() if run.spec.seed == 0)
+    saved = save_baseline(key, tmp_path / "x", propose="seed", store=store.root)
+    assert saved["limits"]["max_ppm"] > 30_000
+    assert saved["reproducibility_tolerance"] == []
+
+
+def test_files_that_are_no_baseline(baseline, tmp_path):
+    content = baseline.read_bytes()
+    (tmp_path / "short").write_bytes(content[:-40])
+    (tmp_path / "text").write_text("masks")
+    for name in ("short", "text", "absent"):
+        with pytest.raises(BadInput, match="no whole baseline"):
+            check_baseline(tmp_path / name, MASKS)
+    with zipfile.ZipFile(baseline) as old, zipfile.ZipFile(tmp_path / "other", "w") as new:
+        new.writestr("baseline.json", old.read("baseline.json"))
+        np.save(tmp_path / "m.npy", grown().astype(np.uint8))
+        new.write(tmp_path / "m.npy", "masks/a.npy")
+    with pytest.raises(BadInput, match="masks of a are others than its record says"):
+        check_baseline(tmp_path / "other", MASKS)
+    tifffile.imwrite(tmp_path / "none.tif", 0 * MASKS)
+    with pytest.raises(BadInput, match="no cells"):
+        save_baseline(str(tmp_path / "none.tif"), tmp_path / "none.baseline")
+
+
+def test_the_commands(baseline, tmp_path, invoke):
+    tifffile.imwrite(tmp_path / "now.tif", lost(7))
+    broken = invoke("baseline", "check", baseline, tmp_path / "now.tif", "--max-ppm", 9000)
+    assert broken.code == 0, broken.out  # 8000 ppm
+    assert "within max-ppm 9000 one cell could vanish unnoticed: of 16 pixels" in broken.out
+    broken = invoke("baseline", "check", baseline, tmp_path / "now.tif", "--max-lost", 0)
+    assert broken.code == 1
+    assert "1 cell lost, at most 0" in broken.out
+    assert "lost   2 -> nothing in a, centre 22, 22, 16 -> 0 pixels" in broken.out
+    assert "no cell could vanish unnoticed within max-lost 0" in broken.out
+    answer = invoke("baseline", "check", baseline, tmp_path / "now.tif", "--json")
+    assert answer.json["ok"] is False
+    assert (answer.json["lost"], answer.json["ppm"], answer.json["changed"]) == (1, 8000, 0.2)
+    assert [cell["kind"] for cell in answer.json["cells"]] == ["lost"]
+    assert invoke("baseline", "check", tmp_path / "now.tif", baseline).code == 2
+    assert invoke("compare", baseline, tmp_path / "a_masks.tif").code == 1  # the same objects
+
+
+def test_limits_from_what_seeds_do(tmp_path, invoke):
+    """They are what the seeds of the same recipe reach at most, other recipes left out."""
+    store = Store(tmp_path / "outputs")
+    more = squares()
+    more[40:44, 40:44] = 3  # two cells that the baseline lacks, which are no loss to it
+    more[40:44, 5:9] = 4
+    for seed, masks in ((0, squares()), (1, more), (2, squares(grown=9, second=False))):
+        add_run(store, [(seed + 1, three(masks))], seed=seed)
+    add_run(store, [(9, three(NOTHING))], seed=3, epochs=50)
+    (key,) = (run.key for run in store.runs() if run.spec.seed == 0)
+    path = tmp_path / "run.baseline"
+    out = invoke("baseline", "save", key, path, "--propose", "seed", "--store", store.root)
+    assert out.code == 0, out.err
+    form = yaml.safe_load(out.out[out.out.index("config:") :])
+    (tolerance,) = form["config"]["bioimageio"]["reproducibility_tolerance"]
+    assert tolerance["mismatched_elements_per_million"] >= 1
+    others = [run.key for run in store.runs() if run.spec.seed in (1, 2)]
+    found = [check_baseline(path, other, store=store.root) for other in others]
+    assert all(one.ok for one in found)
+    limits = found[0].limits
+    assert limits["max_ppm"] == max(one.ppm for one in found)
+    assert limits["max_changed"] == max(one.changed for one in found)
+    assert limits["max_lost"] == max(one.lost for one in found) == 1
+    with pytest.raises(BadInput, match=r"nothing that differs .* in mode only"):
+        save_baseline(key, tmp_path / "no", propose="mode", store=store.root)
+    with pytest.raises(BadInput, match="'sead'; expected one of repeats, seed"):
+        save_baseline(key, tmp_path / "no", propose="sead", store=store.root)
+    assert not (tmp_path / "no").exists()
+    assert not check_baseline(path, dict.fromkeys(three(), NOTHING)).ok
+
+
+TEST = """
+import numpy as np
+def test_masks(cellrepro_baseline):
+    cellrepro_baseline("a.baseline", np.load("now.npy"))
+"""
+
+
+@pytest.mark.parametrize(("masks", "code"), [(MASKS, 0), (lost(7), 1)], ids=["equal", "lost"])
+def test_the_fixture(baseline, masks, code, tmp_path):
+    np.save(tmp_path / "now.npy", masks)
+    (tmp_path / "test_it.py").write_text(TEST)
+    plugin = ("-p", "cellrepro.pytest_plugin", "-p", "no:cacheprovider")
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugin, "test_it.py"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stdout
+    assert ("lost   2 -> nothing in a" in ended.stdout) == bool(code)
+
+
+def test_entries_are_packed_and_made_by_one_system(baseline):
+    """The same bytes on Windows, too, as far as zlib gives them."""
+    with zipfile.ZipFile(baseline) as archive:
+        entries = archive.infolist()
+    assert {entry.create_system for entry in entries} == {3}
+    assert {entry.compress_type for entry in entries} == {zipfile.ZIP_DEFLATED}

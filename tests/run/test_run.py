@@ -1,0 +1,308 @@
+"""One spec carried out in processes of its own, refused before, or ended in between."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+import cellrepro
+from cellrepro.bits.digests import tensors_digest
+from cellrepro.determinism import profiles
+from cellrepro.determinism.profiles import load
+from cellrepro.determinism.seeds import generators_kept
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.images.folder import read_folder
+from cellrepro.model.network import seeded_network
+from cellrepro.process import calling
+from cellrepro.process.calling import Setup, machine_here
+from cellrepro.run import train
+from cellrepro.run.train import plan_segmentation, plan_training
+from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows
+from cellrepro.store.store import Store
+from conftest import SMALL, options, run_command
+
+# -- planned -------------------------------------------------------------------------------
+
+
+def test_defaults_follow_the_network(small_data, small_store):
+    spec = plan_training(small_data).spec
+    assert (spec.learning_rate, spec.images_per_epoch) == (1e-3, 48)
+    assert (spec.mode, spec.profile, spec.data_seed) == ("strict", "cpu", "cellpose")
+    spec = plan_training(small_data, model="cpsam").spec
+    assert (spec.learning_rate, spec.images_per_epoch) == (1e-5, None)
+    spec = plan_training(small_data, model=small_store.key, store=small_store.root).spec
+    assert (spec.learning_rate, spec.images_per_epoch) == (1e-3, 48)
+    assert spec.model == f"{small_store.key}/{small_store.machine}/0"
+    assert spec.model_digest == small_store.answer.json["repeats"][0]["weights"]
+
+
+def test_says_beforehand_what_will_be_vacuous(small_data, tmp_path, monkeypatch):
+    for name in profiles.NUMERIC_VARIABLES:  # what they are set to here is a notice of its own
+        monkeypatch.delenv(name, raising=False)
+    (notice,) = plan_training(small_data, epochs=1).notices
+    assert notice.startswith("this run will be vacuous: 1 epoch trains nothing")
+    shutil.copy(next((small_data / "test").glob("*[0-9].tif")), tmp_path / "alone.tif")
+    (notice,) = plan_segmentation(tmp_path).notices  # needs no masks
+    assert "has learnt nothing yet" in notice
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"repeats": 0}, "repeats must be a whole number of at least 1, got 0"),
+        ({"checkpoint_every": -1}, "checkpoint_every must be"),
+        ({"keep_checkpoints": True, "checkpoint_every": 0}, "keep_checkpoints is 'all' with 0"),
+        ({"operation_steps": [1]}, r"operation_steps is \(1,\), and ledger is not 'ops'"),
+        ({"operation_steps": [-1], "ledger": "ops"}, "operation_steps must be"),
+        ({"loose": "relu"}, "mode strict does not hold"),
+    ],
+    ids=str,
+)
+def test_refuses_before_anything_is_started(small_data, tmp_path, no_child, asked, message):
+    with pytest.raises(BadInput, match=message):
+        cellrepro.train(small_data, store=tmp_path / "outputs", **asked)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- carried out ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_callers_environment_does_not_matter(small_store, tmp_path):
+    """Other numeric variables, another folder, one with a module of a taken name in it."""
+    (tmp_path / "random.py").write_text("raise ImportError('not this one')")
+    (tmp_path / "cellpose.py").write_text("raise ImportError('nor this one')")
+    variables = {
+        "OMP_NUM_THREADS": "1",
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:2",
+    }
+    answer = run_command(
+        *("train", os.path.relpath(small_store.data, tmp_path), "--json"),
+        *options(**SMALL, repeats=1, store="here"),
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+    )
+    assert (answer.code, answer.json["key"]) == (0, small_store.key)
+    (actual,), expected = answer.json["repeats"], small_store.answer.json["repeats"][0]
+    assert (actual["weights"], actual["masks"]) == (expected["weights"], expected["masks"])
+    assert Path(tmp_path, "here", "runs", small_store.key, small_store.machine, "0").is_dir()
+    assert "CUBLAS_WORKSPACE_CONFIG=:4096:2 (:4096:8 instead)" in answer.err
+
+
+def test_what_a_run_records(small_store):
+    store = Store(small_store.root)
+    repeat = store.find(f"{small_store.key}/1")
+    manifest = repeat.manifest
+    assert (manifest.repeat, manifest.vacuous, manifest.moved) == (1, [], {})
+    assert (manifest.device, manifest.threads) == ("cpu", 2)
+    assert manifest.machine.name == small_store.machine == machine_here(load("cpu")).name
+    assert manifest.variables["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert manifest.switches["deterministic_algorithms"]
+    assert (manifest.data.n_train, manifest.data.n_test, manifest.data.segmented) == (3, 1, "test")
+    assert manifest.training.n_steps == 4 * 16
+    assert manifest.training.learning_rates == pytest.approx([0, 0.01 / 9, 0.02 / 9, 0.03 / 9])
+    assert 0 < manifest.weights.n_changed < manifest.model.n_parameters
+    (record,) = manifest.masks.values()
+    assert record.n_objects == repeat.masks("synth_003").max() > 5
+    assert set(manifest.seconds) == {"import", "data", "model", "train", "segment", "score"}
+    (image,) = read_folder(small_store.data).test
+    assert (store.image(repeat.spec.data_digest, image.name) == image.image).all()
+    assert (store.truth(repeat.spec.data_digest, image.name) == image.masks).all()
+
+
+def test_the_ledger_of_a_run_follows_the_chain(small_store):
+    """From environment to masks; outlines before labels, the smaller difference."""
+    repeat = Store(small_store.root).find(f"{small_store.key}/0")
+    entries = read_rows(repeat.folder / LEDGER, Entry)
+    assert list(dict.fromkeys(entry.stage for entry in entries)) == list(STAGES)
+    of_spec = {one.name: json.loads(one.detail or "null") for one in entries if one.stage == "spec"}
+    assert of_spec == repeat.spec.model_dump(mode="json")
+    record = repeat.manifest.masks["synth_003"]
+    assert [(entry.name, entry.digest) for entry in entries if entry.stage == "masks"] == [
+        ("synth_003 outlines", record.canonical_digest),
+        ("synth_003 labels", record.digest),
+    ]
+    assert {entry.step for entry in entries if entry.stage == "backward"} == set(range(64))
+
+
+def test_a_training_that_diverges_is_stored_as_such(small_data, tmp_path, wholeness):
+    """Losses of NaN are results too, and have no number in JSON."""
+    given = {"epochs": 3, "images_per_epoch": 2, "learning_rate": 1e30}
+    outcome = cellrepro.train(small_data, store=tmp_path, repeats=1, quiet=True, **given)
+    (repeat,) = Store(tmp_path).run(outcome.key).repeats
+    assert repeat.manifest.training.train_losses[-1] != repeat.manifest.training.train_losses[-1]
+    assert "no object was found" in "; ".join(repeat.manifest.vacuous)
+    assert wholeness(tmp_path) == [f"{outcome.key}/0"]
+
+
+def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_path, monkeypatch):
+    workers = []
+
+    def note(bar, text):
+        children = psutil.Process().children(recursive=True)
+        work = "cellrepro.run.worker:carry_out"
+        workers.extend(child for child in children if work in child.cmdline())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cellrepro.progress.Lines.note", note)
+    with pytest.raises(KeyboardInterrupt):
+        cellrepro.train(small_data, store=tmp_path / "outputs", epochs=2)
+    assert len(workers) == 1
+    assert psutil.wait_procs(workers, timeout=5)[1] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, capfd, wholeness):
+    """It is stored, and manifest, verdict and user are told what did not hold to its end."""
+    (tmp_path / "moving.py").write_text(
+        "import torch\n"
+        "from cellrepro.run.worker import carry_out\n"
+        "from cellrepro.model import inference\n"
+        "def moving(*given, segment=inference.segment, **options):\n"
+        "    torch.backends.cudnn.benchmark = True\n"
+        "    return segment(*given, **options)\n"
+        "inference.segment = moving\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(
+        train, "call", lambda work, *given, **more: calling.call("moving:carry_out", *given, **more)
+    )
+    outcome = train.segment(small_data, repeats=1, store=tmp_path / "outputs")
+    assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
+    assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
+    said = "the switch cudnn_benchmark moved from False to True during repeat 0"
+    assert any(said in reason for reason in outcome.judgement.reasons)
+    assert f"note: {said}" in capfd.readouterr().err
+
+
+def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_path):
+    data, weights = tmp_path / "nuclei", tmp_path / "w.safetensors"
+    shutil.copytree(small_data, data)
+    weights.write_bytes(small_store.weights.read_bytes())
+    short = {"epochs": 1, "images_per_epoch": 1, "store": tmp_path / "outputs"}
+    plans = plan_training(data, **short), plan_training(small_data, model=str(weights), **short)
+    for path in (data / "test").iterdir():
+        path.unlink()
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    for plan, what in zip(plans, ("the images in .*nuclei", "the weights .*w.saf"), strict=True):
+        with pytest.raises(BadInput, match=f"{what}.* changed while the run was starting"):
+            train.carry_out(plan, repeats=1, quiet=True)
+    assert not (tmp_path / "outputs" / "runs").exists()
+
+
+# -- how a child ends ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "expected", "exit_code"),
+    [
+        (1, "OSError: [Errno 28] No space left on device: 'w'", "no space is left on the disk", 3),
+        (1, "RuntimeError: put_ does not have a deterministic implementation", "mode strict", 3),
+        (-9, "exit code -9 and no answer", "the system killed the process", 3),
+        (1, "ZeroDivisionError: division by zero", "failed: ZeroDivisionError.*last words", 1),
+    ],
+    ids=["disk", "strict", "killed", "a fault"],
+)
+def test_how_an_end_is_told(code, why, expected, exit_code):
+    told = calling.explained(why, code, "the end", "train repeat 1/2")
+    assert re.search(rf"(?s){expected}", str(told))
+    assert told.exit_code == exit_code
+
+
+def test_a_child_takes_and_answers_what_it_is_given(tmp_path, monkeypatch):
+    """Of whatever kind, with its events in between; an end without an answer is none."""
+    (tmp_path / "away.py").write_text(
+        "import os\n"
+        "from cellrepro.errors import NotPossibleHere\n"
+        "def double(child, *, given):\n"
+        "    child.phase('one')\n"
+        "    print('what libraries print')\n"
+        "    return {path: (n, n) for path, n in given.items()}\n"
+        "def gone(child):\n"
+        "    os._exit(0)\n"
+        "def refusing(child):\n"
+        "    raise NotPossibleHere('no GPU')\n"
+        "def failing(child):\n"
+        "    raise MemoryError('of a fault')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    events, given = [], {Path("a"): 2}
+    answer = calling.call("away:double", None, label="it", on_event=events.append, given=given)
+    assert answer == {Path("a"): (2, 2)}
+    assert events == [{"event": "phase", "name": "one"}]
+    with pytest.raises(calling.RunFailed, match="it failed: exit code 0 and no answer"):
+        calling.call("away:gone", None, label="it")
+    for work, why in {"refusing": "no GPU", "failing": "memory is short"}.items():
+        with pytest.raises(NotPossibleHere, match=why):
+            calling.call(f"away:{work}", None, label="it")
+
+
+def test_whatever_a_child_prints_its_end_is_told(tmp_path, monkeypatch):
+    """Before it begins, in any encoding, and where its answer does not fit on the disk."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nprint('{}')\nprint('half a line', end='')\nsys.stdout.flush()\n"
+    )
+    (tmp_path / "printing.py").write_text(
+        "import os, resource\n"
+        "def well(child):\n"
+        "    child.phase('one')\n"
+        "    return 3\n"
+        "def failing(child):\n"
+        "    os.write(2, 'zu groß für mich\\n'.encode('latin-1'))\n"
+        "    raise ValueError('the real reason')\n"
+        "def too_much(child):\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "    return bytes(10_000)\n"
+        "def unheard_of(child):\n"
+        "    return lambda: 3\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    events = []
+    assert calling.call("printing:well", None, label="it", on_event=events.append) == 3
+    assert events == [{"event": "phase", "name": "one"}]
+    for work, why in {
+        "failing": r"(?s)it failed: ValueError\('the real reason'\); .*zu gro.* f.*r mich",
+        "too_much": r"it failed: its answer cannot be written to .* TMPDIR .*: .*File too large",
+        "unheard_of": "it failed: its answer cannot be sent",
+    }.items():
+        with pytest.raises(calling.RunFailed, match=why):
+            calling.call(f"printing:{work}", None, label="it")
+
+
+def test_a_child_ends_with_its_caller():
+    """Its standard input closes when the caller goes, however it goes."""
+    script = (
+        "import time\n"
+        "from cellrepro.process.calling import end_with_caller\n"
+        "end_with_caller()\n"
+        "print('on', flush=True)\n"
+        "time.sleep(60)"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as child:
+        assert child.stdout.readline() == b"on\n"
+        child.stdin.close()
+        assert child.wait(timeout=10) == 1
+
+
+def test_mode_off_draws_anew_every_time():
+    """Initial weights and generators; another mode begins alike."""
+
+    def begun(mode):
+        setup = Setup(profiles.load("cpu"), mode, None if mode == "off" else 0)
+        setup.seed_all()
+        network = seeded_network("tiny", seed=setup.seed)
+        return torch.rand(1).item(), tensors_digest(network.state_dict())
+
+    with generators_kept():
+        assert begun("fast") == begun("fast")
+        assert not {*begun("off")} & {*begun("off"), *begun("fast")}

@@ -1,0 +1,62 @@
+"""Rates of planted segmentations, and what tables and figures say of them."""
+
+import pytest
+
+from cellrepro.show import rate_table, rates_by_size
+from cellrepro.show.inference_rates import inference_rates, segment_sizes
+from cellrepro.store.store import Store
+from stores import add_run, three
+
+MEGAPIXELS = 48 * 48 / 1e6
+
+
+@pytest.fixture
+def rates(tmp_path):
+    """Of three images the second takes half the time in one repeat; the first is slow in both."""
+    store, masks = Store(tmp_path), three()
+    trained = add_run(store, [(1.0, masks)])
+    asked = {"task": "segment", "learning_rate": 0.0, "epochs": 0}
+    runs = [
+        add_run(store, [(None, masks)] * 2, settings={"batch_size": n}, **asked) for n in (4, 8)
+    ]
+    for repeat in runs[0].repeats:
+        repeat.manifest.masks["img_a"].seconds = 60
+    runs[0].repeats[1].manifest.masks["img_b"].seconds = 0.125
+    return inference_rates([trained, *runs])
+
+
+def test_rates_are_medians_over_repeats_without_the_first_image(rates):
+    quick, usual = rates
+    assert (quick["batch size"], quick["size"], quick["edge"]) == (4, "48 × 48", 48)
+    assert (quick["repeats"], quick["timed"], quick["masks of all repeats"]) == (2, 2, "identical")
+    assert quick["images/s"] == pytest.approx((14 / 3, 4, 16 / 3))
+    assert quick["megapixels/s"] == pytest.approx([n * MEGAPIXELS for n in quick["images/s"]])
+    assert quick["cells/s"] == pytest.approx([n * 2 for n in quick["images/s"]])
+    assert (quick["first image, s"], usual["first image, s"]) == (60, 0.25)
+    assert (usual["batch size"], usual["images/s"]) == (8, (4, 4, 4))
+
+
+def test_a_table_and_a_figure_say_how_fast(rates):
+    table = rate_table(rates)
+    assert table["images/s"].tolist() == ["4.67 (4 to 5.33)", "4"]
+    assert "setting" not in table
+    assert rate_table([rates[0] | {"setting": "fast"}])["setting"].tolist() == ["fast"]
+    pixels, images = rates_by_size(rates).axes
+    assert images.get_legend_handles_labels()[1] == ["batch size 4", "batch size 8"]
+    ((low, high),) = images.containers[0].lines[2][0].get_segments()
+    assert (low.tolist(), high.tolist()) == ([48, 4], [48, pytest.approx(16 / 3)])
+    assert pixels.get_ylabel() == "megapixels/s"
+    for panel, name in ((pixels, "megapixels/s"), (images, "images/s")):
+        highest = max(row[name][2] for row in rates)
+        assert panel.get_ylim()[1] > 1.05 * highest  # no marker is cut off at the upper edge
+
+
+def test_sizes_and_batch_sizes_of_a_trained_network(small_store, tmp_path):
+    asked = {"model": str(small_store.weights), "repeats": 1, "ledger": "off", "quiet": True}
+    (outcome,) = segment_sizes([300], [1], n_images=2, store=tmp_path, **asked)
+    assert outcome.plan.spec.asked["batch_size"] == 1
+    (rate,) = inference_rates(outcome.store.runs())
+    assert (rate["size"], rate["timed"], rate["masks of all repeats"]) == ("300 × 300", 1, None)
+    seconds = outcome.repeats[0].manifest.masks["synth_001"].seconds
+    assert rate["images/s"] == (1 / seconds,) * 3
+    assert rate["cells/s"][0] > 0

@@ -1,0 +1,170 @@
+"""Which runs a notebook looks at, against stores of planted outcomes."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import folder_digest
+from cellrepro.images.nuclei import write_folder
+from cellrepro.show import which_runs
+from cellrepro.store.store import Store
+from stores import add_run, short, some_machine, squares, three
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images") / "cells"
+    write_folder(folder, n_train=1, n_test=1, shape=(64, 64))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digest(images):
+    return {"data_digest": folder_digest(images)}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path)
+
+
+MISSING = three(squares(second=False))
+NOTHING = {name: np.zeros_like(masks) for name, masks in three().items()}
+
+
+def test_best_network_agrees_best_with_the_truth(store, images, digest):
+    with pytest.raises(BadInput, match="01_seeded_training"):
+        which_runs.best_network(store, images)
+    add_run(store, [(1.0, MISSING)], seed=1, **digest)
+    best = add_run(store, [(2.0, three())], seed=2, **digest)
+    add_run(store, [(3.0, three())], seed=3)  # over other images
+    assert which_runs.best_network(store, images).name == best.repeats[0].name
+    enough = {run.key for run in which_runs.some_runs(store, images)}  # nothing is trained
+    assert enough == {run.key for run in store.runs() if run.spec.seed < 3}
+
+
+def test_telling_pair_prefers_repeats_that_differ(store, images, digest):
+    """It never crosses data sets, nor takes empty masks."""
+    add_run(store, [(1.0, three())], seed=1, **digest)
+    add_run(store, [(1.0, MISSING)])
+    add_run(store, [(3.0, NOTHING)], seed=3, **digest)
+    with pytest.raises(BadInput, match="fewer than two runs over"):
+        which_runs.telling_pair(store, images)
+    loose = add_run(store, [(1.0, three()), (2.0, MISSING)], mode="fast", **digest)
+    (a, b), why = which_runs.telling_pair(store, images)
+    assert {a.name, b.name} == {repeat.name for repeat in loose.repeats}
+    assert why.startswith("two repeats of one spec whose masks differ. Looked for in this order: ")
+
+
+def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
+    store, images, digest
+):
+    """Each run that is added makes a pair that comes before all others."""
+    grown = three(squares(grown=3))
+    add_run(store, [(1.0, three())], **digest)
+    steps = (
+        ("two seeds whose masks are equal, as all are.", {"seed": 1}, three()),
+        ("two seeds whose masks differ.", {"seed": 2}, MISSING),
+        ("other settings whose masks differ.", {"batch_size": 4}, MISSING),
+        ("two modes whose masks differ.", {"mode": "fast"}, MISSING),
+        (
+            "two modes whose masks differ; the masks of two profiles agree.",
+            {"profile": "cpu-1thread"},
+            three(),
+        ),
+        ("two profiles whose masks differ.", {"profile": "cpu-avx2"}, grown),
+        ("two machines whose masks differ.", {"manifest": {"machine": some_machine("x")}}, grown),
+    )
+    for expected, changes, masks in steps:
+        run = add_run(store, [(2.0, masks)], **changes, **digest)
+        (a, b), why = which_runs.telling_pair(store, images)
+        assert why.startswith(expected), why
+        if "equal" not in expected and "agree" not in expected:
+            assert run.key in {a.manifest.key, b.manifest.key}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_telling_pair_is_the_first_of_all_pairs(tmp_path, digest, seed):
+    """Found without pairing each with each, it is the one that a look at every pair finds."""
+    random = np.random.default_rng(seed)
+    store = Store(tmp_path)
+    sizes = [three(squares(grown=grown)) for grown in range(3)]
+    for profile, mode, number in itertools.product(("a", "b"), ("fast", "strict"), (0, 1)):
+        outcomes = [(1.0, sizes[random.integers(3) * (seed % 3 > 0)])] * random.integers(1, 3)
+        if random.random() < 0.7:
+            add_run(store, outcomes, profile=profile, mode=mode, seed=number, **digest)
+    repeats = [repeat for run in store.runs() for repeat in run.repeats]
+
+    def rank(pair):
+        one, other = (repeat.spec for repeat in pair)
+        order = ["profile", "mode", "repeat", "seed"]
+        kinds = [name for name in order if getattr(one, name, 0) != getattr(other, name, 0)]
+        masks = [[m.digest for m in repeat.manifest.masks.values()] for repeat in pair]
+        return masks[0] == masks[1], order.index((kinds or ["repeat"])[-1]), len(kinds)
+
+    expected = min(map(rank, itertools.combinations(repeats, 2)))
+    assert rank(which_runs.telling_pair_of(repeats)[0]) == expected
+
+
+def test_diverging_pair_is_of_one_training_with_a_ledger(store, images, digest):
+    asked = {"ledger": "steps", **digest}
+    add_run(store, [(1.0, three())] * 2, **asked)
+    add_run(store, [(1.0, three()), (2.0, three())], ledger="off", seed=2, **digest)
+    assert which_runs.diverging_pair(store, images) is None
+    apart = add_run(store, [(1.0, three()), (1.0, three()), (2.0, three())], seed=1, **asked)
+    names = [repeat.name for repeat in apart.repeats]
+    assert which_runs.diverging_pair(store, images) == (names[0], names[2])
+
+
+def test_groups_of_networks_and_short_names(store):
+    """Equal bits are one network; a name says what tells apart, and nothing else."""
+    add_run(store, [(1.0, three())], seed=1)
+    add_run(store, [(2.0, three())] * 2, seed=2)
+    groups = which_runs.distinct_networks(store.runs())
+    assert [len(members) for members in groups] == [2, 1]
+    repeats = [repeat for run in which_runs.asked_alike(store.runs()) for repeat in run.repeats]
+    expected = ["seed 1", "seed 2, repeat 0", "seed 2, repeat 1"]
+    assert which_runs.short_names(repeats) == expected
+    assert which_runs.short_names(repeats[1:]) == ["repeat 0", "repeat 1"]
+
+
+def test_asked_alike_are_the_most_in_order(store):
+    for seed in (11, 2, 1):
+        add_run(store, [(seed, three())], seed=seed)
+    add_run(store, [(4.0, three())], mode="fast", seed=1)
+    add_run(store, [(5.0, three())], epochs=9)
+    found = which_runs.asked_alike(store.runs())
+    expected = [(1, "fast"), (1, "strict"), (2, "strict"), (11, "strict")]
+    assert [(run.spec.seed, run.spec.mode) for run in found] == expected
+    assert which_runs.asked_alike([]) == []
+
+
+def test_same_question_leaves_out_what_was_asked_otherwise_or_found_nothing(store):
+    own = add_run(store, [(1.0, three())] * 2, seed=5)
+    other = add_run(store, [(2.0, MISSING)], seed=1, mode="fast", profile="cpu-1thread")
+    add_run(store, [(3.0, three())], epochs=9)
+    add_run(store, [(4.0, three())], data_digest="c" * 64)
+    add_run(store, [(5.0, NOTHING)], seed=2)
+    found = [short(repeat.name) for repeat in which_runs.same_question(store, own.repeats[0])]
+    assert found == [f"{own.key}/0", f"{own.key}/1", f"{other.key}/0"]
+
+
+def test_against_truth_counts_the_missing_cell(store):
+    run = add_run(store, [(1.0, MISSING)])
+    found = which_runs.against_truth(store, run.repeats[0])
+    assert [result.kinds["lost"] for result in found] == [1, 0, 0]
+    assert [result.n_objects_a for result in found] == [2, 2, 2]  # the truth is the first side
+
+
+def test_one_network_for_each_change(store):
+    base = add_run(store, [(1.0, three()), (1.5, three())])
+    seed = add_run(store, [(2.0, three())], seed=1)
+    fast = add_run(store, [(3.0, three())], mode="fast")
+    both = add_run(store, [(4.0, three())], mode="fast", seed=1)
+    second = add_run(store, [(5.0, three())], seed=2)
+    runs = (base, both, seed, second, fast)
+    repeats = [repeat for run in runs for repeat in run.repeats]
+    found = [short(repeat.name) for repeat in which_runs.one_change_each(repeats)]
+    assert found == [f"{base.key}/0", f"{base.key}/1", f"{seed.key}/0", f"{fast.key}/0"]

@@ -1,0 +1,115 @@
+"""The machine's name, and its numeric class: the same wherever the bits are the same."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from cellrepro.bits.digests import array_digest
+from cellrepro.determinism.modes import mode_in_force
+from cellrepro.determinism.profiles import Profile
+from cellrepro.errors import BadInput
+from cellrepro.store import this_machine
+from cellrepro.store.this_machine import PROBES, Numbers, differing_probes, numeric_class
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread):
+    """Where the number makes no difference to what is tested."""
+
+
+def test_a_machine_is_told_apart_by_what_can_change_bits(monkeypatch):
+    monkeypatch.setenv(this_machine.MACHINE_VARIABLE, "bench-3")
+    here = this_machine.machine(CPU, "0a1b2c")
+    assert here.name.startswith("bench-3-")
+    assert (here.identity, here.numeric_class, here.cuda) == ("bench-3", "0a1b2c", None)
+    assert here.versions["torch"] == torch.__version__.partition("+")[0]
+    assert "cellrepro" not in here.versions
+    changed = here.model_copy(update={"versions": here.versions | {"torch": "3.0"}})
+    others = [here.model_copy(update={"identity": "x"}), this_machine.machine(CPU, "ff"), changed]
+    assert len({here.name, *(other.name for other in others)}) == 4
+    assert this_machine.is_here(here)
+    assert not any(this_machine.is_here(other) for other in (others[0], changed))
+
+
+def test_without_a_name_it_is_made_from_the_processor(monkeypatch):
+    monkeypatch.delenv(this_machine.MACHINE_VARIABLE, raising=False)
+    here = this_machine.machine(CPU, "0a")
+    assert this_machine.host()["processor"] == here.device
+    assert this_machine.is_here(here)
+    monkeypatch.setenv(this_machine.MACHINE_VARIABLE, "../x")
+    with pytest.raises(BadInput, match=r"CELLREPRO_MACHINE is .*; expected up to 64 letters"):
+        this_machine.machine(CPU, "0a")
+
+
+def test_the_inputs_are_the_same_on_every_machine():
+    values = Numbers(CPU, "float32")(64, 1000).numpy()
+    pinned = "33345de3d09e6c4b6f64facd0e6a71a82043c02c3cefd9aa260d288329e434c6"
+    assert array_digest(values) == pinned
+
+
+def test_a_class_repeats_whatever_is_set_around_it_and_one_flipped_bit_makes_another(monkeypatch):
+    """Mode, autocast and gradients are none of its business."""
+    here = numeric_class()
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+    with mode_in_force("strict", device="cpu"), torch.inference_mode(), autocast:
+        assert numeric_class() == here
+
+    def nudged(numbers):
+        total, *others = PROBES["sum"](numbers)
+        return torch.nextafter(total, torch.full_like(total, 1e9)), *others
+
+    monkeypatch.setattr(this_machine, "PROBES", {**PROBES, "sum": nudged})
+    flipped = numeric_class()
+    assert differing_probes(here["probes"], flipped["probes"]) == ["sum/bfloat16", "sum/float32"]
+    assert flipped["name"] != here["name"]
+
+
+_SCRIPT = """\
+import json, sys
+from cellrepro.determinism.profiles import Profile
+from cellrepro.store.this_machine import numeric_class
+Profile.model_validate_json(sys.argv[1]).enter()
+print(json.dumps(numeric_class()["probes"]))
+"""
+
+
+def child_probes(**fields):
+    """The probes of a new process, started with a profile's variables."""
+    profile = Profile(name="a child's", **fields)
+    command = [sys.executable, "-c", _SCRIPT, profile.model_dump_json()]
+    return json.loads(subprocess.check_output(command, env=profile.child_environment()))
+
+
+def test_what_changes_bits_changes_the_class():
+    two = child_probes(threads=2)
+    assert "sum/float32" in differing_probes(two, numeric_class()["probes"])  # of one thread
+    if "avx512f" in this_machine.host()["instructions"]:  # something that can be taken away
+        limited = child_probes(threads=2, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"})
+        assert {"conv/float32", "conv/bfloat16"} <= set(differing_probes(two, limited))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process begin anew")
+def test_the_peak_of_memory_begins_anew():
+    held = torch.ones(2**26)  # 256 MiB
+    with_it = this_machine.peak_memory()["process"]
+    del held
+    this_machine.forget_peak_memory()
+    assert this_machine.peak_memory()["process"] < with_it - 2**27
+
+
+_PEAK = "from cellrepro.store import platform; print(this_machine.peak_memory()['process'])"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process there begins as a copy of another")
+def test_the_peak_of_memory_is_not_that_of_a_larger_process_which_started_it():
+    """A notebook's kernel may be larger than the worker it starts."""
+    command = [sys.executable, "-c", _PEAK]
+    alone = int(subprocess.check_output(command))
+    held = torch.ones(alone, dtype=torch.uint8)  # and this process is there besides
+    started = int(subprocess.check_output(command))
+    assert started < alone + held.nbytes // 4

@@ -1,0 +1,79 @@
+"""Sentences where a careless one would read "by up to 0 ppm" or "0.806 to 0.806"."""
+
+import re
+
+import pytest
+
+from cellrepro.audits.training import Effect
+from cellrepro.same.consensus import agree
+from cellrepro.same.metrics import compare_masks
+from cellrepro.same.operation_alignment import align
+from cellrepro.same.verdicts import judge
+from cellrepro.show.explorer.widget import explore
+from cellrepro.show.figures.agreement import _map_heading
+from cellrepro.show.mask_tables import comparison_sentence
+from cellrepro.show.report.build import write_report
+from cellrepro.store.store import Store
+from stores import NOTHING, add_run, some_manifest, squares, three
+
+# A range whose ends read alike; nothing of something; one of what several are.
+CARELESS = re.compile(
+    r"(?P<end>[\d.]+( %| ppm)?) to (?P=end)\b|up to 0\b|\b0 also|\b1 (\w+s\b(?<!ppms)(?<!less)) "
+    r"|\b1 different \w+\b|\ball 1\b"
+)
+
+
+def page_text(folder):
+    """What a report says, without its tags, tables and figures."""
+    html = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    for part in ("style", "script", "svg", "table"):
+        html = re.sub(rf"<{part}\b.*?</{part}>", " ", html, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
+
+
+MISSING = three(squares(second=False))
+STORES = {
+    "one repeat": [({}, [(1.0, three())])],
+    "two equal": [({}, [(1.0, three())] * 2)],
+    "other weights, equal masks": [({"mode": "fast"}, [(1.0, three()), (2.0, three())])],
+    "two profiles that agree": [({}, [(1.0, three())]), ({"profile": "gpu"}, [(1.0, three())])],
+    "two seeds": [({"seed": seed}, [(1.0 + seed, [three(), MISSING][seed])]) for seed in (0, 1)],
+    "no cells": [({}, [(1.0, dict.fromkeys(three(), NOTHING))] * 2)],
+}
+
+
+@pytest.mark.parametrize("runs", STORES.values(), ids=STORES)
+def test_no_sentence_of_a_report_is_careless(tmp_path, runs):
+    store = Store(tmp_path)
+    for fields, outcomes in runs:
+        add_run(store, outcomes, **fields)
+    write_report(store)
+    assert [found[0] for found in CARELESS.finditer(page_text(tmp_path))] == []
+
+
+def test_sentences_of_masks():
+    same, other = squares(), squares(grown=1)
+    alone = {"x": compare_masks(same, other)}
+    assert comparison_sentence(alone).endswith(
+        "Every cell has a counterpart that overlaps by half, and 434 ppm of the pixels differ."
+    )
+    assert _map_heading(agree([NOTHING] * 3)) == "3 runs: none holds an object"
+    line = explore(same, same, same).scene["line"]
+    assert line == "no pixel differs, of 2 304"
+
+
+def test_sentences_of_repeats_and_operations():
+    assert (
+        judge([some_manifest(), some_manifest(repeat=1)])
+        .sentence()
+        .endswith("over 2 repeats, 1 image")
+    )
+    assert align([], []).sentence() == "neither side ran an operation"
+    effect = Effect(
+        op="aten.x", repeats=2, key="a", fixed_key="b", fixed_identical=True, n_weights=2,
+        weights_differing=1e-7, n_masks=1, ppm=0.0, n_objects=0,
+    )  # fmt: skip
+    assert effect.sentence() == (
+        "aten.x: 2 different weights, up to less than 0.01 % of them changed over 2 "
+        "repeats with it alone loose; no pixel differs"
+    )
