@@ -46,10 +46,8 @@ if TYPE_CHECKING:
 
     from cellrepro.asked.spec import Spec
 
-_SERVE = (
-    "from cellrepro.process.calling import serve; serve()"
-    """Not run as a script, whose classes would be others."""
-)
+# Not run as a script, whose classes would be others.
+_SERVE = "from cellrepro.process.calling import serve; serve()"
 
 Event = dict[str, str]
 
