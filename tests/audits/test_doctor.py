@@ -74,8 +74,8 @@ def test_profile_versions_and_process_that_bits_depend_on(ends, monkeypatch, tmp
     path = tmp_path / "mine.yaml"
     path.write_text("device: cpu\ntf32: true\n", encoding="utf-8")
     versions = {"cellpose": "9.9", "segment-anything": "1.0", "torch": "2.99.0+cpu"}
-    monkeypatch.setattr(doctor.platform, "versions", lambda: versions)
-    monkeypatch.setattr(doctor.platform, "is_anonymous", lambda: True)
+    monkeypatch.setattr(doctor.this_machine, "versions", lambda: versions)
+    monkeypatch.setattr(doctor.this_machine, "is_anonymous", lambda: True)
     for name in profiles.NUMERIC_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")

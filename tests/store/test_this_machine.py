@@ -102,7 +102,7 @@ def test_the_peak_of_memory_begins_anew():
     assert this_machine.peak_memory()["process"] < with_it - 2**27
 
 
-_PEAK = "from cellrepro.store import platform; print(this_machine.peak_memory()['process'])"
+_PEAK = "from cellrepro.store import this_machine; print(this_machine.peak_memory()['process'])"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no process there begins as a copy of another")

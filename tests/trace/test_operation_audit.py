@@ -119,7 +119,7 @@ def test_a_planted_culprit_is_found(name, step, n_elements, max_abs):
     assert (culprit.n_elements, culprit.max_abs) == (n_elements, max_abs)
     assert (culprit.calls, culprit.flips, culprit.replays) == (1, 2, 3)  # calls 2 and 4 flip
     assert (culprit.phase, culprit.warned, culprit.substitute) == ("forward", False, None)
-    assert culprit.source.startswith("test_flips.py:")
+    assert culprit.source.startswith("test_operation_audit.py:")
 
 
 def test_of_what_flips_it_is_said_whether_pytorch_warns():
