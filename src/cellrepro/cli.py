@@ -44,7 +44,20 @@ from cellrepro.command import (
     verb,
 )
 from cellrepro.errors import BadInput, Damaged, whole
-from cellrepro.show import answers, file_answers, setting_answers
+from cellrepro.show.answers.answer import Answer
+from cellrepro.show.answers.audit import (
+    effect_lines,
+    segmentation_audit_answer,
+    training_audit_answer,
+)
+from cellrepro.show.answers.baseline import baseline_check_answer, saved_baseline_answer
+from cellrepro.show.answers.comparison import comparison_answer
+from cellrepro.show.answers.description import description_answer
+from cellrepro.show.answers.divergence import divergence_answer
+from cellrepro.show.answers.doctor import diagnosis_answer
+from cellrepro.show.answers.grid import grid_answer
+from cellrepro.show.answers.growth import growth_answer
+from cellrepro.show.answers.stored_runs import stored_runs_answer
 
 if TYPE_CHECKING:
     pass
@@ -62,7 +75,7 @@ def doctor(
     """Say what of this host, process and profile is not reproducible, and the remedy."""
     if warning is None:
         found = cellrepro.diagnose(profile=profile, mode=mode, seed=seed)
-        return answers.diagnosis(found), found.exit_code
+        return diagnosis_answer(found), found.exit_code
     from cellrepro.audits.doctor import Finding, explain_warning
     from cellrepro.determinism import profiles
     from cellrepro.store import this_machine
@@ -76,7 +89,7 @@ def doctor(
         "ok": ok,
         "warning": explained,
     }
-    return (document, [explained.sentence()]), 0
+    return Answer(document, [explained.sentence()]), 0
 
 
 @verb()
@@ -117,14 +130,14 @@ def audit(
         else:
             seen = cellrepro.audit_segmentation(**given, settings=overrides(asked or []))
         flips = bool(seen.ops) or not seen.n_replays or seen.depends_on_batch
-        return setting_answers.audit(seen), int(flips)
+        return segmentation_audit_answer(seen), int(flips)
     of_training = {name: given.pop(name) for name in ("epochs", "images_per_epoch")}
     if given.pop("effect"):
         whole("effect", effect, least=2)
     found = cellrepro.audit_training(**given)
     code = 1 if found.ops or not found.n_replays else 0
     if not effect:
-        return answers.audit(found), code
+        return training_audit_answer(found), code
     sys.stderr.write(f"{found.sentence}\n")
     of_training |= {"model": model, "profile": profile, "store": store}
     try:
@@ -132,8 +145,8 @@ def audit(
             found = latest
     except KeyboardInterrupt:  # what was found is told
         code = complain(*INTERRUPTED)
-    document, lines = answers.audit(found)
-    return (document, [*lines, *answers.effects(found)]), code
+    answer = training_audit_answer(found)
+    return Answer(answer.document, [*answer.lines, *effect_lines(found)]), code
 
 
 _OF_AUDITED_TRAINING = ("data_seed", "batch_size", "effect", "epochs", "images_per_epoch")
@@ -273,7 +286,7 @@ def compare(
 
     found = compare.compare(a, b, store=store)
     code = 0 if found.verdict == "identical" and not found.differs else 1
-    return answers.comparison(found), code
+    return comparison_answer(found), code
 
 
 @verb()
@@ -282,7 +295,7 @@ def describe(
     store: StoreOption = defaults.STORE,
 ) -> Told:
     """Say what a file is (weights, masks, _seg.npy, baseline), and how Cellpose loads it."""
-    return file_answers.description(cellrepro.describe(file, store=store)), 0
+    return description_answer(cellrepro.describe(file, store=store)), 0
 
 
 @verb("save", of=baseline)
@@ -296,7 +309,7 @@ def save_baseline(
 ) -> Told:
     """Save masks, settings and digests as one small file."""
     record = cellrepro.save_baseline(run, file, propose=propose, store=store)
-    return file_answers.baseline_saved(record, file), 0
+    return saved_baseline_answer(record, file), 0
 
 
 @verb("check", of=baseline)
@@ -310,7 +323,7 @@ def check_baseline(
 ) -> Told:
     """Hold masks to a baseline; without any limit to the baseline's own."""
     found = cellrepro.check_baseline(**locals())
-    return file_answers.baseline_check(found), int(not found.ok)
+    return baseline_check_answer(found), int(not found.ok)
 
 
 @verb()
@@ -326,7 +339,7 @@ def diverge(
     """Name the first place where two runs diverge: stage, step, operation and line."""
     found = cellrepro.diverge(**locals())
     code = 0 if found.first is None and found.verdict != "vacuous" else 1
-    return answers.divergence(found), code
+    return divergence_answer(found), code
 
 
 @verb()
@@ -338,7 +351,7 @@ def growth(
 ) -> Told:
     """Follow two runs with checkpoints: weights, pixels, cells and scores by epoch."""
     names = (repeat.name for repeat in cellrepro.Store(store).find_two(a, b))
-    return answers.growth(cellrepro.growth(a, b, n_masks=masks, store=store), *names), 0
+    return growth_answer(cellrepro.growth(a, b, n_masks=masks, store=store), *names), 0
 
 
 @verb()
@@ -365,11 +378,11 @@ def grid(
     given = overrides(override or [])
     checked = read_grid(file, store=store, overrides=given, repeats=repeats)
     if dry_run:
-        return answers.grid_runs(with_estimates(checked, planned(checked))), 0
+        return grid_answer(with_estimates(checked, planned(checked))), 0
     where: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "slurm": slurm}
     with live_table(store) as watched:
         runs = run_grid(checked, minutes=time_limit, quiet=watched, **where)
-    return answers.grid_runs(runs), int(any(run.status in BADLY for run in runs))
+    return grid_answer(runs), int(any(run.status in BADLY for run in runs))
 
 
 @verb()
@@ -378,7 +391,7 @@ def watch(store: StoreOption = defaults.STORE) -> Told:
     from cellrepro.show.live import as_lines, follow
 
     statuses = follow(store)
-    return ({"grids": statuses}, as_lines(statuses, store)), 0
+    return Answer({"grids": statuses}, as_lines(statuses, store)), 0
 
 
 @verb()
@@ -391,7 +404,7 @@ def report(
     """Write the cross-device report over everything in the store."""
     written = cellrepro.write_report(store, html=output)
     document = {"html": written.html, "runs": written.runs, "groups": written.groups}
-    return (document, [written.sentence, f"report: {written.html}"]), 0
+    return Answer(document, [written.sentence, f"report: {written.html}"]), 0
 
 
 @verb("list")
@@ -401,11 +414,9 @@ def list_runs(
 ) -> Told:
     """List what the store holds: all of it, or what has certain values."""
     wanted = overrides(where or [], "--where")
-    kept = cellrepro.Store(store)
-    document, lines = answers.stored(kept.runs(), wanted)
-    document["passed_over"] = list(kept.passed_over.values())
-    is_damaged = any(run["damage"] for run in document["runs"])
-    return (document, lines), Damaged.exit_code if is_damaged else 0
+    answer = stored_runs_answer(cellrepro.Store(store), wanted)
+    is_damaged = any(run.damage for run in answer.document.runs)
+    return answer, Damaged.exit_code if is_damaged else 0
 
 
 @verb()
@@ -424,12 +435,12 @@ def data(
         if name != public_sets.SYNTHETIC or mirror is not None:
             raise BadInput(f"--images, --size and --cells are of synthetic images, not of {name!r}")
         path = public_sets.write_benchmark(Path(folder), images=images, size=size, cells=cells)
-        return ({"folder": path}, [str(path)]), 0
+        return Answer({"folder": path}, [str(path)]), 0
     if not name:
         known = public_sets.describe_all()
-        return ({"sets": known}, (f"{key}: {text}" for key, text in known.items())), 0
+        return Answer({"sets": known}, [f"{key}: {text}" for key, text in known.items()]), 0
     path = public_sets.provide(name, data_dir=Path(folder), mirror=mirror)
-    return ({"folder": path}, [str(path)]), 0
+    return Answer({"folder": path}, [str(path)]), 0
 
 
 @verb()
@@ -438,7 +449,7 @@ def notebooks(folder: FolderArgument) -> Told:
     from cellrepro.grid.notebooks import copy_brought
 
     files = copy_brought(Path(folder))
-    return ({"files": files}, map(str, files)), 0
+    return Answer({"files": files}, [str(file) for file in files]), 0
 
 
 @verb()
@@ -452,7 +463,7 @@ def demo(
 
     made = run_demo(data, store=store, model=model)
     document = {**vars(made), "base": made.base.key, "report": made.report.html}
-    return (document, [made.report.sentence, f"report: {made.report.html}"]), 0
+    return Answer(document, [made.report.sentence, f"report: {made.report.html}"]), 0
 
 
 def main() -> None:

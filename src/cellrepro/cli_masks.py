@@ -26,7 +26,9 @@ from cellrepro.command import (
     verb,
 )
 from cellrepro.errors import BadInput
-from cellrepro.show import setting_answers
+from cellrepro.show.answers.explanation import explanation_answer
+from cellrepro.show.answers.sensitivity import sensitivity_answer
+from cellrepro.show.answers.tiles import cuts_answer, tiles_answer
 
 
 @verb()
@@ -51,7 +53,7 @@ def sensitivity(
     given |= {"seed": seed, "settings": overrides(settings or []), "vary": varied}
     found = cellrepro.sensitivity(data, **given)
     files = setting_figures(found, Path(figures)) if figures else {}
-    return setting_answers.sensitivity(found, files), 0
+    return sensitivity_answer(found, files), 0
 
 
 @verb()
@@ -70,7 +72,7 @@ def explain(
 ) -> Told:
     """Say why two results of one image differ: replayed one change at a time."""
     found = cellrepro.explain(**locals())
-    return setting_answers.explanation(found), int(found.differs or found.vacuous)
+    return explanation_answer(found), int(found.differs or found.vacuous)
 
 
 @verb()
@@ -124,10 +126,8 @@ def tiles(
         labels = read_labels(masks)
         cuts = straight_cuts(labels)
         n_objects = int(canonical(labels).max(initial=0))
-        return setting_answers.cuts(masks, cuts, n_objects=n_objects), int(
-            bool(cuts) or not n_objects
-        )
+        return cuts_answer(masks, cuts, n_objects=n_objects), int(bool(cuts) or not n_objects)
     given: dict[str, Any] = {"model": model, "profile": profile, "mode": mode, "store": store}
     found = cellrepro.tiles(str(data), seed=seed, settings=overrides(settings or []), **given)
     changed = found.cause != "none" or any(one.cuts for one in found.images)
-    return setting_answers.tiles(found), int(changed or found.vacuous)
+    return tiles_answer(found), int(changed or found.vacuous)

@@ -13,12 +13,13 @@ import typer
 from typer import Argument, Option
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.show import answers
+from cellrepro.show.answers.answer import Answer
+from cellrepro.show.answers.runs import run_answer
 
 if TYPE_CHECKING:
     from cellrepro.run.train import Outcome
 
-Told = tuple[answers.Answer, int]
+Told = tuple[Answer[Any], int]
 """An answer, and the exit code."""
 
 INTERRUPTED = ("interrupted; what was finished is kept", 130)  # as shells report Ctrl-C
@@ -62,8 +63,8 @@ def verb(
         @functools.wraps(function)
         def command(*, as_json: bool, **given: Any) -> None:
             try:
-                (document, lines), code = function(**given)
-                sys.stdout.write(answers.as_text(document) if as_json else "\n".join(lines) + "\n")
+                answer, code = function(**given)
+                sys.stdout.write(answer.as_json() if as_json else answer.as_text())
                 sys.stdout.flush()
             except CellreproError as error:
                 code = complain(str(error), error.exit_code)
@@ -96,7 +97,7 @@ def complain(message: str, code: int) -> int:
 
 def told(outcome: Outcome) -> Told:
     """An outcome, and whether its repeats differ."""
-    return answers.outcome(outcome), int(outcome.judgement.overall not in (None, "identical"))
+    return run_answer(outcome), int(outcome.judgement.overall not in (None, "identical"))
 
 
 # -- options -------------------------------------------------------------------------------

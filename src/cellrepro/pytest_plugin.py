@@ -13,12 +13,12 @@ def cellrepro_baseline() -> Callable[..., Any]:
     Takes and gives what `cellrepro.check_baseline` does.
     """
     from cellrepro import check_baseline
-    from cellrepro.show.file_answers import baseline_check
+    from cellrepro.show.answers.baseline import baseline_check_answer
 
     def hold(file: Any, masks: Any, **limits: Any) -> Any:
         found = check_baseline(file, masks, **limits)
         if not found.ok:
-            pytest.fail("\n".join(baseline_check(found)[1]), pytrace=False)
+            pytest.fail("\n".join(baseline_check_answer(found).lines), pytrace=False)
         return found
 
     return hold

@@ -13,7 +13,7 @@ from cellrepro.images.decoding import read_masks
 from cellrepro.images.nuclei import nuclei
 from cellrepro.model.inference import evaluator
 from cellrepro.same.straight_cuts import seam, straight_cuts
-from cellrepro.show import setting_answers
+from cellrepro.show.answers.tiles import tiles_answer
 from conftest import options
 from small_training import tiny
 
@@ -102,7 +102,7 @@ def test_without_cells_nothing_is_shown(invoke, tmp_path):
     dark = follow(that_finds_nothing, "dark", np.zeros((400, 400)), Settings())
     found = TileDependence((dark,), ("cropped",))
     assert (found.cause, found.vacuous) == ("none", True)
-    assert "vacuous: no cell was found in any image" in "\n".join(setting_answers.tiles(found)[1])
+    assert "vacuous: no cell was found in any image" in "\n".join(tiles_answer(found).lines)
     tifffile.imwrite(tmp_path / "none.tif", np.zeros((64, 64), np.uint16))
     answer = invoke("tiles", "--masks", tmp_path / "none.tif")
     assert (answer.code, "vacuous: it holds no object" in answer.out) == (1, True)

@@ -24,7 +24,7 @@ _NAMES = {
     "mask_tables": "change_table comparison_sentence kind_table score_table stability_table",
     "operation_tables": "evidence_table operation_table warning_table",
     "report.protocol": "protocol",
-    "setting_answers": "explanation",
+    "answers.explanation": "explanation_answer",
     "tables": (
         "decision_table difference_table distance_matrix host_table markdown profile_table "
         "protocol_table rate_table readable repeat_table result_table statistics_table "

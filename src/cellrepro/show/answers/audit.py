@@ -1,0 +1,169 @@
+"""What `audit` answers: which operations of a training or a segmentation flip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.show.answers.answer import Answer
+from cellrepro.words import amount, grouped
+
+if TYPE_CHECKING:
+    from cellrepro.audits.segmentation import BatchResult, SegmentationAudit
+    from cellrepro.audits.training import TrainingAudit
+    from cellrepro.trace.batch_invariance import BatchInvariance
+    from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+
+
+@dataclass(frozen=True)
+class TrainingAuditDocument:
+    """What ``cellrepro audit --json`` prints of a training."""
+
+    ops: Sequence[Mapping[str, Any]]
+    """Operations whose bits flip, most flips first: the fields of `NondeterministicOperation`,
+    with ``seen``, how often in words, and ``effect_sentence``, what that does to the cells."""
+    warnings: Sequence[Mapping[str, Any]]
+    """Of which PyTorch warns, in the same form."""
+    n_steps: int
+    n_replays: int
+    threads: int
+    kinds: Mapping[str, int]
+    """Operations by kind, and how many of each ran."""
+    replays: Mapping[str, int]
+    """How many were run again, by kind."""
+    sentence: str
+    suspects: Sequence[Mapping[str, Any]]
+    """Operations that are known to flip and did not here, in the same form."""
+    mode: str
+    profile: str
+
+
+@dataclass(frozen=True)
+class SegmentationAuditDocument:
+    """What ``cellrepro audit --task segment --json`` prints."""
+
+    ops: Sequence[Mapping[str, Any]]
+    """As of a training, without ``effect_sentence``."""
+    n_steps: int
+    """Images."""
+    n_replays: int
+    threads: int
+    kinds: Mapping[str, int]
+    replays: Mapping[str, int]
+    sentence: str
+    batch: BatchInvariance | None
+    """None where Cellpose's network was not audited."""
+    batches: Sequence[BatchResult]
+    """One image segmented at several batch sizes, the smallest first."""
+    image: str | None
+    """The image that was segmented at each batch size."""
+    n_tiles: int
+    """Of that image."""
+    mode: str
+    profile: str
+    depends_on_batch: bool
+
+
+def training_audit_answer(audit: TrainingAudit) -> Answer[TrainingAuditDocument]:
+    """Answer with what flips, where, and what holds it still; then with the sentence over all."""
+    document = TrainingAuditDocument(
+        ops=[_with_effect(operation) for operation in audit.ops],
+        warnings=[_with_effect(operation) for operation in audit.warnings],
+        n_steps=audit.n_steps,
+        n_replays=audit.n_replays,
+        threads=audit.threads,
+        kinds=audit.kinds,
+        replays=audit.replays,
+        sentence=audit.sentence,
+        suspects=[_with_effect(operation) for operation in audit.suspects],
+        mode=audit.spec.mode,
+        profile=audit.spec.profile,
+    )
+    return Answer(document, list(_training_lines(audit)))
+
+
+def effect_lines(audit: TrainingAudit) -> list[str]:
+    """Say what each operation that flips, or each suspect, does to the cells; each line once."""
+    lines = []
+    for operation in audit.ops or audit.suspects:
+        if operation.effect:
+            lines.append(f"effect: {operation.effect.sentence()}")
+        else:
+            reason = operation.no_effect_because or "not measured"
+            lines.append(f"effect of {operation.op}: not known, {reason}")
+    return list(dict.fromkeys(lines))
+
+
+def segmentation_audit_answer(audit: SegmentationAudit) -> Answer[SegmentationAuditDocument]:
+    """Answer with what flips, then what depends on the batch, and what that does to the cells."""
+    document = SegmentationAuditDocument(
+        ops=[_with_seen(operation) for operation in audit.ops],
+        n_steps=audit.n_steps,
+        n_replays=audit.n_replays,
+        threads=audit.threads,
+        kinds=audit.kinds,
+        replays=audit.replays,
+        sentence=audit.sentence,
+        batch=audit.batch,
+        batches=audit.batches,
+        image=audit.image,
+        n_tiles=audit.n_tiles,
+        mode=audit.spec.mode,
+        profile=audit.spec.profile,
+        depends_on_batch=audit.depends_on_batch,
+    )
+    lines = [
+        f"{operation.op} of {operation.module or 'no module'}, "
+        f"{operation.source or 'no line of Python'}: {operation.seen}"
+        for operation in audit.ops
+    ]
+    lines.append(audit.sentence)
+    if audit.batch is not None:
+        lines += _batch_lines(audit, audit.batch)
+    return Answer(document, lines)
+
+
+def _with_seen(operation: NondeterministicOperation) -> dict[str, Any]:
+    return {**asdict(operation), "seen": operation.seen}
+
+
+def _with_effect(operation: NondeterministicOperation) -> dict[str, Any]:
+    sentence = operation.effect.sentence() if operation.effect else None
+    return {**_with_seen(operation), "effect_sentence": sentence}
+
+
+def _training_lines(audit: TrainingAudit) -> Iterator[str]:
+    for operation in audit.ops:
+        yield f"{operation.op}, {operation.phase} of {operation.module or 'no module'}"
+        yield f"    {operation.source or 'no line of Python'}"
+        warns = "warns of it" if operation.warned else "does not warn of it"
+        elements = amount(operation.n_elements, "element")
+        yield f"    {operation.seen}, in up to {elements}; PyTorch {warns}"
+        if operation.reason:
+            yield f"    {operation.reason}"
+        if operation.remedy:
+            yield f"    {operation.remedy}"
+        if operation.substitute:
+            yield f"    mode strict uses the substitute {operation.substitute}"
+    for operation in audit.warnings:
+        module = operation.module or "no module"
+        yield f"PyTorch warns of {operation.op}, {operation.phase} of {module}"
+    yield audit.sentence
+
+
+def _batch_lines(audit: SegmentationAudit, batch: BatchInvariance) -> Iterator[str]:
+    """Say which operations depend on the batch, and what each batch size does to the cells."""
+    yield f"batches of tiles: {batch.sentence()}"
+    for operation in batch.ops:
+        yield (
+            f"    {operation.op} of {operation.module or 'no module'}, "
+            f"{operation.source or 'no line of Python'}: in "
+            f"{amount(operation.calls, 'call')}, by up to {operation.max_abs:.2g}"
+        )
+    for result in audit.batches[1:]:
+        yield (
+            f"{audit.image}, {amount(audit.n_tiles, 'tile')}, batch size {result.batch_size} "
+            f"beside 1: {grouped(result.n_differing)} values of the network's output differ, "
+            f"{result.n_changed} of {amount(result.n_cells, 'cell')} without a counterpart"
+        )

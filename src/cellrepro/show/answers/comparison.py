@@ -1,0 +1,157 @@
+"""What `compare` answers: whether two results are the same, and where they differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.show.answers.answer import Answer
+from cellrepro.words import amount, some
+
+if TYPE_CHECKING:
+    from cellrepro.changes.compare import Comparison
+    from cellrepro.same.metrics import MaskComparison
+    from cellrepro.same.object_changes import ObjectChange
+    from cellrepro.same.verdicts import Verdict
+    from cellrepro.same.weights import WeightsComparison
+
+_MOST_CHANGES = 12
+"""Objects that a terminal names; the JSON document names them all."""
+_MOST_NAMES = 4
+"""Of tensors."""
+
+
+@dataclass(frozen=True)
+class ComparisonDocument:
+    """What ``cellrepro compare --json`` prints. Pairs are of A and of B."""
+
+    verdict: Verdict
+    differs: Sequence[str]
+    """What differs: environment, spec, data, weights-init, weights, masks, truth."""
+    weights: Mapping[str, Any] | None
+    """The fields of `WeightsComparison`, of whose tensors those that differ; of two files also
+    ``files`` with ``sizes``, ``equal`` and ``differing``. None where there are no weights."""
+    masks: Mapping[str, Mapping[str, Any]]
+    """Figures by image."""
+    objects: Mapping[str, Any]
+    """How many each side has, and ``changes``: what became of each object."""
+    ppm: float | None
+    """Differing pixels per million."""
+    environment: Mapping[str, tuple[Any, Any]]
+    spec: Mapping[str, tuple[Any, Any]]
+    ap50: tuple[float | None, float | None] | None
+    ap50_train: tuple[float | None, float | None] | None
+    notes: Sequence[str]
+
+
+def comparison_answer(comparison: Comparison) -> Answer[ComparisonDocument]:
+    """Answer with the verdict, and with what differs: weights, masks, scores, environment."""
+    changes = [
+        {"image": name, **change._asdict(), "renumbered": change.renumbered}
+        for name, change in _object_changes(comparison.masks)
+    ]
+    document = ComparisonDocument(
+        verdict=comparison.verdict,
+        differs=comparison.differs,
+        weights=_weights_document(comparison),
+        masks={name: result.figures() for name, result in comparison.masks.items()},
+        objects={**comparison.n_objects, "changes": changes},
+        ppm=comparison.ppm,
+        environment=dict(comparison.environment),
+        spec=dict(comparison.spec),
+        ap50=comparison.ap50,
+        ap50_train=comparison.ap50_train,
+        notes=comparison.notes,
+    )
+    return Answer(document, list(_comparison_lines(comparison)))
+
+
+def _object_changes(masks: Mapping[str, MaskComparison]) -> list[tuple[str, ObjectChange]]:
+    """What became of every object, with the name of its image."""
+    return [(name, change) for name, result in masks.items() for change in result.objects]
+
+
+def _weights_document(comparison: Comparison) -> dict[str, Any] | None:
+    if comparison.weights is None:
+        return None
+    weights = asdict(comparison.weights)
+    weights["per_tensor"] = [row for row in weights["per_tensor"] if row["n_differing"]]
+    if comparison.files is not None:
+        weights["files"] = {
+            "sizes": comparison.files.sizes,
+            "equal": not comparison.files.parts,
+            "differing": [part._asdict() for part in comparison.files.parts],
+        }
+    return weights
+
+
+def _comparison_lines(comparison: Comparison) -> Iterator[str]:
+    # Imported here: it needs NumPy, which no help text of the command line should wait for.
+    from cellrepro.show.mask_tables import comparison_sentence
+
+    differs = f": {', '.join(comparison.differs)}" if comparison.differs else ""
+    yield f"{comparison.verdict}{differs}"
+    if comparison.weights is not None:
+        yield from _weights_lines(comparison.weights)
+    if comparison.files is not None:
+        yield "  files: " + "\n    ".join(comparison.files.sentences())
+    if comparison.masks:
+        yield f"  masks: {comparison_sentence(comparison.masks)}"
+    yield from _change_lines(comparison.masks)
+    if comparison.ap50 is not None and None not in comparison.ap50:
+        yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*comparison.ap50)
+    if comparison.ap50_train is not None and None not in comparison.ap50_train:
+        yield "  on training images: AP@0.5 {:.3f} and {:.3f}".format(*comparison.ap50_train)
+    yield from _pair_lines("spec", comparison.spec)
+    yield from _pair_lines("environment", comparison.environment)
+    for note in comparison.notes:
+        yield f"  note: {note}"
+
+
+def _pair_lines(title: str, pairs: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
+    for name, (a, b) in pairs.items():
+        yield f"  {title} {name}: {a!r} and {b!r}"
+
+
+def _weights_lines(weights: WeightsComparison) -> Iterator[str]:
+    """Say how far two networks lie apart, and which tensors only one of the two has."""
+    if weights.equal:
+        yield f"  weights: {amount(weights.n_parameters, 'parameter')}, all equal"
+        return
+    if math.isnan(weights.l2):
+        distance = "no distance over all of them"
+    else:
+        distance = (
+            f"L2 {weights.l2:.3g} (relative {weights.relative_l2:.3g}), cosine "
+            f"{weights.cosine:.6f}, largest {weights.max_abs:.3g} in "
+            f"{weights.max_abs_name or 'none'}"
+        )
+    differ = f"{weights.n_differing} of {weights.n_parameters} parameters differ"
+    yield f"  weights: {differ}, {distance}"
+    if weights.only_a:
+        yield f"    only in A: {some(weights.only_a, _MOST_NAMES)}"
+    if weights.only_b:
+        yield f"    only in B: {some(weights.only_b, _MOST_NAMES)}"
+
+
+def _change_lines(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
+    """Say which objects are not where they were."""
+    changes = [pair for pair in _object_changes(masks) if pair[1].kind != "kept"]
+    for image, change in changes[:_MOST_CHANGES]:
+        cuts = f", cut between {change.cuts}" if change.cuts else ""
+        yield change_line(change, image) + cuts
+    if len(changes) > _MOST_CHANGES:
+        yield f"    and {len(changes) - _MOST_CHANGES} more; --json names them all"
+
+
+def change_line(change: ObjectChange, image: str) -> str:
+    """Say in a line what became of an object, and where it lies in its image."""
+    labels_a = ", ".join(map(str, change.labels_a)) or "nothing"
+    labels_b = ", ".join(map(str, change.labels_b)) or "nothing"
+    centre = ", ".join(f"{coordinate:.0f}" for coordinate in change.position)
+    return (
+        f"    {change.kind.value:6} {labels_a} -> {labels_b} in {image}, centre {centre}, "
+        f"{change.area_a} -> {change.area_b} pixels"
+    )

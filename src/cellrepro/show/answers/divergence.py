@@ -1,0 +1,90 @@
+"""What `diverge` answers: the first place where two runs diverge, and how that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from cellrepro.show.answers.answer import Answer
+from cellrepro.words import some
+
+if TYPE_CHECKING:
+    from cellrepro.divergence.result import Divergence, Evidence, Place
+    from cellrepro.same.verdicts import Verdict
+
+_MOST_NAMES = 4
+"""Of what differs in a stage."""
+_SAID_UNLESS_ZERO = ("n_repetitions", "n_replays")
+"""Fields of `Evidence` that say something only where something was run again."""
+
+
+@dataclass(frozen=True)
+class DivergenceDocument:
+    """What ``cellrepro diverge --json`` prints."""
+
+    a: str
+    """This and the next as ``KEY/MACHINE/REPEAT``."""
+    b: str
+    first: Place | None
+    """The first stage in which they differ, in the order of a run."""
+    computed: Place | None
+    """The first that was computed otherwise."""
+    stages: Mapping[str, Sequence[str]]
+    """What differs, by stage."""
+    judgement: str | None
+    verdict: Verdict
+    evidence: Evidence | None
+    notes: Sequence[str]
+    """What was not looked at, and why."""
+    compared: int
+    """Entries of the ledgers."""
+    objects: Mapping[str, int]
+    """How many each side found."""
+    ppm: float | None
+    """Differing pixels per million."""
+    sentence: str
+
+
+def divergence_answer(divergence: Divergence) -> Answer[DivergenceDocument]:
+    """Answer with the first difference, every stage that differs, and the evidence."""
+    document = DivergenceDocument(
+        a=divergence.a,
+        b=divergence.b,
+        first=divergence.first,
+        computed=divergence.computed,
+        stages=divergence.stages,
+        judgement=divergence.judgement,
+        verdict=divergence.verdict,
+        evidence=divergence.evidence,
+        notes=divergence.notes,
+        compared=divergence.n_compared,
+        objects=divergence.comparison.n_objects,
+        ppm=divergence.comparison.ppm,
+        sentence=divergence.sentence(),
+    )
+    return Answer(document, list(_divergence_lines(divergence)))
+
+
+def _divergence_lines(divergence: Divergence) -> Iterator[str]:
+    yield divergence.sentence()
+    for stage, names in divergence.stages.items():
+        yield f"  {stage:12} {some(list(names), _MOST_NAMES)}"
+    if divergence.evidence is not None:
+        yield from _evidence_lines(divergence.evidence)
+    for note in divergence.notes:
+        yield f"  note: {note}"
+
+
+def _evidence_lines(evidence: Evidence) -> Iterator[str]:
+    """Say each field that holds something; each stage of a segmentation has its own line."""
+    for field in fields(evidence):
+        value = getattr(evidence, field.name)
+        if field.name == "stages_apart":
+            yield from (f"  {stage}" for stage in value)
+        elif value in (None, ()) or (not value and field.name in _SAID_UNLESS_ZERO):
+            continue
+        else:
+            words = field.name.removeprefix("n_").replace("_", " ")
+            text = "; ".join(value) if isinstance(value, tuple) else value
+            yield f"  {words:12} {text}"

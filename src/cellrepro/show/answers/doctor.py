@@ -1,0 +1,42 @@
+"""What `doctor` answers: what of a host, a process and a profile is not reproducible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.show.answers.answer import Answer
+
+if TYPE_CHECKING:
+    from cellrepro.audits.doctor import Diagnosis, Finding
+
+
+@dataclass(frozen=True)
+class DiagnosisDocument:
+    """What ``cellrepro doctor --json`` prints."""
+
+    host: Mapping[str, Any]
+    """The machine, its libraries and its numeric class."""
+    profile: Mapping[str, Any]
+    """With mode and seed."""
+    findings: Sequence[Finding]
+    """Errors first."""
+    ok: bool
+    """Whether nothing is wrong and a double run was bit-identical."""
+
+
+def diagnosis_answer(diagnosis: Diagnosis) -> Answer[DiagnosisDocument]:
+    """Answer with each finding and its remedy, then with the sentence over all."""
+    document = DiagnosisDocument(
+        host=diagnosis.host,
+        profile=diagnosis.profile,
+        findings=diagnosis.findings,
+        ok=diagnosis.ok,
+    )
+    lines = []
+    for finding in diagnosis.findings:
+        lines.append(f"{finding.level:8} {finding.what}")
+        lines.append(f"         -> {finding.remedy}")
+    lines.append(diagnosis.sentence())
+    return Answer(document, lines)

@@ -1,0 +1,187 @@
+"""What `explain` answers: why two results of one image differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from cellrepro.show.answers.answer import Answer
+from cellrepro.show.answers.explanation_lines import explanation_lines
+
+if TYPE_CHECKING:
+    from cellrepro.changes.explain import Commands, Explanation, Part, Side
+    from cellrepro.changes.search import Cause, Fit
+
+
+@dataclass(frozen=True)
+class SideDocument:
+    """One of the two results."""
+
+    name: str
+    kind: str
+    """Stored run, _seg.npy, label image with or without its record."""
+    recorded: Mapping[str, Any]
+    """What it records and cannot be varied: versions, restoration, changes by hand."""
+
+
+@dataclass(frozen=True)
+class SettingDocument:
+    """A setting as each side has it; ``?`` where nobody recorded it."""
+
+    name: str
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True)
+class CauseDocument:
+    """A change that makes the two differ, and how many cells it changes by itself."""
+
+    name: str
+    a: Any
+    b: Any
+    changed: float
+    """Share of the cells of both sides."""
+    cells: int
+    of_cells: int
+
+
+@dataclass(frozen=True)
+class EmptyDocument:
+    """A change of a setting with which nothing is found."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class ReproducedDocument:
+    """How near a side was made again."""
+
+    found: str
+    """``made``, ``in part``, ``not found`` or ``vacuous``."""
+    cells_left: int
+    """Without a counterpart, of both the side and what was made."""
+    pixels_left: int
+    of_cells: int
+    exact: int
+    """Cells made again pixel for pixel."""
+    tried: int
+    """Settings."""
+    stopped: bool
+    """Whether time was up before everything was tried."""
+    nearest: Mapping[str, Any]
+    empty_with: Sequence[EmptyDocument]
+
+
+@dataclass(frozen=True)
+class ExplanationDocument:
+    """What ``cellrepro explain --json`` prints."""
+
+    a: SideDocument
+    b: SideDocument
+    verdict: str
+    changed: float
+    """Share of the cells of both sides without a counterpart."""
+    ppm: float
+    """Differing pixels per million."""
+    part: Part | None
+    """Where one side shows a part of the image alone."""
+    settings: Sequence[SettingDocument]
+    causes: Sequence[CauseDocument]
+    unexplained: float
+    """Share of the cells that the causes leave without a counterpart."""
+    reproduced: Mapping[Literal["a", "b"], ReproducedDocument]
+    """Empty where nothing was replayed."""
+    not_replayed: str | None
+    """Why not."""
+    commands: Mapping[str, Commands | None]
+    """How to make each side again."""
+
+
+def explanation_answer(explanation: Explanation) -> Answer[ExplanationDocument]:
+    """Answer with what differs, what each side records, the causes, and what remains."""
+    document = ExplanationDocument(
+        a=_side_document(explanation.a),
+        b=_side_document(explanation.b),
+        verdict=_verdict(explanation),
+        changed=explanation.result.changed,
+        ppm=explanation.result.ppm,
+        part=explanation.part,
+        settings=[SettingDocument(name, a, b) for name, a, b in explanation.settings],
+        causes=list(_cause_documents(explanation)),
+        unexplained=explanation.unexplained,
+        reproduced=_reproduced(explanation),
+        not_replayed=explanation.why_not_replayed or None,
+        commands=explanation.commands,
+    )
+    return Answer(document, list(explanation_lines(explanation)))
+
+
+def _verdict(explanation: Explanation) -> str:
+    if explanation.vacuous:
+        return "vacuous"
+    if explanation.differs:
+        return "different"
+    return str(explanation.result.verdict)
+
+
+def _side_document(side: Side) -> SideDocument:
+    return SideDocument(name=side.name, kind=side.kind, recorded=side.recorded)
+
+
+def _cause_documents(explanation: Explanation) -> Iterator[CauseDocument]:
+    """The causes that were replayed; else the crop, where masks were cut, not made of a crop."""
+    if explanation.replayed is not None:
+        for cause in explanation.replayed.causes:
+            yield _cause_document(cause)
+    elif explanation.part is not None:
+        yield _crop_document(explanation.part)
+
+
+def _cause_document(cause: Cause) -> CauseDocument:
+    n_changed = cause.gap[0]
+    return CauseDocument(
+        name=cause.name,
+        a=cause.a,
+        b=cause.b,
+        changed=n_changed / max(1, cause.n_cells),
+        cells=n_changed,
+        of_cells=cause.n_cells,
+    )
+
+
+def _crop_document(part: Part) -> CauseDocument:
+    crop = (part.rows, part.columns)
+    n_missing = part.n_outside + part.n_cut
+    return CauseDocument(
+        name="image.crop",
+        a=crop if part.of == "a" else None,
+        b=crop if part.of == "b" else None,
+        changed=n_missing / max(1, part.n_cells),
+        cells=n_missing,
+        of_cells=part.n_cells,
+    )
+
+
+def _reproduced(explanation: Explanation) -> dict[Literal["a", "b"], ReproducedDocument]:
+    replayed = explanation.replayed
+    if replayed is None:
+        return {}
+    return {"a": _fit_document(replayed.a), "b": _fit_document(replayed.b)}
+
+
+def _fit_document(fit: Fit) -> ReproducedDocument:
+    n_cells_left, n_pixels_left = fit.gap
+    return ReproducedDocument(
+        found=str(fit.found),
+        cells_left=n_cells_left,
+        pixels_left=n_pixels_left,
+        of_cells=fit.n_cells,
+        exact=fit.n_exact,
+        tried=fit.n_tried,
+        stopped=fit.stopped,
+        nearest=fit.condition,
+        empty_with=[EmptyDocument(name, value) for name, value in fit.empty_with],
+    )

@@ -1,0 +1,200 @@
+"""Why two results of one image differ, in lines of words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.words import amount, ppm_text, share_text, some
+
+if TYPE_CHECKING:
+    from cellrepro.changes.explain import Explanation, Part, Side
+    from cellrepro.changes.search import Cause, Fit, Replayed
+
+_UNKNOWN = "?"
+"""Stands for a setting that nobody recorded."""
+_MOST_UNKNOWN = 6
+_MOST_EMPTY = 8
+_NO_CAUSES = {"filename", "model_path"}
+"""What is recorded of a result, differs between any two, and changes no cell."""
+
+
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
+    """Say what differs, what each side records, what caused it, how to make each again."""
+    result = explanation.result
+    for letter, side in _sides(explanation):
+        yield f"{letter}: {side.name} ({side.kind})"
+    if explanation.part is not None:
+        yield from _part_lines(explanation, explanation.part)
+    if result.n_differing:
+        n_cells = result.n_objects_a + result.n_objects_b
+        yield (
+            f"{result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no counterpart "
+            f"in the other ({share_text(result.changed)}), {ppm_text(result.ppm)} differ"
+        )
+        yield from _recorded_lines(explanation)
+        yield from _cause_lines(explanation)
+    elif explanation.part is None and not explanation.vacuous:
+        yield "the two outline the same objects: there is nothing to explain"
+    if explanation.vacuous:
+        yield from _vacuous_lines(explanation)
+    yield from _command_lines(explanation)
+
+
+def _sides(explanation: Explanation) -> list[tuple[str, Side]]:
+    return [("A", explanation.a), ("B", explanation.b)]
+
+
+def _fits(replayed: Replayed) -> list[tuple[str, Fit]]:
+    return [("A", replayed.a), ("B", replayed.b)]
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
+    """Say where one side shows a part of the image."""
+    cropped = part.of.upper()
+    whole = "B" if part.of == "a" else "A"
+    yield (
+        f"{cropped} shows {share_text(part.share)} of the image: rows {part.rows[0]} to "
+        f"{part.rows[1]} and columns {part.columns[0]} to {part.columns[1]} of {whole}. Of "
+        f"{whole}'s {amount(part.n_cells, 'cell')} {part.n_outside} lie outside of it, and "
+        f"{part.n_cut} are cut by its border, so that these differ for that alone"
+    )
+    n_cells = explanation.result.n_objects_a
+    if explanation.result.n_differing:
+        yield "what follows is about the part that both show:"
+    elif n_cells:
+        yield (
+            f"in the part that both show, {amount(n_cells, 'cell')} or pieces of cells, every "
+            f"pixel is the same: {cropped} is cut out of {whole}'s masks, and nothing else differs"
+        )
+
+
+def _recorded_lines(explanation: Explanation) -> Iterator[str]:
+    """Say what the two record, and of what they record nothing."""
+    for name, a, b in explanation.settings:
+        if a != b and _UNKNOWN not in (a, b):
+            yield f"recorded: {name} {_value(a)} and {_value(b)}"
+    unknown_of = {
+        "A": [name for name, a, _ in explanation.settings if a == _UNKNOWN],
+        "B": [name for name, _, b in explanation.settings if b == _UNKNOWN],
+    }
+    for letter, unknown in unknown_of.items():
+        if unknown:
+            yield f"nobody recorded of {letter}: {some(unknown, _MOST_UNKNOWN)}"
+
+
+def _cause_lines(explanation: Explanation) -> Iterator[str]:
+    """Say what was not made again, the causes, and what they leave; or why nothing was replayed."""
+    replayed = explanation.replayed
+    if replayed is None:
+        if explanation.why_not_replayed:
+            yield explanation.why_not_replayed
+        return
+    for letter, fit in _fits(replayed):
+        if fit.found not in ("made", "vacuous"):
+            yield _not_made(letter, fit)
+    for cause in replayed.causes:
+        yield _cause_line(explanation, cause)
+    if not explanation.vacuous:
+        yield _remains(explanation, replayed)
+
+
+def _not_made(letter: str, fit: Fit) -> str:
+    """Say how near a search came that found no way to make a side again."""
+    tried = f"{amount(fit.n_tried, 'setting')} tried"
+    if fit.stopped:
+        tried += ", when time was up (--minutes gives it more)"
+    if fit.gap[0] == fit.n_cells:
+        return (
+            f"how {letter} was made was not found: none of {tried} makes one of its "
+            f"{amount(fit.n_target, 'cell')}, not even with another outline"
+        )
+    changes = [
+        f"{name} {_value(value)}"
+        for name, value in fit.condition.items()
+        if fit.start.get(name) != value
+    ]
+    nearest = ", ".join(changes) or "what is recorded, or else usual"
+    if fit.found == "in part":
+        result = f"{letter} was found in part"
+    else:
+        result = f"how {letter} was made was not found"
+    return (
+        f"{result}: the nearest of {tried} is {nearest}; it makes {fit.n_exact} of {letter}'s "
+        f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.gap[0]} of "
+        f"{amount(fit.n_cells, 'cell')}, {letter}'s and its own, without a counterpart "
+        f"({amount(fit.gap[1], 'pixel')} differ)"
+    )
+
+
+def _cause_line(explanation: Explanation, cause: Cause) -> str:
+    return (
+        f"cause: {cause.name}, {_value(cause.a)} in A and {_value(cause.b)} in B"
+        f"{_searched(explanation, cause.name)}; made alone in A's settings, this changes "
+        f"{cause.gap[0]} of {amount(cause.n_cells, 'cell')} (those of A, and of A with it)"
+    )
+
+
+def _searched(explanation: Explanation, name: str) -> str:
+    """Say that a value was found by trying, and is not what somebody recorded."""
+    missing = [letter for letter, side in _sides(explanation) if name not in side.known]
+    return f" (of {' and '.join(missing)} found by trying)" if missing else ""
+
+
+def _remains(explanation: Explanation, replayed: Replayed) -> str:
+    """Say what no change explains, of what, and what may be behind it."""
+    n_left, n_pixels = replayed.left
+    if not explanation.unexplained:
+        rest = f", but for {amount(n_pixels, 'pixel')} of B" if n_pixels else ""
+        return f"unexplained: nothing{rest}"
+    compared = "with these changes" if replayed.causes else "as it was made again"
+    text = (
+        f"unexplained: {n_left} of {amount(replayed.n_cells, 'cell')} (those of B, and of A "
+        f"{compared})"
+    )
+    fit = replayed.a
+    if fit.gap[0] and fit.found != "made":
+        text += (
+            f", and of A itself {fit.gap[0]} of {amount(fit.n_cells, 'cell')} (A's, and those "
+            "made again)"
+        )
+    recorded = {*explanation.a.recorded, *explanation.b.recorded} - _NO_CAUSES
+    others = {name for name, a, b in explanation.settings if a != b and name in recorded}
+    if others:
+        text += f". What differs and cannot be varied here: {', '.join(sorted(others))}"
+    return text
+
+
+def _vacuous_lines(explanation: Explanation) -> Iterator[str]:
+    """Say why a side without a cell is no explanation."""
+    if not explanation.a.n_cells and not explanation.b.n_cells:
+        yield "vacuous: neither side has a cell, so there is nothing to explain"
+        return
+    assert explanation.replayed is not None  # a search alone finds a side without a cell vacuous
+    for letter, fit in _fits(explanation.replayed):
+        if fit.found != "vacuous":
+            continue
+        if fit.empty_with:
+            changes = [f"{name} {_value(value)}" for name, value in fit.empty_with]
+            reason = (
+                f"Nothing is found with any of {some(changes, _MOST_EMPTY)}: this is no "
+                "explanation, since masks without a cell do not tell one from the other"
+            )
+        else:
+            reason = f"None of {amount(fit.n_tried, 'setting')} tried finds nothing, either"
+        yield f"vacuous: {letter} has no cell. {reason}"
+
+
+def _command_lines(explanation: Explanation) -> Iterator[str]:
+    """Say how to make each side again: on the command line, in Python, and with this lab."""
+    tried = explanation.replayed is not None
+    made = "again" if tried else "as recorded, which was not tried"
+    for side, commands in explanation.commands.items():
+        if commands is not None:
+            yield f"{side.upper()} {made}: {commands.shell}"
+            yield f"         {commands.python}"
+            yield f"         {commands.lab}"

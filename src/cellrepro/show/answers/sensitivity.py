@@ -1,0 +1,105 @@
+"""What `sensitivity` answers: how many cells each setting of a segmentation changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.show.answers.answer import Answer
+from cellrepro.words import amount, setting_in_words, share_text, some
+
+if TYPE_CHECKING:
+    from cellrepro.changes.sensitivity import Sensitivity, Variant
+
+
+@dataclass(frozen=True)
+class SensitivityDocument:
+    """What ``cellrepro sensitivity --json`` prints."""
+
+    model: str
+    base: Mapping[str, Any]
+    """The settings beside which each is varied, where they are not the usual ones."""
+    settings: Sequence[Mapping[str, Any]]
+    """The fields of each `Variant`, and what became of the cells each as a key of its own."""
+    images: int
+    objects: int
+    """With the settings of ``base``."""
+    ap50: float | None
+    """The same; none without a ground truth."""
+    network_passes: int
+    figures: Mapping[str, Path]
+    """Pictures by setting."""
+
+
+def sensitivity_answer(
+    sensitivity: Sensitivity, figures: Mapping[str, Path]
+) -> Answer[SensitivityDocument]:
+    """Answer with a line for each setting and value, what changes most first; then the idle ones.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+    figures : mapping of str to Path
+        Pictures that were drawn, by setting.
+
+    Returns
+    -------
+    Answer of SensitivityDocument
+    """
+    base = sensitivity.base.told
+    document = SensitivityDocument(
+        model=sensitivity.model,
+        base=base,
+        settings=[{**asdict(variant), **variant.kinds} for variant in sensitivity.variants],
+        images=sensitivity.n_images,
+        objects=sensitivity.n_objects,
+        ap50=sensitivity.ap50,
+        network_passes=sensitivity.n_passes,
+        figures=dict(figures),
+    )
+    cells = amount(sensitivity.n_objects, "cell")
+    settings = ", ".join(_setting(name, value) for name, value in base.items())
+    lines = [
+        f"{cells} in {amount(sensitivity.n_images, 'image')} with "
+        f"{settings or 'the usual settings'}. Below, each setting by itself: the cells that have "
+        "no counterpart (IoU 0.5), of those of both sides, the usual and the other one; "
+        f"{_interval_kind(sensitivity)}; and what became of the cells, in the words of `compare`:"
+    ]
+    for variant in sensitivity.variants:
+        if variant.changed or variant.ppm:
+            lines.append(_variant_line(variant, usual_ap50=sensitivity.ap50))
+    idle = [_setting(each.name, each.value) for each in sensitivity.variants if not each.ppm]
+    if idle:
+        lines.append(f"no pixel of {cells} changes with {some(idle, len(idle))}")
+    for name, path in figures.items():
+        lines.append(f"{name}: {path}")
+    return Answer(document, lines)
+
+
+def _setting(name: str, value: Any) -> str:
+    return setting_in_words(f"settings.{name}", value)
+
+
+def _interval_kind(sensitivity: Sensitivity) -> str:
+    """Say what the intervals are of."""
+    by_image = any(variant.interval_over == "images" for variant in sensitivity.variants)
+    if by_image:
+        return "their 95 % interval over images (bootstrap)"
+    return "their 95 % interval over cells (binomial, since images are fewer than three)"
+
+
+def _variant_line(variant: Variant, *, usual_ap50: float | None) -> str:
+    changed = share_text(variant.changed)
+    if variant.interval is not None:
+        low, high = variant.interval
+        changed += f"; {share_text(low)} to {share_text(high)}"
+    kinds = ", ".join(f"{n} {kind}" for kind, n in variant.kinds.items() if n)
+    scores = ""
+    if usual_ap50 is not None and variant.ap50 is not None:
+        scores = f"; AP@0.5 {variant.ap50:.3f} (usual {usual_ap50:.3f})"
+    return (
+        f"  {variant.n_changed} of {variant.n_cells} ({changed})  "
+        f"{_setting(variant.name, variant.value)}: {kinds}{scores}"
+    )

@@ -1,0 +1,171 @@
+"""What `list` answers: the runs of a store, each machine by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.errors import BadInput, Damaged
+from cellrepro.show.answers.answer import Answer
+from cellrepro.words import amount
+
+if TYPE_CHECKING:
+    from cellrepro.same.verdicts import Groups
+    from cellrepro.store.store import Repeat, Run, Store
+    from cellrepro.store.unchanged import Reading
+
+MOST_READ = 10**9
+"""Bytes that are read in search of damage: about a second."""
+
+
+@dataclass(frozen=True)
+class StoredRunDocument:
+    """The repeats of one spec on one machine."""
+
+    key: str
+    label: str
+    machine: str
+    spec: Mapping[str, Any]
+    repeats: Sequence[int]
+    """Their indices."""
+    verdict: str | None
+    """``damaged`` where a file is not what was stored."""
+    agreement: Mapping[str, Groups | None]
+    """Groups of equal repeats: by ``weights``, by ``masks`` and by ``outlines``."""
+    detail: str
+    """Of the verdict: weights and masks each by themselves."""
+    damage: Sequence[str]
+    """A message for each repeat whose files are not what was stored."""
+
+
+@dataclass(frozen=True)
+class StoredRunsDocument:
+    """What ``cellrepro list --json`` prints."""
+
+    runs: Sequence[StoredRunDocument]
+    unread: int
+    """Files that were not read in search of damage, so that the list comes at once."""
+    passed_over: Sequence[str]
+    """Why folders of the store are no runs."""
+
+
+def stored_runs_answer(
+    store: Store, wanted: Mapping[str, Any] | None = None
+) -> Answer[StoredRunsDocument]:
+    """Answer with what a store holds, or what of it has certain values.
+
+    Parameters
+    ----------
+    store : Store
+    wanted : mapping of str to object, optional
+        Values by the name of a field: of a spec, of one of its parameters, of one of its settings
+        with a dot (``settings.diameter``), or ``machine``.
+
+    Returns
+    -------
+    Answer of StoredRunsDocument
+
+    Raises
+    ------
+    BadInput
+        If a wanted name is no field of a run.
+    """
+    from cellrepro.store.unchanged import Reading
+
+    reading = Reading(MOST_READ)
+    rows = []
+    for run in store.runs():
+        rows += _rows_of(run, wanted or {}, reading)
+    lines = []
+    for row in rows:
+        lines.append(_row_line(row))
+        lines += [f"  {message}" for message in row.damage]
+    if reading.n_files_unread:
+        files = amount(reading.n_files_unread, "file")
+        lines.append(
+            f"{files} of weights and masks unread, so that this list comes at once: what is said "
+            "of them is what was recorded; `cellrepro report` and `cellrepro compare` read them"
+        )
+    if not lines:
+        lines.append("no such runs" if wanted else "no runs yet")
+    document = StoredRunsDocument(
+        runs=rows,
+        unread=reading.n_files_unread,
+        passed_over=list(store.passed_over.values()),
+    )
+    return Answer(document, lines)
+
+
+def _rows_of(run: Run, wanted: Mapping[str, Any], reading: Reading) -> list[StoredRunDocument]:
+    """A row for each machine of a run that has the wanted values."""
+    from cellrepro.same.verdicts import judge
+
+    label = run.spec.label  # once: it costs more than all else of a row
+    spec = run.spec.model_dump(mode="json")
+    fields = {"key": run.key, "label": label, **spec}
+    if wanted:
+        fields |= run.spec.asked
+    rows = []
+    for machine, repeats in run.machines.items():
+        if not _has(fields | {"machine": machine}, wanted):
+            continue
+        judgement = judge([repeat.outcome for repeat in repeats.values()])
+        damage = _damage(repeats.values(), reading)
+        row = StoredRunDocument(
+            key=run.key,
+            label=label,
+            machine=machine,
+            spec=spec,
+            repeats=list(repeats),
+            verdict="damaged" if damage else judgement.overall,
+            agreement=judgement.agreement,
+            detail=judgement.detail(),
+            damage=damage,
+        )
+        rows.append(row)
+    return rows
+
+
+def _row_line(row: StoredRunDocument) -> str:
+    verdict = str(row.verdict or "no verdict")
+    if row.verdict == "different":
+        verdict += f" ({row.detail})"
+    n_repeats = amount(len(row.repeats), "repeat")
+    return f"{row.key}  {row.label}: {n_repeats} on {row.machine}, {verdict}"
+
+
+def _damage(repeats: Iterable[Repeat], reading: Reading) -> list[str]:
+    """A message for every repeat whose weights or masks are not what was stored."""
+    messages = []
+    for repeat in repeats:
+        try:
+            repeat.refuse_damage(reading=reading)
+        except Damaged as error:
+            messages.append(str(error))
+    return messages
+
+
+def _has(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether fields, those of fields with dots between, have certain values.
+
+    A value counts as equal if it is written in the same way: ``0.2`` and ``"0.2"``.
+    """
+    for name, wanted_value in wanted.items():
+        value = _field(fields, name)
+        if value != wanted_value and str(value) != str(wanted_value):
+            return False
+    return True
+
+
+def _field(fields: Mapping[str, Any], name: str) -> Any:
+    """The value of a field, or of a field of one with dots between."""
+    value: Any = fields
+    path = [name] if name in fields else name.split(".")
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            known = ", ".join(get_close_matches(part, fields, 3, 0.3) or sorted(fields))
+            raise BadInput(f"--where names {name!r}, which no run has; expected {known}")
+        value = value[part]
+    return value
