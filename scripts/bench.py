@@ -940,7 +940,7 @@ _CHOOSING = {
 _CHOOSING_SCRIPT = """
 import resource, sys, time
 import pandas, torch  # which takes its time and memory, however many repeats there are
-from cellrepro.show.which_runs import telling_pair_of
+from cellrepro.show.telling_pair import telling_pair_of
 from cellrepro.show.explorer.widget import explore_runs, stored_repeats
 from cellrepro.store.store import Store
 store = Store(sys.argv[1])

@@ -77,7 +77,7 @@ def test_what_it_raises_is_said_with_the_cause(name):
 
 
 def class_named(name, function):
-    """A class of the package by the name that a function's annotation has, also an imported type."""
+    """A class of the package by its name in a function's annotation, also an imported type."""
     if name in function.__globals__:
         return function.__globals__[name]
     modules = [module for path, module in sys.modules.items() if path.startswith("cellrepro.")]

@@ -11,8 +11,8 @@ from cellrepro.same.operation_alignment import align
 from cellrepro.same.verdicts import judge
 from cellrepro.show.explorer.widget import explore
 from cellrepro.show.figures.agreement import _map_heading
-from cellrepro.show.mask_tables import comparison_sentence
 from cellrepro.show.report.build import write_report
+from cellrepro.show.tables.masks import comparison_sentence
 from cellrepro.store.store import Store
 from stores import NOTHING, add_run, some_manifest, squares, three
 

@@ -14,10 +14,10 @@ from cellrepro.errors import BadInput
 from cellrepro.same.ledger_diff import Difference, LedgerComparison
 from cellrepro.same.operation_alignment import align
 from cellrepro.same.verdicts import Verdict
-from cellrepro.show import operation_tables
 from cellrepro.show.figures.divergence import chain, step_map
 from cellrepro.show.figures.growth import growth_curve
 from cellrepro.show.figures.operations import operations_map
+from cellrepro.show.tables import operations
 from cellrepro.store.ledger import STAGES
 from cellrepro.trace.operation_ledger import OperationRow
 from drawn import texts
@@ -138,8 +138,8 @@ def test_growth_has_a_panel_for_everything_that_was_measured():
 
 
 def test_the_evidence_answers_every_question():
-    shown = operation_tables.evidence_table(DIVERGENCE)["what was found"]
+    shown = operations.evidence_table(DIVERGENCE)["what was found"]
     assert shown["they diverge at"] == "step 4, backward; m has other bits"
     assert shown["judgement"] == JUDGEMENTS["race"]
     assert (shown["operation"], shown["largest difference"]) == (OP, "4.4e-11")
-    assert operation_tables.evidence_table(SAME)["what was found"]["operation"] == "-"
+    assert operations.evidence_table(SAME)["what was found"]["operation"] == "-"

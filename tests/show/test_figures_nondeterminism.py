@@ -10,7 +10,7 @@ from cellrepro.audits.seed_effects import SEEDS, SeedProbe, Trial
 from cellrepro.audits.training import Effect, TrainingAudit
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import nondeterminism
-from cellrepro.show.operation_tables import operation_table
+from cellrepro.show.tables.operations import operation_table
 from cellrepro.store.store import Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from drawn import pixels, texts

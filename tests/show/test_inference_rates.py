@@ -1,9 +1,12 @@
 """Rates of planted segmentations, and what tables and figures say of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from cellrepro.show import rate_table, rates_by_size
-from cellrepro.show.inference_rates import inference_rates, segment_sizes
+from cellrepro.show.inference_rates import inference_rates
+from cellrepro.show.made_on_demand import segment_sizes
 from cellrepro.store.store import Store
 from stores import add_run, three
 
@@ -25,38 +28,52 @@ def rates(tmp_path):
     return inference_rates([trained, *runs])
 
 
+def spread(rate):
+    return (rate.median, rate.lowest, rate.highest)
+
+
 def test_rates_are_medians_over_repeats_without_the_first_image(rates):
     quick, usual = rates
-    assert (quick["batch size"], quick["size"], quick["edge"]) == (4, "48 × 48", 48)
-    assert (quick["repeats"], quick["timed"], quick["masks of all repeats"]) == (2, 2, "identical")
-    assert quick["images/s"] == pytest.approx((14 / 3, 4, 16 / 3))
-    assert quick["megapixels/s"] == pytest.approx([n * MEGAPIXELS for n in quick["images/s"]])
-    assert quick["cells/s"] == pytest.approx([n * 2 for n in quick["images/s"]])
-    assert (quick["first image, s"], usual["first image, s"]) == (60, 0.25)
-    assert (usual["batch size"], usual["images/s"]) == (8, (4, 4, 4))
+    assert (quick.batch_size, quick.size, quick.edge) == (4, "48 × 48", 48)
+    assert (quick.n_repeats, quick.n_timed, quick.verdict) == (2, 2, "identical")
+    images = spread(quick.images_per_second)
+    assert images == pytest.approx((14 / 3, 4, 16 / 3))
+    assert spread(quick.megapixels_per_second) == pytest.approx([n * MEGAPIXELS for n in images])
+    assert spread(quick.cells_per_second) == pytest.approx([n * 2 for n in images])
+    assert (quick.first_image_seconds, usual.first_image_seconds) == (60, 0.25)
+    assert (usual.batch_size, spread(usual.images_per_second)) == (8, (4, 4, 4))
 
 
 def test_a_table_and_a_figure_say_how_fast(rates):
     table = rate_table(rates)
     assert table["images/s"].tolist() == ["4.67 (4 to 5.33)", "4"]
     assert "setting" not in table
-    assert rate_table([rates[0] | {"setting": "fast"}])["setting"].tolist() == ["fast"]
+    assert rate_table([replace(rates[0], setting="fast")])["setting"].tolist() == ["fast"]
     pixels, images = rates_by_size(rates).axes
     assert images.get_legend_handles_labels()[1] == ["batch size 4", "batch size 8"]
     ((low, high),) = images.containers[0].lines[2][0].get_segments()
     assert (low.tolist(), high.tolist()) == ([48, 4], [48, pytest.approx(16 / 3)])
-    assert pixels.get_ylabel() == "megapixels/s"
-    for panel, name in ((pixels, "megapixels/s"), (images, "images/s")):
-        highest = max(row[name][2] for row in rates)
-        assert panel.get_ylim()[1] > 1.05 * highest  # no marker is cut off at the upper edge
+    assert (pixels.get_ylabel(), images.get_ylabel()) == ("megapixels/s", "images/s")
+    # No marker is cut off at the upper edge.
+    highest = max(rate.megapixels_per_second.highest for rate in rates)
+    assert pixels.get_ylim()[1] > 1.05 * highest
+    assert images.get_ylim()[1] > 1.05 * max(rate.images_per_second.highest for rate in rates)
 
 
 def test_sizes_and_batch_sizes_of_a_trained_network(small_store, tmp_path):
-    asked = {"model": str(small_store.weights), "repeats": 1, "ledger": "off", "quiet": True}
-    (outcome,) = segment_sizes([300], [1], n_images=2, store=tmp_path, **asked)
+    (outcome,) = segment_sizes(
+        [300],
+        [1],
+        n_images=2,
+        model=str(small_store.weights),
+        repeats=1,
+        ledger="off",
+        store=tmp_path,
+        quiet=True,
+    )
     assert outcome.plan.spec.asked["batch_size"] == 1
-    (rate,) = inference_rates(outcome.store.runs())
-    assert (rate["size"], rate["timed"], rate["masks of all repeats"]) == ("300 × 300", 1, None)
+    (speed,) = inference_rates(outcome.store.runs())
+    assert (speed.size, speed.n_timed, speed.verdict) == ("300 × 300", 1, None)
     seconds = outcome.repeats[0].manifest.masks["synth_001"].seconds
-    assert rate["images/s"] == (1 / seconds,) * 3
-    assert rate["cells/s"][0] > 0
+    assert spread(speed.images_per_second) == (1 / seconds,) * 3
+    assert speed.cells_per_second.median > 0

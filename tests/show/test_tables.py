@@ -5,13 +5,12 @@ import re
 import numpy as np
 import pytest
 
+from cellrepro import show
 from cellrepro.same.consensus import agree
 from cellrepro.same.five_steps import protocol
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.seed_spread import measure_spread
 from cellrepro.same.weights import compare_weights
-from cellrepro.show import mask_tables, tables
-from cellrepro.show.operation_tables import warning_table
 from cellrepro.store.manifest import Place, WarningRecord
 from cellrepro.store.store import Store
 from stores import add_run, planted, squares, three
@@ -39,11 +38,11 @@ def test_equal_results_share_a_row(tmp_path):
         add_run(store, [(2.0, three(squares(second=False)))], seed=2),
         add_run(store, [(None, three())], task="segment"),
     ]
-    listed = tables.result_table(found)
+    listed = show.result_table(found)
     assert listed["repeats"].tolist() == [3, 1, 1, 1]
     assert listed.index.tolist() == ["#1", "#2", "#2", "–"]
     assert listed["masks"].tolist() == ["#1", "#1", "#2", "#1"]
-    assert tables.repeat_table(found[0].repeats)["weights"].nunique() == 1
+    assert show.repeat_table(found[0].repeats)["weights"].nunique() == 1
 
 
 def test_a_warning_has_its_place(tmp_path):
@@ -56,7 +55,7 @@ def test_a_warning_has_its_place(tmp_path):
     known = WarningRecord(**warned, place=place)
     other = WarningRecord(**warned | {"message": "images are read in a deterministic order"})
     run = add_run(Store(tmp_path), [(1.0, three())], manifest={"warnings": [known, other]})
-    listed = warning_table(run.repeats)
+    listed = show.warning_table(run.repeats)
     assert listed["about determinism"].tolist() == ["yes", "no"]
     assert listed["operation"].tolist() == ["aten.put_.default", "-"]
     assert listed["source line"].tolist() == ["mine.py:3 in f", "-"]
@@ -64,40 +63,40 @@ def test_a_warning_has_its_place(tmp_path):
 
 def test_decisions_and_steps_say_what_is_missing(runs):
     spread = measure_spread([runs["identical"], runs["different"], runs["other profile"]])
-    decided = tables.decision_table(spread)
+    decided = show.decision_table(spread)
     assert "seeds" not in decided.index
     # No seeds were compared, and what is equal needs none.
     said = set(zip(decided["within spread"], decided["why"].str[:13], strict=True))
     assert said == {("= the same outlines", "every pair ha"), ("? no other seed", "no other seed")}
-    listed = tables.protocol_table(protocol(spread))
+    listed = show.protocol_table(protocol(spread))
     assert listed.loc[2, "what is missing"] == "–"
     assert "3 seeds" in listed.loc[5, "what is missing"]
 
 
 def test_what_became_of_the_cells(masks):
-    listed = mask_tables.kind_table(masks)
+    listed = show.kind_table(masks)
     assert listed.loc["img_a", ["cells A", "cells B", "kept", "lost"]].tolist() == [2, 1, 1, 1]
     assert listed.loc["all", "ppm"] == "3 472"  # 16 + 8 of three times 48 x 48
-    changed = mask_tables.change_table(masks)
+    changed = show.change_table(masks)
     assert changed.index.tolist() == ["img_a"]  # a cell that grew by 8 pixels is kept
     row = changed.iloc[0]
     assert (row["what"], row["position"], row["area A (px)"]) == ("lost", "y 32, x 32", 16)
 
 
 def test_the_sentence_about_masks(masks):
-    said = mask_tables.comparison_sentence(masks, a="the truth", b="B")
+    said = show.comparison_sentence(masks, a="the truth", b="B")
     assert said.startswith("The truth and B differ: 6 cells in the truth, 5 in B, over 3 images")
     assert "9.1 % of the cells changed" in said  # 1 of 6 + 5
 
     def sentence(a, b):
-        return mask_tables.comparison_sentence({"img": compare_masks(a, b)})
+        return show.comparison_sentence({"img": compare_masks(a, b)})
 
     assert sentence(squares(), squares()).endswith("same 2 cells, pixel for pixel, on 1 image.")
     assert "nothing can be compared" in sentence(*np.zeros((2, 4, 4), int))
 
 
 def test_scores_side_by_side(masks):
-    listed = mask_tables.score_table({"B against A": list(masks.values()), "no truth": []})
+    listed = show.score_table({"B against A": list(masks.values()), "no truth": []})
     scores = listed["B against A"]
     assert scores["AP at IoU 0.5"] == scores["recall"] == pytest.approx((1 / 2 + 1 + 1) / 3)
     assert (scores["precision"], scores["cells more"]) == (1, -1)
@@ -106,7 +105,7 @@ def test_scores_side_by_side(masks):
 
 def test_least_stable_cells_come_first():
     found = [squares(), squares(second=False), squares(second=False)]
-    row = mask_tables.stability_table(agree(found)).loc["y 32, x 32"]
+    row = show.stability_table(agree(found)).loc["y 32, x 32"]
     assert (row["in"], row["area (px)"], row["in the consensus"]) == ("1 of 3 runs", 16, "no")
     assert np.isnan(row["mean IoU"])  # of one run
 
@@ -114,41 +113,41 @@ def test_least_stable_cells_come_first():
 def test_distances_of_networks(runs):
     first = runs["identical"].repeats[0].weights
     other = runs["different"].repeats[0].weights
-    listed = tables.statistics_table({"one": first, "other": other})
+    listed = show.statistics_table({"one": first, "other": other})
     assert listed.loc["other", "file, bytes"] == other.stat().st_size
-    by_layer = tables.statistics_table({"one": first}, by_layer=True)
+    by_layer = show.statistics_table({"one": first}, by_layer=True)
     assert by_layer["parameters"].sum() == listed.loc["one", "parameters"]
     pairs = {"equal": compare_weights(first, first), "other": compare_weights(first, other)}
-    listed = tables.weights_table(pairs)
+    listed = show.weights_table(pairs)
     assert listed.loc["parameters that differ"].tolist()[:2] == ["0 %", "76 %"]  # 64 of 84
     assert listed.loc["in"].tolist()[:2] == ["–", "encoder.blocks.0.attn.weight"]
     matrix = np.array([[0, 0.25, np.nan], [0.25, 0, 4], [np.nan, 4, 0]])
-    html = tables.distance_matrix(matrix, ["a", "b", "<i>"]).to_html()
+    html = show.distance_matrix(matrix, ["a", "b", "<i>"]).to_html()
     assert (html.count(">0.25<"), html.count(">–<"), html.count("#3 &lt;i&gt;")) == (2, 2, 1)
 
 
 def test_names_from_outside_are_no_html(masks):
     """A file name can hold a script, and Voila shows tables and sentences without asking."""
     name = "<img src=x onerror=alert(1)>"
-    listed = mask_tables.kind_table(dict.fromkeys([name, "b"], masks["img_a"]))
+    listed = show.kind_table(dict.fromkeys([name, "b"], masks["img_a"]))
     listed[name] = 1
-    html = tables.readable(listed).to_html()
+    html = show.readable(listed).to_html()
     assert "<img" not in html
     assert html.count("&lt;img src=x onerror=alert(1)&gt;") == 2  # as a row and as a column
-    assert "<img" not in tables.markdown(name).data
+    assert "<img" not in show.markdown(name).data
 
 
 def test_readable_tables_share_no_styles(masks):
-    listed = mask_tables.score_table({"B against A": list(masks.values()), "no truth": []})
-    html = tables.readable(listed).to_html()
-    other = tables.readable(mask_tables.kind_table(masks)).to_html()
+    listed = show.score_table({"B against A": list(masks.values()), "no truth": []})
+    html = show.readable(listed).to_html()
+    other = show.readable(show.kind_table(masks)).to_html()
     ids = [set(re.findall(r'id="([^"]+)"', page)) for page in (html, other)]
     assert ids[0].isdisjoint(ids[1])  # or a page would style one as the other
     assert "nan" not in html
 
 
 def test_this_machine():
-    assert {"python", "torch", "cellpose", "processor"} <= set(tables.host_table().index)
-    assert tables.profile_table().loc["cpu", "runs here"] == "yes"
-    row = tables.switch_table().loc["deterministic_algorithms"]
+    assert {"python", "torch", "cellpose", "processor"} <= set(show.host_table().index)
+    assert show.profile_table().loc["cpu", "runs here"] == "yes"
+    row = show.switch_table().loc["deterministic_algorithms"]
     assert (row["fast"], row["warn"], row["strict"]) == ("False", "True", "True")

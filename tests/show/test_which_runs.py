@@ -9,6 +9,8 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.images.nuclei import write_folder
 from cellrepro.show import which_runs
+from cellrepro.show.made_on_demand import some_runs
+from cellrepro.show.telling_pair import telling_pair, telling_pair_of
 from cellrepro.store.store import Store
 from stores import add_run, short, some_machine, squares, three
 
@@ -41,7 +43,7 @@ def test_best_network_agrees_best_with_the_truth(store, images, digest):
     best = add_run(store, [(2.0, three())], seed=2, **digest)
     add_run(store, [(3.0, three())], seed=3)  # over other images
     assert which_runs.best_network(store, images).name == best.repeats[0].name
-    enough = {run.key for run in which_runs.some_runs(store, images)}  # nothing is trained
+    enough = {run.key for run in some_runs(store, images)}  # nothing is trained
     assert enough == {run.key for run in store.runs() if run.spec.seed < 3}
 
 
@@ -51,11 +53,12 @@ def test_telling_pair_prefers_repeats_that_differ(store, images, digest):
     add_run(store, [(1.0, MISSING)])
     add_run(store, [(3.0, NOTHING)], seed=3, **digest)
     with pytest.raises(BadInput, match="fewer than two runs over"):
-        which_runs.telling_pair(store, images)
+        telling_pair(store, images)
     loose = add_run(store, [(1.0, three()), (2.0, MISSING)], mode="fast", **digest)
-    (a, b), why = which_runs.telling_pair(store, images)
-    assert {a.name, b.name} == {repeat.name for repeat in loose.repeats}
-    assert why.startswith("two repeats of one spec whose masks differ. Looked for in this order: ")
+    pair = telling_pair(store, images)
+    assert {pair.a.name, pair.b.name} == {repeat.name for repeat in loose.repeats}
+    expected = "two repeats of one spec whose masks differ. Looked for in this order: "
+    assert pair.reason.startswith(expected)
 
 
 def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
@@ -79,10 +82,10 @@ def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
     )
     for expected, changes, masks in steps:
         run = add_run(store, [(2.0, masks)], **changes, **digest)
-        (a, b), why = which_runs.telling_pair(store, images)
-        assert why.startswith(expected), why
+        pair = telling_pair(store, images)
+        assert pair.reason.startswith(expected), pair.reason
         if "equal" not in expected and "agree" not in expected:
-            assert run.key in {a.manifest.key, b.manifest.key}
+            assert run.key in {pair.a.manifest.key, pair.b.manifest.key}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -105,7 +108,8 @@ def test_telling_pair_is_the_first_of_all_pairs(tmp_path, digest, seed):
         return masks[0] == masks[1], order.index((kinds or ["repeat"])[-1]), len(kinds)
 
     expected = min(map(rank, itertools.combinations(repeats, 2)))
-    assert rank(which_runs.telling_pair_of(repeats)[0]) == expected
+    chosen = telling_pair_of(repeats)
+    assert rank((chosen.a, chosen.b)) == expected
 
 
 def test_diverging_pair_is_of_one_training_with_a_ledger(store, images, digest):

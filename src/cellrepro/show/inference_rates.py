@@ -2,71 +2,118 @@
 
 from __future__ import annotations
 
-import itertools
-import operator
 import statistics
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from cellrepro.images.public_sets import write_benchmark
-from cellrepro.run.train import Outcome, segment
 from cellrepro.same.names import Names, place_of
-from cellrepro.same.verdicts import judge
-from cellrepro.store.store import Repeat, Run
+from cellrepro.same.verdicts import Verdict, judge
 
-RATES = ("images/s", "megapixels/s", "cells/s")
+if TYPE_CHECKING:
+    from cellrepro.store.store import Repeat, Run
 
 
-def inference_rates(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Of those runs that only segmented: a row for each spec on a machine, by setting and size.
+@dataclass(frozen=True)
+class Rate:
+    """How much a second, over some repeats."""
 
-    Each of `RATES` is the median over the repeats, the lowest and the highest. Its seconds are
-    those of ``CellposeModel.eval`` alone: normalisation, tiles, network and masks. Starting,
-    reading and loading the network are not in it; neither is the first image of a process, for
-    which libraries prepare themselves. ``edge`` is that of a square of as many pixels.
+    median: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def over(cls, rates: Sequence[float]) -> Rate:
+        """Sum up one rate of each repeat."""
+        return cls(statistics.median(rates), min(rates), max(rates))
+
+
+@dataclass(frozen=True)
+class SegmentationSpeed:
+    """How fast the repeats of one spec segmented on one machine.
+
+    Seconds are those of ``CellposeModel.eval`` alone: normalisation, tiles, network and masks.
+    Starting, reading and loading the network are not in them. Rates are of every image but the
+    first of a process, for which libraries prepare themselves.
     """
-    segmented = [run.machines.values() for run in runs if run.spec.task == "segment"]
-    each = [list(repeats.values()) for repeats in itertools.chain(*segmented)]
-    names, rows = Names(itertools.chain(*each)), []
-    for repeats in each:
-        first, spec = repeats[0], repeats[0].spec
-        shapes = {name: _shape(first, name) for name in first.manifest.masks}
-        sizes = {" × ".join(map(str, shape)) for shape in shapes.values()}
-        pixels = {name: prod(shape) for name, shape in shapes.items()}
-        head, *others = pixels
-        timed = {name: pixels[name] for name in others or [head]}
-        rates = zip(*(_rates(repeat, timed) for repeat in repeats), strict=True)
-        spans = [(statistics.median(found), min(found), max(found)) for found in rates]
-        row = {
-            "images": spec.data,
-            "edge": statistics.mean(pixels.values()) ** 0.5,
-            "size": sizes.pop() if len(sizes) == 1 else f"{len(sizes)} sizes",
-            "batch size": spec.settings.batch_size,
-            "setting": names.context(place_of(first), ("data", "batch_size")),
-            "repeats": len(repeats),
-            "timed": len(timed),
-            **dict(zip(RATES, spans, strict=True)),
-            "first image, s": round(statistics.median(_seconds(one, head) for one in repeats), 3),
-            "masks of all repeats": judge([one.manifest for one in repeats]).overall,
-        }
-        rows.append(row)
-    return sorted(rows, key=operator.itemgetter("setting", "edge", "images", "batch size"))
+
+    images: str
+    """Their folder."""
+    size: str
+    """Rows and columns of the images, or how many sizes they have."""
+    edge: float
+    """Of a square of as many pixels, on average."""
+    batch_size: int
+    setting: str
+    """What else tells this spec and machine apart from the others."""
+    n_repeats: int
+    n_timed: int
+    """Images whose seconds make the rates."""
+    images_per_second: Rate
+    megapixels_per_second: Rate
+    cells_per_second: Rate
+    first_image_seconds: float
+    """Median over the repeats."""
+    verdict: Verdict | None
+    """Over the masks of all repeats; none of one repeat."""
 
 
-def _rates(repeat: Repeat, pixels: Mapping[str, int]) -> list[float]:
-    seconds = sum(_seconds(repeat, name) for name in pixels)
-    n_cells = sum(repeat.manifest.masks[name].n_objects for name in pixels)
-    return [n / seconds for n in (len(pixels), sum(pixels.values()) / 1e6, n_cells)]
+def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
+    """Get the speed of those runs that only segmented, a record for each spec on a machine.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Others than those that only segmented are left out.
+
+    Returns
+    -------
+    list of SegmentationSpeed
+        By setting, then by size, folder and batch size.
+    """
+    groups = [
+        list(repeats.values())
+        for run in runs
+        if run.spec.task == "segment"
+        for repeats in run.machines.values()
+    ]
+    names = Names(repeat for repeats in groups for repeat in repeats)
+    speeds = [_speed(repeats, names) for repeats in groups]
+    return sorted(
+        speeds, key=lambda speed: (speed.setting, speed.edge, speed.images, speed.batch_size)
+    )
 
 
-def _seconds(repeat: Repeat, image: str) -> float:
-    return repeat.manifest.masks[image].seconds
+def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
+    """Of the repeats of one spec on one machine."""
+    first = repeats[0]
+    shapes = {name: _masks_shape(first, name) for name in first.manifest.masks}
+    pixels = {name: prod(shape) for name, shape in shapes.items()}
+    sizes = {" × ".join(map(str, shape)) for shape in shapes.values()}
+    first_image, *others = pixels
+    timed = {name: pixels[name] for name in others or [first_image]}
+    n_pixels = sum(timed.values())
+    seconds = [_seconds(repeat, timed) for repeat in repeats]
+    cells = [_n_cells(repeat, timed) for repeat in repeats]
+    first_seconds = [_seconds(repeat, [first_image]) for repeat in repeats]
+    return SegmentationSpeed(
+        images=first.spec.data,
+        size=sizes.pop() if len(sizes) == 1 else f"{len(sizes)} sizes",
+        edge=statistics.mean(pixels.values()) ** 0.5,
+        batch_size=first.spec.settings.batch_size,
+        setting=names.context(place_of(first), ("data", "batch_size")),
+        n_repeats=len(repeats),
+        n_timed=len(timed),
+        images_per_second=Rate.over([len(timed) / each for each in seconds]),
+        megapixels_per_second=Rate.over([n_pixels / 1e6 / each for each in seconds]),
+        cells_per_second=Rate.over([n / each for n, each in zip(cells, seconds, strict=True)]),
+        first_image_seconds=round(statistics.median(first_seconds), 3),
+        verdict=judge([repeat.manifest for repeat in repeats]).overall,
+    )
 
 
-def _shape(repeat: Repeat, image: str) -> tuple[int, ...]:
+def _masks_shape(repeat: Repeat, image: str) -> tuple[int, ...]:
     """Of an image's masks, from the file's header."""
     import tifffile
 
@@ -74,14 +121,9 @@ def _shape(repeat: Repeat, image: str) -> tuple[int, ...]:
         return file.series[0].shape
 
 
-def segment_sizes(
-    sizes: Sequence[int], batch_sizes: Sequence[int], *, n_images: int = 3, **parameters: Any
-) -> list[Outcome]:
-    """Segment ``n_images`` made-up images of each size, pixels along an edge, at each batch size;
-    the parameters are those of `cellrepro.segment`."""
-    outcomes = []
-    with tempfile.TemporaryDirectory() as scratch:  # the store keeps what was segmented
-        for size, batch_size in itertools.product(sizes, batch_sizes):
-            folder = write_benchmark(Path(scratch), images=n_images, size=size)
-            outcomes.append(segment(folder, batch_size=batch_size, **parameters))
-    return outcomes
+def _seconds(repeat: Repeat, images: Iterable[str]) -> float:
+    return sum(repeat.manifest.masks[image].seconds for image in images)
+
+
+def _n_cells(repeat: Repeat, images: Iterable[str]) -> int:
+    return sum(repeat.manifest.masks[image].n_objects for image in images)

@@ -89,7 +89,7 @@ def _weights_document(comparison: Comparison) -> dict[str, Any] | None:
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     # Imported here: it needs NumPy, which no help text of the command line should wait for.
-    from cellrepro.show.mask_tables import comparison_sentence
+    from cellrepro.show.tables.masks import comparison_sentence
 
     differs = f": {', '.join(comparison.differs)}" if comparison.differs else ""
     yield f"{comparison.verdict}{differs}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,13 @@ from cellrepro.show.figures.style import GREY, MARKERS, SERIES, Picture
 from cellrepro.words import amount, span
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cellrepro.show.inference_rates import Rate, SegmentationSpeed
     from cellrepro.store.manifest import TrainingRecord
     from cellrepro.store.store import Repeat, Run
 
+_IMAGE_SIZE = "image size (pixels along an edge)"
 _MOST_CURVES = 12  # that the legend names
 
 
@@ -135,27 +139,59 @@ def _draw_scores(
     style.label_axes(axes)
 
 
-def rates_by_size(rates: Sequence[Mapping[str, Any]]) -> Picture:
-    """Megapixels and images a second by image size, a line per batch size and setting; bars reach
-    from the lowest to the highest repeat. From `cellrepro.show.inference_rates`."""
-    lines: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rates:
-        parts = [f"batch size {row['batch size']}", row["setting"]]
-        lines[", ".join(filter(None, parts))].append(row)
+def rates_by_size(speeds: Sequence[SegmentationSpeed]) -> Picture:
+    """Draw megapixels and images a second by image size, a line per batch size and setting.
+
+    Parameters
+    ----------
+    speeds : sequence of SegmentationSpeed
+        From `cellrepro.show.inference_rates`.
+
+    Returns
+    -------
+    Picture
+        Markers are medians over repeats; bars reach from the lowest to the highest.
+    """
+    lines: dict[str, list[SegmentationSpeed]] = defaultdict(list)
+    for speed in speeds:
+        batch_size = f"batch size {speed.batch_size}"
+        lines[f"{batch_size}, {speed.setting}" if speed.setting else batch_size].append(speed)
     figure = Picture(height=3.6)
-    panels = figure.subplots(1, 2)
-    for panel, name in zip(panels, ("megapixels/s", "images/s"), strict=True):
-        for i, (label, drawn) in enumerate(lines.items()):
-            middle, low, high = np.array([row[name] for row in drawn]).T
-            look: dict[str, Any] = {"color": SERIES[i % 6], "marker": MARKERS[i % 7], "capsize": 3}
-            edges, apart = [row["edge"] for row in drawn], [middle - low, high - middle]
-            panel.errorbar(edges, middle, apart, label=label, lw=1.4, **look)
-        highest = max(row[name][2] for row in rates)
-        panel.set_ylim(0, 1.08 * highest)  # whole markers and bars, up to the last
-        style.label_axes(panel, x="image size (pixels along an edge)", y=name)
-    style.legend(figure, panels[0].get_legend_handles_labels()[0])
-    n = amount(sum(row["repeats"] for row in rates), "repeat")
-    return figure.described(f"How fast images are segmented: {n}, median and lowest to highest")
+    megapixels, images = figure.subplots(1, 2)
+    for i, (label, of_line) in enumerate(lines.items()):
+        edges = [speed.edge for speed in of_line]
+        _draw_rates(megapixels, i, label, edges, [each.megapixels_per_second for each in of_line])
+        _draw_rates(images, i, label, edges, [each.images_per_second for each in of_line])
+    # Whole markers and bars, up to the last.
+    megapixels.set_ylim(0, 1.08 * max(speed.megapixels_per_second.highest for speed in speeds))
+    images.set_ylim(0, 1.08 * max(speed.images_per_second.highest for speed in speeds))
+    style.label_axes(megapixels, x=_IMAGE_SIZE, y="megapixels/s")
+    style.label_axes(images, x=_IMAGE_SIZE, y="images/s")
+    handles, _ = megapixels.get_legend_handles_labels()
+    style.legend(figure, handles)
+    n_repeats = amount(sum(speed.n_repeats for speed in speeds), "repeat")
+    return figure.described(
+        f"How fast images are segmented: {n_repeats}, median and lowest to highest"
+    )
+
+
+def _draw_rates(
+    axes: Axes, i: int, label: str, edges: Sequence[float], rates: Sequence[Rate]
+) -> None:
+    """Draw line ``i``: a rate at each image size."""
+    median = np.array([rate.median for rate in rates])
+    below = median - [rate.lowest for rate in rates]
+    above = [rate.highest for rate in rates] - median
+    axes.errorbar(
+        edges,
+        median,
+        [below, above],
+        label=label,
+        lw=1.4,
+        color=SERIES[i % len(SERIES)],
+        marker=MARKERS[i % len(MARKERS)],
+        capsize=3,
+    )
 
 
 def _name(repeat: Repeat) -> str:

@@ -12,7 +12,7 @@ from cellrepro.show.figures.training import rates_by_size
 from cellrepro.show.inference_rates import inference_rates
 from cellrepro.show.report.page import Cell, View, figure, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
-from cellrepro.show.tables import rate_table
+from cellrepro.show.tables.runs import rate_table
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Run
 from cellrepro.words import amount

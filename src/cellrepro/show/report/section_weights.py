@@ -20,7 +20,7 @@ from cellrepro.show.figures import training, weights
 from cellrepro.show.report.page import Cell, Shown, View, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
-from cellrepro.show.tables import statistics_table
+from cellrepro.show.tables.weights import statistics_table
 from cellrepro.store.store import Repeat
 
 _MOST_NETWORKS = 12

@@ -1,0 +1,85 @@
+from .answers.explanation import explanation_answer
+from .explorer.widget import explore_runs, stored_repeats
+from .figures.agreement import agreement_map, least_stable
+from .figures.divergence import chain, step_map
+from .figures.growth import growth_curve
+from .figures.masks import data_at_a_glance, masks_beside_truth
+from .figures.nondeterminism import (
+    cost_bars,
+    flips_by_place,
+    learning_rate_start,
+    masks_changed,
+    results,
+    seed_strips,
+    weights_changed,
+)
+from .figures.operations import operations_map
+from .figures.settings import setting_bars, setting_picture
+from .figures.spread import spread_axis
+from .figures.training import rates_by_size, scores_of_runs, training_curves
+from .figures.weights import difference_distributions, layer_distances, weight_distributions
+from .tables.frames import markdown, readable
+from .tables.host import host_table, profile_table, switch_table
+from .tables.masks import (
+    change_table,
+    comparison_sentence,
+    kind_table,
+    score_table,
+    stability_table,
+)
+from .tables.operations import evidence_table, operation_table, warning_table
+from .tables.runs import difference_table, rate_table, repeat_table, result_table
+from .tables.spread import decision_table, protocol_table
+from .tables.weights import distance_matrix, statistics_table, weights_table
+
+__all__ = [
+    "agreement_map",
+    "chain",
+    "change_table",
+    "comparison_sentence",
+    "cost_bars",
+    "data_at_a_glance",
+    "decision_table",
+    "difference_distributions",
+    "difference_table",
+    "distance_matrix",
+    "evidence_table",
+    "explanation_answer",
+    "explore_runs",
+    "flips_by_place",
+    "growth_curve",
+    "host_table",
+    "kind_table",
+    "layer_distances",
+    "learning_rate_start",
+    "least_stable",
+    "markdown",
+    "masks_beside_truth",
+    "masks_changed",
+    "operation_table",
+    "operations_map",
+    "profile_table",
+    "protocol_table",
+    "rate_table",
+    "rates_by_size",
+    "readable",
+    "repeat_table",
+    "result_table",
+    "results",
+    "score_table",
+    "scores_of_runs",
+    "seed_strips",
+    "setting_bars",
+    "setting_picture",
+    "spread_axis",
+    "stability_table",
+    "statistics_table",
+    "step_map",
+    "stored_repeats",
+    "switch_table",
+    "training_curves",
+    "warning_table",
+    "weight_distributions",
+    "weights_changed",
+    "weights_table",
+]

@@ -1,0 +1,146 @@
+"""Runs that a notebook makes where a store holds too few to show something."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cellrepro.asked import defaults
+from cellrepro.images.public_sets import write_benchmark
+from cellrepro.model.network import SMALL
+from cellrepro.run.train import Outcome, segment, train
+from cellrepro.show.which_runs import best_network, trained_on
+from cellrepro.store.store import Run, Store
+
+_STEEP = 0.01
+"""A learning rate of small networks at which a few epochs find cells, and another seed changes
+some of them."""
+
+
+@dataclass(frozen=True)
+class _Variation:
+    """A training of the handful: what it has that is not the default."""
+
+    repeats: int = 1
+    seed: int | None = None
+    profile: str = defaults.PROFILE
+    mode: str = defaults.MODE
+
+
+_HANDFUL = (
+    _Variation(repeats=2),
+    _Variation(seed=1),
+    _Variation(seed=2),
+    _Variation(profile="cpu-1thread"),
+    _Variation(mode="fast"),
+)
+"""The fewest trainings to compare all: repeats, three seeds, another profile, another mode."""
+
+
+def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:
+    """Get the stored trainings over a folder; where these are too few to compare, make a handful.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        Folder of images, which is known by its content.
+    model : str
+        From which the handful starts. Instead of a small one it starts from the best network over
+        this folder, which is trained first if there is none.
+
+    Returns
+    -------
+    list of Run
+    """
+    stored = trained_on(store, data)
+    if len(stored) > 1:
+        return stored
+    learning_rate = None
+    if model in SMALL:
+        if not stored:
+            _train_start(store, data, model)
+        model = best_network(store, data).name
+        learning_rate = _STEEP
+    for variation in _HANDFUL:  # seconds each
+        train(
+            data,
+            model=model,
+            seed=variation.seed,
+            epochs=3,
+            images_per_epoch=8,
+            learning_rate=learning_rate,
+            profile=variation.profile,
+            mode=variation.mode,
+            repeats=variation.repeats,
+            store=store.root,
+        )
+    return trained_on(store, data)
+
+
+def _train_start(store: Store, data: str | Path, model: str) -> None:
+    """Train a small network that finds most cells of the synthetic images, in some ten seconds."""
+    train(
+        data,
+        model=model,
+        epochs=6,
+        images_per_epoch=32,
+        learning_rate=_STEEP,
+        repeats=1,
+        store=store.root,
+    )
+
+
+def segment_sizes(
+    sizes: Sequence[int],
+    batch_sizes: Sequence[int],
+    *,
+    n_images: int = 3,
+    model: str = defaults.MODEL,
+    seed: int | None = None,
+    profile: str = defaults.PROFILE,
+    mode: str = defaults.MODE,
+    repeats: int = defaults.SEGMENTATIONS,
+    ledger: str = defaults.LEDGER,
+    store: str | Path = defaults.STORE,
+    quiet: bool = False,
+) -> list[Outcome]:
+    """Segment made-up images of each size at each batch size, to see how fast that is.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Pixels along an edge.
+    batch_sizes : sequence of int
+        Tiles that the network sees at once.
+    n_images : int
+        Of each size.
+    model, seed, profile, mode, repeats, ledger, store, quiet
+        As those of `cellrepro.segment`.
+
+    Returns
+    -------
+    list of Outcome
+        By size, then by batch size.
+    """
+    outcomes = []
+    with tempfile.TemporaryDirectory() as scratch:  # the store keeps what was segmented
+        for size, batch_size in itertools.product(sizes, batch_sizes):
+            folder = write_benchmark(Path(scratch), images=n_images, size=size)
+            outcome = segment(
+                folder,
+                model=model,
+                seed=seed,
+                batch_size=batch_size,
+                profile=profile,
+                mode=mode,
+                repeats=repeats,
+                ledger=ledger,
+                store=store,
+                quiet=quiet,
+            )
+            outcomes.append(outcome)
+    return outcomes

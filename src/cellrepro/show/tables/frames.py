@@ -1,0 +1,88 @@
+"""What all tables share: rows become a data frame, and a data frame becomes part of a page."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cellrepro.bits.digests import value_digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from IPython.display import Markdown
+    from pandas.io.formats.style import Styler
+
+_WRAPPED = 32
+"""Letters; longer texts are wrapped in their column."""
+
+
+def frame(
+    rows: Sequence[Mapping[str, object]],
+    index: str,
+    *,
+    columns: Sequence[str] | None = None,
+    dtype: type | None = None,
+) -> pd.DataFrame:
+    """Make a table of rows, one column of which names them.
+
+    Parameters
+    ----------
+    rows : sequence of mapping of str to object
+        The value of each column by its heading.
+    index : str
+        Heading of the column that names the rows.
+    columns : sequence of str, optional
+        All headings, for a table that may have no row; default those of the rows.
+    dtype : type, optional
+        Of every column; ``object`` keeps whole numbers whole beside missing ones.
+
+    Returns
+    -------
+    DataFrame
+    """
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=columns, dtype=dtype).set_index(index)
+
+
+def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
+    """Style a table for the page: words to the left, long ones wrapped, numbers rounded.
+
+    Names of images and runs come from outside, so no text is taken for HTML. A dash stands for
+    what is missing.
+
+    Parameters
+    ----------
+    table : DataFrame
+    decimals : int
+        Of numbers that are not whole.
+
+    Returns
+    -------
+    Styler
+        Which shows itself in a notebook.
+    """
+    from pandas.io.formats.style import Styler
+
+    shown = table.reset_index()  # rows may share a name, which a style refuses of an index
+    words = [name for name in shown if any(isinstance(value, str) for value in shown[name])]
+    long = [name for name in words if shown[name].map(str).map(len).max() > _WRAPPED]
+    # From the content: tables of one page share no styles, and equal tables are equal output.
+    identifier = value_digest([shown.to_json(), decimals])[:8]
+    return (
+        Styler(shown, uuid=identifier, cell_ids=False)
+        .hide(axis="index")
+        .format(precision=decimals, na_rep="–", thousands=" ", escape="html")
+        .format_index(escape="html", axis="columns")
+        .set_properties(**{"text-align": "left", "white-space": "nowrap"}, subset=words)
+        .set_properties(**{"white-space": "normal", "min-width": "15em"}, subset=long)
+        .set_table_styles([{"selector": "th", "props": "text-align: left; white-space: nowrap"}])
+    )
+
+
+def markdown(text: str) -> Markdown:
+    """Show sentences on the page; names in them come from outside, so nothing counts as HTML."""
+    from IPython.display import Markdown
+
+    return Markdown(html.escape(text, quote=False))

@@ -1,0 +1,71 @@
+"""Tables of where a training runs: the machine, its profiles, the switches of each mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cellrepro.determinism import modes, profiles
+from cellrepro.errors import NotPossibleHere
+from cellrepro.show.tables.frames import frame
+from cellrepro.store import this_machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cellrepro.determinism.profiles import Profile
+
+
+def host_table() -> pd.DataFrame:
+    """Describe this machine and the versions that matter, one a row."""
+    host = this_machine.host()
+    facts = {
+        "processor": host["processor"],
+        "vector instructions": ", ".join(host["instructions"]) or "none of those PyTorch uses",
+        "cores": host["cores"],
+        "memory": f"{host['memory'] / 2**30:.0f} GiB",
+        "GPU": ", ".join(gpu["name"] for gpu in host["gpus"]) or "none from NVIDIA",
+        "system": host["system"],
+        **this_machine.versions(),
+    }
+    return frame([{"what": name, "here": value} for name, value in facts.items()], "what")
+
+
+def profile_table() -> pd.DataFrame:
+    """List the profiles, what they fix, and whether this machine can run them."""
+    rows = []
+    for name in profiles.names():
+        profile = profiles.load(name)
+        variables = ", ".join(f"{key}={value}" for key, value in profile.environment.items())
+        rows.append(
+            {
+                "profile": name,
+                "what it is": profile.description,
+                "device": profile.device,
+                "threads": profile.threads or "all",
+                "variables": variables or "-",
+                "runs here": _runs_here(profile),
+            }
+        )
+    return frame(rows, "profile")
+
+
+def _runs_here(profile: Profile) -> str:
+    try:
+        profile.check_device()
+    except NotPossibleHere:
+        return f"no: no {profile.device} device"
+    return "yes"
+
+
+def switch_table() -> pd.DataFrame:
+    """List every switch in every mode, as PyTorch reads it back in this process."""
+    in_force = {}
+    for mode in modes.MODES:
+        with modes.mode_in_force(mode, device="cpu") as switches:
+            in_force[mode] = switches | modes.environment(mode)
+    rows = []
+    for name in in_force["strict"]:
+        heading = f"{name} (set before the process starts)" if name.isupper() else name
+        of_modes = {mode: str(switches.get(name, "-")) for mode, switches in in_force.items()}
+        rows.append({"switch": heading, **of_modes})
+    return frame(rows, "switch")

@@ -1,0 +1,128 @@
+"""Tables of networks: how far they lie apart, and what their parameters are like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cellrepro.same.weight_similarity import weight_statistics
+from cellrepro.show.tables.frames import frame, readable
+from cellrepro.words import grouped, share_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import pandas as pd
+    from pandas.io.formats.style import Styler
+
+    from cellrepro.same.weights import WeightsComparison
+
+_MEANINGS = {
+    "parameters that differ": "in at least one bit",
+    "L2 distance": "length of the difference of all parameters",
+    "relative L2": "the same as a share of the first network's length",
+    "cosine": "1 where both point the same way",
+    "largest difference": "of one parameter",
+    "in": "where that is",
+    "median ulp": "steps between neighbouring floating-point numbers, of one parameter",
+    "largest ulp": "most steps of any parameter; many where a sign changed",
+}
+"""The measures of `weights_table`, and what each says."""
+
+
+def weights_table(comparisons: Mapping[str, WeightsComparison]) -> pd.DataFrame:
+    """Say how far pairs of networks, by what each is called, lie apart: one measure a row."""
+    measured = {name: _measures(comparison) for name, comparison in comparisons.items()}
+    rows = [
+        {
+            "measure": measure,
+            **{name: measures[measure] for name, measures in measured.items()},
+            "meaning": meaning,
+        }
+        for measure, meaning in _MEANINGS.items()
+    ]
+    return frame(rows, "measure")
+
+
+def _measures(comparison: WeightsComparison) -> dict[str, str]:
+    """What stands in the column of one pair, by the keys of `_MEANINGS`."""
+    share_differing = comparison.n_differing / max(1, comparison.n_parameters)
+    return {
+        "parameters that differ": share_text(share_differing),
+        "L2 distance": f"{comparison.l2:.3g}",
+        "relative L2": f"{comparison.relative_l2:.3g}",
+        "cosine": f"{comparison.cosine:.9f}",
+        "largest difference": f"{comparison.max_abs:.3g}",
+        "in": comparison.max_abs_name or "–",
+        "median ulp": _ulp(comparison.median_ulp),
+        "largest ulp": _ulp(comparison.max_ulp),
+    }
+
+
+def _ulp(steps: int | None) -> str:
+    return "–" if steps is None else grouped(steps)
+
+
+def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
+    """Show how far N networks lie apart from each other, dark where far.
+
+    Parameters
+    ----------
+    matrix : ndarray of float, shape (N, N)
+        A field of `cellrepro.similarity`, such as ``relative_l2``; NaN where two networks cannot be
+        compared.
+    names : sequence of N str
+        What each network is called.
+
+    Returns
+    -------
+    Styler
+        Which shows itself in a notebook.
+    """
+    import numpy as np
+    import pandas as pd
+
+    numbers = [f"#{i}" for i in range(1, len(names) + 1)]
+    labels = [f"{number} {name}" for number, name in zip(numbers, names, strict=True)]
+    table = pd.DataFrame(matrix, index=pd.Index(labels, name="network"), columns=numbers)
+    positive = np.where(np.isfinite(matrix) & (matrix > 0), matrix, np.nan)
+    shades = np.log10(np.fmax(positive, np.nanmin(positive, initial=1.0)))
+
+    def unshaded(distance: float) -> str:
+        return "" if 0 < distance < np.inf else "background: white; color: black"
+
+    return (
+        readable(table)
+        .format("{:.2g}", na_rep="–", subset=numbers)
+        .background_gradient("cividis_r", axis=None, subset=numbers, gmap=shades)
+        .map(unshaded, subset=numbers)
+    )
+
+
+def statistics_table(paths: Mapping[str, Path], *, by_layer: bool = False) -> pd.DataFrame:
+    """Describe the file and the parameters of networks.
+
+    Parameters
+    ----------
+    paths : mapping of str to Path
+        Weights files, by what each network is called.
+    by_layer : bool
+        A row for each layer instead of one for each network.
+
+    Returns
+    -------
+    DataFrame
+    """
+    rows: list[dict[str, object]] = []
+    for name, path in paths.items():
+        (_, whole), *layers = weight_statistics(path).items()
+        if by_layer:
+            rows += [
+                {"network": name, "layer": layer, **statistics._asdict()}
+                for layer, statistics in layers
+            ]
+        else:
+            n_bytes = path.stat().st_size
+            rows.append({"network": name, "file, bytes": n_bytes, **whole._asdict()})
+    return frame(rows, "network")

@@ -1,0 +1,263 @@
+"""Which two stored runs tell most when they are compared, where nobody names any."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import folder_digest
+from cellrepro.same.names import Names, place_of
+from cellrepro.show.which_runs import with_objects
+from cellrepro.store.store import Repeat, Store
+from cellrepro.words import joined
+
+
+class Differs(IntEnum):
+    """What two runs that are compared may differ in, the most telling first."""
+
+    words: str
+
+    MACHINE = 0, "two machines"
+    PROFILE = 1, "two profiles"
+    MODE = 2, "two modes"
+    REPEAT = 3, "two repeats of one spec"
+    OTHER = 4, "other settings"
+    SEED = 5, "two seeds"
+
+    def __new__(cls, rank: int, words: str) -> Differs:
+        """Make a member that is its rank and knows its words."""
+        member = int.__new__(cls, rank)
+        member._value_ = rank
+        member.words = words
+        return member
+
+
+_DIFFERS_OF_FIELD = {
+    "machine": Differs.MACHINE,
+    "version": Differs.MACHINE,
+    "place": Differs.MACHINE,
+    "profile": Differs.PROFILE,
+    "mode": Differs.MODE,
+    "seed": Differs.SEED,
+    "data_seed": Differs.SEED,
+}
+"""By field of a repeat's facts; every other field is a setting."""
+
+_MOST_FIELDS = 3
+"""How many fields a pair may differ in and still be told apart from one that differs in more."""
+
+
+@dataclass(frozen=True)
+class TellingPair:
+    """Two repeats to compare, and why these."""
+
+    a: Repeat
+    b: Repeat
+    reason: str
+
+
+def telling_pair(store: Store, data: str | Path) -> TellingPair:
+    """Choose two repeats over a folder to compare where nobody names any.
+
+    Masks that differ come before equal ones; then machines before profiles, and seeds last.
+
+    Parameters
+    ----------
+    store : Store
+    data : str or Path
+        Folder of images, which is known by its content.
+
+    Returns
+    -------
+    TellingPair
+
+    Raises
+    ------
+    BadInput
+        If fewer than two repeats over the folder found objects.
+    """
+    digest = folder_digest(data, to_train=False)
+    repeats = [repeat for repeat in with_objects(store.runs()) if repeat.spec.data_digest == digest]
+    if len(repeats) < 2:
+        raise BadInput(
+            f"the store {store.root} holds fewer than two runs over {data} that found objects; "
+            "run 01_seeded_training with two profiles or seeds, or `make demo`"
+        )
+    return telling_pair_of(repeats)
+
+
+def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
+    """Choose from two or more repeats that found objects in the same images, as `telling_pair`."""
+    names = Names(repeats)
+    results = [repeat for repeat in repeats if not names.is_start(place_of(repeat))]
+    chosen_from = results if len(results) > 1 else repeats
+    candidates = [_Candidate.of(names, repeat) for repeat in chosen_from]
+    all_equal = len({candidate.masks for candidate in candidates}) == 1
+    a, b = _most_telling(candidates, all_equal=all_equal)
+    return TellingPair(a.repeat, b.repeat, _reason(a, b, candidates, all_equal=all_equal))
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A repeat that may be compared: what it is, field by field, and what it found."""
+
+    repeat: Repeat
+    facts: Mapping[str, Any]
+    masks: tuple[str, ...]
+    """Canonical digests, which do not depend on the numbers of objects."""
+
+    @classmethod
+    def of(cls, names: Names, repeat: Repeat) -> _Candidate:
+        records = repeat.manifest.masks.values()
+        masks = tuple(record.canonical_digest for record in records)
+        return cls(repeat, names.facts[place_of(repeat)], masks)
+
+    def values(self, fields: Iterable[str]) -> tuple[Any, ...]:
+        return tuple(self.facts[field] for field in fields)
+
+
+_Pair = tuple[_Candidate, _Candidate]
+_Fields = tuple[str, ...]
+
+
+def _reason(
+    a: _Candidate, b: _Candidate, candidates: Sequence[_Candidate], *, all_equal: bool
+) -> str:
+    """Say in what two differ, whether their masks do, and which differences change no mask."""
+    differences = _differences(a, b)
+    reason = joined([difference.words for difference in differences])
+    if all_equal:
+        reason += " whose masks are equal, as all are"
+    else:
+        reason += " whose masks differ"
+        agreeing = [
+            difference
+            for difference in Differs
+            if difference < differences[-1] and _differ_in_this_alone(candidates, difference)
+        ]
+        if agreeing:
+            reason += f"; the masks of {joined([each.words for each in agreeing])} agree"
+    order = ", ".join(difference.words for difference in Differs)
+    return f"{reason}. Looked for in this order: {order}"
+
+
+def _difference_of(field: str) -> Differs:
+    return _DIFFERS_OF_FIELD.get(field, Differs.OTHER)
+
+
+def _differences(a: _Candidate, b: _Candidate) -> list[Differs]:
+    """In what two differ, the most telling first."""
+    differences = {_difference_of(field) for field in a.facts if a.facts[field] != b.facts[field]}
+    return sorted(differences) or [Differs.REPEAT]
+
+
+def _varying(candidates: Sequence[_Candidate]) -> list[str]:
+    """The fields that are not the same in all."""
+    return [
+        field
+        for field in candidates[0].facts
+        if len({candidate.facts[field] for candidate in candidates}) > 1
+    ]
+
+
+def _most_telling(candidates: Sequence[_Candidate], *, all_equal: bool) -> _Pair:
+    """Choose two that differ in their masks (where all are equal: in what they are).
+
+    First in the most telling kind of difference, then in the fewest fields, then the earliest.
+    What may differ is chosen before the pair, and candidates that share all the rest are one
+    group: pairing each with each would take an hour over ten thousand.
+    """
+    varying = _varying(candidates)
+    positions = {id(candidate): position for position, candidate in enumerate(candidates)}
+
+    def position(pair: _Pair) -> tuple[int, int]:
+        a, b = pair
+        return positions[id(a)], positions[id(b)]
+
+    for equally_telling in _allowed_differences(varying):
+        pairs = []
+        for fields in equally_telling:
+            shared = [field for field in varying if field not in fields]
+            for group in _grouped(candidates, shared):
+                pair = _first_apart(group, fields, all_equal=all_equal)
+                if pair is not None:
+                    pairs.append(pair)
+        if pairs:
+            return min(pairs, key=position)
+    raise AssertionError("any two may differ in all fields")  # the last that is allowed
+
+
+def _allowed_differences(varying: Sequence[str]) -> Iterator[list[_Fields]]:
+    """Give the fields in which two may differ: sets that are equally telling come together.
+
+    Those of one kind of difference come before the next kind; at last, of each kind, all up to it.
+    """
+    for last in Differs:
+        if last == Differs.REPEAT:
+            yield [()]
+        up_to = [field for field in varying if _difference_of(field) <= last]
+        for n_fields in range(1, min(len(up_to), _MOST_FIELDS) + 1):
+            by_differences: dict[tuple[Differs, ...], list[_Fields]] = defaultdict(list)
+            for fields in combinations(up_to, n_fields):
+                differences = tuple(sorted({_difference_of(field) for field in fields}))
+                if differences[-1] == last:
+                    by_differences[differences].append(fields)
+            for differences in sorted(by_differences):
+                yield by_differences[differences]
+        if len(up_to) > _MOST_FIELDS:
+            yield [tuple(up_to)]
+
+
+def _grouped(
+    candidates: Iterable[_Candidate], fields: Sequence[str]
+) -> Collection[list[_Candidate]]:
+    """Group those that have the same values of some fields."""
+    groups: dict[tuple[Any, ...], list[_Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        groups[candidate.values(fields)].append(candidate)
+    return groups.values()
+
+
+def _first_apart(
+    group: Sequence[_Candidate], fields: Sequence[str], *, all_equal: bool
+) -> _Pair | None:
+    """Find the first two of a group that differ in some of the fields, if there are any.
+
+    Their masks differ, too, unless those of all candidates are equal.
+    """
+
+    def apart(a: _Candidate, b: _Candidate) -> bool:
+        fields_differ = not fields or a.values(fields) != b.values(fields)
+        return a is not b and fields_differ and (all_equal or a.masks != b.masks)
+
+    first, *others = group
+    for other in others:
+        if apart(first, other):
+            return first, other
+    # All others share the fields' values with the first, or its masks: of each sort one is enough.
+    values = first.values(fields)
+    other_masks = [
+        each for each in others if each.values(fields) == values and each.masks != first.masks
+    ]
+    other_values = [each for each in others if each.values(fields) != values]
+    if not other_masks or not other_values:
+        return None
+    a, b = sorted((other_masks[0], other_values[0]), key=group.index)
+    return (a, b) if apart(a, b) else None
+
+
+def _differ_in_this_alone(candidates: Sequence[_Candidate], difference: Differs) -> bool:
+    """Whether two of them differ in this and in nothing else."""
+    varying = _varying(candidates)
+    fields = [field for field in varying if _difference_of(field) == difference]
+    others = [field for field in varying if field not in fields]
+    groups = _grouped(candidates, others)
+    if difference == Differs.REPEAT:
+        return any(len(group) > 1 for group in groups)
+    return any(len({candidate.values(fields) for candidate in group}) > 1 for group in groups)
