@@ -23,7 +23,7 @@ from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import load
 from cellrepro.determinism.seeds import generators_kept
 from cellrepro.images.nuclei import write_folder
-from cellrepro.process.calling import machine_here
+from cellrepro.process.machine_here import machine_here
 from cellrepro.store.manifest import Manifest
 from stores import some_machine, some_manifest, some_spec
 

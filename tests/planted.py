@@ -24,7 +24,7 @@ from cellrepro.determinism.seeds import generators_kept
 from cellrepro.divergence.find import diverge
 from cellrepro.images.nuclei import write_folder
 from cellrepro.model.training_loop import Loop
-from cellrepro.process.calling import Child
+from cellrepro.process.child import Child
 from cellrepro.run.checkpointing import Keeping
 from cellrepro.run.train import plan_training
 from cellrepro.run.worker import carry_out

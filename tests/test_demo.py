@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cellrepro import demo
-from cellrepro.process.calling import RunFailed
+from cellrepro.process.endings import RunError
 from cellrepro.run import train
 from cellrepro.run.until_found import Goal
 from cellrepro.store.store import Store
@@ -37,5 +37,5 @@ def test_when_it_stops(made_up, score, stops):
     for record in manifest.masks.values():
         record.ap50, record.n_true = score, None if score is None else 30
     base = SimpleNamespace(store=Store("outputs"), repeats=[SimpleNamespace(manifest=manifest)])
-    with pytest.raises(RunFailed, match="finds 3 cells in 1 image") if stops else nullcontext():
+    with pytest.raises(RunError, match="finds 3 cells in 1 image") if stops else nullcontext():
         demo.stop_without_cells(base, "cells", "tiny")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cellrepro.asked import defaults
 from cellrepro.errors import CellreproError
 from cellrepro.grid.file import read_grid
-from cellrepro.grid.notebooks import brought, find_notebook
+from cellrepro.grid.notebooks import brought, execute, find_notebook
 from cellrepro.grid.point import BADLY, GridRun
 from cellrepro.grid.pool import run_grid
 from cellrepro.model.network import CELLPOSE_NAMES, SMALL, TINY
-from cellrepro.process.calling import RunFailed, call
+from cellrepro.process.calling import in_child
+from cellrepro.process.endings import RunError
 from cellrepro.progress import minutes
 from cellrepro.run.train import Outcome, segment, train_until_found
 from cellrepro.run.until_found import FOUND, Goal
@@ -67,7 +69,7 @@ def run_demo(
 
     Raises
     ------
-    RunFailed
+    RunError
         Where the network finds hardly a cell; it says the ways on, before anything is compared.
     """
     if Path(model).is_file():
@@ -87,7 +89,9 @@ def run_demo(
     runs = run_grid(grid, workers=2)
     for run in runs:
         if run.status in BADLY:
-            raise RunFailed(f"a spec failed: {run.reason}; its notebook is in {run.folder}")
+            raise RunError(
+                "failed", f"a spec failed: {run.reason}; its notebook is in {run.folder}"
+            )
     _say("3/4  the other notebooks, on these runs")
     notebooks = _execute_notebooks(data, store, start)
     _say("4/4  the report")
@@ -99,7 +103,7 @@ def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
 
     Raises
     ------
-    RunFailed
+    RunError
         With what was found, after how long a training, and what to do next.
     """
     manifest = base.repeats[0].manifest
@@ -117,10 +121,11 @@ def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
         *_longer_training(base, data, command),
         "other images: more of them, of separate cells that stand out from the background",
     ]
-    raise RunFailed(
+    raise RunError(
+        "failed",
         f"{model} finds {found}{_how_long(base)}: masks of its fine-tunings would agree about "
         "nothing, so the demo ends here, before its grid. Ways on:\n"
-        + "\n".join(f"  - {way}" for way in ways_on)
+        + "\n".join(f"  - {way}" for way in ways_on),
     )
 
 
@@ -172,18 +177,18 @@ def _execute_notebooks(data: str | Path, store: str | Path, model: str) -> list[
     folder = root / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
 
-    def execute(name: str) -> Path:
-        output, work = folder / f"{name}.ipynb", "cellrepro.grid.notebooks:execute"
-        given: dict[str, Any] = {"notebook": find_notebook(name), "parameters": jobs[name]}
+    def executed(name: str) -> Path:
+        output = folder / f"{name}.ipynb"
+        task = partial(execute, notebook=find_notebook(name), output=output, parameters=jobs[name])
         try:
-            call(work, None, label=f"the notebook {name}", output=output, **given)
+            in_child(task, None, label=f"the notebook {name}")
         except CellreproError as error:
             raise CellreproError(f"the notebook {name} failed: {error}; see {output}") from error
         _say(f"     {output}")
         return output
 
     with ThreadPoolExecutor(2) as pool:  # each thread only waits for its process
-        return list(pool.map(execute, jobs))
+        return list(pool.map(executed, jobs))
 
 
 def _say(line: str) -> None:

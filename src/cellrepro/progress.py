@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from html import escape
 from pathlib import Path
@@ -59,10 +59,6 @@ class Progress:
         """One step is done; ``text`` says something about it."""
         self.done += 1
         self.note(text)
-
-    def heard(self, event: Mapping[str, str]) -> None:
-        """A child process says that one part more is done."""
-        self.advance(event["name"])
 
     def note(self, text: str) -> None:
         """Say what is going on without counting a step."""

@@ -38,7 +38,7 @@ def test_rows_compare_the_rounds_medians():
     ids=str,
 )
 def test_wrong_input_is_refused_before_anything_starts(changes, message, monkeypatch):
-    monkeypatch.setattr(cost, "call", None)
+    monkeypatch.setattr(cost, "in_child", None)
     with pytest.raises(BadInput, match=message):
         measure_cost(quiet=True, **changes)
 

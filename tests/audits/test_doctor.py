@@ -25,7 +25,7 @@ def ends(monkeypatch):
 
     def end_with(second=None, **both):
         left = [{**RUN, **both}, {**RUN, **both, **(second or {})}]
-        monkeypatch.setattr(doctor, "call", lambda *_, **__: left.pop(0))
+        monkeypatch.setattr(doctor, "in_child", lambda *_, **__: left.pop(0))
 
     return end_with
 
@@ -122,7 +122,7 @@ def test_a_machine_without_the_device(monkeypatch):
     def refuse(*_, **__):
         raise NotPossibleHere("no device 'cuda' on this machine")
 
-    monkeypatch.setattr(doctor, "call", refuse)
+    monkeypatch.setattr(doctor, "in_child", refuse)
     found = diagnose(profile="cuda", quiet=True)
     assert (found.ok, found.exit_code) == (False, 3)
     assert "no device 'cuda'" in said(found, "error")
@@ -167,7 +167,7 @@ def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
 
 def test_warnings_that_need_no_look_at_a_step(monkeypatch):
     """Of another device; newer than the list; and text that is no such warning."""
-    monkeypatch.setattr(doctor, "call", None)
+    monkeypatch.setattr(doctor, "in_child", None)
     found = explain_warning("scatter_add_cuda_kernel", profile="cpu")
     expected = "it concerns cuda, and profile cpu computes on cpu."
     assert (found.affects, found.why) == (False, expected)

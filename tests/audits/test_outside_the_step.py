@@ -170,8 +170,8 @@ def test_readings_that_change_in_another_process(folder, monkeypatch):
     other = {"image train/img2": "e" * 64, "img10 flows": "f" * 64}
     monkeypatch.setattr(
         outside_the_step,
-        "call",
-        lambda *_, data, **__: outside_the_step.readings(None, data=data) | other,
+        "in_child",
+        lambda task, *_, **__: task(None) | other,
     )
     source = outside_the_step.two_readings(folder)
     assert source.moves

@@ -19,7 +19,7 @@ from cellrepro.errors import BadInput
 from cellrepro.grid.file import read_grid
 from cellrepro.grid.notebooks import find_notebook
 from cellrepro.grid.pool import planned, run_grid
-from cellrepro.process.calling import HOLD_VARIABLE
+from cellrepro.process.held_repeat import HOLD_VARIABLE
 from cellrepro.run import plan_inputs, train
 from cellrepro.store.store import Store
 from conftest import options, run_command, write_notebook

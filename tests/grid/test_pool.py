@@ -17,8 +17,8 @@ import yaml
 
 from cellrepro.grid import point, pool, slots
 from cellrepro.grid.file import read_grid
-from cellrepro.grid.point import GridRun
-from cellrepro.process.calling import TimeIsUp, explained, how_it_ended
+from cellrepro.grid.point import GridRun, how_it_ended
+from cellrepro.process.endings import RunError, ended_with
 from cellrepro.store import this_machine
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, run_command
@@ -164,11 +164,11 @@ def test_all_gpus_or_the_one_that_has_begun(write, store, at_work, made_up, monk
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (TimeIsUp("too long"), "time-limit"),
-        (explained("OutOfMemoryError('CUDA out of memory')", 0, "", "x"), "out-of-memory"),
-        (explained("OSError: [Errno 28] No space left on device", 0, "", "x"), "disk-full"),
-        (explained("ValueError('x')", 0, "", "x"), "failed"),
-        (explained("exit code -9", -9, "", "x"), "failed"),
+        (RunError("time-limit", "5 minutes", label="x"), "time-limit"),
+        (ended_with("OutOfMemoryError('CUDA out of memory')", label="x"), "out-of-memory"),
+        (ended_with("OSError: [Errno 28] No space left on device", label="x"), "disk-full"),
+        (ended_with("ValueError('x')", label="x"), "failed"),
+        (ended_with("exit code -9", label="x", code=-9), "failed"),
     ],
 )
 def test_endings(error, expected):
@@ -193,10 +193,10 @@ def test_an_error_that_nobody_foresaw_ends_its_point_alone(write, store, monkeyp
     """And neither the others nor the table."""
     errors = [OSError(28, "No space left on device"), ValueError("half a line"), SystemExit(3)]
 
-    def call(work, setup, *, parameters, **given):
-        raise errors[parameters["seed"]]
+    def in_child(task, setup, **options):
+        raise errors[task.keywords["parameters"]["seed"]]
 
-    monkeypatch.setattr(point, "call", call)
+    monkeypatch.setattr(point, "in_child", in_child)
     runs = pool.run_grid(read_grid(write(vary={"seed": [0, 1, 2]}), store=store), quiet=True)
     assert [run.status for run in runs] == ["disk-full", "failed", "failed"]
     assert "no space is left on the disk" in runs[0].reason

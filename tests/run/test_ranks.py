@@ -84,10 +84,10 @@ import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import torch
-from cellrepro.process.calling import call
-from cellrepro.run.ranks import _group
+from cellrepro.process.calling import in_child
+from cellrepro.run.ranks import _group, follow
 with ThreadPoolExecutor(1) as threads:
-    dies = threads.submit(call, "cellrepro.run.ranks:no_such_work", None, label="rank 1")
+    dies = threads.submit(in_child, follow, None, label="rank 1")  # without what it needs
     try:
         with _group(Path(sys.argv[1]) / "meeting", 0, 2, torch.device("cpu"), {1: dies}):
             print("met")
@@ -101,7 +101,7 @@ def test_a_rank_that_dies_before_they_meet_ends_the_meeting(tmp_path):
     command = [sys.executable, "-c", LEFT_ALONE, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
     assert "rank 1 failed" in done.stdout
-    assert "no_such_work" in done.stdout
+    assert "TypeError" in done.stdout
 
 
 # -- the loop ------------------------------------------------------------------------------

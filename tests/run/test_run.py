@@ -1,11 +1,14 @@
 """One spec carried out in processes of its own, refused before, or ended in between."""
 
+import importlib
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,7 +24,10 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import read_folder
 from cellrepro.model.network import seeded_network
 from cellrepro.process import calling
-from cellrepro.process.calling import Setup, machine_here
+from cellrepro.process.child import Event
+from cellrepro.process.endings import RunError, ended_with
+from cellrepro.process.machine_here import machine_here
+from cellrepro.process.setup import Setup
 from cellrepro.run import train
 from cellrepro.run.train import plan_segmentation, plan_training
 from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows
@@ -161,21 +167,28 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_switch_that_moved_costs_no_run(tmp_path, small_data, monkeypatch, capfd, wholeness):
+def test_a_switch_that_moved_costs_no_run(
+    tmp_path, small_data, module_for_children, monkeypatch, capfd, wholeness
+):
     """It is stored, and manifest, verdict and user are told what did not hold to its end."""
-    (tmp_path / "moving.py").write_text(
-        "import torch\n"
-        "from cellrepro.run.worker import carry_out\n"
-        "from cellrepro.model import inference\n"
-        "def moving(*given, segment=inference.segment, **options):\n"
-        "    torch.backends.cudnn.benchmark = True\n"
-        "    return segment(*given, **options)\n"
-        "inference.segment = moving\n"
+    moving = module_for_children(
+        "moving",
+        "from cellrepro.run import worker\n"
+        "def carry_out(child, **arguments):\n"
+        "    import torch\n"
+        "    from cellrepro.model import inference\n"
+        "    segment = inference.segment\n"
+        "    def and_move(*images, **settings):\n"
+        "        torch.backends.cudnn.benchmark = True\n"
+        "        return segment(*images, **settings)\n"
+        "    inference.segment = and_move\n"
+        "    return worker.carry_out(child, **arguments)\n",
     )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.setattr(
-        train, "call", lambda work, *given, **more: calling.call("moving:carry_out", *given, **more)
-    )
+
+    def in_child(task, *arguments, **options):
+        return calling.in_child(partial(moving.carry_out, **task.keywords), *arguments, **options)
+
+    monkeypatch.setattr(train, "in_child", in_child)
     outcome = train.segment(small_data, repeats=1, store=tmp_path / "outputs")
     assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
@@ -213,14 +226,31 @@ def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_pat
     ids=["disk", "strict", "killed", "a fault"],
 )
 def test_how_an_end_is_told(code, why, expected, exit_code):
-    told = calling.explained(why, code, "the end", "train repeat 1/2")
+    told = ended_with(why, label="train repeat 1/2", code=code, log="the end")
     assert re.search(rf"(?s){expected}", str(told))
     assert told.exit_code == exit_code
+    again = pickle.loads(pickle.dumps(told))
+    assert (str(again), again.status, again.exit_code) == (str(told), told.status, exit_code)
 
 
-def test_a_child_takes_and_answers_what_it_is_given(tmp_path, monkeypatch):
+@pytest.fixture
+def module_for_children(tmp_path, monkeypatch):
+    """Write a module that this process and its children can import."""
+
+    def written(name, source):
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return written
+
+
+def test_a_child_takes_and_answers_what_it_is_given(module_for_children):
     """Of whatever kind, with its events in between; an end without an answer is none."""
-    (tmp_path / "away.py").write_text(
+    away = module_for_children(
+        "away",
         "import os\n"
         "from cellrepro.errors import NotPossibleHere\n"
         "def double(child, *, given):\n"
@@ -232,26 +262,29 @@ def test_a_child_takes_and_answers_what_it_is_given(tmp_path, monkeypatch):
         "def refusing(child):\n"
         "    raise NotPossibleHere('no GPU')\n"
         "def failing(child):\n"
-        "    raise MemoryError('of a fault')\n"
+        "    raise MemoryError('of a fault')\n",
     )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    events, given = [], {Path("a"): 2}
-    answer = calling.call("away:double", None, label="it", on_event=events.append, given=given)
+    events = []
+    double = partial(away.double, given={Path("a"): 2})
+    answer = calling.in_child(double, None, label="it", on_event=events.append)
     assert answer == {Path("a"): (2, 2)}
-    assert events == [{"event": "phase", "name": "one"}]
-    with pytest.raises(calling.RunFailed, match="it failed: exit code 0 and no answer"):
-        calling.call("away:gone", None, label="it")
-    for work, why in {"refusing": "no GPU", "failing": "memory is short"}.items():
-        with pytest.raises(NotPossibleHere, match=why):
-            calling.call(f"away:{work}", None, label="it")
+    assert events == [Event("phase", "one")]
+    with pytest.raises(RunError, match="it failed: exit code 0 and no answer"):
+        calling.in_child(away.gone, None, label="it")
+    with pytest.raises(NotPossibleHere, match="no GPU"):
+        calling.in_child(away.refusing, None, label="it")
+    with pytest.raises(RunError, match="memory is short") as ended:
+        calling.in_child(away.failing, None, label="it")
+    assert ended.value.status == "out-of-memory"
 
 
-def test_whatever_a_child_prints_its_end_is_told(tmp_path, monkeypatch):
+def test_whatever_a_child_prints_its_end_is_told(tmp_path, module_for_children):
     """Before it begins, in any encoding, and where its answer does not fit on the disk."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nprint('{}')\nprint('half a line', end='')\nsys.stdout.flush()\n"
     )
-    (tmp_path / "printing.py").write_text(
+    printing = module_for_children(
+        "printing",
         "import os, resource\n"
         "def well(child):\n"
         "    child.phase('one')\n"
@@ -263,19 +296,18 @@ def test_whatever_a_child_prints_its_end_is_told(tmp_path, monkeypatch):
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "    return bytes(10_000)\n"
         "def unheard_of(child):\n"
-        "    return lambda: 3\n"
+        "    return lambda: 3\n",
     )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     events = []
-    assert calling.call("printing:well", None, label="it", on_event=events.append) == 3
-    assert events == [{"event": "phase", "name": "one"}]
+    assert calling.in_child(printing.well, None, label="it", on_event=events.append) == 3
+    assert events == [Event("phase", "one")]
     for work, why in {
-        "failing": r"(?s)it failed: ValueError\('the real reason'\); .*zu gro.* f.*r mich",
-        "too_much": r"it failed: its answer cannot be written to .* TMPDIR .*: .*File too large",
-        "unheard_of": "it failed: its answer cannot be sent",
+        printing.failing: r"(?s)it failed: ValueError\('the real reason'\); .*zu gro.* f.*r mich",
+        printing.too_much: r"its answer cannot be written to .* TMPDIR .*: .*File too large",
+        printing.unheard_of: "it failed: its answer cannot be sent",
     }.items():
-        with pytest.raises(calling.RunFailed, match=why):
-            calling.call(f"printing:{work}", None, label="it")
+        with pytest.raises(RunError, match=why):
+            calling.in_child(work, None, label="it")
 
 
 def test_a_child_ends_with_its_caller():

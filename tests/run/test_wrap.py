@@ -16,9 +16,10 @@ from scipy import ndimage
 
 import cellrepro
 from cellrepro.determinism.seeds import generators_kept
-from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.errors import BadInput
 from cellrepro.images.decoding import Axes
 from cellrepro.images.folder import read_folder
+from cellrepro.process.endings import RunError
 from cellrepro.process.process_trees import _end_by_parents, end_tree
 from cellrepro.run.wrap import LOGS, load_function, plan_function, plan_program
 from cellrepro.same.metrics import average_precision
@@ -342,7 +343,7 @@ def test_functions_that_cannot_be_used(name, why, written, small_data, tmp_path,
         "def returns_two(image):\n    return np.array([image, image], float)\n\n"
         "def short(image):\n    raise MemoryError\n"
     )
-    kind = NotPossibleHere if "short" in name else BadInput
+    kind = RunError if "short" in name else BadInput
     with pytest.raises(kind, match=why):
         masks_of(plan_function(name.format(script=script), small_data, mode="off"), tmp_path)
 

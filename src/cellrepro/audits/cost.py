@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,8 +13,9 @@ from cellrepro.asked import defaults
 from cellrepro.determinism import profiles
 from cellrepro.errors import BadInput, whole
 from cellrepro.model.step_timing import CUDA_ONLY, VARIANTS, check_variants
-from cellrepro.process.calling import Child, Setup, call
-from cellrepro.progress import progress
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
+from cellrepro.process.setup import Setup
 
 _MOST_IMAGES = 4  # flows take longer than the steps that are timed
 
@@ -93,12 +95,17 @@ def measure_cost(
     check_variants(variants)
     if encoder not in ENCODERS:
         raise BadInput(f"encoder is {encoder!r}; expected one of {', '.join(ENCODERS)}")
-    asked: dict[str, Any] = {"encoder": encoder, "steps": whole("steps", steps, 1)}
-    asked |= {"rounds": whole("rounds", rounds, 1), "variants": list(variants)}
-    asked["data"] = None if data is None else Path(data).resolve()
-    with progress(rounds + 2, f"cost, {encoder}", quiet=quiet) as bar:
-        work, setup = "cellrepro.audits.cost:timed", Setup(settings, "strict")
-        return call(work, setup, label="cost", on_event=bar.heard, **asked)
+    task = partial(
+        timed,
+        data=None if data is None else Path(data).resolve(),
+        encoder=encoder,
+        rounds=whole("rounds", rounds, 1),
+        steps=whole("steps", steps, 1),
+        variants=list(variants),
+    )
+    return in_child(
+        task, Setup(settings, "strict"), label=f"cost, {encoder}", steps=rounds + 2, quiet=quiet
+    )
 
 
 def timed(child: Child, *, data: Path | None, encoder: str, rounds: int, **options: Any) -> Cost:

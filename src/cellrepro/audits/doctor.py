@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,9 @@ from cellrepro.determinism.known_operations import alert_in, base_name
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.determinism.substitutes import SUBSTITUTES
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.process.calling import Child, Setup, call
+from cellrepro.process.calling import counting, in_child
+from cellrepro.process.child import Child
+from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.store import this_machine
 from cellrepro.words import joined
@@ -87,9 +90,8 @@ def diagnose(
     seen: dict[str, Any] = {"numeric_class": None, "libraries": []}
     try:
         with progress(2 * (_STEPS + 2), "double run", quiet=quiet) as bar:
-            work = "cellrepro.audits.doctor:few_steps"
             first, second = (
-                call(work, setup, label=f"{which} run", on_event=bar.heard)
+                in_child(few_steps, setup, label=f"{which} run", on_event=counting(bar))
                 for which in ("first", "second")
             )
         findings += _of_double_run(first, second)
@@ -97,7 +99,7 @@ def diagnose(
     except CellreproError as refused:
         remedy = "choose another profile or mode, see the message"
         findings.append(Finding("error", f"the double run could not run: {refused}", remedy))
-        exit_code = 3 if isinstance(refused, NotPossibleHere) else 1
+        exit_code = 3 if refused.exit_code == NotPossibleHere.exit_code else 1
     exit_code = exit_code or int(any(finding.level == "error" for finding in findings))
     return Diagnosis(
         host={**this_machine.host(), "versions": this_machine.versions(), **seen},
@@ -329,9 +331,9 @@ def explain_warning(
             remedy="`cellrepro audit DATA` says whether it flips here; please report the warning.",
         )
     if settings.kind in entry.devices:
+        task = partial(calls_of_a_step, source=source)
         with progress(1, "a training step"):
-            work = "cellrepro.audits.doctor:calls_of_a_step"
-            calls = call(work, Setup(settings), label="a training step", source=source)
+            calls = in_child(task, Setup(settings), label="a training step")
         affects, why = affected(entry, calls, mode, model)
     else:
         affects = False

@@ -34,7 +34,8 @@ from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.model import inference
 from cellrepro.model.network import TINY, seeded_network
 from cellrepro.model.training_loop import Loop, augment, with_flows
-from cellrepro.process.calling import Child, call
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
 from cellrepro.progress import progress
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace.watches import StepWatch
@@ -153,9 +154,9 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
 
 def two_readings(folder: ImageFolder) -> Source:
     """Whether one folder, read here and in a fresh process, gives other numbers."""
-    work = "cellrepro.audits.outside_the_step:readings"
     here = readings(None, data=folder.path)
-    fresh = call(work, None, label="sources, readings", data=folder.path.resolve())
+    task = partial(readings, data=folder.path.resolve())
+    fresh = in_child(task, None, label="sources, readings")
     changed = _changed(here, fresh)
     evidence = f"read in a fresh process: {len(changed)} of {amount(len(here), 'digest')} changed"
     told = "; ".join([evidence, *changed[:3]])
@@ -262,8 +263,8 @@ def _cropped(images: list[np.ndarray], by_item: bool, index: int) -> tuple[int, 
 
 def import_order(modules: Sequence[str] = inference.IMPORTED) -> Source:
     """Whether importing Cellpose, in a fresh process, undoes a switch or moves a generator."""
-    work = "cellrepro.audits.outside_the_step:imported"
-    states = call(work, None, label="sources, imports", modules=list(modules))
+    task = partial(imported, modules=list(modules))
+    states = in_child(task, None, label="sources, imports")
     changes = {
         name: _changed(before, after)
         for name, before, after in zip(modules, states, states[1:], strict=False)

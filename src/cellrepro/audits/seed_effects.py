@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import array_digest, tensors_digest
 from cellrepro.images.folder import ImageFolder, read_folder
-from cellrepro.process.calling import Child, call
-from cellrepro.progress import progress
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
 from cellrepro.run.options import takes
 from cellrepro.run.train import plan_training
 from cellrepro.run.worker import Request, training_loop
@@ -84,9 +85,13 @@ def which_seed_changes(data: str | Path, *, quiet: bool = False, **settings: Any
     """
     short: dict[str, Any] = {"epochs": _EPOCHS, "images_per_epoch": _STEPS, "mode": "strict"}
     request = plan_training(data, **short, **settings).request
-    with progress(2 + len(SEEDS) * len(_VALUES), "seeds", quiet=quiet) as bar:
-        work = "cellrepro.audits.seed_effects:tried"
-        return call(work, request.setup, label="seeds", on_event=bar.heard, request=request)
+    return in_child(
+        partial(tried, request=request),
+        request.setup,
+        label="seeds",
+        steps=2 + len(SEEDS) * len(_VALUES),
+        quiet=quiet,
+    )
 
 
 def tried(child: Child, *, request: Request) -> SeedProbe:

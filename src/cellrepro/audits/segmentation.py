@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,12 @@ from cellrepro.asked.spec import Spec
 from cellrepro.audits.training import audit_options
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
-from cellrepro.process.calling import Child, call
-from cellrepro.progress import progress
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
 from cellrepro.run.options import NETWORK, PROCESS, takes
 from cellrepro.run.train import plan_segmentation
 from cellrepro.run.worker import Request, read_images, segmented_part
-from cellrepro.run.wrap import Wrapped, plan_function
+from cellrepro.run.wrap import plan_function
 from cellrepro.same.metrics import compare_masks
 from cellrepro.trace.batch_invariance import BatchInvariance
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
@@ -98,10 +99,13 @@ def audit_segmentation(
     n_images = whole("steps", 3 if steps is None else steps, least=1)
     plan = plan_segmentation(data, mode=mode, **settings)
     n_images = min(n_images, plan.n_images)
-    work, setup = "cellrepro.audits.segmentation:audited", plan.request.setup
-    with progress(n_images + len(BATCH_SIZES) + 2, "audit", quiet=quiet) as bar:
-        more: Any = {"request": plan.request, "n_images": n_images, "options": options}
-        return call(work, setup, label="audit", on_event=bar.heard, **more)
+    return in_child(
+        partial(audited, request=plan.request, n_images=n_images, options=options),
+        plan.request.setup,
+        label="audit",
+        steps=n_images + len(BATCH_SIZES) + 2,
+        quiet=quiet,
+    )
 
 
 def audited(
@@ -165,14 +169,17 @@ def audit_function(
     n_images = whole("steps", 3 if steps is None else steps, least=1)
     plan = plan_function(function, data, **parameters)
     n_images = min(n_images, plan.n_images)
-    work, setup = "cellrepro.audits.segmentation:function_audited", plan.request.setup
-    with progress(n_images, "audit", quiet=quiet) as bar:
-        more: Any = {"request": plan.request, "n_images": n_images, "options": options}
-        return call(work, setup, label="audit", on_event=bar.heard, **more)
+    return in_child(
+        partial(function_audited, request=plan.request, n_images=n_images, options=options),
+        plan.request.setup,
+        label="audit",
+        steps=n_images,
+        quiet=quiet,
+    )
 
 
 def function_audited(
-    child: Child, *, request: Wrapped, n_images: int, options: dict[str, Any]
+    child: Child, *, request: Request, n_images: int, options: dict[str, Any]
 ) -> SegmentationAudit:
     """Inside the child: audit a function on some images."""
     from cellrepro.trace.operation_audit import audit

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from cellrepro.asked.spec import Spec
 from cellrepro.changes.compare import compare_masks_of
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
-from cellrepro.process.calling import Child, call
-from cellrepro.progress import progress
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
 from cellrepro.run.options import NETWORK, TRAINING, takes
 from cellrepro.run.train import Outcome, plan_training, train
 from cellrepro.run.worker import Request, training_loop
@@ -115,11 +116,13 @@ def audit_training(
     """
     options = audit_options(steps=steps, replays=replays, suspects=suspects, threads=threads)
     request = plan_training(data, mode=mode, **settings).request
-    with progress((steps or 3) + 3, "audit", quiet=quiet) as bar:
-        work = "cellrepro.audits.training:audited"
-        return call(
-            work, request.setup, label="audit", on_event=bar.heard, request=request, options=options
-        )
+    return in_child(
+        partial(audited, request=request, options=options),
+        request.setup,
+        label="audit",
+        steps=(steps or 3) + 3,
+        quiet=quiet,
+    )
 
 
 def audit_options(**numbers: int | None) -> dict[str, int]:

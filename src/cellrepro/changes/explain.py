@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cellrepro.changes.search import (
     Replayed,
     as_read,
     readings,
+    replay,
 )
 from cellrepro.changes.settings_file import read_sidecar, write_sidecar
 from cellrepro.determinism import profiles
@@ -37,8 +39,10 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.decoding import read_image, read_labels
 from cellrepro.images.seg_file import SEG_ENDING, read_seg
 from cellrepro.model.network import ModelSource, find_model, started_from
-from cellrepro.process.calling import Setup, call
+from cellrepro.process.calling import in_child
 from cellrepro.process.cellpose_versions import is_installed, python_of
+from cellrepro.process.child import Event
+from cellrepro.process.setup import Setup
 from cellrepro.progress import Progress, progress
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.store.store import Repeat, Store
@@ -183,15 +187,15 @@ def explain(
     if result.n_differing:
         setup = Setup(settings, mode, seed_of(mode, seed))
         known = [_known(side, sources) for side in sides]
-        given: Any = {
-            "sources": sources,
-            "image": pixels,
-            "sides": [(one, side.masks) for one, side in zip(known, sides, strict=True)],
-            "search_minutes": minutes,
-        }
+        task = partial(
+            replay,
+            sources=sources,
+            image=pixels,
+            sides=[(one, side.masks) for one, side in zip(known, sides, strict=True)],
+            search_minutes=minutes,
+        )
         with progress(3, "replays", quiet=quiet) as bar:
-            work = "cellrepro.changes.search:replay"
-            replayed = call(work, setup, label="replays", on_event=_listener(bar), **given)
+            replayed = in_child(task, setup, label="replays", on_event=_listener(bar))
     usual = {PRECISION: settings.dtype, MODEL: next(iter(sources), "?")}
     commands: dict[str, Commands | None] = {}
     for letter, side in zip("ab", sides, strict=True):
@@ -210,19 +214,19 @@ def explain(
     )
 
 
-def _listener(bar: Progress) -> Callable[[Mapping[str, str]], None]:
+def _listener(bar: Progress) -> Callable[[Event], None]:
     """What is done is counted; how far a search is, noted, and said now and then."""
     said_at = time.monotonic()
 
-    def heard(event: Mapping[str, str]) -> None:
+    def heard(event: Event) -> None:
         nonlocal said_at
-        if event["event"] == "done":
-            bar.heard(event)
-        elif event["event"] == "note":
-            bar.note(event["name"])
+        if event.kind == "done":
+            bar.advance(event.text)
+        elif event.kind == "note":
+            bar.note(event.text)
             if time.monotonic() - said_at > _SAY_SECONDS:
                 said_at = time.monotonic()
-                bar.say(event["name"])
+                bar.say(event.text)
 
     return heard
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -22,8 +23,9 @@ from cellrepro.bits.digests import value_digest
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.model.network import ModelSource
 from cellrepro.model.shared_steps import Held
-from cellrepro.process.calling import Child, call
+from cellrepro.process.calling import in_child
 from cellrepro.process.cellpose_versions import is_installed
+from cellrepro.process.child import Child
 from cellrepro.same.matching import matches, overlap, partners
 
 PRECISION, MODEL, VERSION = "precision", "model", "cellpose"
@@ -507,9 +509,8 @@ def replay(
         def elsewhere(condition: Condition) -> np.ndarray:
             version = condition.pop(VERSION)
             setup = replace(child.setup, cellpose=version)
-            work, label = f"{__name__}:masks_under", f"replay with Cellpose {version}"
-            given: Any = {"sources": sources, "image": image, "condition": condition}
-            return call(work, setup, label=label, **given)
+            task = partial(masks_under, sources=sources, image=image, condition=condition)
+            return in_child(task, setup, label=f"replay with Cellpose {version}")
 
         side = "A"
         told_at = time.monotonic()

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.errors import BadInput
-from cellrepro.process.calling import Child, call
-from cellrepro.progress import progress
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
 from cellrepro.run.options import NETWORK, takes
 from cellrepro.run.train import plan_segmentation
 from cellrepro.run.worker import Request, read_images, segmented_part
@@ -124,10 +125,13 @@ def sensitivity(
     plan = plan_segmentation(data, settings=settings, **parameters)
     base = plan.spec.settings
     asked = _variants(base, vary)
-    work, setup = "cellrepro.changes.sensitivity:varied", plan.request.setup
-    with progress(1 + plan.n_images, "settings", quiet=quiet) as bar:
-        heard, request = bar.heard, plan.request
-        return call(work, setup, label="settings", on_event=heard, request=request, asked=asked)
+    return in_child(
+        partial(varied, request=plan.request, asked=asked),
+        plan.request.setup,
+        label="settings",
+        steps=1 + plan.n_images,
+        quiet=quiet,
+    )
 
 
 def _variants(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> list[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.errors import BadInput
-from cellrepro.process.calling import Child, call
-from cellrepro.progress import progress
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
 from cellrepro.run.options import NETWORK, takes
 from cellrepro.run.train import plan_segmentation
 from cellrepro.run.worker import Request, read_images, segmented_part
@@ -93,9 +94,13 @@ def tiles(
             f"settings.normalize has {', '.join(fixed.changed)}; tiles varies the normalisation "
             "itself: leave it out"
         )
-    work, setup = "cellrepro.changes.tiles:tiled", plan.request.setup
-    with progress(1 + plan.n_images, "tiles", quiet=quiet) as bar:
-        images = call(work, setup, label="tiles", on_event=bar.heard, request=plan.request)
+    images = in_child(
+        partial(tiled, request=plan.request),
+        plan.request.setup,
+        label="tiles",
+        steps=1 + plan.n_images,
+        quiet=quiet,
+    )
     crops = [f"{y} rows and {x} columns cut off" for y, x in CROPS]
     return TileDependence(images, (*crops, f"tile_overlap {OVERLAP}"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.changes.compare import Comparison
 from cellrepro.errors import BadInput
-from cellrepro.process.calling import Child, Setup, call
+from cellrepro.process.calling import counting, in_child
+from cellrepro.process.child import Child
+from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.run.checkpointing import CHECKPOINTS, as_after, kept_checkpoints
 from cellrepro.same.metrics import average_precision, compare_masks
@@ -136,17 +139,24 @@ def _masks(
             "of which masks are made; copy the store again, its data folder too, or ask for no "
             "masks along the way"
         )
-    given = {
-        "images": [path.resolve() for path in images if path is not None],
-        "architecture": sides[0].manifest.model.architecture,
-    }
-    work, made = "cellrepro.divergence.growth:segmented", []
+    paths = [path.resolve() for path in images if path is not None]
+    made = []
     with progress(2 * (1 + len(epochs)), "masks along the way", quiet=quiet) as bar:
         for repeat, found in zip(sides, held, strict=True):
-            asked: dict[str, Any] = {"weights": [found[epoch] for epoch in epochs], **given}
-            asked["settings"] = repeat.spec.settings
-            label = f"masks of {repeat.name}"
-            made.append(call(work, Setup.of(repeat.spec), label=label, on_event=bar.heard, **asked))
+            task = partial(
+                segmented,
+                images=paths,
+                architecture=sides[0].manifest.model.architecture,
+                weights=[found[epoch] for epoch in epochs],
+                settings=repeat.spec.settings,
+            )
+            files = in_child(
+                task,
+                Setup.of(repeat.spec),
+                label=f"masks of {repeat.name}",
+                on_event=counting(bar),
+            )
+            made.append(files)
     return {epoch: masks_apart(truths, *(_read(side[epoch]) for side in made)) for epoch in epochs}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.network import started_from
 from cellrepro.model.stages import MADE_BY, PASSED, Stages
-from cellrepro.process.calling import Child, call
+from cellrepro.process.calling import counting, in_child
+from cellrepro.process.child import Child, Event
 from cellrepro.progress import progress
 from cellrepro.run.worker import Request
 from cellrepro.same.metrics import compare_masks
@@ -122,7 +124,7 @@ class LookAtImage(Look):
         alike = (a.profile_settings, a.cellpose) == (b.profile_settings, b.cellpose)
         with_operations = place.stage in ("network", "flows") and found.judgement == "unexplained"
         with progress(4, f"segmenting {place.image} again", quiet=self.quiet) as bar:
-            given: dict[str, Any] = {"operations": with_operations, "on_event": bar.heard}
+            given: dict[str, Any] = {"operations": with_operations, "on_event": counting(bar)}
             if found.judgement == "unexplained" and alike:
                 seen = self._again(0, place, repetitions=self.repetitions, **given)
                 sides = [seen] if seen.other is None else [seen, seen.other]
@@ -159,7 +161,15 @@ class LookAtImage(Look):
         place = replace(found.place, **operation, phase="forward", inputs=stored.place.inputs)
         return replace(found, place=place, evidence=evidence, operations=stored.operations)
 
-    def _again(self, side: int, place: Place, *, on_event: Any, **effort: Any) -> Seen:
+    def _again(
+        self,
+        side: int,
+        place: Place,
+        *,
+        on_event: Callable[[Event], None],
+        operations: bool,
+        repetitions: int = 0,
+    ) -> Seen:
         repeat, name = self.repeats[side], str(place.image)
         pixels = self.store.image(repeat.spec.images_digest, name)
         if pixels is None:
@@ -171,11 +181,16 @@ class LookAtImage(Look):
         if source.path is None and repeat.spec.seed is None:
             raise CannotLook(f"the random weights of {repeat.name} were not seeded (mode off)")
         stack = repeat.masks(name).ndim == 3
-        given = {"image": LabelledImage(name, pixels, None, Path(name), stack=stack), **effort}
-        request, work = Request(repeat.spec, Path(), source), f"{__name__}:segmented_again"
+        request = Request(repeat.spec, Path(), source)
+        task = partial(
+            segmented_again,
+            request=request,
+            image=LabelledImage(name, pixels, None, Path(name), stack=stack),
+            operations=operations,
+            repetitions=repetitions,
+        )
         label = f"segmenting {name} of {repeat.name} again"
-        more = {"label": label, "on_event": on_event, "request": request, **given}
-        return call(work, request.setup, **more)
+        return in_child(task, request.setup, label=label, on_event=on_event)
 
     def _held_against(self, seen: Seen, repeat: Repeat, image: str) -> str:
         """How many stages have the bits of the stored run."""

@@ -13,13 +13,15 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cellrepro.bits.digests import comparable
 from cellrepro.determinism import seeds
 from cellrepro.errors import BadInput
-from cellrepro.process.calling import Child, call
+from cellrepro.process.calling import counting, in_child
+from cellrepro.process.child import Child
 from cellrepro.progress import progress
 from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.worker import Request, training_loop
@@ -67,12 +69,19 @@ def replays(
     ):
 
         def one(side: int) -> Replay:
-            request, work = requests[side], "cellrepro.divergence.step_again:replayed"
+            task = partial(
+                replayed,
+                request=requests[side],
+                repeats=repeats,
+                side=side,
+                step=step,
+                meeting=Path(meeting),
+                **effort,
+            )
             label = f"replay of step {step} of {names[side]}"
-            given = {"request": request, "repeats": repeats, "side": side, "step": step, **effort}
-            given["meeting"] = Path(meeting)
+            setup = requests[side].setup
             try:
-                return call(work, request.setup, label=label, on_event=bar.heard, **given)
+                return in_child(task, setup, label=label, on_event=counting(bar))
             except BaseException:
                 _leave(Path(meeting), side, [])  # the other one must not wait for ever
                 raise

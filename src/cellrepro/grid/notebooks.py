@@ -14,7 +14,9 @@ from typing import Any
 import cellrepro
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import is_litter
-from cellrepro.process.calling import Child, ProcessLost
+from cellrepro.process.child import Child
+from cellrepro.process.endings import RunError, read_ending
+from cellrepro.process.held_repeat import hold_folder
 from cellrepro.progress import pass_on
 
 
@@ -105,9 +107,19 @@ def execute(child: Child, *, notebook: Path, output: Path, parameters: dict[str,
                 config=Config({"KernelManager": files if fits else {}}),
             )
     except PapermillExecutionError as error:
-        raise CellreproError(f"{error.ename}: {error.evalue}") from None
+        raise _ending_of(error.ename, f"{error.ename}: {error.evalue}") from None
     except DeadKernelError as error:
-        raise ProcessLost(f"the kernel was killed ({error}), perhaps memory ran out") from None
+        sentence = f"the kernel was killed ({error}), perhaps memory ran out"
+        raise RunError("killed", sentence) from None
+
+
+def _ending_of(error_name: str, sentence: str) -> CellreproError:
+    """The error that ended a notebook, of which the kernel passes on only the text."""
+    folder = hold_folder()
+    if folder is None or error_name != RunError.__name__:
+        return CellreproError(sentence)
+    status = read_ending(folder)
+    return CellreproError(sentence) if status == "failed" else RunError(status, sentence)
 
 
 @contextmanager

@@ -7,25 +7,19 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from cellrepro.errors import CellreproError
 from cellrepro.grid.file import Grid, Point, Scalar
-from cellrepro.process.calling import (
-    FURTHER_RUNS,
-    HELD_REPEAT_VARIABLE,
-    HOLD_VARIABLE,
-    Children,
-    Event,
-    ProcessLost,
-    as_refusal,
-    call,
-    explained,
-    how_it_ended,
-    machine_here,
-    only,
-)
+from cellrepro.grid.notebooks import execute
+from cellrepro.process.calling import Children, in_child
+from cellrepro.process.child import Event
+from cellrepro.process.endings import LOST, RunError, as_refusal, reworded
+from cellrepro.process.held_repeat import HELD_REPEAT_VARIABLE, HOLD_VARIABLE, further_runs
+from cellrepro.process.machine_here import machine_here
+from cellrepro.process.setup import only_gpu
 from cellrepro.progress import FILE_VARIABLE, LINES_VARIABLE
 from cellrepro.store import this_machine
 from cellrepro.store.store import MANIFEST, NOTEBOOK, Repeat
@@ -166,12 +160,20 @@ def _ended_by(error: Exception, job: Job, listener: Listener, progress: _Progres
     error = as_refusal(error, f"repeat {progress.index}")
     if listener.stopped:
         return job.ended("interrupted", machine=progress.machine, reason=str(error))
-    ending: Any = how_it_ended(error)
-    run = job.ended(ending, machine=progress.machine, reason=str(error))
+    run = job.ended(how_it_ended(error), machine=progress.machine, reason=str(error))
     if not progress.machine:
         return run
     failed = job.grid.store.root / "failed"
     return replace(run, folder=failed / job.key / progress.machine / str(progress.index))
+
+
+def how_it_ended(error: CellreproError) -> Badly:
+    """What the row of a point says of the error that has ended it."""
+    if isinstance(error, RunError):
+        match error.status:
+            case "out-of-memory" | "disk-full" | "time-limit":
+                return error.status
+    return "failed"
 
 
 def _made_by_one(job: Job, machine: str, index: int, listener: Listener) -> Repeat:
@@ -194,10 +196,12 @@ def _with_tries(job: Job, machine: str, index: int, listener: Listener) -> Repea
         n_killed = this_machine.n_killed_for_memory()
         try:
             return _run_repeat(job, machine, index, listener)
-        except ProcessLost as error:
+        except RunError as error:
+            if error.status not in LOST:
+                raise
             if this_machine.n_killed_for_memory() > n_killed:
-                why = "not enough memory: the system ended the process"
-                raise explained(why, 0, "", f"repeat {index}") from error
+                what = "not enough memory: the system ended the process"
+                raise RunError("out-of-memory", what, label=f"repeat {index}") from error
             if listener.stopped or not n_left:
                 raise
             listener.say(f"again    {job.key}/{index}  {job.label}: {error}")
@@ -222,7 +226,8 @@ def _run_repeat(job: Job, machine: str, index: int, listener: Listener) -> Repea
             try:
                 store.keep_failure(area, spec, machine=machine, repeat=index, reason=str(refusal))
             except CellreproError as also:  # the disk is full: what came first is to be told
-                refusal = type(refusal)(f"{refusal}; its notebook could not be kept: {also}")
+                sentence = f"{refusal}; its notebook could not be kept: {also}"
+                refusal = reworded(refusal, sentence)
             if refusal is error:
                 raise
             raise refusal from error
@@ -239,26 +244,29 @@ def _execute(job: Job, index: int, listener: Listener, *, held: Path, executed: 
 
     def heard(event: Event) -> None:
         with suppress(ValueError, TypeError):  # what is shown of its progress is worth no repeat
-            listener.changed(**json.loads(event["name"]))
+            listener.changed(**json.loads(event.text))
 
     variables = {
         HOLD_VARIABLE: str(held),
         HELD_REPEAT_VARIABLE: f"{job.key}/{index}",
         LINES_VARIABLE: "lines",
         FILE_VARIABLE: str(held.with_name("progress.json")),
-        **only(job.gpu),
+        **only_gpu(job.gpu),
     }
-    call(
-        "cellrepro.grid.notebooks:execute",
+    task = partial(
+        execute,
+        notebook=notebook,
+        output=executed,
+        parameters={**point.parameters, "repeats": index + 1},
+    )
+    in_child(
+        task,
         replace(point.plan.request.setup, cellpose=None),  # which its child will have
         label=f"the notebook {notebook.name}",
         on_event=heard,
         variables=variables,
         minutes=job.minutes,
         children=listener.children,
-        notebook=notebook,
-        output=executed,
-        parameters={**point.parameters, "repeats": index + 1},
     )
 
 
@@ -266,8 +274,7 @@ def _check_that_it_was_made(held: Path, name: str) -> None:
     """Refuse a notebook that made other runs alone, or none."""
     if (held / MANIFEST).exists():
         return
-    further = held.with_name(FURTHER_RUNS)
-    others = further.read_text(encoding="utf-8").split() if further.exists() else []
+    others = further_runs(held)
     instead = f"made {some(others)}" if others else "ended without a run"
     raise CellreproError(
         f"the notebook {instead} instead of {name}: it must call cellrepro.train or .segment with "

@@ -18,13 +18,17 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.bits.digests import tensors_digest
 from cellrepro.determinism import seeds
 from cellrepro.errors import CellreproError, NotPossibleHere
-from cellrepro.process.calling import Child, Children, RunFailed, Setup, call
+from cellrepro.process.calling import Children, in_child
+from cellrepro.process.child import Child
+from cellrepro.process.endings import RunError, reworded
+from cellrepro.process.setup import Setup
 from cellrepro.run.worker import Request, read_images, training_loop
 from cellrepro.store import checkpoints
 
@@ -52,15 +56,12 @@ def team_of(child: Child, request: Request, device: torch.device) -> Iterator[Te
         place, ready = Path(scratch, "meeting"), set()
         others = {
             rank: threads.submit(
-                call,
-                "cellrepro.run.ranks:follow",
+                in_child,
+                partial(follow, request=request, rank=rank, place=place),
                 Setup.of(request.spec, device=_device(device, rank)),
                 label=f"rank {rank}",
-                on_event=lambda event: ready.add(event["name"]),
+                on_event=lambda event: ready.add(event.text),
                 children=children,
-                request=request,
-                rank=rank,
-                place=place,
             )
             for rank in range(1, n_ranks)
         }
@@ -177,7 +178,7 @@ def _met(meet: Callable[[], tuple[Any, Any]], others: Mapping[int, Future[Any]])
         for rank, future in others.items():
             if future.done():
                 future.result()  # why it ended before it began
-                raise RunFailed(f"rank {rank} ended before the ranks had met")
+                raise RunError("failed", f"rank {rank} ended before the ranks had met")
 
 
 @dataclass
@@ -211,10 +212,11 @@ class Team:
         told = self._told((tensors_digest(network.state_dict()), seeds.capture()))
         wrong = [str(rank) for rank, (digest, _) in enumerate(told) if digest != told[0][0]]
         if wrong:
-            raise RunFailed(
+            raise RunError(
+                "failed",
                 f"rank {', '.join(wrong)} has other weights than rank 0, though all were given the "
                 "same gradients: its device or memory is faulty, or something trained beside the "
-                "loop; nothing of this repeat is kept"
+                "loop; nothing of this repeat is kept",
             )
         self.generators = [state for _, state in told]
 
@@ -274,12 +276,15 @@ class Team:
                 next(as_completed(self.others.values(), timeout=3), None)
             for rank, future in self.others.items():
                 if future.done() and (why := future.exception()):
-                    kind = type(why) if isinstance(why, CellreproError) else RunFailed
-                    raise kind(f"rank {rank} ended the training: {why}") from error
+                    sentence = f"rank {rank} ended the training: {why}"
+                    if isinstance(why, CellreproError):
+                        raise reworded(why, sentence) from error
+                    raise RunError("failed", sentence) from error
             late = re.search(r"Ranks? ([\d, ]+) failed to pass", str(error))
             who = f"rank {late[1].strip()} did not answer" if late else f"a rank was lost: {error}"
-            raise RunFailed(
-                f"{who}; where a step takes longer than half an hour set {SECONDS_VARIABLE}"
+            raise RunError(
+                "failed",
+                f"{who}; where a step takes longer than half an hour set {SECONDS_VARIABLE}",
             ) from error
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,14 +28,11 @@ from cellrepro.model.network import (
 )
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.training_loop import learning_rates, trains_nothing
-from cellrepro.process.calling import (
-    FURTHER_RUNS,
-    HELD_REPEAT_VARIABLE,
-    HOLD_VARIABLE,
-    call,
-    machine_here,
-)
+from cellrepro.process.calling import in_child
+from cellrepro.process.held_repeat import HOLD_VARIABLE, folder_held_for, leave_further_run
+from cellrepro.process.machine_here import machine_here
 from cellrepro.progress import progress
+from cellrepro.run import worker
 from cellrepro.run.checkpointing import CHECKPOINTS, Keeping, Kept, last_checkpoint, lay_out
 from cellrepro.run.options import SEGMENTATION, TRAINING, takes
 from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
@@ -564,14 +562,14 @@ def computes_here(plan: Plan) -> bool:
 
 def _run(plan: Plan, index: int, *, label: str, quiet: bool, here: bool) -> Repeat:
     """Have a worker make one repeat, and store it; the grid stores the one that it asked for."""
-    held = _held_folder(plan, index)
+    held = folder_held_for(plan.spec.key, index)
     if held is None:
         with plan.store.staging() as area:
             folder = area / "repeat"
             folder.mkdir()
             carried_out = _make(plan, index, folder, label=label, quiet=quiet, here=False)
             repeat = plan.store.commit(folder, carried_out)
-        _tell_the_grid(repeat)
+        leave_further_run(repeat.name)
         return repeat
     if (held / MANIFEST).exists():  # the notebook asks for it again
         return Repeat(held)
@@ -587,34 +585,21 @@ def _make(plan: Plan, index: int, folder: Path, *, label: str, quiet: bool, here
         _unfinished(plan, index, quiet=quiet) as keeping,
         progress(plan.spec.epochs + plan.n_images, label, quiet=quiet) as bar,
     ):
-        show = {"phase": bar.note, "done": bar.advance, "note": bar.say}
-        carried_out: Spec = call(
-            "cellrepro.run.worker:carry_out",
+        show: dict[str, Any] = {"phase": bar.note, "done": bar.advance, "note": bar.say}
+        carried_out = in_child(
+            partial(
+                worker.carry_out,
+                request=plan.request,
+                repeat=index,
+                staged=folder,
+                keeping=keeping,
+            ),
             plan.request.setup,
             label=label,
-            on_event=lambda event: show[event["event"]](event["name"]),
+            on_event=lambda event: show[event.kind](event.text),
             here=here,
-            request=plan.request,
-            repeat=index,
-            staged=folder,
-            keeping=keeping,
         )
     return carried_out
-
-
-def _held_folder(plan: Plan, index: int) -> Path | None:
-    """Where the grid that started this notebook wants this repeat; none for all other runs."""
-    if os.environ.get(HELD_REPEAT_VARIABLE) != f"{plan.spec.key}/{index}":
-        return None
-    return Path(os.environ[HOLD_VARIABLE])
-
-
-def _tell_the_grid(repeat: Repeat) -> None:
-    """Leave the name of a further run for the grid that started this notebook, if one did."""
-    if HOLD_VARIABLE in os.environ:
-        beside = Path(os.environ[HOLD_VARIABLE]).with_name(FURTHER_RUNS)
-        with beside.open("a", encoding="utf-8") as file:
-            file.write(f"{repeat.name}\n")
 
 
 # -- unfinished trainings ------------------------------------------------------------------

@@ -22,7 +22,9 @@ from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.model.network import ModelSource
 from cellrepro.model.stages import Stages
 from cellrepro.model.training_loop import Epoch, Loop, Team, trains_nothing
-from cellrepro.process.calling import Child, Setup, numeric_class
+from cellrepro.process.child import Child
+from cellrepro.process.machine_here import numeric_class
+from cellrepro.process.setup import Setup
 from cellrepro.run.checkpointing import Keeper, Keeping, add_spec, as_after
 from cellrepro.run.until_found import Goal, Seeker
 from cellrepro.same.labels import canonical
@@ -55,7 +57,7 @@ class Request:
 
     @property
     def setup(self) -> Setup:
-        """For `cellrepro.process.calling.call`."""
+        """For `cellrepro.process.calling.in_child`."""
         return Setup.of(self.spec, device=self.device)
 
     def build(self, device: Any, staged: Path) -> tuple[Any, ModelRecord]:

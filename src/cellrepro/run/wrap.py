@@ -28,7 +28,7 @@ from cellrepro.images.decoding import read_labels
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.label_image import label_image, pieces_of
 from cellrepro.model.network import ModelSource
-from cellrepro.process.calling import explained
+from cellrepro.process.endings import ended_with
 from cellrepro.process.process_trees import end_tree, ended_with_us
 from cellrepro.run.imported_files import digest_with_imports
 from cellrepro.run.options import PROCESS, takes
@@ -323,9 +323,9 @@ def _tried(who: str, function: Callable[..., Any], *given: Any) -> Any:
     except BadInput:
         raise
     except Exception as error:
-        why = explained(repr(error), 1, "", who)
-        if isinstance(why, NotPossibleHere):
-            raise why from error
+        ending = ended_with(repr(error), label=who)
+        if ending.status != "failed":
+            raise ending from error
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.filename}:{place.lineno}"
         raise BadInput(f"{who} failed with {error!r}, in {where}") from error

@@ -1,0 +1,122 @@
+"""What work is given first in a process of its own: how to compute, and a line to the caller."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from cellrepro.process.setup import Setup
+
+if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.model.network import ModelSource
+
+EventKind = Literal["phase", "done", "note", "progress", "unanswered"]
+"""``phase``: what begins now; ``done``: one part more is done; ``note``: a sentence for the user;
+``progress``: how far a grid's notebook is, as JSON; ``unanswered``: why the child cannot leave its
+answer."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a child says while it works."""
+
+    kind: EventKind
+    text: str
+
+
+class Opened(NamedTuple):
+    """A network that is ready to be used, and where it lies."""
+
+    network: Any  # Cellpose's, which has no type
+    device: torch.device
+
+
+class Child:
+    """The child's side of work that was handed to `cellrepro.process.calling.in_child`.
+
+    Parameters
+    ----------
+    setup : Setup or None
+        As given to `in_child`.
+    send : callable
+        Takes an `Event` to the caller.
+    """
+
+    def __init__(self, setup: Setup | None, send: Callable[[Event], None]) -> None:
+        self._setup = setup
+        self._send = send
+
+    @property
+    def setup(self) -> Setup:
+        """How to compute; work that is handed over without one asks for none."""
+        if self._setup is None:
+            raise ValueError("this work was handed over without a setup")
+        return self._setup
+
+    def tell(self, kind: EventKind, text: str) -> None:
+        """Send one event at once."""
+        self._send(Event(kind, text))
+
+    def phase(self, name: str) -> None:
+        """Say what begins now."""
+        self.tell("phase", name)
+
+    def enter(self) -> torch.device:
+        """Import Cellpose and be what the profile says; no mode is in force yet."""
+        from cellrepro.model.network import import_cellpose
+
+        self.phase("import")
+        gc.disable()  # to search what is imported for garbage takes a tenth of a short run's time
+        import_cellpose()
+        gc.freeze()
+        gc.enable()
+        return self.setup.profile.enter()
+
+    @contextmanager
+    def prepared(self) -> Iterator[torch.device]:
+        """`enter`, and put the mode in force for one block; `loosened` is the caller's to add."""
+        from cellrepro.determinism.modes import mode_in_force
+        from cellrepro.determinism.substitutes import SUBSTITUTES
+
+        device = self.enter()
+        profile = self.setup.profile
+        loose = self.setup.loose
+        without_substitute = [op for item in SUBSTITUTES for op in item.replaces if op == loose]
+        switches = {str(name): wanted for name, wanted in profile.switches.items()}
+        with mode_in_force(
+            self.setup.mode,
+            loose=without_substitute,
+            device=profile.kind,
+            tf32=profile.tf32,
+            chosen=switches,
+        ):
+            yield device
+
+    @contextmanager
+    def opened(self, model: ModelSource, *, dtype: str | None = None) -> Iterator[Opened]:
+        """`prepared`, with a network in it.
+
+        Parameters
+        ----------
+        model : ModelSource
+            Where its weights come from; without a file they come from the setup's seed.
+        dtype : str, optional
+            ``float32`` or ``bfloat16``; by default that of the profile.
+        """
+        from cellrepro.model.network import build
+
+        with self.prepared() as device:
+            precision = dtype or self.setup.profile.dtype
+            network = build(model, seed=self.setup.seed, device=device, dtype=precision)
+            yield Opened(network, device)
+
+    def loosened(self) -> AbstractContextManager[Any]:
+        """A block in which the loose operation, if any, is left as PyTorch has it."""
+        from cellrepro.determinism.modes import left_loose
+
+        return left_loose(self.setup.loose) if self.setup.loose else nullcontext()

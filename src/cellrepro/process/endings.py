@@ -1,0 +1,177 @@
+"""How work in a process of its own ends without an answer: as data, whose text is made last."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, get_args
+
+from cellrepro.determinism.known_operations import PHRASES
+from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.process.held_repeat import hold_folder
+
+Status = Literal[
+    "out-of-memory",
+    "disk-full",
+    "not-deterministic",
+    "killed",
+    "crashed",
+    "time-limit",
+    "failed",
+]
+"""``not-deterministic``: mode strict stopped at an operation that has no deterministic
+implementation; ``killed``: by signal 9, as the system does when memory is short; ``crashed``: by
+another signal; ``failed``: an error that nobody foresaw."""
+
+LOST: tuple[Status, ...] = ("killed", "crashed")
+"""The process was ended from outside, which the same work may escape the next time."""
+
+_MEANINGS: dict[Status, str] = {
+    "out-of-memory": (
+        "memory is short; take a smaller --batch-size or smaller images, or another profile"
+    ),
+    "disk-full": "no space is left on the disk; free some, or name another folder with --store",
+    "not-deterministic": (
+        "mode strict needs a deterministic implementation of every operation, and neither PyTorch "
+        "nor this lab has one for one of them on this device; run with --mode warn to see which"
+    ),
+}
+"""What an ending means that is this machine's doing and not the user's, and what to do."""
+
+_SIGNS: dict[Status, tuple[str, ...]] = {
+    "out-of-memory": (
+        "MemoryError",  # OutOfMemoryError among them
+        "not enough memory",
+        "Cannot allocate memory",
+        "bad_alloc",
+    ),
+    "disk-full": ("No space left on device", "Disk quota exceeded"),
+    "not-deterministic": PHRASES,
+}
+"""How the errors of Python, PyTorch and the system say so; PyTorch has no types for most."""
+
+_N_LAST_LINES = 12
+_ENDED = "ended.json"
+
+
+class RunError(CellreproError):
+    """Work in a process of its own ended without finishing.
+
+    Parameters
+    ----------
+    status : Status
+        How it ended.
+    what : str
+        What happened, ``ValueError('x')`` for example; the time that was allowed for
+        ``time-limit``. Without a label it is the whole sentence.
+    label : str, optional
+        Which work it was, ``train repeat 1/2`` for example.
+    log : str
+        The last lines that its process printed.
+    """
+
+    def __init__(
+        self, status: Status, what: str, *, label: str | None = None, log: str = ""
+    ) -> None:
+        super().__init__(status, what, label, log)
+        self.status = status
+        self.what = what
+        self.label = label
+        self.log = log
+        if status in ("failed", "time-limit"):
+            self.exit_code = 1
+        else:
+            self.exit_code = NotPossibleHere.exit_code  # the machine's doing, not the work's
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _run_error, (self.status, self.what, self.label, self.log)
+
+    def __str__(self) -> str:
+        if self.label is None:
+            return self.what
+        if self.status in _MEANINGS:
+            return f"{self.label}: {_MEANINGS[self.status]} ({self.what})"
+        if self.status == "killed":
+            return (
+                f"{self.label}: the system killed the process (signal 9), usually because memory "
+                "ran out; take a smaller --batch-size or smaller images"
+            )
+        if self.status == "time-limit":
+            return (
+                f"{self.label} took more than {self.what}; allow it more: what it has done so far "
+                "is kept where it makes checkpoints, and it goes on from there"
+            )
+        last_words = f"; its last words:\n{self.log}" if self.log else ""
+        return f"{self.label} failed: {self.what}{last_words}"
+
+
+def _run_error(status: Status, what: str, label: str | None, log: str) -> RunError:
+    return RunError(status, what, label=label, log=log)
+
+
+def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunError:
+    """What a process's end means that gave no answer and refused nothing.
+
+    Parameters
+    ----------
+    what : str
+        The error as it is written, or what is known instead.
+    label : str
+        Which work it was.
+    code : int
+        The exit code of its process; below 0 the signal that ended it.
+    log : str
+        All that it printed.
+    """
+    status = _status_by_signs(what)
+    if status is None and code < 0:
+        status = "killed" if code == -9 else "crashed"
+    last_lines = "\n".join(log.splitlines()[-_N_LAST_LINES:])
+    return RunError(status or "failed", what, label=label, log=last_lines)
+
+
+def _status_by_signs(what: str) -> Status | None:
+    for status, signs in _SIGNS.items():
+        if any(sign in what for sign in signs):
+            return status
+    return None
+
+
+def as_refusal(error: Exception, label: str) -> CellreproError:
+    """An error as one for the user: itself, or what one that nobody foresaw means."""
+    if isinstance(error, CellreproError):
+        return error
+    return ended_with(repr(error), label=label)
+
+
+def reworded(error: CellreproError, sentence: str) -> CellreproError:
+    """The same kind of error, said in another sentence."""
+    if isinstance(error, RunError):
+        return RunError(error.status, sentence, log=error.log)
+    return type(error)(sentence)
+
+
+# -- told to the grid ----------------------------------------------------------------------
+
+
+def leave_ending(error: CellreproError) -> None:
+    """Leave the status of an error for the grid that started this notebook, if one did.
+
+    An error leaves a notebook as text; this is how the grid knows of an `RunError` what it was.
+    """
+    folder = hold_folder()
+    if folder is None or not isinstance(error, RunError):
+        return
+    with suppress(OSError):  # a full disk is what it may be about
+        content = json.dumps({"status": error.status})
+        folder.with_name(_ENDED).write_text(content, encoding="utf-8")
+
+
+def read_ending(folder: Path) -> Status:
+    """The status that was left beside the folder of a held repeat; ``failed`` where none was."""
+    try:
+        status = json.loads(folder.with_name(_ENDED).read_text(encoding="utf-8"))["status"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return "failed"
+    return status if status in get_args(Status) else "failed"

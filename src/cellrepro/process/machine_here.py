@@ -1,0 +1,94 @@
+"""This machine, as it computes under a profile."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.determinism.profiles import Profile, require_at_startup
+from cellrepro.errors import BadInput
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
+from cellrepro.process.held_repeat import hold_folder
+from cellrepro.process.setup import Setup, only_gpu
+from cellrepro.store import this_machine
+from cellrepro.store.manifest import MachineRecord
+
+if TYPE_CHECKING:
+    import torch
+
+
+def machine_here(
+    profile: Profile, gpu: str | None = None, cellpose: str | None = None
+) -> MachineRecord:
+    """Find out which machine would carry out a repeat here, now; found out once.
+
+    Parameters
+    ----------
+    profile : Profile
+        Under which it would compute: device, threads and precision are part of what it is.
+    gpu : str, optional
+        The UUID of one of its GPUs; by default the first that it has.
+    cellpose : str, optional
+        A version of Cellpose; by default the installed one.
+    """
+    was_started_for_it = (
+        hold_folder() is not None and cellpose is None and _was_started_for(profile)
+    )
+    question = _Question(
+        profile_settings=profile.model_dump_json(exclude={"description"}),
+        given_name=os.environ.get(this_machine.MACHINE_VARIABLE),
+        here=was_started_for_it,
+        gpu=gpu,
+        cellpose=cellpose,
+    )
+    return _answered(question)
+
+
+def _was_started_for(profile: Profile) -> bool:
+    """Whether this process has a profile's variables; a grid's notebook may ask for another one."""
+    try:
+        require_at_startup(profile.variables())
+    except BadInput:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Question:
+    """All that the answer to `machine_here` depends on."""
+
+    profile_settings: str  # as JSON
+    given_name: str | None  # of the machine, by its user
+    here: bool  # in this process
+    gpu: str | None
+    cellpose: str | None
+
+
+@functools.cache
+def _answered(question: _Question) -> MachineRecord:
+    profile = Profile.model_validate_json(question.profile_settings)
+    return in_child(
+        look,
+        Setup(profile, cellpose=question.cellpose),
+        label=f"looking at this machine under profile {profile.name!r}",
+        variables=only_gpu(question.gpu),
+        here=question.here,
+    )
+
+
+def look(child: Child) -> MachineRecord:
+    """What this process computes with; Cellpose, which takes seconds to import, is not needed."""
+    profile = child.setup.profile
+    device = profile.enter()
+    return this_machine.machine(device, numeric_class(profile, device)["name"])
+
+
+def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
+    """The numeric class of a profile on a device, whatever mode is in force."""
+    from cellrepro.determinism.modes import mode_in_force
+
+    with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
+        return this_machine.numeric_class(str(device))

@@ -1,0 +1,87 @@
+"""What decides how a process computes, and the variables that it must be started with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cellrepro.determinism.profiles import Profile, startup_variables
+from cellrepro.determinism.seeds import seed_everything
+from cellrepro.process.cellpose_versions import is_installed, python_of
+
+if TYPE_CHECKING:
+    from cellrepro.asked.spec import Spec
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What decides how a process computes.
+
+    Attributes
+    ----------
+    profile : Profile
+        Device, precision, threads, and the variables that go with them.
+    mode : str
+        How strictly PyTorch is held to deterministic operations.
+    seed : int, optional
+        Of every generator; none in mode ``off``.
+    loose : str, optional
+        The one operation that mode ``strict`` leaves as it is.
+    cellpose : str, optional
+        The version of Cellpose, if it is not the installed one: it has an environment of its own.
+    """
+
+    profile: Profile
+    mode: str = "fast"
+    seed: int | None = 0
+    loose: str | None = None
+    cellpose: str | None = None
+
+    @classmethod
+    def of(cls, spec: Spec, device: str | None = None) -> Setup:
+        """That of a spec, on ``device`` where there are several of its kind."""
+        settings = dict(spec.profile_settings)
+        if device is not None:
+            settings["device"] = device
+        return cls(
+            profile=Profile(**settings),
+            mode=spec.mode,
+            seed=spec.seed,
+            loose=spec.loose,
+            cellpose=None if is_installed(spec.cellpose) else spec.cellpose,
+        )
+
+    def seed_all(self) -> None:
+        """Seed every generator; none in mode ``off``."""
+        if self.seed is not None:
+            seed_everything(self.seed, quiet=True)
+
+    def variables(self) -> dict[str, str]:
+        """The variables that mode and seed need, beside those of the profile."""
+        return startup_variables(self.seed, mode=self.mode)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python that a process is started with, and all its environment variables."""
+
+    python: str
+    environment: dict[str, str]
+
+
+def interpreter_for(setup: Setup | None) -> Interpreter:
+    """The Python and the variables that a setup needs; without one, those of this process."""
+    if setup is None:
+        return Interpreter(sys.executable, dict(os.environ))
+    environment = setup.profile.child_environment(setup.variables())
+    if setup.cellpose is None:
+        return Interpreter(sys.executable, environment)
+    python, of_version = python_of(setup.cellpose)
+    return Interpreter(python, environment | of_version)
+
+
+def only_gpu(uuid: str | None) -> dict[str, str]:
+    """The variable by which a process sees one GPU alone; nothing without one."""
+    return {} if uuid is None else {"CUDA_VISIBLE_DEVICES": uuid}
