@@ -1,0 +1,1 @@
+"""The benchmarks, one file a subject; `scripts/bench.py` runs them."""

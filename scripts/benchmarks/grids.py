@@ -1,0 +1,134 @@
+"""Grids: a repeat, a job, many specs."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import Extent, Figure, seconds_of
+
+
+def grid(extent: Extent) -> Iterator[Figure]:
+    """What a repeat of a grid takes beyond its training and masks, at the demo's size."""
+    from cellrepro.grid.file import read_grid
+    from cellrepro.grid.pool import run_grid
+    from cellrepro.images.public_sets import provide
+
+    n_repeats = extent.of(1, 3)
+    with tempfile.TemporaryDirectory() as scratch:
+        data = provide("synthetic", data_dir=Path(scratch, "data"), mirror=None)
+        fixed = {"data": str(data), "mode": ["strict"], "seed": [0], "profile": ["cpu"]}
+        checked = read_grid("grids/demo.yaml", store=scratch, overrides=fixed, repeats=n_repeats)
+        looking = seconds_of(lambda: checked.points[0].plan.machine)  # once for a whole grid
+        seconds = seconds_of(lambda: run_grid(checked, quiet=True)) / n_repeats
+        manifests = [
+            repeat.manifest.seconds for run in checked.store.runs() for repeat in run.repeats
+        ]
+        parts = {
+            name: statistics.median(seconds[name] for seconds in manifests) for name in manifests[0]
+        }
+    work = parts["train"] + parts["segment"]
+    rest = ", ".join(
+        f"{name} {value:.1f}" for name, value in parts.items() if name not in ("train", "segment")
+    )
+    how = f"mean of {n_repeats}; {work:.1f} s of training and masks; of the rest: {rest}"
+    yield Figure(
+        "a repeat of a grid beyond training and masks, seconds", seconds - work, "<= 8", how
+    )
+    ratio = (600 + seconds - work) / 600
+    yield Figure("the same added to ten minutes of training, ratio", ratio, "<= 1.02", "computed")
+    yield Figure("looking at the machine, once for a grid, seconds", looking, "", "")
+
+
+def jobs(extent: Extent) -> Iterator[Figure]:
+    """What a worker of a cluster is sent for one spec, in a small grid and in a large one."""
+    from cellrepro.grid.file import Grid, read_grid
+    from cellrepro.grid.point import Job
+    from cellrepro.grid.sending import travelling
+    from cellrepro.images.public_sets import provide
+
+    n_few = 20
+    n_many = extent.of(100, 1_000)
+
+    def bytes_of_a_job(grid: Grid) -> int:
+        return len(pickle.dumps(travelling(Job(grid, grid.points[0]))))
+
+    with tempfile.TemporaryDirectory() as scratch:
+        data = provide("synthetic", data_dir=Path(scratch, "data"), mirror=None)
+        fixed = {"data": str(data), "mode": ["strict"], "profile": ["cpu"]}
+
+        def grid_of(n_seeds: int) -> Grid:
+            overrides = {**fixed, "seed": list(range(n_seeds))}
+            return read_grid("grids/demo.yaml", store=scratch, overrides=overrides)
+
+        few = grid_of(n_few)
+        many = grid_of(n_many)
+    name = f"bytes of a pickled job of {n_many:,} specs beside one of {n_few} specs"
+    yield Figure(
+        name, bytes_of_a_job(many) / bytes_of_a_job(few), "<= 1.1", f"{bytes_of_a_job(few)} bytes"
+    )
+
+
+def many_specs(extent: Extent) -> Iterator[Figure]:
+    """A grid of many specs: until it can start, and what its driver takes while they wait."""
+    from cellrepro.grid.file import read_grid
+    from cellrepro.images.public_sets import write_benchmark
+
+    n_specs, n_images, size, seconds = extent.of((10, 1, 64, 0.5), (1000, 24, 512, 10.0))
+    with tempfile.TemporaryDirectory() as scratch:
+        data = write_benchmark(Path(scratch), images=n_images, size=size)
+        path = Path(scratch, "grid.yaml")
+        # What YAML reads, JSON writes.
+        content = {
+            "notebook": "01_seeded_training",
+            "fixed": {"data": str(data)},
+            "vary": {"seed": list(range(n_specs))},
+        }
+        path.write_text(json.dumps(content), encoding="utf-8")
+        read_grid(path, store=scratch, overrides={"seed": [0]})  # imports papermill
+        started = time.perf_counter()
+        checked = read_grid(path, store=scratch)
+        reading = time.perf_counter() - started
+        name = f"reading a grid of {n_specs} specs over {n_images} images, seconds"
+        yield Figure(name, reading, "<= 20", f"images of {size} pixels along an edge")
+        share = _share_of_the_driver(checked, seconds)
+        name = f"share of a core that the driver of a grid takes, {n_specs} specs"
+        yield Figure(
+            name, share, "<= 0.05", f"two at work, which tell their progress, {seconds:g} s"
+        )
+
+
+def _share_of_the_driver(grid: Any, seconds: float) -> float:
+    """Of a core, while two jobs of a grid are at work and all others wait."""
+    from unittest.mock import patch
+
+    from cellrepro.grid import pool
+
+    go_on = threading.Event()
+
+    def run_job(job: Any, listener: Any) -> Any:
+        """A job that waits, in the place of one that trains."""
+        listener.changed(status="running", started=time.time(), notebook="notebook.ipynb")
+        while not go_on.wait(0.5):
+            listener.changed(done=1, total=12, text="epoch 1/12")
+        return job.ended("done")
+
+    with patch.object(pool, "run_job", run_job):
+        options = {"workers": 2, "quiet": True}
+        running = threading.Thread(target=pool.run_grid, args=(grid,), kwargs=options)
+        running.start()
+        time.sleep(min(2.0, seconds))  # all have been told what they wait for
+        cpu_before = time.process_time()
+        before = time.perf_counter()
+        time.sleep(seconds)
+        share = (time.process_time() - cpu_before) / (time.perf_counter() - before)
+        go_on.set()
+        running.join()
+    return share

@@ -1,0 +1,132 @@
+"""How a figure is measured: in turns, side by side, as the median of the pairs' ratios."""
+
+from __future__ import annotations
+
+import operator
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure: what it is, its value, and how it was measured.
+
+    The target is ``<= 1.05`` or the like, or nothing.
+    """
+
+    name: str
+    value: float
+    target: str
+    how: str
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it meets its target; None where there is none."""
+        if not self.target:
+            return None
+        sign, bound = self.target.split()
+        return COMPARED[sign](self.value, float(bound))
+
+
+COMPARED: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured: a moment of each, the usual, or what takes long, too."""
+
+    name: str
+    data: Path | None = None
+
+    def of(self, smallest: Any, usual: Any, everything: Any = None) -> Any:
+        """The one of three that fits; the usual one where there is no longer one."""
+        longest = usual if everything is None else everything
+        return {"smallest": smallest, "usual": usual, "all": longest}[self.name]
+
+
+def seconds_of(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def in_turns(
+    functions: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True
+) -> dict[str, list[float]]:
+    """Measure functions in turns, so that a busy machine slows all of them alike.
+
+    Parameters
+    ----------
+    functions : mapping of str to callable
+    rounds : int
+        How often each is called.
+    warm_up : bool
+        Call each once before, unmeasured.
+
+    Returns
+    -------
+    dict of str to list of float
+        Seconds of each function in every round.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values() if warm_up else ():
+        function()
+    for _ in range(rounds):
+        for name, function in functions.items():
+            seconds[name].append(seconds_of(function))
+    return seconds
+
+
+def ratio_of(
+    name: str, seconds: dict[str, list[float]], a: str, b: str, target: str, how: str
+) -> Figure:
+    """Give the median of the pairs' ratios, with their range.
+
+    Parameters
+    ----------
+    name : str
+        Of the figure.
+    seconds : dict of str to list of float
+        As from `in_turns`.
+    a, b : str
+        Whose seconds are divided by whose.
+    target, how : str
+        As of a `Figure`; the range of the ratios is added.
+    """
+    ratios = [x / y for x, y in zip(seconds[a], seconds[b], strict=True)]
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return Figure(name, statistics.median(ratios), target, f"{how}; {spread}")
+
+
+def warm_loop(
+    encoder: str, n_steps: int, *, batch_size: int = 1, watch: Any = None
+) -> tuple[Any, Any]:
+    """A network and its training on one image, two steps old."""
+    from cellrepro.images.nuclei import labelled_nuclei
+    from cellrepro.model.network import seeded_network
+    from cellrepro.model.training_loop import Loop
+
+    network = seeded_network(encoder, seed=0)
+    loop = Loop(
+        network,
+        labelled_nuclei(1),
+        (),
+        n_epochs=n_steps + 2,
+        learning_rate=1e-5,
+        batch_size=batch_size,
+        images_per_epoch=batch_size,
+        watch=watch,
+    )
+    loop.step()
+    loop.step()
+    return network, loop
