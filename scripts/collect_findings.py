@@ -31,7 +31,7 @@ from cellrepro.divergence.growth import growth, has_checkpoints
 from cellrepro.errors import BadInput
 from cellrepro.same.ledger_diff import compare_ledgers
 from cellrepro.same.weights import compare_weights
-from cellrepro.store.ledger import LEDGER, Entry, read_rows
+from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
 from cellrepro.store.store import MANIFEST, SPEC, Repeat, Run, Store
 
 EVIDENCE = Path(__file__).parents[1] / "evidence"
@@ -145,7 +145,7 @@ def follow(store: Store) -> None:
 
 def parting(a: Repeat, b: Repeat) -> Row:
     """Steps, from 0, after which two ledgers differ in some weights, and in every trained group."""
-    entries = [read_rows(side.folder / LEDGER, Entry) for side in (a, b)]
+    entries = [read_rows(side.folder / LEDGER, LedgerRow) for side in (a, b)]
     found = compare_ledgers(*entries)
     held = pd.DataFrame([(e.name, e.digest) for e in entries[0] if e.stage == "weights"])
     n_trained = int((held.groupby(0)[1].nunique() > 1).sum())  # the patch embedding is not

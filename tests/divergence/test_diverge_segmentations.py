@@ -11,7 +11,7 @@ from cellrepro.determinism.profiles import cpu_capability
 from cellrepro.divergence.find import diverge
 from cellrepro.images.folder import read_folder
 from cellrepro.model.stages import PASSED
-from cellrepro.store.ledger import LEDGER, Entry, read_rows, write_rows
+from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows, write_rows
 from cellrepro.store.store import Store
 from stores import reseal
 
@@ -83,12 +83,12 @@ def test_a_setting_is_followed_to_its_stage_and_to_the_cells(usual, segmented, d
 
     # A ledger that knows nothing within Cellpose, as older ones: segmenting again tells as much.
     rows = Store(store).find(other).folder / LEDGER
-    kept = read_rows(rows, Entry)
+    kept = read_rows(rows, LedgerRow)
     inside = [row for row in kept if row.name == f"cells {row.stage}" and row.stage in PASSED]
-    write_rows(rows, [row for row in kept if row not in inside], Entry)
+    write_rows(rows, [row for row in kept if row not in inside], LedgerRow)
     reseal(rows.parent)
     again = answer(usual, other, store)
-    write_rows(rows, kept, Entry)
+    write_rows(rows, kept, LedgerRow)
     reseal(rows.parent)
     assert again.computed.stage == "normalised"
     assert again.computed.max_abs == found.computed.max_abs

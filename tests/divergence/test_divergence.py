@@ -11,7 +11,14 @@ from cellrepro.divergence.find import diverge
 from cellrepro.divergence.growth import growth, masks_apart
 from cellrepro.divergence.result import JUDGEMENTS, OF_STAGE
 from cellrepro.errors import BadInput
-from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Entry, read_rows, write_rows
+from cellrepro.store.ledger import (
+    LEDGER,
+    SEGMENTATION_STAGES,
+    STAGES,
+    LedgerRow,
+    read_rows,
+    write_rows,
+)
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Store
 from conftest import options, run_command
@@ -119,9 +126,9 @@ def altered(repeat, *, from_step):
         replace(entry, digest=entry.digest[::-1])
         if entry.step >= from_step and entry.stage in ("backward", "update", "weights")
         else entry
-        for entry in read_rows(folder / LEDGER, Entry)
+        for entry in read_rows(folder / LEDGER, LedgerRow)
     ]
-    write_rows(folder / LEDGER, entries, Entry)
+    write_rows(folder / LEDGER, entries, LedgerRow)
     reseal(folder)
     return Repeat(folder).name
 

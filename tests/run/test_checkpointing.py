@@ -14,7 +14,7 @@ from cellrepro.determinism.seeds import generators_kept, seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.run.checkpointing import CHECKPOINTS, Keeper, Keeping
 from cellrepro.store import checkpoints
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, read_rows
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, read_rows
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw
 from small_training import ORIGIN, begun, change_byte, change_plain, outcome, walked
@@ -88,7 +88,7 @@ def killed_training(place, *, die=3, name="first", **options):
 
 def rows(staged):
     """The ledgers that a repeat was left with."""
-    kinds = {LEDGER: Entry, OPERATIONS: OperationRow, DRAWS: Draw}
+    kinds = {LEDGER: LedgerRow, OPERATIONS: OperationRow, DRAWS: Draw}
     return [read_rows(staged / name, kind) for name, kind in kinds.items()]
 
 

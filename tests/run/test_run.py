@@ -30,7 +30,7 @@ from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
 from cellrepro.run import train
 from cellrepro.run.train import plan_segmentation, plan_training
-from cellrepro.store.ledger import LEDGER, STAGES, Entry, read_rows
+from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow, read_rows
 from cellrepro.store.store import Store
 from conftest import SMALL, options, run_command
 
@@ -128,7 +128,7 @@ def test_what_a_run_records(small_store):
 def test_the_ledger_of_a_run_follows_the_chain(small_store):
     """From environment to masks; outlines before labels, the smaller difference."""
     repeat = Store(small_store.root).find(f"{small_store.key}/0")
-    entries = read_rows(repeat.folder / LEDGER, Entry)
+    entries = read_rows(repeat.folder / LEDGER, LedgerRow)
     assert list(dict.fromkeys(entry.stage for entry in entries)) == list(STAGES)
     of_spec = {one.name: json.loads(one.detail or "null") for one in entries if one.stage == "spec"}
     assert of_spec == repeat.spec.model_dump(mode="json")

@@ -6,7 +6,7 @@ import pytest
 
 from cellrepro.bits.digests import value_digest
 from cellrepro.same.ledger_diff import Difference, compare_ledgers
-from cellrepro.store.ledger import BEFORE, Entry
+from cellrepro.store.ledger import BEFORE, LedgerRow
 
 IN_A_STEP = [
     *[("rng", "numpy before"), ("batch", "crops"), ("batch", "images"), ("forward", "output")],
@@ -25,7 +25,7 @@ def made(n_steps=3):
         *[(n_steps, *place) for place in END],
     ]
     return [
-        Entry(step, step // 2 if 0 <= step < n_steps else -1, stage, name, digest)
+        LedgerRow(step, step // 2 if 0 <= step < n_steps else -1, stage, name, digest)
         for step, stage, name in places
         for digest in [value_digest([stage, name, min(step, n_steps)])[:32]]
     ]

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from cellrepro import show
+from cellrepro.bits.site import Site
 from cellrepro.same.consensus import agree
 from cellrepro.same.five_steps import protocol
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.seed_spread import measure_spread
 from cellrepro.same.weights import compare_weights
-from cellrepro.store.manifest import Place, WarningRecord
+from cellrepro.store.manifest import WarningRecord
 from cellrepro.store.store import Store
 from stores import add_run, planted, squares, three
 
@@ -51,7 +52,7 @@ def test_a_warning_has_its_place(tmp_path):
         **{"category": "UserWarning", "file": "/home/me/mine.py", "line": 3},
         **{"phase": "train", "count": 4},
     }
-    place = Place(op="aten.put_.default", module=None, source="mine.py:3 in f", phase="forward")
+    place = Site(op="aten.put_.default", module=None, source="mine.py:3 in f", phase="forward")
     known = WarningRecord(**warned, place=place)
     other = WarningRecord(**warned | {"message": "images are read in a deterministic order"})
     run = add_run(Store(tmp_path), [(1.0, three())], manifest={"warnings": [known, other]})

@@ -16,7 +16,7 @@ from torch import nn
 from cellrepro.determinism import seeds
 from cellrepro.same.ledger_diff import compare_ledgers
 from cellrepro.store import checkpoints
-from cellrepro.store.ledger import LEDGER, Entry, read_rows
+from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
 from cellrepro.store.store import Store
 
 ARCHIVE = Path(__file__).with_name("store_of_the_version_before.zip")
@@ -44,7 +44,7 @@ def test_it_is_compared(store, invoke):
 
 
 def test_its_ledgers_are_read(store):
-    a, b = (read_rows(one.folder / LEDGER, Entry) for one in store.run(FAST).repeats)
+    a, b = (read_rows(one.folder / LEDGER, LedgerRow) for one in store.run(FAST).repeats)
     first = compare_ledgers(a, b).first
     assert (first.step, first.stage) == (1, "backward")
     assert compare_ledgers(a, a).first is None

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cellrepro.store.manifest import Place
+from cellrepro.bits.site import Site
 from cellrepro.trace.float64_reference import Reference
 from cellrepro.trace.observer import Call
 from cellrepro.trace.operation_ledger import OperationLedger
@@ -139,7 +139,7 @@ def test_another_computation_is_found_and_only_it(func, fault):
 
 def called(func, *args, **kwargs):
     """A call as it would be seen."""
-    return Call(func, args, kwargs, Place(str(func), None, None, "forward"))
+    return Call(func, args, kwargs, Site(str(func), None, None, "forward"))
 
 
 def error_of(func, *args, **kwargs):

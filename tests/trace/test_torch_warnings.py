@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from cellrepro.bits.site import Site
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.store.manifest import Place, WarningRecord
+from cellrepro.store.manifest import WarningRecord
 from cellrepro.trace.torch_warnings import WarningLog, about_determinism, determinism_warnings
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -102,7 +103,7 @@ def test_the_log_counts_by_message_place_and_phase():
 def test_alerts_known_and_unknown():
     where = {"category": "UserWarning", "file": "x.py", "line": 3, "phase": "train", "count": 2}
     rel_pos = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"
-    place = Place("aten.upsample_linear1d_backward.default", "attn", rel_pos, "backward")
+    place = Site("aten.upsample_linear1d_backward.default", "attn", rel_pos, "backward")
     without = " does not have a deterministic implementation, but you set"
     unknown, known = about_determinism(
         [
@@ -116,7 +117,7 @@ def test_alerts_known_and_unknown():
     assert (unknown.alert, unknown.op, unknown.calls) == ("new_op_cuda", "new_op_cuda", 2)
     assert (unknown.phase, unknown.reason, unknown.remedy) == (None, "", "")
     assert known.substitute == "rel-pos-interpolation"
-    assert Place(known.op, known.module, known.source, known.phase) == place
+    assert Site(known.op, known.module, known.source, known.phase) == place
 
 
 @pytest.mark.parametrize("wanted", ["ignore", "error", "record"])

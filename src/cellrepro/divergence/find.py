@@ -19,7 +19,7 @@ from cellrepro.divergence.segmentations import (
 from cellrepro.errors import whole
 from cellrepro.run.worker import flattened
 from cellrepro.same.ledger_diff import LedgerComparison, compare_ledgers
-from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Entry, Ledger, read_rows
+from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Ledger, LedgerRow, read_rows
 from cellrepro.store.store import Repeat, Store
 
 _LAST = 2**31 - 1  # the step of what is there once everything is done
@@ -163,7 +163,7 @@ def _ledgers_compared(repeats: Sequence[Repeat]) -> LedgerComparison:
     if a.model_digest is not None and b.model_digest is not None:
         told.add("model")
 
-    def ignored(entry: Entry) -> bool:
+    def ignored(entry: LedgerRow) -> bool:
         if entry.stage == "spec":
             return entry.name in told
         if entry.name in ("versions.cellrepro", "versions.papermill") and a.cellpose != b.cellpose:
@@ -187,7 +187,7 @@ def _stages_of(repeats: Sequence[Repeat]) -> tuple[str, ...]:
     return SEGMENTATION_STAGES if _of_segmentations(repeats) else STAGES
 
 
-def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
+def _entries(repeat: Repeat, with_ledger: bool) -> list[LedgerRow]:
     """What a repeat says of itself, and its files as they lie there now."""
     ledger = Ledger()
     for name, value in flattened(repeat.spec.profile_settings, "profile"):
@@ -199,7 +199,7 @@ def _entries(repeat: Repeat, with_ledger: bool) -> list[Entry]:
                 detail="not set" if value is None else value,
             )
     if with_ledger:
-        ledger.entries += read_rows(repeat.file(LEDGER), Entry)
+        ledger.entries += read_rows(repeat.file(LEDGER), LedgerRow)
     else:
         _add_manifest(ledger, repeat)
     ledger.step = _LAST

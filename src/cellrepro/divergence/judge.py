@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cellrepro.bits.digests import tensor_digest
+from cellrepro.bits.site import Site
 from cellrepro.determinism.known_operations import may_race
 from cellrepro.determinism.substitutes import stands_in
 from cellrepro.divergence.result import OF_STAGE, Evidence, Place
@@ -28,8 +29,7 @@ from cellrepro.same.operation_alignment import (
     first_divergence,
     judge_round_off,
 )
-from cellrepro.store import manifest
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Entry, by_place, read_rows
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw, first_draw_difference
@@ -132,7 +132,7 @@ class Look:
             arrival=(seen.arrival,),
         )
         place = found.place
-        reader = f"{place.op}, {manifest.Place(**named(place))}"
+        reader = f"{place.op}, {Site(**named(place))}"
         for op in seen.audited:
             unwritten = reader in (op.read_by or "")
             if unwritten or (op.op, op.module, op.phase) == (place.op, place.module, place.phase):
@@ -176,7 +176,9 @@ class Look:
     def _ends_as(self, seen: Replay, step: int) -> str | None:
         """Whose bits a replay of the step ends in; none where no ledger has anything of it."""
         a, b = (
-            same_as_stored(seen.entries, by_place(read_rows(one.file(LEDGER), Entry, step=step)))
+            same_as_stored(
+                seen.entries, by_place(read_rows(one.file(LEDGER), LedgerRow, step=step))
+            )
             for one in self.repeats
         )
         if a is None and b is None:

@@ -22,7 +22,7 @@ from cellrepro.progress import progress
 from cellrepro.run.worker import Request
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.operation_alignment import first_divergence, judge_round_off
-from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, Entry, read_rows
+from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, LedgerRow, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.words import amount, grouped, that_differ
@@ -32,7 +32,7 @@ _WITH_CHANNELS_LAST = ("channels", "normalised")
 _PARTS = {"tiles": "tile", "network": "tile"}  # what each array of a stage is; else a plane
 
 
-def entries_by_stage(entries: Sequence[Entry], repeat: Repeat) -> Iterator[Entry]:
+def entries_by_stage(entries: Sequence[LedgerRow], repeat: Repeat) -> Iterator[LedgerRow]:
     """A ledger under the stages of a segmentation, without what it does not use: true masks,
     images that were not segmented, generators."""
     images = repeat.manifest.masks
@@ -50,7 +50,9 @@ def entries_by_stage(entries: Sequence[Entry], repeat: Repeat) -> Iterator[Entry
             yield entry
 
 
-def comparable_stages(sides: Sequence[list[Entry]], repeats: Sequence[Repeat]) -> list[list[Entry]]:
+def comparable_stages(
+    sides: Sequence[list[LedgerRow]], repeats: Sequence[Repeat]
+) -> list[list[LedgerRow]]:
     """Without stages of which one ledger tells nothing, as older ones do; and without the weights
     where they are those of one model in two precisions."""
     told = [{entry.stage for entry in side} for side in sides]
@@ -196,7 +198,7 @@ class LookAtImage(Look):
         """How many stages have the bits of the stored run."""
         if not repeat.has(LEDGER):
             return "there is no ledger to hold it against"
-        stored = {entry.name: entry.digest for entry in read_rows(repeat.file(LEDGER), Entry)}
+        stored = {entry.name: entry.digest for entry in read_rows(repeat.file(LEDGER), LedgerRow)}
         both = [s for s in PASSED if f"{image} {s}" in stored and s in seen.digests]
         same = sum(stored[f"{image} {stage}"] == seen.digests[stage] for stage in both)
         return f"{same} of {amount(len(both), 'stage')} in the stored bits"

@@ -26,7 +26,7 @@ from cellrepro.progress import progress
 from cellrepro.run.checkpointing import CHECKPOINTS
 from cellrepro.run.worker import Request, training_loop
 from cellrepro.store import checkpoints
-from cellrepro.store.ledger import LEDGER, Entry, Ledger, by_place, read_rows
+from cellrepro.store.ledger import LEDGER, Ledger, LedgerRow, by_place, read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
@@ -41,7 +41,7 @@ class Replay:
     """What a replay of one step saw."""
 
     arrival: str  # how the state before the step was reached
-    entries: list[Entry]  # the step's ledger,
+    entries: list[LedgerRow]  # the step's ledger,
     rows: list[OperationRow]  # its operations,
     draws: list[Draw]  # and its draws of random numbers
     again: list[OperationRow] | None = None  # of the repetition that diverged from the first
@@ -91,7 +91,7 @@ def replays(
         return list(pool.map(one, (0, 1)))  # each thread only waits for its process
 
 
-def same_as_stored(entries: Sequence[Entry], stored: Mapping[Any, Entry]) -> bool | None:
+def same_as_stored(entries: Sequence[LedgerRow], stored: Mapping[Any, LedgerRow]) -> bool | None:
     """Whether entries have the digests that a ledger holds; None where none can be compared."""
     both = [(entry, stored.get((entry.step, entry.stage, entry.name))) for entry in entries]
     pairs = [(one.digest, other.digest) for one, other in both if other is not None]
@@ -137,7 +137,7 @@ class Stepper:
         self.loop.restore(copy.deepcopy(snapshot["loop"]))
         seeds.restore(snapshot["generators"])
 
-    def go_to(self, step: int, expected: Mapping[Any, Entry], kept: Path, child: Child) -> str:
+    def go_to(self, step: int, expected: Mapping[Any, LedgerRow], kept: Path, child: Child) -> str:
         """Be before a step, each step on the way held against the stored ledger; how that went."""
         if same_as_stored(self.initial_weights, expected) is False:
             raise BadInput("the initial weights are not those that the run began with")
@@ -163,7 +163,7 @@ class Stepper:
         over = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)
         return f"restored from {place}, {way}{over}"
 
-    def _step(self, expected: Mapping[Any, Entry]) -> bool | None:
+    def _step(self, expected: Mapping[Any, LedgerRow]) -> bool | None:
         """Make a step; whether it ended as the stored one: weights, optimizer and generators."""
         self.ledger.entries.clear()
         self.loop.step()
@@ -188,7 +188,7 @@ def replayed(
     from cellrepro.trace.operation_ledger import OperationLedger
 
     folder, in_two = repeats[side].folder, len(repeats) > 1
-    stored = by_place(read_rows(repeats[side].file(LEDGER), Entry))
+    stored = by_place(read_rows(repeats[side].file(LEDGER), LedgerRow))
     with child.prepared() as device, child.loosened():
         child.phase("images and flows")
         stepper = Stepper(request, device)

@@ -20,8 +20,8 @@ from cellrepro.store.ledger import (
     DRAWS,
     LEDGER,
     OPERATIONS,
-    Entry,
     Ledger,
+    LedgerRow,
     Pieces,
     read_rows,
     write_rows,
@@ -164,8 +164,8 @@ class Keeper:
                 pieces.finish(self._staged / name)
             if self._ended_as is not None:
                 path = self._staged / LEDGER
-                rows = _as_asked(read_rows(path, Entry), self._ended_as)
-                write_rows(path, rows, Entry)
+                rows = _as_asked(read_rows(path, LedgerRow), self._ended_as)
+                write_rows(path, rows, LedgerRow)
         for one in self.kept:
             kept = self._staged / CHECKPOINTS / one.folder.name
             shutil.copytree(one.folder, kept, copy_function=disk.link_or_copy)
@@ -191,7 +191,7 @@ def as_after(checkpoint: Checkpoint, network: Any, dtype: str) -> None:
 
 def _pieces(place: Path, level: str) -> dict[str, Pieces]:
     """The growing ledgers of a training, by the name of the file that each ends in."""
-    found = {LEDGER: Pieces(place / "rows" / "steps", Entry)}
+    found = {LEDGER: Pieces(place / "rows" / "steps", LedgerRow)}
     if level == "ops":
         from cellrepro.trace.operation_ledger import OperationRow
         from cellrepro.trace.random_draws import Draw
@@ -259,7 +259,7 @@ def add_spec(ledger: Ledger, spec: Spec) -> None:
         ledger.add("spec", name, value_digest(value), detail=value)
 
 
-def _as_asked(rows: list[Entry], spec: Spec) -> list[Entry]:
+def _as_asked(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
     """The rows of a step ledger, the spec in it replaced."""
     asked = Ledger()
     add_spec(asked, spec)

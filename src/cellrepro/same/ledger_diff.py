@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cellrepro.bits.digests import comparable
-from cellrepro.store.ledger import BEFORE, STAGES, Entry
+from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,15 @@ class Difference:
     epoch: int | None
     stage: str
     name: str
-    a: Entry | None  # None where only the other ledger has it
-    b: Entry | None
+    a: LedgerRow | None  # None where only the other ledger has it
+    b: LedgerRow | None
 
     def said(self) -> str:
         """What each side holds, as short as possible."""
         return f"{self.name}: {_said(self.a)} in A, {_said(self.b)} in B"
 
 
-def _said(entry: Entry | None) -> str:
+def _said(entry: LedgerRow | None) -> str:
     if entry is None:
         return "missing"
     if entry.detail is not None:
@@ -62,11 +62,11 @@ class LedgerComparison:
 
 
 def compare_ledgers(
-    a: Sequence[Entry],
-    b: Sequence[Entry],
+    a: Sequence[LedgerRow],
+    b: Sequence[LedgerRow],
     *,
     stages: Sequence[str] = STAGES,
-    ignored: Callable[[Entry], bool] = lambda entry: False,
+    ignored: Callable[[LedgerRow], bool] = lambda entry: False,
 ) -> LedgerComparison:
     """Compare entry by entry, ``stages`` in the order in which a run passes them; steps that only
     one side made are left out: the spec says that."""
@@ -107,6 +107,6 @@ def compare_ledgers(
     return LedgerComparison(tuple(differences), compared, not_comparable, n_steps)
 
 
-def _n_steps(entries: Sequence[Entry]) -> int:
+def _n_steps(entries: Sequence[LedgerRow]) -> int:
     """Steps made: only a step has a loss."""
     return 1 + max((entry.step for entry in entries if entry.stage == "loss"), default=BEFORE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cellrepro.store.manifest import Outcome
+from cellrepro.store.manifest import ResultSummary
 from cellrepro.words import amount
 
 
@@ -90,7 +90,7 @@ def _agreeing(groups: Groups, what: str) -> list[str]:
     return [f"{' and '.join(several) or 'no two'} of {n} {what}"] if told else []
 
 
-def judge(outcomes: Sequence[Outcome]) -> Judgement:
+def judge(outcomes: Sequence[ResultSummary]) -> Judgement:
     """Judge repeats of one spec, over the same images, by the digests of weights and masks."""
     reasons = tuple(
         dict.fromkeys(reason for m in outcomes for reason in (*m.vacuous, *m.switches_that_moved))

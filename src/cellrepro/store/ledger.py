@@ -38,7 +38,7 @@ BEFORE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerRow:
     """One thing digested."""
 
     step: int  # from 0; `BEFORE` before the first, the number of steps after the last
@@ -54,7 +54,7 @@ class Ledger:
     """Entries in the order in which they were made; each is given the present step and epoch."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LedgerRow] = []
         self.step, self.epoch = BEFORE, -1
 
     def add(
@@ -62,10 +62,10 @@ class Ledger:
     ) -> None:
         """Add one entry at the present step; ``detail`` is a plain value."""
         text = None if detail is None else json.dumps(detail, sort_keys=True, default=str)
-        self.entries.append(Entry(self.step, self.epoch, stage, name, digest, value, text))
+        self.entries.append(LedgerRow(self.step, self.epoch, stage, name, digest, value, text))
 
 
-def by_place(entries: Iterable[Entry]) -> Mapping[tuple[int, str, str], Entry]:
+def by_place(entries: Iterable[LedgerRow]) -> Mapping[tuple[int, str, str], LedgerRow]:
     """Entries by step, stage and name."""
     return {(entry.step, entry.stage, entry.name): entry for entry in entries}
 

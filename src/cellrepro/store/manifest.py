@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from cellrepro.asked.spec import Digest
 from cellrepro.bits.digests import value_digest
+from cellrepro.bits.site import Site
 
 
 def _stays_inside(name: str) -> str:
@@ -137,22 +137,6 @@ class MaskRecord(_Record):
     n_true: int | None = None
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an operation comes from."""
-
-    op: str  # as PyTorch names it, with its overload: aten.index_put.default
-    module: str | None  # path of the innermost module (encoder.blocks.1.attn) or network class
-    source: str | None  # FILE:LINE in FUNCTION, outside PyTorch; in the backward, of its forward
-    phase: str  # forward, backward, or update (inside an optimizer's step)
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    def __str__(self) -> str:
-        """As a sentence fragment."""
-        return f"{self.phase} of {self.module or 'no module'}, {self.source or 'no line'}"
-
-
 class WarningRecord(_Record):
     """One kind of warning, as Python printed it."""
 
@@ -162,10 +146,10 @@ class WarningRecord(_Record):
     line: int
     phase: str
     count: int
-    place: Place | None = None  # only mode ``warn`` watches operations
+    place: Site | None = None  # only mode ``warn`` watches operations
 
 
-class Outcome(BaseModel):
+class ResultSummary(BaseModel):
     """What a repeat came to: as much of its manifest as it takes to hold it beside others."""
 
     format: int = 2
@@ -193,7 +177,7 @@ class Outcome(BaseModel):
         ]
 
 
-class Manifest(_Record, Outcome):
+class Manifest(_Record, ResultSummary):
     """What happened in one repeat."""
 
     machine: MachineRecord

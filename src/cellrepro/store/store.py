@@ -38,7 +38,7 @@ from cellrepro.asked.spec import KEY_LENGTH, Spec
 from cellrepro.bits.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, Damaged, NotPossibleHere, wrong_fields
 from cellrepro.store import disk, this_machine
-from cellrepro.store.manifest import Manifest, Outcome
+from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.stored_spec import read_spec
 from cellrepro.store.twins import remember, twins
 from cellrepro.store.unchanged import RESTORE, Reading, digest_once, refuse_damaged
@@ -78,9 +78,9 @@ class Repeat:
         return _read(self.folder / MANIFEST, Manifest)
 
     @functools.cached_property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ResultSummary:
         """Of the manifest what says how it came out, read in a fraction of the time."""
-        return _read(self.folder / MANIFEST, Outcome)
+        return _read(self.folder / MANIFEST, ResultSummary)
 
     @functools.cached_property
     def spec(self) -> Spec:
@@ -126,7 +126,7 @@ class Repeat:
         return disk.inside(self.folder, name).exists()
 
     @property
-    def _known(self) -> Outcome:
+    def _known(self) -> ResultSummary:
         """The manifest if it was read already, else the part of it that is read sooner."""
         return self.__dict__.get("manifest") or self.outcome
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from cellrepro.bits.same import difference, same_bits
+from cellrepro.bits.site import Site
 from cellrepro.errors import BadInput
-from cellrepro.store.manifest import Place
 from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.reexecution import leaves_of, plan_of
 
@@ -158,7 +158,7 @@ class _Alone(Observer):
 
     def __init__(self, model: torch.nn.Module | None) -> None:
         super().__init__(model)
-        self.calls: dict[Place, deque[_Seen]] = defaultdict(deque)
+        self.calls: dict[Site, deque[_Seen]] = defaultdict(deque)
 
     def observe(self, call: Call) -> Any:
         args, kwargs = _mapped(call.args, _laid), _mapped(call.kwargs, _laid)
@@ -172,12 +172,12 @@ class _Batch(Observer):
     """Executes each operation again on single items, and compares."""
 
     def __init__(
-        self, alone: dict[Place, deque[_Seen]], n: int, model: torch.nn.Module | None
+        self, alone: dict[Site, deque[_Seen]], n: int, model: torch.nn.Module | None
     ) -> None:
         super().__init__(model)
         self.n_compared = 0
-        self.n_differing: Counter[Place] = Counter()  # calls
-        self.largest: dict[Place, tuple[int, float]] = {}
+        self.n_differing: Counter[Site] = Counter()  # calls
+        self.largest: dict[Site, tuple[int, float]] = {}
         self.not_compared: Counter[str] = Counter()
         self._alone = alone
         self._n = n
@@ -224,7 +224,7 @@ class _Batch(Observer):
         return _mapped(seen.args, cut), _mapped(seen.kwargs, cut)
 
     def _item_differs(
-        self, place: Place, laid: list[Any], expected: list[Any], again: list[Any], item: int
+        self, place: Site, laid: list[Any], expected: list[Any], again: list[Any], item: int
     ) -> bool:
         """Whether one item came out otherwise than alone, in any output of one call."""
         differs = False

@@ -11,7 +11,7 @@ class NondeterministicOperation:
     """What replays, PyTorch's warnings and the documentation say of it."""
 
     op: str  # as dispatched, with its overload; of a warning that was not observed, its `alert`
-    module: str | None  # this and the next two as in `cellrepro.store.manifest.Place`
+    module: str | None  # this and the next two as in `cellrepro.bits.site.Site`
     source: str | None
     phase: str | None  # none where it was not observed
     flips: int = 0  # replays with other bits; of unwritten memory, results computed from it

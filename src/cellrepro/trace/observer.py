@@ -29,9 +29,9 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from cellrepro.bits.site import Site
 from cellrepro.determinism import modes, seeds
 from cellrepro.errors import BadInput
-from cellrepro.store.manifest import Place
 
 MOST_NODES = 200_000  # forward nodes remembered; a step of a large network makes 10,000
 _MOST_AT_ONCE = 64  # nodes that one operation, or a custom function around it, makes before it runs
@@ -71,7 +71,7 @@ class Call:
     func: Any
     args: tuple
     kwargs: dict[str, Any]
-    place: Place
+    place: Site
 
     def run(self) -> Any:
         """Carry the operation out and return what it returns."""
@@ -84,23 +84,23 @@ class _Here(threading.local):
     def __init__(self) -> None:
         self.modules: list[tuple[torch.nn.Module, str]] = []  # at work, with their names
         self.n_updates = 0
-        self.current: Place | None = None
+        self.current: Site | None = None
         # The next node's number; the last node made may belong to the operation about to be seen.
         self.next_node = max(0, _next_node() - 1)
 
 
 # By the operation's address, as its own hash is slow; held, so that the address is not used again.
-_PLACES: dict[tuple[int, str | None, str | None, str], tuple[Any, Place]] = {}
+_PLACES: dict[tuple[int, str | None, str | None, str], tuple[Any, Site]] = {}
 _MOST_PLACES = 65536
 
 
-def _place(func: Any, module: str | None, source: str | None, phase: str) -> Place:
+def _place(func: Any, module: str | None, source: str | None, phase: str) -> Site:
     key = (id(func), module, source, phase)
     known = _PLACES.get(key)
     if known is None:
         if len(_PLACES) >= _MOST_PLACES:
             _PLACES.clear()
-        known = _PLACES[key] = (func, Place(str(func), module, source, phase))
+        known = _PLACES[key] = (func, Site(str(func), module, source, phase))
     return known[1]
 
 
@@ -127,7 +127,7 @@ class Observer(TorchDispatchMode):
         return call.run()
 
     @property
-    def current(self) -> Place | None:
+    def current(self) -> Site | None:
         """Of the operation running right now in this thread; none between operations."""
         return self._here.current
 
@@ -180,7 +180,7 @@ class Observer(TorchDispatchMode):
 
     # -- where -----------------------------------------------------------------------------
 
-    def _place(self, func: Any, here: _Here) -> Place:
+    def _place(self, func: Any, here: _Here) -> Site:
         source = source_line()
         module, phase, line = self.at_work()
         source = line if source is None else source

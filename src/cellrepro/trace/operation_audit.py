@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from cellrepro.bits.same import difference, holds_bits, same_bits
+from cellrepro.bits.site import Site
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.errors import whole
-from cellrepro.store.manifest import Place
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
 from cellrepro.trace.reexecution import (
@@ -144,7 +144,7 @@ class Auditor(Observer):
         super().__init__(model)
         self._replays = whole("replays", replays, least=1)
         self._suspects = max(replays, whole("suspects", suspects, least=0))
-        self._spots: dict[Place, _Spot] = {}
+        self._spots: dict[Site, _Spot] = {}
         self._kinds: Counter[str] = Counter()  # calls replayed, by operation
         self._not_replayed: Counter[str] = Counter()  # others, by operation and what went wrong
         self._unwritten = Unwritten(self._not_replayed)
@@ -221,7 +221,7 @@ class Auditor(Observer):
 class _Spot:
     """One operation at one place: how often it came and what its replays gave."""
 
-    place: Place
+    place: Site
     plan: Plan
     n_calls: int = 0
     n_replays: int = 0

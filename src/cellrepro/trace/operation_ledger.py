@@ -32,7 +32,7 @@ class OperationRow:
 
     step: int  # from 0
     index: int  # order within the step, from 0
-    op: str  # this and the next three as in `cellrepro.store.manifest.Place`
+    op: str  # this and the next three as in `cellrepro.bits.site.Site`
     module: str | None
     source: str | None
     phase: str

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 
+from cellrepro.bits.site import Site
 from cellrepro.errors import BadInput
-from cellrepro.store.manifest import Place
 from cellrepro.trace.observer import Call, Observer, source_line
 from cellrepro.trace.reexecution import plan_of
 
@@ -43,7 +43,7 @@ class Draw:
     n: int | None
     what: str  # ``np.random.rand``, ``random.seed``, ``aten.rand.default``; ``unseen``: no call was
     source: str | None  # ``FILE:LINE in FUNCTION``, or ``between PLACE and PLACE`` if unseen
-    module: str | None  # this and the next as in `cellrepro.store.manifest.Place`; none if unseen
+    module: str | None  # this and the next as in `cellrepro.bits.site.Site`; none if unseen
     phase: str | None
 
 
@@ -97,7 +97,7 @@ class DrawLog(Observer):
             return call.run()
         return self._watch(call.place, call.run)
 
-    def _watch(self, caller: Place, run: Callable[[], Any], reseeded: str | None = None) -> Any:
+    def _watch(self, caller: Site, run: Callable[[], Any], reseeded: str | None = None) -> Any:
         """Carry out a call; what moved before it is not its doing."""
         place = caller.source or caller.op
         self._look(place)
@@ -106,7 +106,7 @@ class DrawLog(Observer):
         finally:
             self._look(place, caller, reseeded)
 
-    def _look(self, place: str, caller: Place | None = None, reseeded: str | None = None) -> None:
+    def _look(self, place: str, caller: Site | None = None, reseeded: str | None = None) -> None:
         """Write down every generator that moved since the last look."""
         who: Any = (_UNSEEN, f"between {self._last_place} and {place}", None, None)
         if caller is not None:
@@ -134,7 +134,7 @@ class DrawLog(Observer):
             if DrawLog._open is not self:  # a copy of it that somebody kept
                 return original(*args, **kwargs)
             at_work, phase, _ = self.at_work()
-            caller = Place(what, at_work, source_line(), phase)
+            caller = Site(what, at_work, source_line(), phase)
             return self._watch(caller, functools.partial(original, *args, **kwargs), reseeded)
 
         self._replaced.append((module, name, original, watched))

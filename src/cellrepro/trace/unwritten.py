@@ -17,7 +17,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.bits.same import as_integers, difference, same_bits
-from cellrepro.store.manifest import Place
+from cellrepro.bits.site import Site
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
 from cellrepro.trace.reexecution import (
@@ -35,7 +35,7 @@ from cellrepro.trace.reexecution import (
 class _Memory:
     """A storage of which something is unwritten."""
 
-    place: Place  # of what handed it out
+    place: Site  # of what handed it out
     storage: StorageWeakRef  # while it is held no other storage has its number
     real: torch.Tensor  # what it holds in the training: bytes
     shadow: torch.Tensor  # and with the pattern
@@ -45,11 +45,11 @@ class Unwritten:
     """Follows the unwritten memory of one audit to the first operation that computes from it."""
 
     def __init__(self, problems: Counter[str]) -> None:
-        self.n_followed: Counter[Place] = Counter()  # memories, by what handed them out
+        self.n_followed: Counter[Site] = Counter()  # memories, by what handed them out
         self._problems = problems  # calls whose memory could not be followed, by why
         self._memories: dict[int, _Memory] = {}  # by storage
         # For each memory that was read: by what, how many elements changed by the pattern, how far.
-        self._reads: dict[Place, list[tuple[Place, int, float]]] = {}
+        self._reads: dict[Site, list[tuple[Site, int, float]]] = {}
 
     def found(self) -> list[NondeterministicOperation]:
         """The operations that handed out memory from which something was computed."""
@@ -151,7 +151,7 @@ class Unwritten:
             }
         return apart
 
-    def _hand_out(self, place: Place, tensor: Any) -> None:
+    def _hand_out(self, place: Site, tensor: Any) -> None:
         fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         filled = torch.are_deterministic_algorithms_enabled() and fills  # the same every time
         if filled or not is_plain(tensor) or not tensor.untyped_storage().nbytes():
