@@ -20,15 +20,14 @@ from cellrepro.same.seed_spread import decide_between
 from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.same.weight_files import FileComparison, compare_files
 from cellrepro.same.weights import WeightsComparison, compare_weights
-from cellrepro.store.manifest import Manifest
+from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
 from cellrepro.store.store import Repeat, Store
 from cellrepro.store.this_machine import differing_probes
 from cellrepro.words import amount, some
 
 _FEW_OBJECTS = 16  # as a foreground map or a map of classes has
-_ENVIRONMENT = "device threads cpu_capability versions variables switches host numeric_libraries"
-_MACHINE = {"label", "identity", "device", "driver", "cuda", "cudnn"}
-"""What of a manifest, and of the machine in it, a repeat depends on beside its spec."""
+_MACHINE_FIELDS = {"label", "identity", "device", "driver", "cuda", "cudnn"}
+"""What of the machine in a manifest a repeat depends on, and no other field says."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +181,8 @@ def _differ(verdict: Verdict) -> bool:
 
 def _environment(of: Manifest) -> dict[str, Any]:
     """What a repeat depends on beside its spec, by ``FIELD`` or ``FIELD.NAME``."""
-    found = of.model_dump(include={*_ENVIRONMENT.split()})
-    found["machine"] = of.machine.model_dump(include=_MACHINE)
+    found = of.model_dump(include={*ENVIRONMENT_FIELDS} - {"numeric_class"})
+    found["machine"] = of.machine.model_dump(include=_MACHINE_FIELDS)
     found["numeric_class"] = (of.numeric_class or {}).get("name")
     return dict(flattened(found))
 

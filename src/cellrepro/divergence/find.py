@@ -20,6 +20,7 @@ from cellrepro.errors import whole
 from cellrepro.run.worker import flattened
 from cellrepro.same.ledger_diff import LedgerComparison, compare_ledgers
 from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Ledger, LedgerRow, read_rows
+from cellrepro.store.manifest import ENVIRONMENT_FIELDS
 from cellrepro.store.store import Repeat, Store
 
 _LAST = 2**31 - 1  # the step of what is there once everything is done
@@ -211,16 +212,11 @@ def _entries(repeat: Repeat, with_ledger: bool) -> list[LedgerRow]:
     return ledger.entries
 
 
-_ENVIRONMENT = {
-    *("host", "versions", "device", "threads", "cpu_capability", "numeric_libraries"),
-    *("numeric_class", "variables", "switches"),
-}
-
-
 def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
     """What the manifest of a repeat without a ledger says of it."""
     manifest = repeat.manifest
-    for name, value in flattened(manifest.model_dump(mode="json", include=_ENVIRONMENT)):
+    environment = manifest.model_dump(mode="json", include={*ENVIRONMENT_FIELDS})
+    for name, value in flattened(environment):
         ledger.add("environment", name, value_digest(value), detail=value)
     for name, value in repeat.spec.model_dump(mode="json").items():
         ledger.add("spec", name, value_digest(value), detail=value)

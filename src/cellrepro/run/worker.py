@@ -33,6 +33,7 @@ from cellrepro.store import this_machine
 from cellrepro.store.checkpoints import Origin
 from cellrepro.store.ledger import Ledger
 from cellrepro.store.manifest import (
+    ENVIRONMENT_FIELDS,
     DataRecord,
     Manifest,
     MaskRecord,
@@ -462,7 +463,7 @@ def _write_beginning(
     from cellrepro.trace.watches import StepWatch
 
     for name, value in flattened(environment):
-        if name.partition(".")[0] not in ("machine", "distributions"):  # stands elsewhere
+        if name.partition(".")[0] in (*ENVIRONMENT_FIELDS, "cuda"):  # the rest stands elsewhere
             ledger.add("environment", name, value_digest(value), detail=value)
     add_spec(ledger, spec)
     for name, digest in folder.files.items():

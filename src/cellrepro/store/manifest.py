@@ -12,6 +12,21 @@ from cellrepro.asked.spec import Digest
 from cellrepro.bits.digests import value_digest
 from cellrepro.bits.site import Site
 
+ENVIRONMENT_FIELDS = (
+    "host",
+    "versions",
+    "device",
+    "threads",
+    "cpu_capability",
+    "numeric_libraries",
+    "numeric_class",
+    "variables",
+    "switches",
+)
+"""Fields of a `Manifest` that say what a repeat's numbers depend on beside its spec.
+
+``cuda`` is none of them: it names what is installed, also where the processor computed."""
+
 
 def _stays_inside(name: str) -> str:
     """Refuse a name that leads out of the folder it is joined to."""

@@ -13,16 +13,16 @@ from cellrepro.show.inference_rates import inference_rates
 from cellrepro.show.report.page import Cell, View, figure, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.show.tables.runs import rate_table
-from cellrepro.store.manifest import Manifest
+from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
 from cellrepro.store.store import Repeat, Run
 from cellrepro.words import amount
 
 _PHASES = ("import", "data", "model", "train", "segment", "score")
 _FIELDS: dict[str, Any] = {
+    **dict.fromkeys(ENVIRONMENT_FIELDS, True),
+    "cuda": True,
     "machine": {"label"},
     "numeric_class": {"name"},
-    **dict.fromkeys(("device", "threads", "cpu_capability", "host", "cuda"), True),
-    **dict.fromkeys(("switches", "variables", "versions"), True),
 }
 _PLAIN = {"True": "on", "False": "off", "None": "not set", "[]": "none"}
 
@@ -123,7 +123,7 @@ def _fields(manifest: Manifest, known: dict[str, dict[str, str]]) -> dict[str, s
     """The environment as texts by name."""
     from pandas import json_normalize
 
-    content = manifest.model_dump_json(include={**_FIELDS, "numeric_libraries": True})
+    content = manifest.model_dump_json(include=_FIELDS)
     if content in known:
         return known[content]
     fields = manifest.model_dump(include=_FIELDS)
@@ -131,7 +131,7 @@ def _fields(manifest: Manifest, known: dict[str, dict[str, str]]) -> dict[str, s
         f"{one.get('internal_api') or one.get('user_api')} {one.get('version') or ''}".strip(): {
             name: one[name] for name in ("architecture", "num_threads") if one.get(name)
         }
-        for one in manifest.numeric_libraries
+        for one in fields.pop("numeric_libraries")
     }
     flat = json_normalize(fields, sep=": ").iloc[0].to_dict()
     if isinstance(flat.get("host: memory"), int):
