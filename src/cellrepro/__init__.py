@@ -48,11 +48,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors
     from cellrepro.same.metrics import categories, compare_masks
     from cellrepro.same.seed_spread import measure_spread
     from cellrepro.same.verdicts import Verdict
-    from cellrepro.same.weight_similarity import (
-        difference_distributions,
-        similarity,
-        weight_statistics,
-    )
+    from cellrepro.same.weight_distributions import difference_distributions, weight_statistics
+    from cellrepro.same.weight_similarity import similarity
     from cellrepro.same.weights import compare_weights
     from cellrepro.show.explorer.widget import explore
     from cellrepro.show.live import watch

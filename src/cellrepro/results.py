@@ -30,6 +30,9 @@ class Result:
     def __str__(self) -> str:
         return self.sentence()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.sentence()}>"
+
     def _repr_html_(self) -> str:
         return f"<p>{escape(self.sentence())}</p>{html_table(self.rows())}"
 

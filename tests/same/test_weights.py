@@ -10,12 +10,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from cellrepro.errors import BadInput
-from cellrepro.same.weight_similarity import (
+from cellrepro.same.weight_distributions import (
     difference_distributions,
     distributions,
-    similarity,
     weight_statistics,
 )
+from cellrepro.same.weight_similarity import similarity
 from cellrepro.same.weights import compare_weights
 
 

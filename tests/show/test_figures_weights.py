@@ -6,11 +6,8 @@ from safetensors.numpy import save_file
 
 from cellrepro.errors import BadInput
 from cellrepro.same.seed_spread import measure_spread
-from cellrepro.same.weight_similarity import (
-    difference_distributions,
-    layers_by_distance,
-    similarity,
-)
+from cellrepro.same.weight_distributions import difference_distributions
+from cellrepro.same.weight_similarity import layers_by_distance, similarity
 from cellrepro.same.weights import compare_weights
 from cellrepro.show.figures import weights
 from cellrepro.show.figures.spread import spread_axis, spread_rows

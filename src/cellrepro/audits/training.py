@@ -204,7 +204,6 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
     (fixed_weights, fixed_masks), (weights, masks) = map(_different, (fixed, loose))
     files = [compare_weights(a.weights, b.weights) for a, b in combinations(weights, 2)]
     found = [compare_masks_of(a, b) for a, b in combinations(masks, 2)]
-    objects = [one.n_objects for one in found]
     reasons = [repeat.manifest.vacuous for repeat in loose.repeats]
     return Effect(
         op=op,
@@ -216,7 +215,7 @@ def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:
         weights_differing=max((one.n_differing / one.n_parameters for one in files), default=0.0),
         n_masks=len(masks),
         ppm=max((one.ppm for one in found), default=0.0),
-        n_objects=max((n["a"] + n["b"] - 2 * n["matched"] for n in objects), default=0),
+        n_objects=max((one.totals.n_unmatched for one in found), default=0),
         # What holds for every repeat: cells in one and none in another are an effect.
         vacuous=tuple(why for why in reasons[0] if all(why in others for others in reasons)),
     )

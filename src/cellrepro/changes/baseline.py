@@ -18,6 +18,7 @@ from cellrepro.same.axes import AXES
 from cellrepro.same.labels import canonical
 from cellrepro.same.metrics import MaskComparison, compare_masks
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
+from cellrepro.same.over_images import totals_over
 from cellrepro.same.seed_spread import measure_spread
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Repeat, Store
@@ -173,9 +174,9 @@ def _judged(
     hidden: tuple[Cell, ...],
 ) -> BaselineCheck:
     worst = max(results, key=lambda name: results[name].ppm)
-    n_objects = sum(one.n_objects_a + one.n_objects_b for one in results.values())
-    changed = sum(one.n_unmatched for one in results.values()) / max(1, n_objects)
-    lost = sum(one.kinds[ObjectKind.LOST] for one in results.values())
+    totals = totals_over(results.values())
+    changed = totals.n_unmatched / max(1, totals.n_objects)
+    lost = totals.kinds[ObjectKind.LOST]
     reached = {"max_ppm": results[worst].ppm, "max_changed": changed, "max_lost": lost}
     told = {
         "max_ppm": f"{ppm_text(reached['max_ppm'])} of the pixels of {worst}",

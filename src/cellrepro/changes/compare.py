@@ -15,7 +15,7 @@ from cellrepro.images.label_image import doubt
 from cellrepro.run.worker import flattened
 from cellrepro.same.axes import RANKS_DIFFER
 from cellrepro.same.metrics import MaskComparison, compare_masks
-from cellrepro.same.object_changes import ObjectKind
+from cellrepro.same.over_images import MaskTotals, totals_over, verdict_over
 from cellrepro.same.seed_spread import decide_between
 from cellrepro.same.verdicts import Verdict, combine
 from cellrepro.same.weight_files import FileComparison, compare_files
@@ -47,23 +47,19 @@ class Comparison:
     notes: tuple[str, ...] = ()  # what was not compared, and how it stands beside what seeds do
 
     @property
+    def totals(self) -> MaskTotals:
+        """What adds up over all images."""
+        return totals_over(self.masks.values())
+
+    @property
     def n_objects(self) -> dict[str, int]:
         """Objects over all images: in a, in b, matched, by what became of them, renumbered."""
-        found = self.masks.values()
-        return {
-            "a": sum(result.n_objects_a for result in found),
-            "b": sum(result.n_objects_b for result in found),
-            "matched": sum(result.n_matched for result in found),
-            **{str(kind): sum(result.kinds[kind] for result in found) for kind in ObjectKind},
-            "renumbered": sum(result.n_renumbered for result in found),
-        }
+        return self.totals.objects_by_name()
 
     @property
     def ppm(self) -> float:
         """Differing pixels per million over all images; 0 over nothing."""
-        n_pixels = sum(result.n_pixels for result in self.masks.values())
-        n_differing = sum(result.n_differing for result in self.masks.values())
-        return 1e6 * n_differing / n_pixels if n_pixels else 0.0
+        return self.totals.ppm
 
 
 def compare(a: str, b: str, *, store: str | Path = defaults.STORE) -> Comparison:
@@ -115,7 +111,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     sides = a.spec.asked, b.spec.asked  # where one only segmented, a training's fields say nothing
     spec = {name: v for name, v in asked.items() if "" not in [side.get(name) for side in sides]}
     same_data = first.data.digest == second.data.digest
-    verdicts, weights = [_over_images(masks)], None
+    verdicts, weights = [verdict_over(masks.values())], None
     if a.weights is not None and b.weights is not None:
         weights = compare_weights(a.weights, b.weights)
         untrained = any(m.weights is not None and not m.weights.n_changed for m in (first, second))
@@ -143,7 +139,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         "data": not same_data,
         "weights-init": first.model.initial_weights != second.model.initial_weights,
         "weights": weights is not None and not weights.equal,
-        "masks": _differ(_over_images(masks)),
+        "masks": _differ(verdict_over(masks.values())),
         "truth": first.ap50 != second.ap50,
     }
     return Comparison(
@@ -162,17 +158,13 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
 def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
     """Compare the masks of two repeats alone, over the images that both segmented."""
     masks, _ = _masks_of(a, b)
-    return Comparison(_over_images(masks), (), masks)
+    return Comparison(verdict_over(masks.values()), (), masks)
 
 
 def _settings(of: Repeat) -> dict[str, Any]:
     """Of a segmentation, each by its name, in the place of all together."""
     flat = {f"settings.{name}": value for name, value in of.spec.settings.flat.items()}
     return {"settings": None} | (flat if of.spec.task == "segment" else {})
-
-
-def _over_images(masks: Mapping[str, MaskComparison]) -> Verdict:
-    return combine([m.verdict for m in masks.values() if m.verdict != Verdict.VACUOUS])
 
 
 def _differ(verdict: Verdict) -> bool:
@@ -247,7 +239,7 @@ def _stitched(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
 
 def _compare_masks(a: Masks, b: Masks, who: str) -> Comparison:
     masks, notes = _compared(a, b, who=who)
-    verdict = _over_images(masks) if a.keys() == b.keys() else Verdict.DIFFERENT
+    verdict = verdict_over(masks.values()) if a.keys() == b.keys() else Verdict.DIFFERENT
     notes += _stitched(masks)
     return Comparison(verdict, ("masks",) if _differ(verdict) else (), masks, notes=tuple(notes))
 

@@ -25,7 +25,7 @@ from cellrepro.model.known_weights import (
     recognise,
 )
 from cellrepro.same.labels import canonical
-from cellrepro.same.weights import open_weights
+from cellrepro.same.weight_reading import open_weights
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Repeat, Store
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
-from cellrepro.changes.compare import Comparison
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
@@ -21,7 +20,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.run.checkpointing import CHECKPOINTS, as_after, kept_checkpoints
 from cellrepro.same.metrics import average_precision, compare_masks
-from cellrepro.same.verdicts import Verdict
+from cellrepro.same.over_images import totals_over
 from cellrepro.same.weights import compare_weights
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Checkpoint
@@ -168,20 +167,19 @@ def _read(file: bytes) -> Masks:
 def masks_apart(truths: Sequence[np.ndarray | None], a: Masks, b: Masks) -> dict[str, Any]:
     """How far the masks (Y, X) of the same images are apart, as fields of a `Moment`."""
     pairs = zip(a, b, strict=True)
-    masks = {str(index): compare_masks(*pair) for index, pair in enumerate(pairs)}
-    found = Comparison(Verdict.VACUOUS, (), masks)
+    totals = totals_over(compare_masks(of_a, of_b) for of_a, of_b in pairs)
     scores = [
         [average_precision(truth, side)[0] for side in sides]
         for truth, *sides in zip(truths, a, b, strict=True)
         if truth is not None and truth.any()
     ]
-    n = found.n_objects
+    n_objects = totals.n_objects
     return {
-        "ppm": found.ppm,
-        "lost": n["a"] - n["matched"],
-        "gained": n["b"] - n["matched"],
-        "objects": (n["a"], n["b"]),
-        "changed": 1 - 2 * n["matched"] / (n["a"] + n["b"]) if n["a"] + n["b"] else None,
+        "ppm": totals.ppm,
+        "lost": totals.n_objects_a - totals.n_matched,
+        "gained": totals.n_objects_b - totals.n_matched,
+        "objects": (totals.n_objects_a, totals.n_objects_b),
+        "changed": 1 - 2 * totals.n_matched / n_objects if n_objects else None,
         "ap50": tuple(np.mean(scores, axis=0).tolist()) if scores else None,
     }
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from cellrepro.bits.digests import value_digest
 from cellrepro.same.image_differences import ImageDifference
 from cellrepro.same.names import Names, changed_versions, place_of, said, sort_key, versions_of
-from cellrepro.same.object_changes import ObjectKind
-from cellrepro.same.verdicts import Verdict, combine
+from cellrepro.same.over_images import kinds_over, verdict_over
+from cellrepro.same.verdicts import Verdict
 from cellrepro.store.store import Repeat
 
 _OF_PROFILE = ("device", "threads", "precision")
@@ -161,8 +161,7 @@ class Pair:
     @cached_property
     def verdict(self) -> Verdict:
         """Of the masks; images without any object do not count beside others."""
-        verdicts = [one.verdict for one in self.images.values()]
-        return combine(verdict for verdict in verdicts if verdict != Verdict.VACUOUS)
+        return verdict_over(self.images.values())
 
     @property
     def n_images(self) -> int:
@@ -172,8 +171,7 @@ class Pair:
     @property
     def kinds(self) -> dict[str, int]:
         """Objects kept, moved, lost, gained, split and merged over all images."""
-        every = self.images.values()
-        return {str(kind): sum(one.kinds[kind] for one in every) for kind in ObjectKind}
+        return kinds_over(self.images.values())
 
     def mean(self, measure: str) -> float:
         """One of `MEASURES` over all images; NaN over nothing."""

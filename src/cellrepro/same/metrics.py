@@ -5,30 +5,39 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cellrepro.errors import BadInput
+from cellrepro.results import Result, Row
 from cellrepro.same.labels import label_images
-from cellrepro.same.matching import BLOCK, Integers, Overlap, matches, overlap, partners, runs
-from cellrepro.same.object_changes import ObjectKind, object_changes
+from cellrepro.same.matching import Overlap, matches, overlap, partners, runs
+from cellrepro.same.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.same.over_images import totals_over
+from cellrepro.same.scores import (
+    Scores,
+    adapted_rand_error,
+    aggregated_jaccard_index,
+    boundary_f1,
+    conditional_entropy,
+    mean,
+    ratio,
+    ratios,
+    shared_pixels,
+)
 from cellrepro.same.verdicts import Verdict
 
 # Written out: arange(0.5, 1, 0.05) holds 0.6000000000000001, which an IoU of 3/5 fails.
 THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
-TOLERANCE = 2  # pixels by which boundaries may lie apart and still count as the same
 
-Scores = NDArray[np.float64]
-
-
-class MaskComparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class MaskComparison(Result):
     """How two label images of equal shape differ, as `compare_masks` returns it.
 
     Two objects are *partners* if the one-to-one assignment with the largest total overlap pairs
@@ -37,105 +46,101 @@ class MaskComparison:
     IoU above 0.5 implies partners. A score over nothing is NaN.
     """
 
-    # Long: one line for each score.
-    def __init__(self, a: NDArray[np.integer], b: NDArray[np.integer]):
-        table = overlap(a, b)
-        n_a, n_b, n_shared = table.n_a, table.n_b, int(table.pixels.sum())
-        self.shape = a.shape  # (Y, X) or (Z, Y, X), pixels
-        # The pixels are the next five together; they differ in the last three.
-        self.n_pixels = a.size
-        self.n_background = table.n_background  # in both
-        self.n_agree = int(table.pixels[partners(table)].sum())  # the same object in both
-        self.n_only_a = int(table.areas_a.sum()) - n_shared  # an object in a, background in b
-        self.n_only_b = int(table.areas_b.sum()) - n_shared
-        self.n_other_object = n_shared - self.n_agree  # objects in both, but no partners
-        self.n_differing = self.n_only_a + self.n_only_b + self.n_other_object
-        self.ppm = 1e6 * _ratio(self.n_differing, self.n_pixels)  # differing pixels per million
-        # Never ``within-spread``, which takes more than two images to know.
-        self.verdict = Verdict.DIFFERENT if self.n_differing else Verdict.SAME_OBJECTS
-        if table.equal_labels:
-            self.verdict = Verdict.IDENTICAL if n_a else Verdict.VACUOUS
-        self.objects = object_changes(table)  # each object in exactly one change
-        self.kinds: Counter[str] = Counter(change.kind for change in self.objects)
-        self.n_objects_a, self.n_objects_b = n_a, n_b
-        self.n_renumbered = sum(change.renumbered for change in self.objects)
-        matched = matches(table, 0.5)
-        self.n_matched = len(matched)  # objects of a with a match in b, one to one
-        self.n_unmatched = n_a + n_b - 2 * self.n_matched  # of either side
-        self.changed = _ratio(self.n_unmatched, n_a + n_b)  # share of both sides' objects, 1 - F1
-        # At each of `THRESHOLDS`, and at 0.5.
-        n_at_each = np.array([len(matches(table, limit)) for limit in THRESHOLDS], np.float64)
-        self.ap = _ratios(n_at_each, n_a + n_b - n_at_each)  # see `average_precision`
-        self.precision = _ratios(n_at_each, n_b)  # matches over the objects of b
-        self.recall = _ratios(n_at_each, n_a)
-        self.f1 = _ratios(2 * n_at_each, n_a + n_b)
-        self.ap50, self.precision50, self.recall50 = (
-            float(score[0]) for score in (self.ap, self.precision, self.recall)
-        )
-        rows, columns = table.rows[matched], table.columns[matched]
-        self.mean_matched_iou = _mean(table.iou[matched])
-        self.mean_matched_area_difference = _mean(table.areas_b[columns] - table.areas_a[rows])
-        # Panoptic quality (Kirillov et al., CVPR 2019): mean IoU times F1, above an IoU of 0.5.
-        self.pq = _ratio(2 * table.iou[table.iou > 0.5].sum(), n_a + n_b)
-        self.aji = _aji(table)
-        # Pixels that are cell in both, twice, over those that are cell in each (Dice 1945).
-        self.dice = _ratio(2 * n_shared, 2 * n_shared + self.n_only_a + self.n_only_b)
-        self.boundary_f1 = _boundary_f1(a, b)  # 0 if one side has no boundary
-        rows, columns, pixels = _with_background(table)
-        # Variation of information in bits (Meilă 2003): H(b | a), which grows where b cuts
-        # objects, H(a | b), which grows where it joins them, and their sum.
-        self.vi_split = _conditional_entropy(rows, pixels)
-        self.vi_merge = _conditional_entropy(columns, pixels)
-        self.vi = self.vi_split + self.vi_merge
-        self.rand_error = _rand_error(rows, columns, pixels)
+    shape: tuple[int, ...]
+    """(Y, X) or (Z, Y, X), pixels."""
+    n_pixels: int
+    """The five numbers of pixels below it add up to this."""
+    n_background: int
+    """Pixels that are background on both sides."""
+    n_agree: int
+    """Pixels that are of partners on both sides."""
+    n_only_a: int
+    """Pixels of an object in a, and background in b."""
+    n_only_b: int
+    """Pixels of an object in b, and background in a."""
+    n_other_object: int
+    """Pixels of objects on both sides that are no partners."""
+    n_differing: int
+    """The last three together."""
+    ppm: float
+    """Differing pixels per million."""
+    verdict: Verdict
+    """Never ``within-spread``, which takes more than two images to know."""
+    objects: tuple[ObjectChange, ...]
+    """What became of every object; each is in exactly one change."""
+    kinds: Counter[str]
+    """How many changes of each `ObjectKind` there are."""
+    n_objects_a: int
+    n_objects_b: int
+    n_renumbered: int
+    """Objects that have other numbers on the two sides."""
+    n_matched: int
+    """Objects of a with a match in b, one to one."""
+    n_unmatched: int
+    """Objects of either side without one."""
+    changed: float
+    """Share of both sides' objects without a match, which is 1 - F1."""
+    ap: Scores
+    """Shape (10,), at each of `THRESHOLDS` like the next three: see `average_precision`."""
+    precision: Scores
+    """Matches over the objects of b."""
+    recall: Scores
+    """Matches over the objects of a."""
+    f1: Scores
+    """Twice the matches over the objects of both."""
+    ap50: float
+    """At 0.5 alone, like the next two."""
+    precision50: float
+    recall50: float
+    mean_matched_iou: float
+    mean_matched_area_difference: float
+    """Pixels by which the matches are larger in b than in a."""
+    pq: float
+    """Panoptic quality (Kirillov et al., CVPR 2019): mean IoU times F1, above an IoU of 0.5."""
+    aji: float
+    """Aggregated Jaccard index with a as the truth (Kumar et al., IEEE TMI 2017)."""
+    dice: float
+    """Pixels that are cell in both, twice, over those that are cell in each (Dice 1945)."""
+    boundary_f1: float
+    """F1 of boundaries, give or take 2 pixels (Csurka et al., BMVC 2013); 0 if one has none."""
+    vi_split: float
+    """Bits of information about b that a leaves open, H(b | a): grows where b cuts objects."""
+    vi_merge: float
+    """Bits of information about a that b leaves open, H(a | b): grows where b joins objects."""
+    vi: float
+    """Variation of information in bits (Meilă 2003): the sum of these two."""
+    rand_error: float
+    """Adapted Rand error with a as the truth (SNEMI3D), 0 is best."""
+
+    def sentence(self) -> str:
+        """How many cells each side has, what became of them, and how many pixels differ."""
+        return totals_over([self]).sentence()
+
+    def rows(self) -> Sequence[Row]:
+        """A row for every object that is not kept."""
+        return [
+            {
+                "what": str(change.kind),
+                "centre (px)": ", ".join(f"{position:.0f}" for position in change.position),
+                "IoU": f"{change.iou:.3f}",
+                "area A (px)": change.area_a,
+                "area B (px)": change.area_b,
+                "label A": " ".join(map(str, change.labels_a)) or "–",
+                "label B": " ".join(map(str, change.labels_b)) or "–",
+            }
+            for change in self.objects
+            if change.kind != ObjectKind.KEPT
+        ]
 
     def figures(self) -> dict[str, Any]:
         """Every count and score by name, for JSON; what became of each object is in ``objects``."""
-        hidden = ("objects", "kinds")
-        shown = {name: value for name, value in vars(self).items() if name not in hidden}
-        shown |= {f"n_{kind}": self.kinds[kind] for kind in ObjectKind}
-        return {**shown, "thresholds": THRESHOLDS}
-
-
-def _aji(table: Overlap) -> float:
-    """Aggregated Jaccard index with a as the truth (Kumar et al., IEEE TMI 2017), which
-    ``cellpose.metrics.aggregated_jaccard_index`` (4.2.1.1) is not."""
-    best_first = np.lexsort((table.columns, -table.pixels, -table.iou, table.rows))
-    best = best_first[np.unique(table.rows[best_first], return_index=True)[1]]
-    rows, columns, shared = table.rows[best], table.columns[best], table.pixels[best]
-    unions = table.areas_a[rows] + table.areas_b[columns] - shared
-    alone = np.delete(table.areas_a, rows).sum()
-    never_taken = np.delete(table.areas_b, np.unique(columns)).sum()
-    return _ratio(shared.sum(), unions.sum() + alone + never_taken)
-
-
-def _with_background(t: Overlap) -> tuple[Integers, Integers, Integers]:
-    """Row, column and pixels of every pair that shares any, background being 0."""
-    alone_a = t.areas_a - np.bincount(t.rows, t.pixels, t.n_a).astype(np.int64)
-    alone_b = t.areas_b - np.bincount(t.columns, t.pixels, t.n_b).astype(np.int64)
-    rows = np.concatenate([t.rows + 1, np.arange(t.n_a) + 1, np.zeros(t.n_b + 1, np.int64)])
-    columns = np.concatenate([t.columns + 1, np.zeros(t.n_a, np.int64), np.arange(t.n_b) + 1, [0]])
-    pixels = np.concatenate([t.pixels, alone_a, alone_b, [t.n_background]])
-    held = pixels > 0
-    return rows[held], columns[held], pixels[held]
-
-
-def _conditional_entropy(given: Integers, shared: Integers) -> float:
-    if not len(shared):
-        return math.nan
-    # Logarithms of ratios of whole numbers: an object that is not cut adds exactly 0.
-    bits = np.log2(shared / np.bincount(given, shared)[given])
-    return abs(float(np.sum(shared / shared.sum() * bits)))  # never -0
-
-
-def _rand_error(in_a: Integers, in_b: Integers, pixels: Integers) -> float:
-    """Adapted Rand error (SNEMI3D), a being the truth: 1 - F1 over the ordered pairs of pixels of
-    a's objects that one object joins."""
-    held = in_a > 0
-    in_a, in_b, shared = in_a[held], in_b[held], pixels[held].astype(np.float64)
-    counts = (shared, np.bincount(in_a, shared), np.bincount(in_b, shared))
-    both, a, b = (float(np.sum(count**2) - shared.sum()) for count in counts)
-    return 1 - _ratio(2 * both, a + b)
+        figures = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("objects", "kinds")
+        }
+        figures |= {f"n_{kind}": self.kinds[kind] for kind in ObjectKind}
+        return {**figures, "thresholds": THRESHOLDS}
 
 
 def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
@@ -153,13 +158,90 @@ def compare_masks(a: ArrayLike, b: ArrayLike) -> MaskComparison:
         Renumbering the objects of either only turns ``identical`` into ``same-objects``. Swapping
         a and b swaps the two sides, and changes nothing else but the AJI and the Rand error.
 
+    Raises
+    ------
+    BadInput
+        If one is no label image, or their shapes differ.
+
     Examples
     --------
     >>> result = compare_masks([[1, 1, 0, 2]], [[1, 1, 0, 0]])
+    >>> result.verdict.value, result.n_differing, result.recall50
+    ('different', 1, 0.5)
     >>> [(change.kind.value, change.labels_a, change.position) for change in result.objects]
     [('kept', (1,), (0.0, 0.5)), ('lost', (2,), (0.0, 3.0))]
     """
-    return MaskComparison(*label_images(("a", a), ("b", b)))
+    image_a, image_b = label_images(("a", a), ("b", b))
+    table = overlap(image_a, image_b)
+    n_objects = table.n_a + table.n_b
+
+    # Pixels.
+    n_shared = int(table.pixels.sum())
+    n_agree = int(table.pixels[partners(table)].sum())
+    n_only_a = int(table.areas_a.sum()) - n_shared
+    n_only_b = int(table.areas_b.sum()) - n_shared
+    n_other_object = n_shared - n_agree
+    n_differing = n_only_a + n_only_b + n_other_object
+
+    # Objects, and which of them match.
+    objects = object_changes(table)
+    matched = matches(table, 0.5)
+    n_unmatched = n_objects - 2 * len(matched)
+    areas_of_matched_a = table.areas_a[table.rows[matched]]
+    areas_of_matched_b = table.areas_b[table.columns[matched]]
+
+    # Scores.
+    n_matched = np.array([len(matches(table, limit)) for limit in THRESHOLDS], np.float64)
+    ap = ratios(n_matched, n_objects - n_matched)
+    precision = ratios(n_matched, table.n_b)
+    recall = ratios(n_matched, table.n_a)
+    shared = shared_pixels(table)
+    vi_split = conditional_entropy(shared.in_a, shared.pixels)
+    vi_merge = conditional_entropy(shared.in_b, shared.pixels)
+
+    return MaskComparison(
+        shape=image_a.shape,
+        n_pixels=image_a.size,
+        n_background=table.n_background,
+        n_agree=n_agree,
+        n_only_a=n_only_a,
+        n_only_b=n_only_b,
+        n_other_object=n_other_object,
+        n_differing=n_differing,
+        ppm=1e6 * ratio(n_differing, image_a.size),
+        verdict=_verdict(table, n_differing),
+        objects=objects,
+        kinds=Counter(change.kind for change in objects),
+        n_objects_a=table.n_a,
+        n_objects_b=table.n_b,
+        n_renumbered=sum(change.renumbered for change in objects),
+        n_matched=len(matched),
+        n_unmatched=n_unmatched,
+        changed=ratio(n_unmatched, n_objects),
+        ap=ap,
+        precision=precision,
+        recall=recall,
+        f1=ratios(2 * n_matched, n_objects),
+        ap50=float(ap[0]),
+        precision50=float(precision[0]),
+        recall50=float(recall[0]),
+        mean_matched_iou=mean(table.iou[matched]),
+        mean_matched_area_difference=mean(areas_of_matched_b - areas_of_matched_a),
+        pq=ratio(2 * table.iou[table.iou > 0.5].sum(), n_objects),
+        aji=aggregated_jaccard_index(table),
+        dice=ratio(2 * n_shared, 2 * n_shared + n_only_a + n_only_b),
+        boundary_f1=boundary_f1(image_a, image_b),
+        vi_split=vi_split,
+        vi_merge=vi_merge,
+        vi=vi_split + vi_merge,
+        rand_error=adapted_rand_error(shared),
+    )
+
+
+def _verdict(table: Overlap, n_differing: int) -> Verdict:
+    if table.equal_labels:
+        return Verdict.IDENTICAL if table.n_a else Verdict.VACUOUS
+    return Verdict.DIFFERENT if n_differing else Verdict.SAME_OBJECTS
 
 
 def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
@@ -186,31 +268,55 @@ def categories(a: ArrayLike, b: ArrayLike) -> NDArray[np.uint8]:
     image_a, image_b = label_images(("a", a), ("b", b))
     table = overlap(image_a, image_b)
     chosen = partners(table)
-    labels, partner = table.labels_a[table.rows[chosen]], table.labels_b[table.columns[chosen]]
+    labels = table.labels_a[table.rows[chosen]]
     order = np.argsort(labels)
-    labels, partner = np.append(labels[order], -1), np.append(partner[order], -1)
+    # Sorted labels of a, and the partner of each; -1 stands behind the last.
+    with_partner = np.append(labels[order], -1)
+    partner = np.append(table.labels_b[table.columns[chosen]][order], -1)
     result = np.empty(image_a.size, np.uint8)
     for block in runs(image_a, image_b):
-        of_a, of_b = block.labels_a.astype(np.int64), block.labels_b.astype(np.int64)
-        at = np.searchsorted(labels[:-1], of_a)
-        same = (labels[at] == of_a) & (partner[at] == of_b)
-        kind = np.where((of_a > 0) & (of_b > 0), 4, 2 * (of_a > 0) + 3 * (of_b > 0))
-        kind[same] = 1
+        of_a = block.labels_a.astype(np.int64)
+        of_b = block.labels_b.astype(np.int64)
+        index = np.searchsorted(with_partner[:-1], of_a)
+        same_object = (with_partner[index] == of_a) & (partner[index] == of_b)
+        category = np.where((of_a > 0) & (of_b > 0), 4, 2 * (of_a > 0) + 3 * (of_b > 0))
+        category[same_object] = 1
         start = block.starts[0]
-        result[start : start + block.lengths.sum()] = np.repeat(kind, block.lengths)
+        result[start : start + block.lengths.sum()] = np.repeat(category, block.lengths)
     return result.reshape(image_a.shape)
 
 
 def average_precision(
     truth: ArrayLike, predicted: ArrayLike, thresholds: Iterable[float] = (0.5,)
 ) -> Scores:
-    """Get TP / (TP + FP + FN) of two label images at each IoU threshold, in (0, 1].
+    """Get TP / (TP + FP + FN) of two label images at each IoU threshold.
 
+    Parameters
+    ----------
+    truth, predicted : array_like of int, shape (Y, X) or (Z, Y, X)
+        0 is background, every other label one object.
+    thresholds : iterable of float
+        T of them, each in (0, 1].
+
+    Returns
+    -------
+    ndarray of float64, shape (T,)
+        NaN if neither image holds an object, 0 if only one does.
+
+    Raises
+    ------
+    BadInput
+        If a threshold is out of range, one is no label image, or their shapes differ.
+
+    Notes
+    -----
     TP is the largest number of one-to-one pairs of objects whose IoU is at least the threshold, FP
     the predicted and FN the true objects left over. ``cellpose.metrics.average_precision``
     (4.2.1.1) computes the same in float32, but also for unequal shapes, and wrongly without
-    background. NaN if neither image holds an object, 0 if only one does.
+    background.
 
+    Examples
+    --------
     >>> truth = [[1, 1, 0, 2], [1, 1, 0, 2]]
     >>> average_precision(truth, [[3, 3, 0, 0], [3, 0, 0, 0]], (0.5, 0.75, 0.8)).tolist()
     [0.5, 0.5, 0.0]
@@ -219,72 +325,5 @@ def average_precision(
     if not all(0 < limit <= 1 for limit in limits):
         raise BadInput(f"IoU thresholds {limits} are not all above 0 and at most 1; 0.5 is usual")
     table = overlap(*label_images(("truth", truth), ("predicted", predicted)))
-    n_each = np.array([len(matches(table, limit)) for limit in limits], np.float64)
-    return _ratios(n_each, table.n_a + table.n_b - n_each)
-
-
-def _ratios(part: Scores, whole: Scores | int) -> Scores:
-    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
-        return part / whole
-
-
-def _ratio(part: float, whole: float) -> float:
-    return float(part) / float(whole) if whole else math.nan
-
-
-def _mean(values: NDArray) -> float:
-    return float(values.mean()) if len(values) else math.nan
-
-
-# -- boundaries ------------------------------------------------------------------------------
-
-
-def _boundary_f1(a: NDArray[np.integer], b: NDArray[np.integer]) -> float:
-    """F1 of the pixels of objects with another label beside a face, give or take `TOLERANCE`
-    (Csurka et al., BMVC 2013). 0 if one side has none, NaN if neither has."""
-    counts = np.zeros(4, np.int64)
-    step = max(1, BLOCK // max(1, a[:1].size))
-    around = itertools.product(range(-TOLERANCE, TOLERANCE + 1), repeat=a.ndim)
-    near = [shift for shift in around if math.hypot(*shift) <= TOLERANCE]
-    shifts = np.array(sorted(near, key=lambda shift: math.hypot(*shift)))  # the nearest first
-    for first in range(0, len(a) if a.size else 0, step):
-        low = max(0, first - TOLERANCE - 1)  # the edge of a block would hide a boundary
-        of_a, of_b = (
-            np.pad(_boundary(image[low : first + step + TOLERANCE + 1]), TOLERANCE)
-            for image in (a, b)
-        )
-        inner = slice(first - low + TOLERANCE, first - low + TOLERANCE + min(step, len(a) - first))
-        at_a, at_b = (
-            np.flatnonzero(part[inner]) + inner.start * part.strides[0] for part in (of_a, of_b)
-        )
-        flat_shifts = shifts @ np.array(of_a.strides)  # bytes, so positions of booleans
-        n_close = (
-            _n_close(at_a, of_b.ravel(), flat_shifts),
-            _n_close(at_b, of_a.ravel(), flat_shifts),
-        )
-        counts += (len(at_a), len(at_b), *n_close)
-    n_a, n_b, n_close_a, n_close_b = counts.tolist()
-    if not (n_close_a and n_close_b):
-        return 0.0 if n_a or n_b else math.nan
-    precision, recall = n_close_b / n_b, n_close_a / n_a
-    return 2 * precision * recall / (precision + recall)
-
-
-def _boundary(labels: NDArray[np.integer]) -> NDArray[np.bool_]:
-    found = np.zeros(labels.shape, bool)
-    for axis in range(labels.ndim):
-        along, marked = np.moveaxis(labels, axis, 0), np.moveaxis(found, axis, 0)
-        edge = along[1:] != along[:-1]
-        marked[:-1] |= edge
-        marked[1:] |= edge
-    found &= labels != 0
-    return found
-
-
-def _n_close(points: NDArray[np.intp], other: NDArray[np.bool_], shifts: NDArray[np.int64]) -> int:
-    left = points
-    for shift in shifts:
-        left = left[~other[left + shift]]
-        if not len(left):
-            break
-    return len(points) - len(left)
+    n_matched = np.array([len(matches(table, limit)) for limit in limits], np.float64)
+    return ratios(n_matched, table.n_a + table.n_b - n_matched)

@@ -8,12 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.same.weight_similarity import (
-    DifferenceDistributions,
-    Similarity,
-    distributions,
-    layers_by_distance,
-)
+from cellrepro.same.weight_distributions import DifferenceDistributions, distributions
+from cellrepro.same.weight_similarity import Similarity, layers_by_distance
 from cellrepro.same.weights import WeightsComparison
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, Picture

@@ -8,13 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cellrepro.same.names import place_of
-from cellrepro.same.weight_similarity import (
-    Similarity,
-    WeightStatistics,
-    difference_distributions,
-    layers_by_distance,
-    similarity,
-)
+from cellrepro.same.weight_distributions import WeightStatistics, difference_distributions
+from cellrepro.same.weight_similarity import Similarity, layers_by_distance, similarity
 from cellrepro.same.weights import compare_weights
 from cellrepro.show.figures import training, weights
 from cellrepro.show.report.page import Cell, Shown, View, figure, table, table_file

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellrepro.same.object_changes import ObjectChange, ObjectKind
-from cellrepro.same.verdicts import Verdict
+from cellrepro.same.over_images import totals_over
 from cellrepro.show.tables.frames import frame
-from cellrepro.words import amount, ppm_text, share_text
+from cellrepro.words import amount, ppm_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,32 +124,7 @@ def comparison_sentence(masks: Mapping[str, MaskComparison], *, a: str = "A", b:
     -------
     str
     """
-    images = amount(len(masks), "image")
-    both = f"{a[:1].upper()}{a[1:]} and {b}"
-    n_a = sum(result.n_objects_a for result in masks.values())
-    n_b = sum(result.n_objects_b for result in masks.values())
-    if not n_a and not n_b:
-        return f"Neither {a} nor {b} has a cell in any of the {images}: nothing can be compared."
-    n_differing = sum(result.n_differing for result in masks.values())
-    if not n_differing:
-        renumbered = any(result.verdict == Verdict.SAME_OBJECTS for result in masks.values())
-        numbers = ", some under other numbers" if renumbered else ""
-        return f"{both} have the same {amount(n_a, 'cell')}{numbers}, pixel for pixel, on {images}."
-    counts = {kind: sum(result.kinds[kind] for result in masks.values()) for kind in ObjectKind}
-    kinds = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
-    n_unmatched = sum(result.n_unmatched for result in masks.values())
-    n_pixels = sum(result.n_pixels for result in masks.values())
-    if n_unmatched:
-        changed = (
-            f"{share_text(n_unmatched / (n_a + n_b))} of the cells changed, that is, have no "
-            "counterpart that overlaps by half"
-        )
-    else:
-        changed = "Every cell has a counterpart that overlaps by half"
-    return (
-        f"{both} differ: {amount(n_a, 'cell')} in {a}, {n_b} in {b}, over {images} ({kinds}). "
-        f"{changed}, and {ppm_text(1e6 * n_differing / n_pixels)} of the pixels differ."
-    )
+    return totals_over(masks.values()).sentence(a=a, b=b)
 
 
 def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.same.weight_similarity import weight_statistics
+from cellrepro.same.weight_distributions import weight_statistics
 from cellrepro.show.tables.frames import frame, readable
 from cellrepro.words import grouped, share_text
 

@@ -1,0 +1,146 @@
+"""Many images compared, as one: what adds up over them, its verdict, and its sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from cellrepro.same.object_changes import ObjectKind
+from cellrepro.same.verdicts import Verdict, combine
+from cellrepro.words import amount, ppm_text, share_text
+
+if TYPE_CHECKING:
+    from cellrepro.same.metrics import MaskComparison
+
+
+class ComparedImage(Protocol):
+    """Two label images of one image, once they were compared."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """On this image alone."""
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """What became of its objects: number by `ObjectKind`."""
+
+
+def verdict_over(images: Iterable[ComparedImage]) -> Verdict:
+    """The verdict over several images; those without any object do not count beside others."""
+    verdicts = [image.verdict for image in images]
+    return combine(verdict for verdict in verdicts if verdict != Verdict.VACUOUS)
+
+
+def kinds_over(images: Iterable[ComparedImage]) -> dict[str, int]:
+    """Objects kept, moved, lost, gained, split and merged over all images, in this order."""
+    total: Counter[str] = Counter()
+    for image in images:
+        total.update(image.kinds)
+    return {str(kind): total[kind] for kind in ObjectKind}
+
+
+@dataclass(frozen=True)
+class MaskTotals:
+    """What adds up over the compared masks of several images."""
+
+    verdict: Verdict
+    """As of `verdict_over`."""
+    n_images: int
+    n_pixels: int
+    """Of all images."""
+    n_differing: int
+    """Pixels that are not the same object, or background, on both sides."""
+    n_objects_a: int
+    n_objects_b: int
+    n_matched: int
+    """Objects of a with a match in b at IoU 0.5."""
+    n_renumbered: int
+    """Objects that have other numbers on the two sides."""
+    some_renumbered: bool
+    """Whether an image has equal outlines under other numbers."""
+    kinds: Mapping[str, int]
+    """As of `kinds_over`."""
+
+    @property
+    def n_objects(self) -> int:
+        """Of both sides together."""
+        return self.n_objects_a + self.n_objects_b
+
+    @property
+    def n_unmatched(self) -> int:
+        """Objects of either side without a match at IoU 0.5."""
+        return self.n_objects - 2 * self.n_matched
+
+    @property
+    def ppm(self) -> float:
+        """Differing pixels per million over all images; 0 over nothing."""
+        return 1e6 * self.n_differing / self.n_pixels if self.n_pixels else 0.0
+
+    def objects_by_name(self) -> dict[str, int]:
+        """Numbers of objects for JSON: in a, in b, matched, what became of them, renumbered."""
+        return {
+            "a": self.n_objects_a,
+            "b": self.n_objects_b,
+            "matched": self.n_matched,
+            **self.kinds,
+            "renumbered": self.n_renumbered,
+        }
+
+    def sentence(self, *, a: str = "A", b: str = "B") -> str:
+        """How the two sides differ over all images.
+
+        Parameters
+        ----------
+        a, b : str
+            What the two sides are called.
+        """
+        over = amount(self.n_images, "image")
+        both = f"{a[:1].upper()}{a[1:]} and {b}"
+        if not self.n_objects:
+            return f"Neither {a} nor {b} has a cell in any of the {over}: nothing can be compared."
+        if not self.n_differing:
+            also = ", some under other numbers" if self.some_renumbered else ""
+            cells = amount(self.n_objects_a, "cell")
+            return f"{both} have the same {cells}{also}, pixel for pixel, on {over}."
+        changed = "Every cell has a counterpart that overlaps by half"
+        if self.n_unmatched:
+            changed = (
+                f"{share_text(self.n_unmatched / self.n_objects)} of the cells changed, that is, "
+                "have no counterpart that overlaps by half"
+            )
+        became = ", ".join(f"{n} {kind}" for kind, n in self.kinds.items() if n)
+        return (
+            f"{both} differ: {amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in {b}, "
+            f"over {over} ({became}). {changed}, and {ppm_text(self.ppm)} of the pixels differ."
+        )
+
+
+def totals_over(images: Iterable[MaskComparison]) -> MaskTotals:
+    """Add up what differs between the masks of several images.
+
+    Parameters
+    ----------
+    images : iterable of MaskComparison
+        One an image; of none everything is 0 and the verdict ``vacuous``.
+
+    Examples
+    --------
+    >>> from cellrepro import compare_masks
+    >>> totals_over([compare_masks([[1, 0]], [[1, 0]]), compare_masks([[1, 2]], [[1, 0]])]).ppm
+    250000.0
+    """
+    results = list(images)
+    return MaskTotals(
+        verdict=verdict_over(results),
+        n_images=len(results),
+        n_pixels=sum(result.n_pixels for result in results),
+        n_differing=sum(result.n_differing for result in results),
+        n_objects_a=sum(result.n_objects_a for result in results),
+        n_objects_b=sum(result.n_objects_b for result in results),
+        n_matched=sum(result.n_matched for result in results),
+        n_renumbered=sum(result.n_renumbered for result in results),
+        some_renumbered=any(result.verdict == Verdict.SAME_OBJECTS for result in results),
+        kinds=kinds_over(results),
+    )

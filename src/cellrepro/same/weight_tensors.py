@@ -1,0 +1,143 @@
+"""A network's tensors as bits: read in pieces, understood as numbers, and grouped by layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from natsort import natsorted
+from numpy.typing import NDArray
+
+Bits = NDArray[np.unsignedinteger]
+"""Parameters as unsigned integers of their width, flat."""
+Values = NDArray[np.float64]
+
+NUMPY_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "u1",
+    "BOOL": "u1",
+}
+"""Types as safetensors spells them (little-endian), and as NumPy reads them. NumPy has no bfloat16:
+its 16 bits are the upper half of a float32, see `values`."""
+
+_PARAMETER_KINDS = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a file, of which nothing was read yet."""
+
+    dtype: str
+    """One of `NUMPY_TYPES`."""
+    shape: tuple[int, ...]
+    read: Callable[[int, int], Bits]
+    """Give the bits of the parameters from start to stop; fewer where the tensor ends before."""
+    stored_as: str = ""
+    """The name in the file, where `open_weights` gives another."""
+    under: str = ""
+    """The key of a checkpoint that holds the network beside other things."""
+
+    @property
+    def n(self) -> int:
+        """Number of parameters."""
+        return math.prod(self.shape)
+
+
+Network = Mapping[str, Tensor]
+"""The tensors of one file by name."""
+
+
+def pieces(tensors: Sequence[Tensor], n_values: int) -> Iterator[list[Bits]]:
+    """The content of several tensors of one shape, piece by piece.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        N of one shape.
+    n_values : int
+        Parameters of each tensor in a piece; the last one may have fewer.
+
+    Yields
+    ------
+    list of ndarray of unsigned int
+        N arrays of one length. Of empty tensors there is one empty piece.
+    """
+    for start in range(0, max(tensors[0].n, 1), n_values):
+        yield [tensor.read(start, start + n_values) for tensor in tensors]
+
+
+def values(bits: Bits, dtype: str) -> Values:
+    """What the bits stand for, as float64.
+
+    Parameters
+    ----------
+    bits : ndarray of unsigned int, shape (P,)
+    dtype : str
+        One of `NUMPY_TYPES`; 64-bit integers are rounded beyond 2**53.
+
+    Examples
+    --------
+    >>> values(np.array([0x3F80], "<u2"), "BF16").tolist()
+    [1.0]
+    """
+    with np.errstate(invalid="ignore"):  # raised by casting a signalling NaN
+        if dtype == "BF16":
+            as_float32 = bits.astype("<u4") << np.uint32(16)
+            return as_float32.view("<f4").astype(np.float64)
+        return bits.view(NUMPY_TYPES[dtype]).astype(np.float64)
+
+
+def differences(a: Values, b: Values, same_bits: NDArray[np.bool_] | bool) -> Values:
+    """b - a, and 0 where bits or values are equal, also between two NaNs or two infinities.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64, shape (P,)
+    same_bits : ndarray of bool, shape (P,), or bool
+        Where both have the same bits.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
+        difference = b - a
+        difference[same_bits | (a == b)] = 0
+    return difference
+
+
+# -- names of tensors ------------------------------------------------------------------------
+
+
+def natural_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Sorted with numbers as numbers: blocks.2 before blocks.10."""
+    return tuple(natsorted(sorted(names)))
+
+
+def layer_of(tensor_name: str) -> str:
+    """The layer of a network that a tensor belongs to.
+
+    The first two components of its name, three with ``blocks``, without its kind. (A ledger groups
+    otherwise, see `cellrepro.trace.watches.layer_group`; its names are stored.)
+
+    >>> layer_of("encoder.blocks.3.attn.qkv.weight"), layer_of("encoder.neck.0.weight")
+    ('encoder.blocks.3', 'encoder.neck')
+    """
+    components = tensor_name.split(".")
+    if len(components) > 1 and components[-1] in _PARAMETER_KINDS:
+        components = components[:-1]
+    n_components = 3 if components[1:2] == ["blocks"] else 2
+    return ".".join(components[:n_components])
+
+
+def layers_of(tensor_names: Iterable[str]) -> tuple[str, ...]:
+    """The layers of some tensors, each once, in natural order of the tensors."""
+    return tuple(dict.fromkeys(layer_of(name) for name in natural_order(tensor_names)))
