@@ -148,7 +148,7 @@ def adapted_rand_error(shared: SharedPixels) -> float:
     pixels = shared.pixels[is_cell].astype(np.float64)
     n_pixels = pixels.sum()
 
-    def joined_pairs(counts: Scores) -> float:
+    def joined_pairs(counts: NDArray) -> float:
         return float(np.sum(counts**2) - n_pixels)
 
     in_both = joined_pairs(pixels)

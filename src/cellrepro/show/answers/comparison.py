@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.show.answers.answer import Answer
-from cellrepro.words import amount, some
+from cellrepro.words import some
 
 if TYPE_CHECKING:
     from cellrepro.changes.compare import Comparison
@@ -117,19 +116,7 @@ def _pair_lines(title: str, pairs: Mapping[str, tuple[Any, Any]]) -> Iterator[st
 
 def _weights_lines(weights: WeightsComparison) -> Iterator[str]:
     """Say how far two networks lie apart, and which tensors only one of the two has."""
-    if weights.equal:
-        yield f"  weights: {amount(weights.n_parameters, 'parameter')}, all equal"
-        return
-    if math.isnan(weights.l2):
-        distance = "no distance over all of them"
-    else:
-        distance = (
-            f"L2 {weights.l2:.3g} (relative {weights.relative_l2:.3g}), cosine "
-            f"{weights.cosine:.6f}, largest {weights.max_abs:.3g} in "
-            f"{weights.max_abs_name or 'none'}"
-        )
-    differ = f"{weights.n_differing} of {weights.n_parameters} parameters differ"
-    yield f"  weights: {differ}, {distance}"
+    yield f"  weights: {weights.sentence()}"
     if weights.only_a:
         yield f"    only in A: {some(weights.only_a, _MOST_NAMES)}"
     if weights.only_b:
