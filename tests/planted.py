@@ -23,7 +23,7 @@ from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import generators_kept
 from cellrepro.divergence.find import diverge
 from cellrepro.images.nuclei import write_folder
-from cellrepro.model.training_loop import Loop
+from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child
 from cellrepro.run.checkpointing import Keeping
 from cellrepro.run.train import plan_training
@@ -146,7 +146,7 @@ def at_step(step, plant):
         with plant(loop) if loop.training.n_steps == step else nullcontext():
             return original(loop)
 
-    return wrapped(Loop, "step", planted)
+    return wrapped(TrainingLoop, "step", planted)
 
 
 def before_step(step, act):

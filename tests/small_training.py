@@ -13,7 +13,7 @@ from cellrepro.determinism import seeds
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.network import ModelSource, build
-from cellrepro.model.training_loop import Loop
+from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Origin
 
@@ -115,7 +115,7 @@ def begun(*, seed=3, watch=lambda network: None, **options):
     network = tiny(1)
     seed_everything(seed)
     options = {"n_epochs": 3, "learning_rate": 0.01, **options}
-    return network, Loop(network, IMAGES, (), watch=watch(network), **options)
+    return network, TrainingLoop(network, IMAGES, (), watch=watch(network), **options)
 
 
 def walked(network, loop, *, to=None):

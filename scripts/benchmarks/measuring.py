@@ -114,10 +114,10 @@ def warm_loop(
     """A network and its training on one image, two steps old."""
     from cellrepro.images.nuclei import labelled_nuclei
     from cellrepro.model.network import seeded_network
-    from cellrepro.model.training_loop import Loop
+    from cellrepro.model.training_loop import TrainingLoop
 
     network = seeded_network(encoder, seed=0)
-    loop = Loop(
+    loop = TrainingLoop(
         network,
         labelled_nuclei(1),
         (),

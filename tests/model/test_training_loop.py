@@ -21,7 +21,7 @@ from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.training_loop import (
-    Loop,
+    TrainingLoop,
     learning_rates,
     train,
     trainable,
@@ -224,7 +224,7 @@ def test_without_augmentation_every_image_is_shown_as_it_is(toy, images):
     small = replace(small, image=small.image[:10, :12], masks=masks)
     asked = Hyperparameters(augmentation=False, normalize=False, min_train_masks=0)
     options = {"n_epochs": 2, "learning_rate": 0.01, "settings": asked, "watch": Seen()}
-    loop = Loop(toy, [large, small], (), **options)
+    loop = TrainingLoop(toy, [large, small], (), **options)
     while not loop.finished:
         loop.step()
     shown = {names[0]: (crops, x, y) for names, crops, x, y in seen}
@@ -313,7 +313,7 @@ def test_a_test_image_without_masks_leaves_the_others_in_the_test_loss(toy, imag
 def test_a_loop_of_nothing_is_refused(toy, images, name):
     given = {"n_epochs": 2, "learning_rate": 0.01, name: 0}
     with pytest.raises(BadInput, match=f"{name} must be a whole number of at least 1, got 0"):
-        Loop(toy, *images, **given)
+        TrainingLoop(toy, *images, **given)
 
 
 def test_the_images_and_masks_given_are_left_as_they_are(toy, images):

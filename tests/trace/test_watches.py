@@ -127,7 +127,7 @@ def test_a_watched_training_ends_in_the_same_bits(way, mode):
 
 def test_cellposes_own_training_watched_in_every_way_ends_in_the_same_bits():
     from cellrepro.model.network import ModelSource, build
-    from cellrepro.model.training_loop import Loop
+    from cellrepro.model.training_loop import TrainingLoop
 
     masks = np.kron(np.arange(1, 10).reshape(3, 3), np.pad(np.ones((14, 14), int), 3))
     image = ((masks > 0) * 100 + np.arange(60)).astype(np.uint8)
@@ -139,7 +139,7 @@ def test_cellposes_own_training_watched_in_every_way_ends_in_the_same_bits():
         seed_everything(3)
         steps, operations = StepWatch(Ledger()), OperationWatch(network)
         watch = Watches([steps, operations]) if watched else None
-        loop = Loop(network, images, (), n_epochs=2, learning_rate=0.01, watch=watch)
+        loop = TrainingLoop(network, images, (), n_epochs=2, learning_rate=0.01, watch=watch)
         before = tensor_digest(dict(network.state_dict()))
         loop.step()
         with Auditor(replays=1, suspects=0, model=network) if watched else nullcontext():

@@ -247,11 +247,11 @@ def small_loop(source: Any, device: Any, *, seed: int | None) -> tuple[Any, Any]
     """Two epochs of a network on synthetic images, about to begin, and the network."""
     from cellrepro.images.nuclei import labelled_nuclei
     from cellrepro.model.network import build
-    from cellrepro.model.training_loop import Loop
+    from cellrepro.model.training_loop import TrainingLoop
 
     network = build(source, seed=seed, device=device, dtype="float32")
     options: dict[str, Any] = {"n_epochs": 2, "images_per_epoch": _STEPS // 2}
-    return Loop(network, labelled_nuclei(2), (), learning_rate=1e-3, **options), network
+    return TrainingLoop(network, labelled_nuclei(2), (), learning_rate=1e-3, **options), network
 
 
 # -- a pasted warning ----------------------------------------------------------------------

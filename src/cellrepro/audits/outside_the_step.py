@@ -33,7 +33,7 @@ from cellrepro.determinism.seeds import (
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.model import inference
 from cellrepro.model.network import TINY, seeded_network
-from cellrepro.model.training_loop import Loop, augment, with_flows
+from cellrepro.model.training_loop import TrainingLoop, augment, with_flows
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import progress
@@ -367,11 +367,11 @@ def _few(folder: ImageFolder) -> list[LabelledImage]:
         return with_flows(folder.train, torch.device("cpu"), most=_MOST_IMAGES)
 
 
-def _loop(images: list[LabelledImage], **options: Any) -> Loop:
+def _loop(images: list[LabelledImage], **options: Any) -> TrainingLoop:
     """An epoch of `tiny` over images, one a step, about to begin."""
     network = seeded_network(TINY, seed=0)
     with contextlib.redirect_stderr(io.StringIO()), generators_kept():
-        return Loop(network, images, (), n_epochs=1, learning_rate=0.0, **options)
+        return TrainingLoop(network, images, (), n_epochs=1, learning_rate=0.0, **options)
 
 
 def _changed(a: dict[str, Any], b: dict[str, Any]) -> list[str]:

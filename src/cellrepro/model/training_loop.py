@@ -81,8 +81,8 @@ def train(
     test_images: Sequence[LabelledImage],
     **options: Any,
 ) -> Training:
-    """Train a network in place; the parameters are those of `Loop`."""
-    loop = Loop(network, train_images, test_images, **options)
+    """Train a network in place; the parameters are those of `TrainingLoop`."""
+    loop = TrainingLoop(network, train_images, test_images, **options)
     while not loop.finished:
         loop.step()
     return loop.training
@@ -102,7 +102,7 @@ class Team(Protocol):
         """After an epoch: raise unless all ranks have the same weights."""
 
 
-class Loop:
+class TrainingLoop:
     """A training that is walked step by step.
 
     The network (``cellpose.vit.CPSAM``) is trained in float32, whatever its dtype, and left in it.

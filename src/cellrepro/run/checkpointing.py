@@ -13,7 +13,7 @@ from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import value_digest
 from cellrepro.determinism import seeds
 from cellrepro.errors import BadInput
-from cellrepro.model.training_loop import Loop
+from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.store import checkpoints, disk
 from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.ledger import (
@@ -83,7 +83,7 @@ class Keeper:
             self.watch(network)
         return self._operations.step(index, 0)
 
-    def begin(self, origin: Origin, network: Any, loop: Loop) -> list[str]:
+    def begin(self, origin: Origin, network: Any, loop: TrainingLoop) -> list[str]:
         """Take up an unfinished training, if asked for; returns what the user should know of it."""
         self.origin = origin
         if self._keeping.resume:
@@ -99,7 +99,7 @@ class Keeper:
             shutil.rmtree(folder, ignore_errors=True)
         return []
 
-    def _go_on(self, found: Checkpoint, origin: Origin, network: Any, loop: Loop) -> None:
+    def _go_on(self, found: Checkpoint, origin: Origin, network: Any, loop: TrainingLoop) -> None:
         if origin.spec.get("seed") is None and origin.spec.get("model_digest") is None:
             # Drawn by no seed, they are others in every process; it began with those found here.
             origin = replace(origin, initial_weights=found.origin.initial_weights)
@@ -131,7 +131,7 @@ class Keeper:
         found = [] if keep == "none" else checkpoints.folders(self._place)
         return [checkpoints.read_plain(folder) for folder in found]
 
-    def epoch_ended(self, network: Any, loop: Loop) -> None:
+    def epoch_ended(self, network: Any, loop: TrainingLoop) -> None:
         """Write down what is new, and a checkpoint if it is time."""
         every, keep = self._keeping.checkpoint_every, self._keeping.keep_checkpoints
         last = loop.finished and keep != "none"

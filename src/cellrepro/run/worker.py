@@ -21,7 +21,7 @@ from cellrepro.images.decoding import FLAT, Axes
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.model.network import ModelSource
 from cellrepro.model.stages import Stages
-from cellrepro.model.training_loop import Epoch, Loop, Team, trains_nothing
+from cellrepro.model.training_loop import Epoch, Team, TrainingLoop, trains_nothing
 from cellrepro.process.child import Child
 from cellrepro.process.machine_here import numeric_class
 from cellrepro.process.setup import Setup
@@ -248,12 +248,12 @@ def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecor
 # -- training ------------------------------------------------------------------------------
 
 
-def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any) -> Loop:
-    """The training that a spec asks for, about to begin; the options are those of `Loop`."""
+def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any) -> TrainingLoop:
+    """The training that a spec asks for, about to begin; options as of `TrainingLoop`."""
     asked: dict[str, Any] = {"n_epochs": spec.epochs, "settings": spec}
     for name in ("learning_rate", "batch_size", "images_per_epoch", "data_seed"):
         asked[name] = getattr(spec, name)
-    return Loop(network, folder.train, folder.test, **asked, **options)
+    return TrainingLoop(network, folder.train, folder.test, **asked, **options)
 
 
 def _ranks(child: Child, request: Request, device: Any) -> AbstractContextManager[Team | None]:

@@ -21,7 +21,7 @@ import torch
 
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.trace.observer import Call
-from cellrepro.trace.reexecution import Plan, inputs_of, is_plain, without_warnings
+from cellrepro.trace.reexecution import ReplayPlan, inputs_of, is_plain, without_warnings
 
 _CLASSES = {
     # Values are moved or chosen: nothing is rounded, or once where the dtype is another.
@@ -73,7 +73,7 @@ _FLUSHED = frozenset({torch.float32, torch.bfloat16})  # their subnormals may be
 class Reference:
     """One operation about to run, with float64 copies of its inputs; made by `of`."""
 
-    def __init__(self, call: Call, plan: Plan) -> None:
+    def __init__(self, call: Call, plan: ReplayPlan) -> None:
         self._call, self._plan = call, plan
         self._base = _base(call.place.op)
         tensors = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
@@ -86,7 +86,7 @@ class Reference:
         self.problem: str | None = None  # why it could not be had in float64, where it could not
 
     @classmethod
-    def of(cls, call: Call, plan: Plan) -> Reference | None:
+    def of(cls, call: Call, plan: ReplayPlan) -> Reference | None:
         """Copy an operation's inputs, before it may overwrite them.
 
         None where nothing more exact can be had: views, uninitialised memory, random draws,

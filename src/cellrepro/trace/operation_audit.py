@@ -23,7 +23,7 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
 from cellrepro.trace.reexecution import (
     Before,
-    Plan,
+    ReplayPlan,
     devices_of,
     inputs_of,
     plan_of,
@@ -222,7 +222,7 @@ class _Spot:
     """One operation at one place: how often it came and what its replays gave."""
 
     place: Site
-    plan: Plan
+    plan: ReplayPlan
     n_calls: int = 0
     n_replays: int = 0
     flips: int = 0

@@ -55,7 +55,7 @@ _NEVER_AGAIN = frozenset(
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplayPlan:
     """What an operation's schema says about executing it again."""
 
     replayable: bool = False
@@ -88,10 +88,10 @@ class Plan:
 
 
 # By the operation's address, as its own hash is slow; held, so that the address is not used again.
-_PLANS: dict[int, tuple[Any, Plan]] = {}
+_PLANS: dict[int, tuple[Any, ReplayPlan]] = {}
 
 
-def plan_of(func: Any) -> Plan:
+def plan_of(func: Any) -> ReplayPlan:
     """What an operation's schema says, read once."""
     known = _PLANS.get(id(func))
     if known is None:
@@ -99,10 +99,10 @@ def plan_of(func: Any) -> Plan:
     return known[1]
 
 
-def _read_plan(func: Any) -> Plan:
+def _read_plan(func: Any) -> ReplayPlan:
     schema = getattr(func, "_schema", None)
     if schema is None:  # an operation that takes functions
-        return Plan()
+        return ReplayPlan()
     name = schema.name.removeprefix("aten::")
     guarded = func.namespace not in _TRUSTED
     arguments = list(enumerate(schema.arguments))
@@ -127,7 +127,7 @@ def _read_plan(func: Any) -> Plan:
         and func.namespace not in _NEVER_AGAIN
         and torch.Tag.inplace_view not in func.tags
     )
-    return Plan(
+    return ReplayPlan(
         replayable=again and name not in ("_local_scalar_dense", "item"),
         computes=again,
         draws=guarded
@@ -225,7 +225,7 @@ class Before:
     """
 
     def __init__(
-        self, call: Call, plan: Plan, instead: Mapping[int, torch.Tensor] | None = None
+        self, call: Call, plan: ReplayPlan, instead: Mapping[int, torch.Tensor] | None = None
     ) -> None:
         self.complete = True  # if not, it writes into what cannot be copied as plain memory
         self.kept = dict(instead or {})  # bytes, by storage
@@ -275,7 +275,9 @@ class Before:
             put(state)
 
 
-def _generators(call: Call, plan: Plan) -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+def _generators(
+    call: Call, plan: ReplayPlan
+) -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
     """How the generators that an operation may draw from are read, and put back."""
     leaves = inputs_of(call)
     generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]

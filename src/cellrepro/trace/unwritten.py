@@ -22,7 +22,7 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
 from cellrepro.trace.reexecution import (
     Before,
-    Plan,
+    ReplayPlan,
     bytes_of,
     inputs_of,
     is_plain,
@@ -73,7 +73,7 @@ class Unwritten:
             )
         return found
 
-    def run(self, call: Call, plan: Plan, run: Callable[[], Any]) -> Any:
+    def run(self, call: Call, plan: ReplayPlan, run: Callable[[], Any]) -> Any:
         """Carry out an operation: follow what it hands out, see what it computes from."""
         given = self._given(call) if plan.computes and self._memories else {}
         if not given and not plan.allocates:
@@ -108,7 +108,7 @@ class Unwritten:
         return given
 
     @staticmethod
-    def _blamed(call: Call, plan: Plan, given: dict[int, _Memory]) -> list[_Memory]:
+    def _blamed(call: Call, plan: ReplayPlan, given: dict[int, _Memory]) -> list[_Memory]:
         """Whose pattern it is given; what it only writes into counts where it reads no other."""
         read = {}
         for view in filter(is_plain, inputs_of(call)):
@@ -121,7 +121,7 @@ class Unwritten:
         return [read[key] for key in only_read or read]
 
     def _apart(
-        self, call: Call, plan: Plan, before: Before, given: dict[int, _Memory], returned: Any
+        self, call: Call, plan: ReplayPlan, before: Before, given: dict[int, _Memory], returned: Any
     ) -> list[tuple[int, float]]:
         """Elements of each result that differ with the pattern, and by how much; none if equal."""
         for key in given:
