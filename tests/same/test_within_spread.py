@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cellrepro.same.axes import Pair
 from cellrepro.same.image_differences import ImageDifference
+from cellrepro.same.pairs import Pair
 from cellrepro.same.seed_spread import Axis
 from cellrepro.same.within_spread import decide
 from cellrepro.store.manifest import Manifest

@@ -20,21 +20,12 @@ import numpy as np
 
 from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput
-from cellrepro.same.axes import (
-    AXES,
-    DRAWN,
-    MEASURES,
-    RANKS_DIFFER,
-    Pair,
-    Sample,
-    Values,
-    choose,
-    images_of,
-    parts_of,
-)
+from cellrepro.same.axes import AXES, DRAWN, RANKS_DIFFER
 from cellrepro.same.image_differences import MaskPairs
 from cellrepro.same.metrics import MaskComparison
 from cellrepro.same.names import Names, place_of
+from cellrepro.same.pairing import Sample, choose
+from cellrepro.same.pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
 from cellrepro.same.verdicts import Verdict
 from cellrepro.same.within_spread import (
     CONFIDENCE,
@@ -44,7 +35,6 @@ from cellrepro.same.within_spread import (
     decide,
     draws,
     resampled_means,
-    units_of,
 )
 from cellrepro.store.store import Repeat, Run
 from cellrepro.words import amount, share_text, span
@@ -320,14 +310,14 @@ def decide_between(
     all but the seed. Never if a and b differ in the seed."""
     masks = MaskPairs()
     found = Pair("", "", "a", "b", a, b, ("", ""), images=masks.differences(a, b, results))
-    beside = {sample.but("seed") for sample in (Sample(a), Sample(b))}
+    beside = {sample.facts_without("seed") for sample in (Sample(a), Sample(b))}
     specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
     family = [
         sample
         for run in runs
         if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
         for sample in map(Sample, run.repeats)
-        if sample.but("seed") in beside
+        if sample.facts_without("seed") in beside
     ]
     names = Names(sample.repeat for sample in family)
     chosen, _ = choose(family, "seed", MOST_PAIRS, names)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
-from cellrepro.same.axes import Pair, Values, mean_of, parts_of
+from cellrepro.same.pairs import Pair, Values, mean_of, parts_of, units_of
 from cellrepro.words import amount, share_text
 
 FEWEST_SEEDS = 3
@@ -152,8 +152,3 @@ def draws(n: int, stream: int) -> Values:
     """How often each of n things is drawn in each resample, shape (B, n)."""
     generator = np.random.default_rng([_RANDOM_SEED, stream])
     return generator.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)
-
-
-def units_of(pairs: Iterable[Pair]) -> list[str]:
-    """The different values on the axis: of pairs of seeds, the seeds."""
-    return sorted({unit for pair in pairs for unit in pair.units})

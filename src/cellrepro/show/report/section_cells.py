@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.same.axes import AXES, Pair
+from cellrepro.same.axes import AXES
 from cellrepro.same.object_changes import ObjectKind
+from cellrepro.same.pairs import Pair
 from cellrepro.same.seed_spread import Axis
 from cellrepro.same.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
