@@ -26,7 +26,8 @@ from cellrepro.images.nuclei import write_folder
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child
 from cellrepro.run.checkpointing import Keeping
-from cellrepro.run.train import plan_training
+from cellrepro.run.options import TrainingOptions
+from cellrepro.run.planning import plan_training
 from cellrepro.run.worker import carry_out
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.observer import Call
@@ -53,7 +54,7 @@ class Bench:
     def run(self, *plants, keeping=None, **asked):
         """Train with the plants in force; the result is the next repeat of what was asked for."""
         given = {**ASKED, "model": str(self.model), "store": self.store.root, **asked}
-        plan = plan_training(given.pop("data", self.data), **given)
+        plan = plan_training(TrainingOptions(given.pop("data", self.data), **given))
         done = self.store.run(plan.spec.key)
         with ExitStack() as stack:
             stack.callback(torch.set_num_threads, torch.get_num_threads())

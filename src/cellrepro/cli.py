@@ -238,12 +238,18 @@ def train(
         given = {name: value for name, value in given.items() if _is_given(context, name)}
         if "repeats" in given:
             raise BadInput("--continue adds one repeat; leave --repeats out")
+        given["stated"] = frozenset(given)
     if operation_steps is not None:
         given["operation_steps"] = steps_in(operation_steps)
     if sgd is not None:
         given["SGD"] = given.pop("sgd")
     for name in {"train_probs", "class_weights"} & given.keys():
         given[name] = in_yaml(f"--{name.replace('_', '-')}", given[name])
+    if continued_from is not None:
+        from cellrepro.run.options import TrainingOptions
+        from cellrepro.run.train import train_with
+
+        return told(train_with(TrainingOptions(**given)))
     return told(cellrepro.train(**given))
 
 

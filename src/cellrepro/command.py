@@ -17,7 +17,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.show.answers.runs import run_answer
 
 if TYPE_CHECKING:
-    from cellrepro.run.train import Outcome
+    from cellrepro.run.outcome import Outcome
 
 Told = tuple[Answer[Any], int]
 """An answer, and the exit code."""

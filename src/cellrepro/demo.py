@@ -19,7 +19,8 @@ from cellrepro.model.network import CELLPOSE_NAMES, SMALL, TINY
 from cellrepro.process.calling import in_child
 from cellrepro.process.endings import RunError
 from cellrepro.progress import minutes
-from cellrepro.run.train import Outcome, segment, train_until_found
+from cellrepro.run.outcome import Outcome
+from cellrepro.run.train import segment, train_until_found
 from cellrepro.run.until_found import FOUND, Goal
 from cellrepro.show.report.build import Report, write_report
 from cellrepro.show.which_runs import elsewhere

@@ -9,7 +9,8 @@ from cellrepro.asked.segmentation_settings import Normalize, Settings
 from cellrepro.asked.spec import Spec, make_spec
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
-from cellrepro.run.train import plan_training
+from cellrepro.run.options import TrainingOptions
+from cellrepro.run.planning import plan_training
 
 FIELDS = dict(
     **{"task": "train", "data": "nuclei", "data_digest": "d" * 64, "model": "tiny"},
@@ -167,17 +168,25 @@ def test_refuses_every_wrong_field_at_once():
 def test_what_is_in_the_data_matters_and_not_where_it_lies(small_data, tmp_path):
     other = tmp_path / "deep" / small_data.name
     shutil.copytree(small_data, other)
-    assert plan_training(other).spec.key == plan_training(small_data).spec.key
+    assert (
+        plan_training(TrainingOptions(other)).spec.key
+        == plan_training(TrainingOptions(small_data)).spec.key
+    )
     first, second = sorted((other / "train").glob("*[0-9].tif"))[:2]
     first.write_bytes(second.read_bytes())
-    assert plan_training(other).spec.key != plan_training(small_data).spec.key
+    assert (
+        plan_training(TrainingOptions(other)).spec.key
+        != plan_training(TrainingOptions(small_data)).spec.key
+    )
 
 
 def test_what_a_profile_says_counts_and_how_it_is_described_does_not(small_data, tmp_path):
     keys = []
     for text in ("threads: 2", "threads: 2\ndescription: the same", "threads: 3"):
         (tmp_path / "lab.yaml").write_text(text)
-        keys.append(plan_training(small_data, profile=str(tmp_path / "lab.yaml")).spec.key)
+        keys.append(
+            plan_training(TrainingOptions(small_data, profile=str(tmp_path / "lab.yaml"))).spec.key
+        )
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -185,7 +194,7 @@ def test_what_a_profile_says_counts_and_how_it_is_described_does_not(small_data,
 def test_refuses_what_a_plan_cannot_have(small_data, name, value):
     """A grid file may hold any plain value at any place."""
     with pytest.raises(BadInput, match=rf"{name}.*{value}"):
-        plan_training(small_data, **{name: value})
+        plan_training(TrainingOptions(small_data, **{name: value}))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from cellrepro.errors import BadInput
 from cellrepro.model.inference import evaluator
 from cellrepro.model.network import seeded_network
 from cellrepro.model.segmentation_limits import refuse_impossible
-from cellrepro.run.train import plan_segmentation
+from cellrepro.run.options import SegmentationOptions
+from cellrepro.run.planning import plan_segmentation
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,10 @@ def test_what_is_let_through_works(one_thread):
 
 def test_a_plan_names_the_image(small_data, no_child):
     with pytest.raises(BadInput, match=r"diameter is 100000: synth_003, .* give 7680 or less"):
-        plan_segmentation(small_data, settings={"diameter": 100_000})
+        plan_segmentation(SegmentationOptions(small_data, settings={"diameter": 100_000}))
     with pytest.raises(BadInput, match=r"batch_size is 4 and settings.batch_size 2"):
-        plan_segmentation(small_data, batch_size=4, settings={"batch_size": 2})
-    assert plan_segmentation(small_data, batch_size=4).spec.settings.batch_size == 4
+        plan_segmentation(SegmentationOptions(small_data, batch_size=4, settings={"batch_size": 2}))
+    assert (
+        plan_segmentation(SegmentationOptions(small_data, batch_size=4)).spec.settings.batch_size
+        == 4
+    )

@@ -13,7 +13,8 @@ import yaml
 from cellrepro.errors import NotPossibleHere
 from cellrepro.process import cellpose_versions
 from cellrepro.process.cellpose_versions import CACHE_VARIABLE, LOCK, python_of
-from cellrepro.run.train import plan_segmentation, plan_training
+from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.store.store import Store
 from conftest import run_command, write_notebook
 
@@ -24,13 +25,13 @@ def test_what_versions_cannot_do(small_data, tmp_path, invoke, monkeypatch):
     """A version is whole, segments only, and needs uv; a name may be one that it knows."""
     place = ("--store", tmp_path / "outputs")
     with pytest.raises(ValueError, match="the lab trains with the version that is installed"):
-        plan_training(small_data, cellpose=OLD)
+        options_by_name(TrainingOptions, {"data": small_data, "cellpose": OLD})
     bad = invoke("segment", small_data, "--cellpose", "newest", *place)
     assert (bad.code, "cellpose is 'newest'" in bad.err) == (2, True)
-    plan = plan_segmentation(small_data, model="cyto3", cellpose=OLDER)
+    plan = plan_segmentation(SegmentationOptions(small_data, model="cyto3", cellpose=OLDER))
     assert (plan.request.model.label, plan.request.setup.cellpose) == ("cyto3", OLDER)
     with pytest.raises(ValueError, match="unknown model 'cyto3'"):
-        plan_segmentation(small_data, model="cyto3")
+        plan_segmentation(SegmentationOptions(small_data, model="cyto3"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(cellpose_versions.util, "find_spec", lambda name: None)
     monkeypatch.setattr(cellpose_versions.shutil, "which", lambda name: None)
@@ -41,10 +42,10 @@ def test_what_versions_cannot_do(small_data, tmp_path, invoke, monkeypatch):
 
 def test_the_installed_version_needs_no_environment(small_data, monkeypatch):
     version = cellpose_versions.metadata.version("cellpose")
-    plan = plan_segmentation(small_data, cellpose=version)
+    plan = plan_segmentation(SegmentationOptions(small_data, cellpose=version))
     assert plan.request.setup.cellpose is None
     assert plan.spec.cellpose == version
-    assert plan.spec.key != plan_segmentation(small_data).spec.key
+    assert plan.spec.key != plan_segmentation(SegmentationOptions(small_data)).spec.key
 
 
 def test_two_checkouts_keep_out_of_each_others_children(tmp_path, monkeypatch):

@@ -6,7 +6,8 @@ import pytest
 
 from cellrepro.errors import BadInput
 from cellrepro.model.training_loop import learning_rates
-from cellrepro.run.train import plan_training
+from cellrepro.run.options import TrainingOptions
+from cellrepro.run.planning import plan_training
 from cellrepro.store.store import Store
 from conftest import options, run_command
 
@@ -41,10 +42,15 @@ def test_it_ends_as_one_long_training(finished, small_data):
 
 def test_the_plan_is_that_of_one_long_training(finished, small_data):
     root, short, _ = finished
-    planned = plan_training(small_data, continued_from=short.name, store=root, epochs=100)
+    planned = plan_training(
+        TrainingOptions(small_data, continued_from=short.name, store=root, epochs=100)
+    )
     assert (planned.spec.continued_from, planned.keeping.resume) == (None, True)
     same = {name: SHORT[name] for name in ("images_per_epoch", "profile")}
-    assert planned.spec.key == plan_training(small_data, **same, store=root, epochs=100).spec.key
+    assert (
+        planned.spec.key
+        == plan_training(TrainingOptions(small_data, **same, store=root, epochs=100)).spec.key
+    )
 
 
 @pytest.mark.slow
@@ -80,7 +86,9 @@ def test_what_cannot_be_continued_is_refused(finished, small_data, given, expect
     root, short, long = finished
     name = long.name if "continued_from" in given else short.name
     with pytest.raises(BadInput, match=expected):
-        plan_training(small_data, **{**given, "store": root, "continued_from": name})
+        plan_training(
+            TrainingOptions(small_data, **{**given, "store": root, "continued_from": name})
+        )
 
 
 def test_an_option_that_is_given_is_never_passed_over(finished, small_data, invoke):
@@ -104,4 +112,6 @@ def test_a_changed_checkpoint_is_refused(finished, small_data, tmp_path):
     state.chmod(0o600)
     state.write_bytes(content)
     with pytest.raises(BadInput, match="changed since it was written"):
-        plan_training(small_data, continued_from=short.name, store=other, epochs=24)
+        plan_training(
+            TrainingOptions(small_data, continued_from=short.name, store=other, epochs=24)
+        )

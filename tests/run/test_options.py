@@ -1,37 +1,55 @@
-"""A name that a function does not take is refused at its door, before anything is read."""
+"""Options are keywords that editors know; names that come as data are refused with the near one."""
 
-from types import SimpleNamespace
+import inspect
+from dataclasses import fields
 
 import pytest
 
 import cellrepro
 from cellrepro.errors import BadInput
+from cellrepro.run.options import (
+    SegmentationOptions,
+    TrainingOptions,
+    WrapOptions,
+    options_by_name,
+)
 
 NOWHERE = "no/such/folder"
 
 
 @pytest.mark.parametrize(
-    ("call", "expected"),
+    ("kind", "name", "expected"),
     [
-        (lambda: cellrepro.train(NOWHERE, epoch=3), r"no option epoch; do you mean epochs\?"),
-        (lambda: cellrepro.train(NOWHERE, repeat=3), r"do you mean repeats\?"),
-        (lambda: cellrepro.train(NOWHERE, settings={}), "one of segment: a training segments with"),
-        (lambda: cellrepro.train(NOWHERE, program=["rm"]), "program, which is one of wrap"),
-        (lambda: cellrepro.segment(NOWHERE, epochs=5), "epochs, which is one of train"),
-        (lambda: cellrepro.sensitivity(NOWHERE, modle="tiny"), r"mean mode or model\?"),
-        (lambda: cellrepro.tiles(NOWHERE, ranks=2), "tiles has no option ranks"),
-        (lambda: cellrepro.wrap(NOWHERE, "x", seeds=1), r"do you mean seed\?"),
-        (lambda: cellrepro.wrap_python("m:f", NOWHERE, model="tiny"), "model, which is one of tr"),
-        (lambda: cellrepro.audit_training(NOWHERE, epochs=2), "audit_training has no option epo"),
-        (lambda: cellrepro.audit_segmentation(NOWHERE, step=2), r"do you mean steps\?"),
-        (lambda: cellrepro.audit_function("m:f", NOWHERE, sede=2), r"do you mean seed\?"),
-        (lambda: cellrepro.which_seed_changes(NOWHERE, mode="fast"), "mode, which is one of train"),
-        (
-            lambda: cellrepro.with_effects(SimpleNamespace(), NOWHERE, repeats=2, epoch=2),
-            r"do you mean epochs\?",
-        ),
+        (TrainingOptions, "epoch", r"train has no option epoch; do you mean epochs\?"),
+        (TrainingOptions, "settings", "one of segment: a training segments with"),
+        (TrainingOptions, "program", "program, which is one of wrap"),
+        (SegmentationOptions, "epochs", "epochs, which is one of train"),
+        (SegmentationOptions, "modle", r"mean mode or model\?"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_near_one(call, expected):
+def test_an_unknown_name_is_refused_with_the_near_one(kind, name, expected):
     with pytest.raises(BadInput, match=expected):
-        call()
+        options_by_name(kind, {"data": NOWHERE, name: 3})
+
+
+def test_an_option_of_another_task_may_have_its_usual_value():
+    usual = {"data": NOWHERE, "cellpose": None, "settings": None}
+    assert options_by_name(TrainingOptions, usual) == TrainingOptions(NOWHERE)
+    usual = {"data": NOWHERE, "weight_decay": 0.1, "data_seed": "cellpose"}
+    assert options_by_name(SegmentationOptions, usual) == SegmentationOptions(NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "of_the_record_alone"),
+    [
+        (cellrepro.train, TrainingOptions, {"stated", "goal"}),
+        (cellrepro.segment, SegmentationOptions, set()),
+        (cellrepro.wrap_python, WrapOptions, set()),
+    ],
+)
+def test_functions_and_records_have_the_same_options(function, kind, of_the_record_alone):
+    """With the same defaults."""
+    parameters = inspect.signature(function).parameters
+    for option in fields(kind):
+        if option.name not in {*of_the_record_alone, "data"}:
+            assert parameters[option.name].default == option.default, option.name

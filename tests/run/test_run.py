@@ -28,8 +28,9 @@ from cellrepro.process.child import Event
 from cellrepro.process.endings import RunError, ended_with
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
-from cellrepro.run import train
-from cellrepro.run.train import plan_segmentation, plan_training
+from cellrepro.run import repeats, train
+from cellrepro.run.options import SegmentationOptions, TrainingOptions
+from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow, read_rows
 from cellrepro.store.store import Store
 from conftest import SMALL, options, run_command
@@ -38,12 +39,14 @@ from conftest import SMALL, options, run_command
 
 
 def test_defaults_follow_the_network(small_data, small_store):
-    spec = plan_training(small_data).spec
+    spec = plan_training(TrainingOptions(small_data)).spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-3, 48)
     assert (spec.mode, spec.profile, spec.data_seed) == ("strict", "cpu", "cellpose")
-    spec = plan_training(small_data, model="cpsam").spec
+    spec = plan_training(TrainingOptions(small_data, model="cpsam")).spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-5, None)
-    spec = plan_training(small_data, model=small_store.key, store=small_store.root).spec
+    spec = plan_training(
+        TrainingOptions(small_data, model=small_store.key, store=small_store.root)
+    ).spec
     assert (spec.learning_rate, spec.images_per_epoch) == (1e-3, 48)
     assert spec.model == f"{small_store.key}/{small_store.machine}/0"
     assert spec.model_digest == small_store.answer.json["repeats"][0]["weights"]
@@ -52,10 +55,10 @@ def test_defaults_follow_the_network(small_data, small_store):
 def test_says_beforehand_what_will_be_vacuous(small_data, tmp_path, monkeypatch):
     for name in profiles.NUMERIC_VARIABLES:  # what they are set to here is a notice of its own
         monkeypatch.delenv(name, raising=False)
-    (notice,) = plan_training(small_data, epochs=1).notices
+    (notice,) = plan_training(TrainingOptions(small_data, epochs=1)).notices
     assert notice.startswith("this run will be vacuous: 1 epoch trains nothing")
     shutil.copy(next((small_data / "test").glob("*[0-9].tif")), tmp_path / "alone.tif")
-    (notice,) = plan_segmentation(tmp_path).notices  # needs no masks
+    (notice,) = plan_segmentation(SegmentationOptions(tmp_path)).notices  # needs no masks
     assert "has learnt nothing yet" in notice
 
 
@@ -188,7 +191,7 @@ def test_a_switch_that_moved_costs_no_run(
     def in_child(task, *arguments, **options):
         return calling.in_child(partial(moving.carry_out, **task.keywords), *arguments, **options)
 
-    monkeypatch.setattr(train, "in_child", in_child)
+    monkeypatch.setattr(repeats, "in_child", in_child)
     outcome = train.segment(small_data, repeats=1, store=tmp_path / "outputs")
     assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
@@ -202,13 +205,16 @@ def test_what_changed_since_the_plan_is_refused(small_data, small_store, tmp_pat
     shutil.copytree(small_data, data)
     weights.write_bytes(small_store.weights.read_bytes())
     short = {"epochs": 1, "images_per_epoch": 1, "store": tmp_path / "outputs"}
-    plans = plan_training(data, **short), plan_training(small_data, model=str(weights), **short)
+    plans = (
+        plan_training(TrainingOptions(data, **short)),
+        plan_training(TrainingOptions(small_data, model=str(weights), **short)),
+    )
     for path in (data / "test").iterdir():
         path.unlink()
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     for plan, what in zip(plans, ("the images in .*nuclei", "the weights .*w.saf"), strict=True):
         with pytest.raises(BadInput, match=f"{what}.* changed while the run was starting"):
-            train.carry_out(plan, repeats=1, quiet=True)
+            repeats.carry_out(plan, repeats=1, quiet=True)
     assert not (tmp_path / "outputs" / "runs").exists()
 
 

@@ -21,6 +21,7 @@ from cellrepro.images.decoding import Axes
 from cellrepro.images.folder import read_folder
 from cellrepro.process.endings import RunError
 from cellrepro.process.process_trees import _end_by_parents, end_tree
+from cellrepro.run.options import WrapOptions
 from cellrepro.run.wrap import LOGS, load_function, plan_function, plan_program
 from cellrepro.same.metrics import average_precision
 from cellrepro.store.store import Store
@@ -257,13 +258,13 @@ REFUSED = {
 def test_what_is_no_label_image_is_refused(what, why, written, small_data, tmp_path):
     command = [PYTHON, written(ODD, "odd.py"), what, "{image}", "{masks}"]
     with pytest.raises(BadInput, match=why):
-        masks_of(plan_program(small_data, command), tmp_path)
+        masks_of(plan_program(WrapOptions(small_data, mode="fast"), command), tmp_path)
 
 
 @pytest.mark.parametrize("what", ["spots", "none"])
 def test_labels_of_one_pixel_and_no_labels_are_labels(what, written, small_data, tmp_path):
     command = [PYTHON, written(ODD, "odd.py"), what, "{image}", "{masks}"]
-    masks = masks_of(plan_program(small_data, command), tmp_path)
+    masks = masks_of(plan_program(WrapOptions(small_data, mode="fast"), command), tmp_path)
     assert np.count_nonzero(masks) == len(np.unique(masks)) - 1 == (masks.max(initial=0))
 
 
@@ -321,7 +322,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(("command", "given", "why"), PROGRAMS.values(), ids=PROGRAMS)
 def test_wrong_commands_start_nothing(command, given, why, small_data, no_child):
     with pytest.raises(BadInput, match=why):
-        plan_program(**{"data": small_data, "command": command, **given})
+        cellrepro.wrap(**{"data": small_data, "command": command, **given})
 
 
 @pytest.mark.parametrize(
@@ -345,13 +346,16 @@ def test_functions_that_cannot_be_used(name, why, written, small_data, tmp_path,
     )
     kind = RunError if "short" in name else BadInput
     with pytest.raises(kind, match=why):
-        masks_of(plan_function(name.format(script=script), small_data, mode="off"), tmp_path)
+        masks_of(
+            plan_function(WrapOptions(small_data, mode="off"), name.format(script=script)),
+            tmp_path,
+        )
 
 
 @pytest.mark.parametrize("given", [{"settings": {"diameter": 30}}, {"ledger": "ops"}])
 def test_what_would_reach_no_foreign_segmenter_is_no_parameter(given, written, small_data):
     with pytest.raises(TypeError, match="unexpected keyword"):
-        plan_function(f"{written('')}:f", small_data, **given)
+        plan_function(WrapOptions(small_data, **given), f"{written('')}:f")
 
 
 def test_a_stack_is_wrapped(written, tmp_path, paths_kept):
@@ -363,13 +367,16 @@ def test_a_stack_is_wrapped(written, tmp_path, paths_kept):
     tifffile.imwrite(data / "z.tif", stack, metadata={"axes": "ZYX"}, photometric="minisblack")
     script = written(STACKS)
     command = [PYTHON, script, "{image}", "{masks}"]
-    for plan in (plan_program(data, command), plan_function(f"{script}:segment", data)):
+    for plan in (
+        plan_program(WrapOptions(data, mode="fast"), command),
+        plan_function(WrapOptions(data), f"{script}:segment"),
+    ):
         (image,) = read_folder(data, to_train=False, axes=Axes(stacks=True)).train
         with generators_kept():
             (found,) = plan.request.results(None, [image], tmp_path)
         np.testing.assert_array_equal(found.masks, stack > 0)
     (tmp_path / "scripts" / "script.py").write_text(STACKS.replace("image > 9", "image[0] > 9"))
-    plan = plan_program(data, command)
+    plan = plan_program(WrapOptions(data, mode="fast"), command)
     with pytest.raises(BadInput, match=r"shape \(24, 20\); expected \(Z, Y, X\) = \(3, 24, 20\)"):
         next(plan.request.results(None, [image], tmp_path))
 
@@ -402,7 +409,7 @@ def test_words_and_the_files_they_name_are_the_key(written, small_data):
 
     def key(*words, **given):
         command = [PYTHON, script, *words, "{image}", "{masks}"]
-        return plan_program(small_data, command, **given).spec.key
+        return plan_program(WrapOptions(small_data, mode="fast", **given), command).spec.key
 
     usual = key("--sigma=1")
     assert key("--sigma=1", timeout=5, store="elsewhere") == usual
@@ -428,8 +435,11 @@ def test_what_a_function_or_script_imports_from_beside_it_is_in_the_key(written,
     def keys():
         command = [PYTHON, script, "{image}", "{masks}"]
         functions = (f"{script}:segment", f"{package / 'function.py'}:segment")
-        plans = [plan_function(function, small_data) for function in functions]
-        return [plan.spec.key for plan in (*plans, plan_program(small_data, command))]
+        plans = [plan_function(WrapOptions(small_data), function) for function in functions]
+        return [
+            plan.spec.key
+            for plan in (*plans, plan_program(WrapOptions(small_data, mode="fast"), command))
+        ]
 
     before = keys()
     written("something else\n", "other.py")
@@ -457,7 +467,8 @@ def test_words_that_name_files_lead_there_from_anywhere(written, small_data, mon
     monkeypatch.chdir(script.parent)
     long = f"{'x' * 300} script.py"
     plan = plan_program(
-        small_data, ["python3", "script.py", "--a=./script.py", "--b=c", long, "{image}{masks}"]
+        WrapOptions(small_data, mode="fast"),
+        ["python3", "script.py", "--a=./script.py", "--b=c", long, "{image}{masks}"],
     )
     program, *words = plan.request.words
     assert Path(program).is_absolute()
@@ -465,7 +476,9 @@ def test_words_that_name_files_lead_there_from_anywhere(written, small_data, mon
     assert words == expected
     assert plan.spec.program[1] == "script.py"
     line = "python3 script.py '--b=a b' {image} {masks}"
-    assert plan_program(small_data, line).spec.program == tuple(shlex.split(line))
+    assert plan_program(WrapOptions(small_data, mode="fast"), line).spec.program == tuple(
+        shlex.split(line)
+    )
     assert len(plan.spec.model) < 70
 
 
@@ -480,7 +493,7 @@ def test_a_seed_reaches_the_function_and_off_does_not_seed(
     )
     found = []
     for n, given in enumerate([{"seed": 1}, {"seed": 1}, {"seed": 2}, {"mode": "off"}]):
-        plan = plan_function(f"{script}:f", small_data, **{"mode": "fast", **given})
+        plan = plan_function(WrapOptions(small_data, **{"mode": "fast", **given}), f"{script}:f")
         (tmp_path / str(n)).mkdir()
         found.append(masks_of(plan, tmp_path / str(n)).tobytes())
     assert found[0] == found[1]

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import array_digest, tensors_digest
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.run.options import takes
-from cellrepro.run.train import plan_training
-from cellrepro.run.worker import Request, training_loop
+from cellrepro.run.inputs import training_loop
+from cellrepro.run.options import TrainingOptions
+from cellrepro.run.plan import Request
+from cellrepro.run.planning import plan_training
 
 SEEDS = {
     "NumPy and Python": "random.seed({0}); np.random.seed({0})",
@@ -69,8 +71,14 @@ class SeedProbe:
         return tuple(map(max, zip(*(trial.n_changed for trial in self.trials), strict=True)))
 
 
-@takes("model", "profile", "store")
-def which_seed_changes(data: str | Path, *, quiet: bool = False, **settings: Any) -> SeedProbe:
+def which_seed_changes(
+    data: str | Path,
+    *,
+    model: str = defaults.MODEL,
+    profile: str = defaults.PROFILE,
+    store: str | Path = defaults.STORE,
+    quiet: bool = False,
+) -> SeedProbe:
     """Train two short epochs with two values of every seed, and compare.
 
     Each trial starts from the same weights, with every generator seeded alike, in mode ``strict``;
@@ -80,11 +88,19 @@ def which_seed_changes(data: str | Path, *, quiet: bool = False, **settings: Any
     ----------
     data : str or Path
         Folder of images with masks; the first six that can be trained on are drawn from.
-    quiet, model, profile, store
+    model, profile, store, quiet
         As for `cellrepro.train`.
     """
-    short: dict[str, Any] = {"epochs": _EPOCHS, "images_per_epoch": _STEPS, "mode": "strict"}
-    request = plan_training(data, **short, **settings).request
+    options = TrainingOptions(
+        data=data,
+        model=model,
+        epochs=_EPOCHS,
+        images_per_epoch=_STEPS,
+        mode="strict",
+        profile=profile,
+        store=store,
+    )
+    request = plan_training(options).request
     return in_child(
         partial(tried, request=request),
         request.setup,

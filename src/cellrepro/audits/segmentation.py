@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
 from cellrepro.audits.training import audit_options
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.run.options import NETWORK, PROCESS, takes
-from cellrepro.run.train import plan_segmentation
-from cellrepro.run.worker import Request, read_images, segmented_part
+from cellrepro.run.inputs import read_images, segmented_part
+from cellrepro.run.options import SegmentationOptions, WrapOptions
+from cellrepro.run.plan import Request
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.wrap import plan_function
 from cellrepro.same.metrics import compare_masks
 from cellrepro.trace.batch_invariance import BatchInvariance
@@ -68,7 +70,6 @@ class SegmentationAudit:
         return bool(self.batch and self.batch.ops) or any(one.n_differing for one in self.batches)
 
 
-@takes(*NETWORK, "settings")
 def audit_segmentation(
     data: str | Path,
     *,
@@ -77,8 +78,12 @@ def audit_segmentation(
     replays: int | None = None,
     suspects: int | None = None,
     threads: int | None = None,
+    model: str = defaults.MODEL,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    profile: str = defaults.PROFILE,
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
-    **settings: Any,
 ) -> SegmentationAudit:
     """Replay every operation of segmenting some images, and compare batches of their tiles.
 
@@ -92,12 +97,22 @@ def audit_segmentation(
         Images to audit; default 3. Batches are those of the first.
     replays, suspects, threads : int, optional
         As for `cellrepro.audit`.
-    quiet, model, seed, profile, settings, store
+    model, seed, settings, profile, store, quiet
         As for `cellrepro.segment`.
     """
     options = audit_options(replays=replays, suspects=suspects, threads=threads)
     n_images = whole("steps", 3 if steps is None else steps, least=1)
-    plan = plan_segmentation(data, mode=mode, **settings)
+    plan = plan_segmentation(
+        SegmentationOptions(
+            data=data,
+            settings=settings,
+            model=model,
+            seed=seed,
+            profile=profile,
+            mode=mode,
+            store=store,
+        )
+    )
     n_images = min(n_images, plan.n_images)
     return in_child(
         partial(audited, request=plan.request, n_images=n_images, options=options),
@@ -149,7 +164,6 @@ def _told(request: Request, found: Audit, *of_batches: Any) -> SegmentationAudit
     return SegmentationAudit(request.spec, *told)
 
 
-@takes(*PROCESS)
 def audit_function(
     function: str,
     data: str | Path,
@@ -158,8 +172,11 @@ def audit_function(
     replays: int | None = None,
     suspects: int | None = None,
     threads: int | None = None,
+    mode: str = defaults.MODE,
+    seed: int | None = None,
+    profile: str = defaults.PROFILE,
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
-    **parameters: Any,
 ) -> SegmentationAudit:
     """Replay every operation of PyTorch in a function that segments; see `cellrepro.wrap_python`.
 
@@ -167,7 +184,8 @@ def audit_function(
     """
     options = audit_options(replays=replays, suspects=suspects, threads=threads)
     n_images = whole("steps", 3 if steps is None else steps, least=1)
-    plan = plan_function(function, data, **parameters)
+    segmenter = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
+    plan = plan_function(segmenter, function)
     n_images = min(n_images, plan.n_images)
     return in_child(
         partial(function_audited, request=plan.request, n_images=n_images, options=options),

@@ -13,15 +13,19 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from cellrepro.asked import defaults
 from cellrepro.asked.spec import Spec
 from cellrepro.changes.compare import compare_masks_of
 from cellrepro.determinism.known_operations import base_name
 from cellrepro.errors import BadInput, CellreproError, whole
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.run.options import NETWORK, TRAINING, takes
-from cellrepro.run.train import Outcome, plan_training, train
-from cellrepro.run.worker import Request, training_loop
+from cellrepro.run.inputs import training_loop
+from cellrepro.run.options import TrainingOptions
+from cellrepro.run.outcome import Outcome
+from cellrepro.run.plan import Request
+from cellrepro.run.planning import plan_training
+from cellrepro.run.train import train_with
 from cellrepro.same.weights import compare_weights
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount, ppm_text, share_text
@@ -89,7 +93,6 @@ class TrainingAudit:
         return {op: effect for op, effect in known.items() if effect is not None}
 
 
-@takes(*NETWORK, "data_seed", "batch_size")
 def audit_training(
     data: str | Path,
     *,
@@ -98,8 +101,13 @@ def audit_training(
     replays: int | None = None,
     suspects: int | None = None,
     threads: int | None = None,
+    model: str = defaults.MODEL,
+    seed: int | None = None,
+    data_seed: int | str = defaults.DATA_SEED,
+    batch_size: int = defaults.BATCH_SIZE,
+    profile: str = defaults.PROFILE,
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
-    **settings: Any,
 ) -> TrainingAudit:
     """Replay every operation of real Cellpose training steps and say which flip.
 
@@ -111,11 +119,21 @@ def audit_training(
         In which the steps run: ``fast`` shows what flips, ``strict`` that nothing does.
     steps, replays, suspects, threads : int, optional
         As for `cellrepro.audit`; the steps all have a learning rate above 0.
-    quiet, model, seed, data_seed, batch_size, profile, store
+    model, seed, data_seed, batch_size, profile, store, quiet
         As for `cellrepro.train`.
     """
     options = audit_options(steps=steps, replays=replays, suspects=suspects, threads=threads)
-    request = plan_training(data, mode=mode, **settings).request
+    training = TrainingOptions(
+        data=data,
+        model=model,
+        seed=seed,
+        data_seed=data_seed,
+        batch_size=batch_size,
+        mode=mode,
+        profile=profile,
+        store=store,
+    )
+    request = plan_training(training).request
     return in_child(
         partial(audited, request=request, options=options),
         request.setup,
@@ -131,14 +149,14 @@ def audit_options(**numbers: int | None) -> dict[str, int]:
     return {name: whole(name, number, int(name != "suspects")) for name, number in given.items()}
 
 
-@takes(*TRAINING, "quiet")
 def with_effects(
     found: TrainingAudit,
     data: str | Path,
     *,
     repeats: int,
     most: int | None = None,
-    **settings: Any,
+    quiet: bool = False,
+    **training: Any,
 ) -> Iterator[TrainingAudit]:
     """Measure what each operation that flips does when it alone is left loose.
 
@@ -155,8 +173,11 @@ def with_effects(
         Trainings with it loose, and as many with nothing loose; 2 or more.
     most : int, optional
         Operations to measure; all of them by default.
-    settings
-        As for `cellrepro.train`; seeds and batch size by default those of the audit.
+    quiet : bool
+        Show neither progress nor notices.
+    **training
+        Handed on to `cellrepro.run.options.TrainingOptions`, which documents them; seeds and batch
+        size by default those of the audit.
 
     Yields
     ------
@@ -167,7 +188,8 @@ def with_effects(
 
     spec = found.spec
     usual = {name: getattr(spec, name) for name in ("seed", "data_seed", "batch_size")}
-    settings = {**usual, **settings, "repeats": whole("repeats", repeats, 2)}
+    options = TrainingOptions(data=data, **{**usual, **training, "mode": "strict"})
+    whole("repeats", repeats, 2)
     if not found.ops:
         first = SUBSTITUTES[0]
         suspect = NondeterministicOperation(
@@ -183,7 +205,7 @@ def with_effects(
         try:
             if any(row.read_by is not None for row in same):
                 raise BadInput("memory that nobody has written cannot be held fixed by a mode")
-            measured["effect"] = effect(data, same[0].op, **settings)
+            measured["effect"] = effect(options, same[0].op, repeats=repeats, quiet=quiet)
         except Exception as error:  # whatever comes of one, the audit and the others stand
             kind = "" if isinstance(error, CellreproError) else f"{type(error).__name__}: "
             measured["no_effect_because"] = f"{kind}{error}"
@@ -193,10 +215,11 @@ def with_effects(
         yield found
 
 
-def effect(data: str | Path, op: str, **settings: Any) -> Effect:
+def effect(options: TrainingOptions, op: str, *, repeats: int, quiet: bool = False) -> Effect:
     """Train in mode ``strict`` with one operation left loose, and with none, and compare."""
-    loose = train(data, loose=op, **settings | {"mode": "strict"})
-    return between(op, train(data, **settings | {"mode": "strict"}), loose)
+    loose = train_with(replace(options, loose=op), repeats=repeats, quiet=quiet)
+    fixed = train_with(options, repeats=repeats, quiet=quiet)
+    return between(op, fixed, loose)
 
 
 def between(op: str, fixed: Outcome, loose: Outcome) -> Effect:

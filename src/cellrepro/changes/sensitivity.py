@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import NAMES, Settings
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.run.options import NETWORK, takes
-from cellrepro.run.train import plan_segmentation
-from cellrepro.run.worker import Request, read_images, segmented_part
+from cellrepro.run.inputs import read_images, segmented_part
+from cellrepro.run.options import SegmentationOptions
+from cellrepro.run.plan import Request
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.same.image_differences import ImageDifference, difference_of
 from cellrepro.same.metrics import average_precision, compare_masks
 from cellrepro.same.within_spread import FEWEST_IMAGES, draws
@@ -92,14 +94,17 @@ class Sensitivity:
     n_passes: int  # of the network, over all images
 
 
-@takes(*NETWORK)
 def sensitivity(
     data: str | Path,
     *,
     settings: Mapping[str, Any] | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
+    model: str = defaults.MODEL,
+    seed: int | None = None,
+    profile: str = defaults.PROFILE,
+    mode: str = defaults.MODE,
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
-    **parameters: Any,
 ) -> Sensitivity:
     """Segment the images of a folder with each setting varied by itself, and compare the cells.
 
@@ -112,17 +117,27 @@ def sensitivity(
     vary : mapping, optional
         Values by setting, in the place of `VALUES`; settings that it does not name stay as they
         are.
+    model, seed, profile, mode, store
+        As for `cellrepro.segment`.
     quiet : bool
         Show no progress.
-    parameters
-        ``model``, ``profile``, ``mode``, ``seed`` and ``store``, as for `cellrepro.segment`.
 
     Returns
     -------
     Sensitivity
         A setting that changes nothing is in it, too, with how many cells it did not change.
     """
-    plan = plan_segmentation(data, settings=settings, **parameters)
+    plan = plan_segmentation(
+        SegmentationOptions(
+            data=data,
+            settings=settings,
+            model=model,
+            seed=seed,
+            profile=profile,
+            mode=mode,
+            store=store,
+        )
+    )
     base = plan.spec.settings
     asked = _variants(base, vary)
     return in_child(

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from cellrepro.asked import defaults
 from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.errors import BadInput
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.run.options import NETWORK, takes
-from cellrepro.run.train import plan_segmentation
-from cellrepro.run.worker import Request, read_images, segmented_part
+from cellrepro.run.inputs import read_images, segmented_part
+from cellrepro.run.options import SegmentationOptions
+from cellrepro.run.plan import Request
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.same.matching import matches, overlap
 from cellrepro.same.straight_cuts import Cut, Seam, seam, straight_cuts
 
@@ -66,13 +68,16 @@ class TileDependence:
         return "normalisation" if any(one.n_by_normalisation for one in self.images) else "none"
 
 
-@takes(*NETWORK)
 def tiles(
     data: str | Path,
     *,
     settings: Mapping[str, Any] | None = None,
+    model: str = defaults.MODEL,
+    seed: int | None = None,
+    profile: str = defaults.PROFILE,
+    mode: str = defaults.MODE,
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
-    **given: Any,
 ) -> TileDependence:
     """Segment images whole, cropped, and with tiles that overlap more; follow every cell.
 
@@ -82,12 +87,22 @@ def tiles(
         Folder of images.
     settings : mapping, optional
         Of all variants, as for `cellrepro.segment`.
+    model, seed, profile, mode, store
+        As for `cellrepro.segment`.
     quiet : bool
         Show no progress.
-    given
-        ``model``, ``profile``, ``mode``, ``seed`` and ``store``, as for `cellrepro.segment`.
     """
-    plan = plan_segmentation(data, settings=settings, **given)
+    plan = plan_segmentation(
+        SegmentationOptions(
+            data=data,
+            settings=settings,
+            model=model,
+            seed=seed,
+            profile=profile,
+            mode=mode,
+            store=store,
+        )
+    )
     fixed = plan.spec.settings.normalize
     if fixed.changed:
         raise BadInput(

@@ -22,7 +22,7 @@ from cellrepro.errors import BadInput, CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.network import started_from
 from cellrepro.run.checkpointing import CHECKPOINTS
-from cellrepro.run.worker import Request
+from cellrepro.run.plan import Request
 from cellrepro.same.operation_alignment import (
     Alignment,
     align,

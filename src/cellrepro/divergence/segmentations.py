@@ -19,7 +19,7 @@ from cellrepro.model.stages import MADE_BY, PASSED, Stages
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child, Event
 from cellrepro.progress import progress
-from cellrepro.run.worker import Request
+from cellrepro.run.plan import Request
 from cellrepro.same.metrics import compare_masks
 from cellrepro.same.operation_alignment import first_divergence, judge_round_off
 from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, LedgerRow, read_rows

@@ -24,7 +24,8 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import progress
 from cellrepro.run.checkpointing import CHECKPOINTS
-from cellrepro.run.worker import Request, training_loop
+from cellrepro.run.inputs import training_loop
+from cellrepro.run.plan import Request
 from cellrepro.store import checkpoints
 from cellrepro.store.ledger import LEDGER, Ledger, LedgerRow, by_place, read_rows
 from cellrepro.store.store import Repeat

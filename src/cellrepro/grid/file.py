@@ -17,8 +17,10 @@ from cellrepro.asked import defaults
 from cellrepro.asked.spec import PARAMETERS
 from cellrepro.errors import BadInput, whole, wrong_fields
 from cellrepro.grid.notebooks import brought, find_notebook, notebook_parameters
+from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
+from cellrepro.run.plan import Plan
 from cellrepro.run.plan_inputs import PlanInputs
-from cellrepro.run.train import Plan, plan_segmentation, plan_training
+from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.store.store import Store
 
 _VARIABLE = re.compile(r"environment\.([A-Za-z_]\w*)")
@@ -205,8 +207,11 @@ def _point(
         parameters["settings"] = {**(parameters["settings"] or {}), **settings}
     passed_on = (*PARAMETERS, "settings", "checkpoint_every", "keep_checkpoints")
     chosen = {name: parameters[name] for name in passed_on if name in parameters}
-    make = plan_training if "epochs" in parameters else plan_segmentation
-    plan = make(data, store=store, inputs=inputs, **chosen)
+    chosen |= {"data": data, "store": store}
+    if "epochs" in parameters:
+        plan = plan_training(options_by_name(TrainingOptions, chosen), inputs=inputs)
+    else:
+        plan = plan_segmentation(options_by_name(SegmentationOptions, chosen), inputs=inputs)
     places = {"data": data, "store": str(Path(store).resolve())}
     model = str(parameters.get("model"))
     profile, plus, added = str(parameters.get("profile")).partition("+")

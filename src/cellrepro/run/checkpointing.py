@@ -7,13 +7,14 @@ import shutil
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cellrepro.asked.spec import Spec
 from cellrepro.bits.digests import value_digest
 from cellrepro.determinism import seeds
 from cellrepro.errors import BadInput
 from cellrepro.model.training_loop import TrainingLoop
+from cellrepro.run.options import Kept
 from cellrepro.store import checkpoints, disk
 from cellrepro.store.checkpoints import Checkpoint, Origin
 from cellrepro.store.ledger import (
@@ -30,7 +31,6 @@ from cellrepro.store.store import Repeat
 
 CHECKPOINTS = "checkpoints"
 """The folder of a stored repeat that holds those that were kept."""
-Kept = Literal["none", "last", "all"]
 
 
 @dataclass(frozen=True)

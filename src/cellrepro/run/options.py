@@ -1,71 +1,237 @@
-"""Which options each function of the lab takes, and what is said of a name that it does not."""
+"""What a run is asked for, a record for each task; and what is said of a name that none has."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
 from difflib import get_close_matches
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from cellrepro.asked.spec import LEAVE_OUT, OF_SEGMENTATION, OF_TRAINING, OF_WRAPPING
+from cellrepro.asked import defaults
+from cellrepro.asked.spec import LEAVE_OUT, OF_SEGMENTATION, OF_TRAINING, OF_WRAPPING, Spec
 from cellrepro.errors import BadInput
+from cellrepro.run.until_found import Goal
 
-PROCESS = ("seed", "profile", "mode", "store")
-"""What every run has, whatever is done in it."""
+Kept = Literal["none", "last", "all"]
+"""Which checkpoints a finished training keeps."""
 
-NETWORK = ("model", *PROCESS)
-"""What every use of a network of Cellpose has."""
 
-TRAINING = (
-    *NETWORK,
-    *("batch_size", "ledger", "loose", *OF_TRAINING),
-    *("resume", "checkpoint_every", "keep_checkpoints", "operation_steps"),
+@dataclass(frozen=True)
+class TrainingOptions:
+    """All that a training can be asked for; the parameters of `cellrepro.train` say what each is.
+
+    Attributes
+    ----------
+    data : str or Path
+        Folder in Cellpose's convention: ``train/`` and ``test/`` with ``NAME.tif`` and
+        ``NAME_masks.tif``; without the two it is all training.
+    model : str
+        An encoder's name, a Cellpose model name, a weights file, or ``KEY/REPEAT``.
+    seed : int, optional
+        By default 0, and none in mode ``off``.
+    data_seed : int or "cellpose"
+        For image order and augmentation.
+    epochs, batch_size : int
+        How often all images are shown, and images a step.
+    learning_rate : float, optional
+        Peak; by default what suits the network.
+    images_per_epoch : int, optional
+        Draws per epoch; by default what suits the network.
+    weight_decay, min_train_masks, rescale, scale_range, normalize, nimg_test_per_epoch
+        Arguments of ``cellpose.train.train_seg``.
+    train_probs : mapping of str to float, optional
+        How often an image is drawn, by its name; 1 for one that is not named.
+    augmentation : bool
+        False shows every image as it is.
+    SGD, bsize, class_weights
+        Arguments of ``train_seg`` that it ignores; other values are refused with the reason.
+    ranks : int
+        Processes that share each batch.
+    profile, mode, ledger : str
+        Numeric environment, how strictly PyTorch is held, and what is written down.
+    loose : str, optional
+        The one operation that mode ``strict`` leaves as it is.
+    resume : bool
+        Go on with a killed training of this spec from its last checkpoint.
+    checkpoint_every : int, optional
+        Epochs between checkpoints, 0 for none.
+    keep_checkpoints : {"none", "last", "all"} or bool
+        What is stored with the finished repeat; True is ``all``, as it was asked for before.
+    continued_from : str, optional
+        ``KEY/REPEAT`` of a finished training to go on from.
+    stated : frozenset of str
+        Names of options that are meant even where they have their usual value. A training that is
+        continued must have had the same; an option that is not stated and has its usual value is
+        as it was there.
+    operation_steps : sequence of int, optional
+        Steps whose operations are written down with ``ledger="ops"``.
+    goal : Goal, optional
+        A score that ends the training before its epochs are over.
+    store : str or Path
+        Folder of finished runs.
+    """
+
+    data: str | Path
+    _: KW_ONLY
+    model: str = defaults.MODEL
+    seed: int | None = None
+    data_seed: int | str = defaults.DATA_SEED
+    epochs: int = defaults.EPOCHS
+    batch_size: int = defaults.BATCH_SIZE
+    learning_rate: float | None = None
+    images_per_epoch: int | None = None
+    weight_decay: float = defaults.WEIGHT_DECAY
+    min_train_masks: int = defaults.MIN_TRAIN_MASKS
+    rescale: bool = False
+    scale_range: float = defaults.SCALE_RANGE
+    normalize: bool = True
+    train_probs: Mapping[str, float] | None = None
+    nimg_test_per_epoch: int | None = None
+    augmentation: bool = True
+    SGD: bool = False
+    bsize: int = defaults.CROP_SIZE
+    class_weights: Sequence[float] | None = None
+    ranks: int = defaults.RANKS
+    profile: str = defaults.PROFILE
+    mode: str = defaults.MODE
+    ledger: str = defaults.LEDGER
+    loose: str | None = None
+    resume: bool = False
+    checkpoint_every: int | None = None
+    keep_checkpoints: Kept | bool = "none"
+    continued_from: str | None = None
+    stated: frozenset[str] = frozenset()
+    operation_steps: Sequence[int] | None = None
+    goal: Goal | None = None
+    store: str | Path = defaults.STORE
+
+    def of_spec(self) -> dict[str, Any]:
+        """Those that stand in a spec as they are given."""
+        names = [option.name for option in fields(self) if option.name in Spec.model_fields]
+        apart = ("data", "model", "profile", "continued_from")
+        return {name: getattr(self, name) for name in names if name not in apart}
+
+    def stated_of_spec(self) -> dict[str, Any]:
+        """Those of a spec that are meant: stated, or with another than their usual value."""
+        apart = ("data", "epochs", "continued_from")
+        return {
+            option.name: getattr(self, option.name)
+            for option in fields(self)
+            if option.name in Spec.model_fields and option.name not in apart
+            if option.name in self.stated or getattr(self, option.name) != option.default
+        }
+
+
+@dataclass(frozen=True)
+class SegmentationOptions:
+    """All that a segmentation can be asked for.
+
+    Attributes
+    ----------
+    data : str or Path
+        Folder of images; masks need not exist.
+    model : str
+        As for a training; one that has learnt something.
+    seed : int, optional
+        By default 0, and none in mode ``off``.
+    settings : mapping of str to value, optional
+        Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``.
+    batch_size : int, optional
+        Tiles of an image that the network sees at once; the same as in ``settings``.
+    cellpose : str, optional
+        Another version of Cellpose, in an environment of its own.
+    profile, mode, ledger : str
+        Numeric environment, how strictly PyTorch is held, and what is written down.
+    loose : str, optional
+        The one operation that mode ``strict`` leaves as it is.
+    store : str or Path
+        Folder of finished runs.
+    """
+
+    data: str | Path
+    _: KW_ONLY
+    model: str = defaults.MODEL
+    seed: int | None = None
+    settings: Mapping[str, Any] | None = None
+    batch_size: int | None = None
+    cellpose: str | None = None
+    profile: str = defaults.PROFILE
+    mode: str = defaults.MODE
+    ledger: str = defaults.LEDGER
+    loose: str | None = None
+    store: str | Path = defaults.STORE
+
+
+@dataclass(frozen=True)
+class WrapOptions:
+    """All that reaches a foreign segmenter, a program or a function.
+
+    Attributes
+    ----------
+    data : str or Path
+        Folder of images; masks need not exist.
+    mode : str
+        In force around a function; a program is told the seed, in modes ``off`` and ``fast``.
+    seed : int, optional
+        By default 0, and none in mode ``off``.
+    profile : str
+        Numeric environment; of it a program is given the variables.
+    store : str or Path
+        Folder of finished runs.
+    """
+
+    data: str | Path
+    _: KW_ONLY
+    mode: str = defaults.MODE
+    seed: int | None = None
+    profile: str = defaults.PROFILE
+    store: str | Path = defaults.STORE
+
+
+# -- names that come as data ---------------------------------------------------------------
+
+Options = TypeVar("Options", TrainingOptions, SegmentationOptions)
+
+_ELSEWHERE = (
+    ("train", {option.name for option in fields(TrainingOptions)} | {*OF_TRAINING}),
+    ("segment", {option.name for option in fields(SegmentationOptions)} | {*OF_SEGMENTATION}),
+    ("wrap", {*OF_WRAPPING}),
 )
-"""Those of `cellrepro.train`."""
-
-SEGMENTATION = (*NETWORK, "batch_size", "ledger", "loose", *OF_SEGMENTATION)
-"""Those of `cellrepro.segment`."""
-
-_ELSEWHERE = (("train", TRAINING), ("segment", SEGMENTATION), ("wrap", OF_WRAPPING))
-"""Where a name belongs that a function does not take; the first that has it is named."""
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+"""Where a name belongs that a task does not take; the first that has it is named."""
 
 
-def takes(*options: str) -> Callable[[Function], Function]:
-    """Refuse any other name at a function's door, before it reads anything.
-
-    For functions that pass their keywords on, so that Python cannot see which it takes.
+def options_by_name(kind: type[Options], parameters: Mapping[str, Any]) -> Options:
+    """Make the record of a task from parameters whose names come as data, from a grid.
 
     Parameters
     ----------
-    *options : str
-        Names that the function passes on, beside those that its signature shows.
+    kind : type
+        `TrainingOptions` or `SegmentationOptions`.
+    parameters : mapping of str to value
+        One that the task does not have may be there with its usual value, or none.
 
-    Returns
-    -------
-    callable
-        The decorator; the function then raises `BadInput` for a name that it does not take, with
-        the near one that it does, or with the function to which it belongs.
+    Raises
+    ------
+    BadInput
+        For every other name that the task does not take.
     """
-
-    def decorate(function: Function) -> Function:
-        kinds = inspect.signature(function).parameters.values()
-        own = [one.name for one in kinds if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        known = [*own, *options]
-
-        @functools.wraps(function)
-        def checked(*arguments: Any, **given: Any) -> Any:
-            refuse_unknown(function.__name__, given, known)
-            return function(*arguments, **given)
-
-        return cast(Function, checked)
-
-    return decorate
+    known = [option.name for option in fields(kind)]
+    others = {name: value for name, value in parameters.items() if name not in known}
+    asks_for_something = [name for name, value in others.items() if not _is_usual(name, value)]
+    function = "train" if issubclass(kind, TrainingOptions) else "segment"
+    refuse_unknown(function, asks_for_something, known)
+    return kind(**{name: value for name, value in parameters.items() if name in known})
 
 
-def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+def _is_usual(name: str, value: Any) -> bool:
+    if value is None:
+        return True
+    field = Spec.model_fields.get(name)
+    return field is not None and value == field.get_default(call_default_factory=True)
+
+
+def refuse_unknown(function: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Raise `BadInput` with a sentence for each name that a function does not take.
 
     >>> refuse_unknown("train", ["epochs", "epoch"], ["epochs", "seed"])
@@ -73,8 +239,10 @@ def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) ->
         ...
     cellrepro.errors.BadInput: train has no option epoch; do you mean epochs?
     """
-    known = list(known)
-    problems = [_of_unknown(function, name, known) for name in given if name not in known]
+    known_names = list(known)
+    problems = [
+        _of_unknown(function, name, known_names) for name in names if name not in known_names
+    ]
     if problems:
         raise BadInput("; ".join(problems))
 

@@ -14,7 +14,7 @@ from cellrepro.images.decoding import Axes
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.model.network import ModelSource, find_model
 from cellrepro.process.cellpose_versions import is_installed
-from cellrepro.run.worker import segmented_part
+from cellrepro.run.inputs import segmented_part
 from cellrepro.store.store import Store
 
 

@@ -29,7 +29,8 @@ from cellrepro.process.calling import Children, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.endings import RunError, reworded
 from cellrepro.process.setup import Setup
-from cellrepro.run.worker import Request, read_images, training_loop
+from cellrepro.run.inputs import read_images, training_loop
+from cellrepro.run.plan import Request
 from cellrepro.store import checkpoints
 
 if TYPE_CHECKING:

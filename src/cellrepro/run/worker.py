@@ -6,27 +6,29 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cellrepro.asked.segmentation_settings import Settings
 from cellrepro.asked.spec import Spec
-from cellrepro.bits.digests import array_digest, file_digest, tensor_digest, value_digest
+from cellrepro.bits.digests import array_digest, tensor_digest, value_digest
 from cellrepro.determinism import modes
 from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
-from cellrepro.errors import BadInput
-from cellrepro.images.decoding import FLAT, Axes
-from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
-from cellrepro.model.network import ModelSource
+from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.model.stages import Stages
-from cellrepro.model.training_loop import Epoch, Team, TrainingLoop, trains_nothing
+from cellrepro.model.training_loop import Epoch, Team, trains_nothing
 from cellrepro.process.child import Child
 from cellrepro.process.machine_here import numeric_class
-from cellrepro.process.setup import Setup
 from cellrepro.run.checkpointing import Keeper, Keeping, add_spec, as_after
-from cellrepro.run.until_found import Goal, Seeker
+from cellrepro.run.inputs import (
+    read_images,
+    scored_for_training,
+    segmented_part,
+    training_loop,
+)
+from cellrepro.run.plan import INITIAL_WEIGHTS, Request
+from cellrepro.run.ranks import team_of
+from cellrepro.run.until_found import Seeker
 from cellrepro.same.labels import canonical
 from cellrepro.same.metrics import average_precision
 from cellrepro.store import this_machine
@@ -37,39 +39,12 @@ from cellrepro.store.manifest import (
     DataRecord,
     Manifest,
     MaskRecord,
-    ModelRecord,
     TrainingRecord,
     WeightsRecord,
     mean_score,
 )
 from cellrepro.store.store import MANIFEST, STAGED_DATA, WEIGHTS
 from cellrepro.trace.torch_warnings import WarningLog
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is needed to carry a spec out on this machine, images unread."""
-
-    spec: Spec
-    data: Path
-    model: ModelSource
-    device: str | None = None  # which of several of the profile's kind; none for the first
-    goal: Goal | None = None  # a training then ends before its epochs are over, once it finds cells
-
-    @property
-    def setup(self) -> Setup:
-        """For `cellrepro.process.calling.in_child`."""
-        return Setup.of(self.spec, device=self.device)
-
-    def build(self, device: Any, staged: Path) -> tuple[Any, ModelRecord]:
-        """The network to begin with, and what is on record of it."""
-        return _build(self, device, staged)
-
-    def results(self, network: Any, images: tuple[LabelledImage, ...], staged: Path) -> Any:
-        """The `Segmentation` of one image after another; what is said meanwhile, in ``staged``."""
-        from cellrepro.model.inference import segment
-
-        return segment(network, images, **self.spec.settings.arguments())
 
 
 def carry_out(
@@ -112,7 +87,7 @@ def carry_out(
             _write_beginning(keeper.ledger, spec, environment, folder, network)
         training = weights = None
         if spec.task == "train":
-            initial = staged / _INITIAL
+            initial = staged / INITIAL_WEIGHTS
             plain, numbers = spec.model_dump(mode="json"), environment["numeric_class"]
             origin = Origin(plain, repeat, numbers, model.initial_weights)
             with phase("train"), log.observing(network) if spec.mode == "warn" else loose:
@@ -190,78 +165,13 @@ def _environment(profile: Profile, device: Any) -> dict[str, Any]:
     }
 
 
-# -- data and network ----------------------------------------------------------------------
-
-_MOST_SCORED = 50
-_INITIAL = "initial.safetensors"
-"""In the staged folder while a training goes on; no part of the repeat."""
-_CHANGED = "the {} changed while the run was starting; run it again"
-
-
-def read_images(request: Request) -> ImageFolder:
-    """The images that a spec was made for; `BadInput` if they are others now."""
-    task, settings = request.spec.task, request.spec.settings
-    folder = read_folder(request.data, to_train=task == "train", axes=axes_of(task, settings.told))
-    if folder.digest != request.spec.data_digest:
-        raise BadInput(_CHANGED.format(f"images in {request.data}"))
-    return folder
-
-
-def axes_of(task: str, settings: Mapping[str, Any] | None) -> Axes:
-    """How images are read for a task: stacks are segmented, not trained on."""
-    asked = Settings().but(**(settings or {}))
-    return FLAT if task == "train" else Axes(True, asked.channel_axis, asked.z_axis)
-
-
-def segmented_part(folder: ImageFolder) -> tuple[LabelledImage, ...]:
-    """The images that are segmented: the test images, or all of them where there are none."""
-    return folder.test or folder.train
-
-
-def scored_for_training(folder: ImageFolder) -> tuple[LabelledImage, ...]:
-    """Training images that are scored beside the test images: as many, evenly chosen, at most 50;
-    the same for every spec, and no more time than segmenting takes anyway."""
-    n_train = len(folder.train)
-    n = min(n_train, len(folder.test), _MOST_SCORED)
-    return tuple(folder.train[i * n_train // n] for i in range(n))
-
-
-def _build(request: Request, device: Any, staged: Path) -> tuple[Any, ModelRecord]:
-    from cellrepro.model.network import build, save_weights
-
-    source, dtype = request.model, request.setup.profile.dtype
-    if source.path is not None and file_digest(source.path) != source.digest:
-        raise BadInput(_CHANGED.format(f"weights {source.path}"))
-    network = build(source, seed=request.spec.seed, device=device, dtype=dtype)
-    digest = save_weights(network, staged / _INITIAL, architecture=source.architecture)
-    if request.spec.task != "train":  # a training is held against them at its end
-        (staged / _INITIAL).unlink()
-    return network, ModelRecord(
-        architecture=source.architecture,
-        n_parameters=sum(parameter.numel() for parameter in network.parameters()),
-        dtype=dtype,
-        initial_weights=digest,
-        path=None if source.path is None else str(source.path.resolve()),
-    )
-
-
 # -- training ------------------------------------------------------------------------------
-
-
-def training_loop(spec: Spec, network: Any, folder: ImageFolder, **options: Any) -> TrainingLoop:
-    """The training that a spec asks for, about to begin; options as of `TrainingLoop`."""
-    asked: dict[str, Any] = {"n_epochs": spec.epochs, "settings": spec}
-    for name in ("learning_rate", "batch_size", "images_per_epoch", "data_seed"):
-        asked[name] = getattr(spec, name)
-    return TrainingLoop(network, folder.train, folder.test, **asked, **options)
 
 
 def _ranks(child: Child, request: Request, device: Any) -> AbstractContextManager[Team | None]:
     """The other ranks of a training that has several, started."""
     if request.spec.ranks == 1:
         return nullcontext()
-    from cellrepro.run.ranks import team_of
-
     return team_of(child, request, device)
 
 

@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from cellrepro.asked import defaults
+from cellrepro.asked.spec import make_spec
 from cellrepro.bits.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.decoding import read_labels
@@ -31,9 +32,13 @@ from cellrepro.model.network import ModelSource
 from cellrepro.process.endings import ended_with
 from cellrepro.process.process_trees import end_tree, ended_with_us
 from cellrepro.run.imported_files import digest_with_imports
-from cellrepro.run.options import PROCESS, takes
-from cellrepro.run.train import Outcome, Plan, carry_out, note, plan_run
-from cellrepro.run.worker import Request
+from cellrepro.run.inputs import axes_of
+from cellrepro.run.options import WrapOptions
+from cellrepro.run.outcome import Outcome
+from cellrepro.run.plan import Plan, Request
+from cellrepro.run.plan_inputs import PlanInputs
+from cellrepro.run.planning import read_basis
+from cellrepro.run.repeats import carry_out, note
 from cellrepro.store.manifest import ModelRecord
 from cellrepro.words import amount
 
@@ -44,15 +49,17 @@ _PLACE = re.compile(r"\{(image|masks)(\.(?:tif|png|npy))?\}")
 _MOST_OF_A_LABEL = 60
 
 
-@takes(*PROCESS)
 def wrap(
     data: str | Path,
     command: Sequence[str] | str,
     *,
-    repeats: int = defaults.SEGMENTATIONS,
+    mode: str = "fast",
+    seed: int | None = None,
+    profile: str = defaults.PROFILE,
     timeout: float | None = None,
+    repeats: int = defaults.SEGMENTATIONS,
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
-    **parameters: Any,
 ) -> Outcome:
     """Run a program over every image ``repeats`` times, and compare what it wrote.
 
@@ -82,18 +89,21 @@ def wrap(
     NotPossibleHere
         If an image takes longer than ``timeout``. In both cases nothing of the repeat is stored.
     """
-    plan = plan_program(data, command, timeout=timeout, **parameters)
+    options = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
+    plan = plan_program(options, command, timeout=timeout)
     return _carried_out(plan, repeats, quiet=quiet)
 
 
-@takes(*PROCESS)
 def wrap_python(
     function: str,
     data: str | Path,
     *,
+    mode: str = defaults.MODE,
+    seed: int | None = None,
+    profile: str = defaults.PROFILE,
     repeats: int = defaults.SEGMENTATIONS,
+    store: str | Path = defaults.STORE,
     quiet: bool = False,
-    **parameters: Any,
 ) -> Outcome:
     """Call a function on every image ``repeats`` times, each time in a new process, and compare.
 
@@ -106,7 +116,8 @@ def wrap_python(
     What names the run are the content of the function's file and of those that it imports from
     beside it or from its own package. What is installed, and what it reads, is not looked at.
     """
-    return _carried_out(plan_function(function, data, **parameters), repeats, quiet=quiet)
+    options = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
+    return _carried_out(plan_function(options, function), repeats, quiet=quiet)
 
 
 def _carried_out(plan: Plan, repeats: int, *, quiet: bool) -> Outcome:
@@ -127,43 +138,37 @@ def _carried_out(plan: Plan, repeats: int, *, quiet: bool) -> Outcome:
     return outcome
 
 
-def plan_function(function: str, data: str | Path, **parameters: Any) -> Plan:
+def plan_function(options: WrapOptions, function: str) -> Plan:
     """Check all that a wrapped function needs and name its spec; see `wrap_python`."""
     of_files = digest_with_imports(_file_of(function))
     digest = of_files if isinstance(of_files, str) else value_digest(of_files)
     source = ModelSource(function.rpartition("/")[2], "function", digest=digest)
-    plan = _planned(data, source, (function,), **parameters)
+    plan = _planned(options, source, (function,))
     return replace(plan, request=Wrapped(**vars(plan.request)))
 
 
-def _planned(
-    data: str | Path,
-    model: ModelSource,
-    program: tuple[str, ...],
-    *,
-    mode: str = defaults.MODE,
-    seed: int | None = None,
-    profile: str = defaults.PROFILE,
-    store: str | Path = defaults.STORE,
-) -> Plan:
-    """Of all parameters these alone reach a foreign segmenter."""
-    fields: dict[str, Any] = {"program": program, "mode": mode, "seed": seed, "ledger": "off"}
-    return plan_run("wrap", data, model=model, profile=profile, store=store, **fields)
+def _planned(options: WrapOptions, model: ModelSource, program: tuple[str, ...]) -> Plan:
+    """The plan of a foreign segmenter, still without what its process needs beside the spec."""
+    basis = read_basis(options, PlanInputs(), axes=axes_of("wrap", None), model=model)
+    spec = make_spec(
+        task="wrap",
+        **basis.of_spec(),
+        seed=options.seed,
+        mode=options.mode,
+        ledger="off",
+        program=program,
+    )
+    return basis.plan(spec)
 
 
 def plan_program(
-    data: str | Path,
-    command: Sequence[str] | str,
-    *,
-    timeout: float | None = None,
-    mode: str = "fast",
-    **parameters: Any,
+    options: WrapOptions, command: Sequence[str] | str, *, timeout: float | None = None
 ) -> Plan:
     """Check all that a wrapped program needs and name its spec; parameters are those of `wrap`."""
-    if mode not in ("off", "fast"):
+    if options.mode not in ("off", "fast"):
         raise BadInput(
-            f"mode is {mode!r}; expected 'off' or 'fast', since the others set switches of PyTorch "
-            "inside a process, and that of a program is its own (wrap-python has them all)"
+            f"mode is {options.mode!r}; expected 'off' or 'fast', since the others set switches of "
+            "PyTorch inside a process, and that of a program is its own (wrap-python has them all)"
         )
     if timeout is not None and not timeout > 0:
         raise BadInput(f"timeout is {timeout}; expected seconds, more than 0")
@@ -189,7 +194,7 @@ def plan_program(
     label = " ".join(named.split())
     short = label if len(label) <= _MOST_OF_A_LABEL else f"{label[:_MOST_OF_A_LABEL]}…"
     source = ModelSource(short, "program", digest=digest)
-    plan = _planned(data, source, words, mode=mode, **parameters)
+    plan = _planned(options, source, words)
     # It starts in an empty folder, from where a relative path leads nowhere.
     moved = tuple(
         f"{''.join(word.rpartition('=')[:2])}{files[word]}" if word in files else word

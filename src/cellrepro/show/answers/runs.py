@@ -11,7 +11,7 @@ from cellrepro.show.answers.answer import Answer
 from cellrepro.words import amount, span
 
 if TYPE_CHECKING:
-    from cellrepro.run.train import Outcome
+    from cellrepro.run.outcome import Outcome
     from cellrepro.same.verdicts import Groups, Verdict
     from cellrepro.store.manifest import Manifest
     from cellrepro.store.store import Repeat

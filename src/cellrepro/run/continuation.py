@@ -1,0 +1,96 @@
+"""Beyond the end of a finished training: the same one with more epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cellrepro.asked.spec import make_spec
+from cellrepro.determinism.profiles import Profile
+from cellrepro.errors import BadInput
+from cellrepro.images.decoding import FLAT
+from cellrepro.model.network import started_from
+from cellrepro.model.training_loop import learning_rates
+from cellrepro.run.checkpointing import Keeping, last_checkpoint
+from cellrepro.run.options import TrainingOptions
+from cellrepro.run.plan import Plan, Request
+from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
+from cellrepro.store.checkpoints import differences
+from cellrepro.store.store import Repeat, Store
+
+
+def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInputs) -> Plan:
+    """Plan a finished training with more epochs.
+
+    Parameters
+    ----------
+    options : TrainingOptions
+        What is stated in them must be as it was.
+    reference : str
+        ``KEY/REPEAT`` of the finished training.
+    inputs : PlanInputs
+        What was read for other plans already.
+
+    Raises
+    ------
+    BadInput
+        If it kept no checkpoint of its last epoch, something stated or the images are others, there
+        are no more epochs, or it was made on another machine.
+    """
+    store = Store(options.store)
+    finished = store.find(reference)
+    n_done = last_checkpoint(finished).epoch
+    folder = inputs.folder(options.data, to_train=True, axes=FLAT)
+    _refuse_other_options(options, finished, folder, n_done)
+    spec = finished.spec.model_copy(update={"epochs": options.epochs})
+    notices = folder.warnings
+    other_rates = _epochs_with_other_rates(finished, n_done, options.epochs)
+    if other_rates:
+        spec = spec.model_copy(update={"continued_from": finished.name})
+        notices += (
+            f"{len(other_rates)} epochs of {finished.name} ({other_rates[0]} to {other_rates[-1]}) "
+            f"had another learning rate than in one training of {options.epochs} epochs, so this "
+            f"is not its result; it goes on with the rates of epochs {n_done + 1} to "
+            f"{options.epochs}, and is stored under a key of its own, with continued_from",
+        )
+    request = Request(
+        spec=spec,
+        data=Path(options.data).resolve(),
+        model=started_from(finished, store),
+        device=Profile(**spec.profile_settings).device,
+    )
+    plan = Plan(
+        request=request,
+        keeping=Keeping(continued=finished),
+        n_images=folder.n_segmented,
+        store=store,
+        notices=notices,
+    )
+    if plan.machine != finished.machine:
+        raise BadInput(
+            f"{finished.name} cannot be continued here: this machine, {plan.machine}, is another "
+            "one or has other versions, and half a training on each is no training that either "
+            "repeats"
+        )
+    return plan
+
+
+def _refuse_other_options(
+    options: TrainingOptions, finished: Repeat, folder: FolderSummary, n_done: int
+) -> None:
+    """Refuse to continue with other options or images, or with no more epochs."""
+    was = finished.spec.model_dump(mode="json")
+    asked = make_spec(**{**was, **options.stated_of_spec()}).model_dump(mode="json")
+    asked |= {"data_digest": folder.digest, "epochs": n_done}
+    problems = differences(was, asked)
+    if options.epochs <= n_done:
+        problems.append(f"epochs is {n_done} there and {options.epochs} here, expected more")
+    if problems:
+        raise BadInput(f"{finished.name} cannot be continued so: {'; '.join(problems)}")
+
+
+def _epochs_with_other_rates(finished: Repeat, n_done: int, n_epochs: int) -> list[int]:
+    """The epochs, counted from 1, whose learning rate one long training would not have had."""
+    peak = finished.spec.learning_rate
+    rates_had = learning_rates(n_done, peak)
+    rates_of_long = learning_rates(n_epochs, peak)
+    return [i + 1 for i, rate in enumerate(rates_had) if rate != rates_of_long[i]]

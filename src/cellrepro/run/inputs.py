@@ -1,0 +1,104 @@
+"""The images of a request, which of them are segmented and scored, and the training over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.asked.segmentation_settings import Settings
+from cellrepro.asked.spec import Spec
+from cellrepro.errors import BadInput
+from cellrepro.images.decoding import FLAT, Axes
+from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
+from cellrepro.model.training_loop import Epoch, Team, TrainingLoop
+from cellrepro.run.plan import CHANGED_SINCE, Request
+
+if TYPE_CHECKING:
+    from cellrepro.trace.watches import Watch
+
+_MOST_SCORED = 50
+
+
+def read_images(request: Request) -> ImageFolder:
+    """Read the images that a spec was made for.
+
+    Raises
+    ------
+    BadInput
+        If they are others now.
+    """
+    spec = request.spec
+    is_training = spec.task == "train"
+    axes = axes_of(spec.task, spec.settings.told)
+    folder = read_folder(request.data, to_train=is_training, axes=axes)
+    if folder.digest != request.spec.data_digest:
+        raise BadInput(CHANGED_SINCE.format(f"images in {request.data}"))
+    return folder
+
+
+def axes_of(task: str, settings: Mapping[str, Any] | None) -> Axes:
+    """How images are read for a task: stacks are segmented, not trained on."""
+    if task == "train":
+        return FLAT
+    checked = Settings().but(**(settings or {}))
+    return Axes(True, checked.channel_axis, checked.z_axis)
+
+
+def segmented_part(folder: ImageFolder) -> tuple[LabelledImage, ...]:
+    """The images that are segmented: the test images, or all of them where there are none."""
+    return folder.test or folder.train
+
+
+def scored_for_training(folder: ImageFolder) -> tuple[LabelledImage, ...]:
+    """The training images that are scored beside the test images.
+
+    As many, evenly chosen, at most 50: the same for every spec, and no more time than segmenting
+    takes anyway.
+    """
+    n_train = len(folder.train)
+    n_scored = min(n_train, len(folder.test), _MOST_SCORED)
+    return tuple(folder.train[i * n_train // n_scored] for i in range(n_scored))
+
+
+def _hear_nothing(epoch: Epoch) -> None:
+    pass
+
+
+def training_loop(
+    spec: Spec,
+    network: Any,
+    folder: ImageFolder,
+    *,
+    on_epoch: Callable[[Epoch], None] = _hear_nothing,
+    watch: Watch | None = None,
+    team: Team | None = None,
+) -> TrainingLoop:
+    """The training that a spec asks for, about to begin.
+
+    Parameters
+    ----------
+    spec : Spec
+    network : CPSAM
+        In its initial state, or about to be given that of a checkpoint.
+    folder : ImageFolder
+    on_epoch : callable, optional
+        Is given each epoch when it has ended.
+    watch : Watch, optional
+        Sees what happens in each step.
+    team : Team, optional
+        The ranks that share each batch, of which this process is one.
+    """
+    return TrainingLoop(
+        network,
+        folder.train,
+        folder.test,
+        n_epochs=spec.epochs,
+        learning_rate=spec.learning_rate,
+        batch_size=spec.batch_size,
+        images_per_epoch=spec.images_per_epoch,
+        data_seed=spec.data_seed,
+        settings=spec,
+        on_epoch=on_epoch,
+        watch=watch,
+        team=team,
+    )

@@ -1,0 +1,150 @@
+"""A spec, checked, and what is needed to carry it out on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cellrepro.asked.spec import Spec
+from cellrepro.bits.digests import file_digest
+from cellrepro.determinism.profiles import Profile
+from cellrepro.errors import BadInput
+from cellrepro.images.folder import LabelledImage
+from cellrepro.model.network import ModelSource
+from cellrepro.process.machine_here import machine_here
+from cellrepro.process.setup import Setup
+from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.until_found import Goal
+from cellrepro.store.manifest import ModelRecord
+from cellrepro.store.store import Store
+
+if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.model.inference import Segmentation
+
+CHANGED_SINCE = "the {} changed while the run was starting; run it again"
+
+INITIAL_WEIGHTS = "initial.safetensors"
+"""In the folder of a repeat while a training goes on; no part of the repeat."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is needed to carry a spec out on this machine, images unread.
+
+    Attributes
+    ----------
+    spec : Spec
+        What was asked for.
+    data : Path
+        The folder of images.
+    model : ModelSource
+        Where the weights come from.
+    device : str, optional
+        Which of several of the profile's kind; by default the first.
+    goal : Goal, optional
+        A training then ends before its epochs are over, once it finds cells.
+    """
+
+    spec: Spec
+    data: Path
+    model: ModelSource
+    device: str | None = None
+    goal: Goal | None = None
+
+    @property
+    def setup(self) -> Setup:
+        """For `cellrepro.process.calling.in_child`."""
+        return Setup.of(self.spec, device=self.device)
+
+    def build(self, device: torch.device, staged: Path) -> tuple[Any, ModelRecord]:
+        """Make the network to begin with, and what is on record of it.
+
+        Parameters
+        ----------
+        device : torch.device
+        staged : Path
+            The folder of the repeat; of a training the initial weights lie in it while it goes on.
+
+        Raises
+        ------
+        BadInput
+            If the weights file is another one than when the plan was made.
+        """
+        from cellrepro.model.network import build, save_weights
+
+        source = self.model
+        dtype = self.setup.profile.dtype
+        if source.path is not None and file_digest(source.path) != source.digest:
+            raise BadInput(CHANGED_SINCE.format(f"weights {source.path}"))
+        network = build(source, seed=self.spec.seed, device=device, dtype=dtype)
+        initial = staged / INITIAL_WEIGHTS
+        digest = save_weights(network, initial, architecture=source.architecture)
+        if self.spec.task != "train":  # a training is held against them at its end
+            initial.unlink()
+        return network, ModelRecord(
+            architecture=source.architecture,
+            n_parameters=sum(parameter.numel() for parameter in network.parameters()),
+            dtype=dtype,
+            initial_weights=digest,
+            path=None if source.path is None else str(source.path.resolve()),
+        )
+
+    def results(
+        self, network: Any, images: tuple[LabelledImage, ...], staged: Path
+    ) -> Iterator[Segmentation]:
+        """Segment one image after another.
+
+        Parameters
+        ----------
+        network : CPSAM
+        images : tuple of LabelledImage
+        staged : Path
+            The folder of the repeat, for what is said meanwhile.
+        """
+        from cellrepro.model.inference import segment
+
+        return segment(network, images, **self.spec.settings.arguments())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A spec, checked, and what is needed to carry it out on this machine.
+
+    Attributes
+    ----------
+    request : Request
+        For the process of each repeat.
+    keeping : Keeping
+        What is kept beside the result.
+    n_images : int
+        To segment.
+    store : Store
+        Of the finished runs.
+    notices : tuple of str
+        What the user should know before it starts.
+    """
+
+    request: Request
+    keeping: Keeping
+    n_images: int
+    store: Store
+    notices: tuple[str, ...]
+
+    @property
+    def spec(self) -> Spec:
+        """What was asked for."""
+        return self.request.spec
+
+    @property
+    def profile(self) -> Profile:
+        """With the device as asked for; the spec has its kind."""
+        return self.request.setup.profile
+
+    @property
+    def machine(self) -> str:
+        """The name of this machine under the profile; found out once."""
+        return machine_here(self.profile, cellpose=self.request.setup.cellpose).name

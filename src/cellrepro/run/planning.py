@@ -1,0 +1,318 @@
+"""From what is asked for to a plan: everything is checked before a process is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args
+
+from cellrepro.asked.spec import Spec, make_spec
+from cellrepro.determinism import profiles
+from cellrepro.determinism.known_operations import base_name, entries
+from cellrepro.errors import BadInput, whole
+from cellrepro.images.decoding import FLAT, Axes
+from cellrepro.model.network import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH, ModelSource
+from cellrepro.model.segmentation_limits import refuse_impossible
+from cellrepro.model.training_loop import trains_nothing
+from cellrepro.run.checkpointing import Keeping
+from cellrepro.run.continuation import plan_continuation
+from cellrepro.run.inputs import axes_of
+from cellrepro.run.options import Kept, SegmentationOptions, TrainingOptions, WrapOptions
+from cellrepro.run.plan import Plan, Request
+from cellrepro.run.plan_inputs import FolderSummary, PlanInputs
+from cellrepro.store.store import Store
+
+
+def plan_training(options: TrainingOptions, *, inputs: PlanInputs | None = None) -> Plan:
+    """Check all that a training needs and name its spec.
+
+    Parameters
+    ----------
+    options : TrainingOptions
+    inputs : PlanInputs, optional
+        What was read for other plans already.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be trained on, or an option cannot be used or would be ignored.
+    """
+    whole("epochs", options.epochs, least=1)
+    keep = _checkpoints_to_keep(options.keep_checkpoints)
+    if options.loose is not None:
+        options = replace(options, loose=_held_operation(options.loose))
+    known_inputs = inputs or PlanInputs()
+    if options.continued_from is None:
+        plan = _plan_new_training(options, known_inputs)
+    else:
+        plan = plan_continuation(options, options.continued_from, known_inputs)
+    _refuse_ranks(plan.spec)
+    keeping = replace(
+        plan.keeping,
+        resume=options.resume or options.goal is not None or options.continued_from is not None,
+        checkpoint_every=_checkpoint_interval(options, plan.request.model, keep),
+        keep_checkpoints=keep,
+        operation_steps=_operation_steps(options, plan.spec),
+    )
+    notices = plan.notices
+    why_nothing = trains_nothing(options.epochs, plan.spec.learning_rate)
+    if why_nothing:
+        notices = (*notices, f"this run will be vacuous: {why_nothing}")
+    request = replace(plan.request, goal=options.goal)
+    return replace(plan, request=request, keeping=keeping, notices=notices)
+
+
+def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None = None) -> Plan:
+    """Check all that a segmentation needs and name its spec.
+
+    Parameters
+    ----------
+    options : SegmentationOptions
+    inputs : PlanInputs, optional
+        What was read for other plans already.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be read, or an option or setting cannot be used or would be ignored.
+    """
+    settings = _settings_with_batch_size(options)
+    basis = read_basis(
+        options,
+        inputs or PlanInputs(),
+        to_train=False,
+        axes=axes_of("segment", settings),
+        cellpose=options.cellpose,
+    )
+    loose = None if options.loose is None else _held_operation(options.loose)
+    spec = make_spec(
+        task="segment",
+        **basis.of_spec(),
+        seed=options.seed,
+        mode=options.mode,
+        ledger=options.ledger,
+        loose=loose,
+        settings=settings,
+        cellpose=options.cellpose,
+    )
+    for name, image in basis.folder.segmented.items():
+        refuse_impossible(image.shape, spec.settings.arguments(), stack=image.stack, name=name)
+    plan = basis.plan(spec)
+    source = plan.request.model
+    if spec.settings.bsize is not None and "dino" not in source.label:
+        raise BadInput(f"settings.bsize is given; {source.label} takes tiles of 256 pixels only")
+    if not source.untrained:
+        return plan
+    warning = f"{source.label} has learnt nothing yet; name a trained model (KEY/REPEAT)"
+    return replace(plan, notices=(*plan.notices, warning))
+
+
+# -- what every task needs -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What every task needs, read and checked.
+
+    Attributes
+    ----------
+    data : Path
+        The folder of images.
+    folder : FolderSummary
+        What is in it.
+    model : ModelSource
+        Where the weights come from, or what segments in the network's place.
+    profile : Profile
+    store : Store
+    """
+
+    data: Path
+    folder: FolderSummary
+    model: ModelSource
+    profile: profiles.Profile
+    store: Store
+
+    def of_spec(self) -> dict[str, Any]:
+        """Its part of a spec's fields, by name."""
+        return {
+            "data": self.data.name,
+            "data_digest": self.folder.digest,
+            "model": self.model.label,
+            "model_digest": self.model.digest,
+            "profile": self.profile.name,
+            "profile_settings": self.profile.model_dump(mode="json", exclude={"description"}),
+        }
+
+    def plan(self, spec: Spec) -> Plan:
+        """The plan of a spec that was made over it."""
+        request = Request(spec, self.data, self.model, self.profile.device)
+        replaced = self.profile.replaced(request.setup.variables())
+        return Plan(
+            request=request,
+            keeping=Keeping(),
+            n_images=self.folder.n_segmented,
+            store=self.store,
+            notices=(*self.folder.warnings, *replaced),
+        )
+
+
+def read_basis(
+    options: TrainingOptions | SegmentationOptions | WrapOptions,
+    inputs: PlanInputs,
+    *,
+    to_train: bool = False,
+    axes: Axes,
+    model: ModelSource | None = None,
+    cellpose: str | None = None,
+) -> Basis:
+    """Read the folder, the network and the profile that some options name.
+
+    Parameters
+    ----------
+    options : TrainingOptions, SegmentationOptions or WrapOptions
+    inputs : PlanInputs
+        What was read for other plans already.
+    to_train : bool
+        Masks must exist.
+    axes : Axes
+        How images are read.
+    model : ModelSource, optional
+        What segments, if it is not the options' ``model``.
+    cellpose : str, optional
+        The version that has to know the model.
+    """
+    folder = inputs.folder(options.data, to_train=to_train, axes=axes)
+    if model is None:
+        assert not isinstance(options, WrapOptions)  # which have none
+        model = inputs.model(options.model, options.store, cellpose)
+    return Basis(
+        data=Path(options.data).resolve(),
+        folder=folder,
+        model=model,
+        profile=inputs.profile(options.profile),
+        store=Store(options.store),
+    )
+
+
+# -- a training ----------------------------------------------------------------------------
+
+
+def _plan_new_training(options: TrainingOptions, inputs: PlanInputs) -> Plan:
+    """The plan of a training from its beginning."""
+    basis = read_basis(options, inputs, to_train=True, axes=FLAT)
+    architecture = basis.model.architecture
+    of_network: dict[str, Any] = {}
+    if options.images_per_epoch is None and architecture in SMALL:
+        n_images = len(basis.folder.n_labels)
+        of_network["images_per_epoch"] = max(SMALL_DRAWS_PER_EPOCH, n_images)
+    if options.learning_rate is None:
+        of_network["learning_rate"] = LEARNING_RATES[architecture]
+    fields = options.of_spec() | of_network | basis.of_spec()
+    spec = make_spec(task="train", **fields)
+    _refuse_what_is_ignored(spec, basis.folder)
+    return basis.plan(spec)
+
+
+def _checkpoints_to_keep(asked: Kept | bool) -> Kept:
+    """Which checkpoints are kept; True and False are as it was asked for before."""
+    if asked is True:
+        return "all"
+    if asked is False:
+        return "none"
+    if asked not in get_args(Kept):
+        raise BadInput(f"keep_checkpoints is {asked!r}; expected none, last or all")
+    return asked
+
+
+def _checkpoint_interval(options: TrainingOptions, model: ModelSource, keep: Kept) -> int:
+    """Epochs between checkpoints, 0 for none."""
+    every = options.checkpoint_every
+    if every is None:
+        return 1 if model.architecture in SMALL else 10
+    n_epochs = whole("checkpoint_every", every, least=0)
+    if keep == "all" and not n_epochs:
+        raise BadInput("keep_checkpoints is 'all' with 0 epochs between checkpoints; expected 1")
+    return n_epochs
+
+
+def _operation_steps(options: TrainingOptions, spec: Spec) -> tuple[int, ...] | None:
+    """The steps whose operations are written down; none for all."""
+    if options.operation_steps is None:
+        return None
+    steps = tuple(whole("a step of operation_steps", step, 0) for step in options.operation_steps)
+    if spec.ledger != "ops":
+        raise BadInput(f"operation_steps is {steps}, and ledger is not 'ops': give both")
+    return steps
+
+
+def _refuse_ranks(spec: Spec) -> None:
+    """Refuse what several ranks cannot do."""
+    if spec.ranks == 1:
+        return
+    problems = []
+    if spec.batch_size < spec.ranks:
+        problems.append(
+            f"batch_size is {spec.batch_size}, and each rank needs an image of every batch: give "
+            f"batch_size {spec.ranks} or more"
+        )
+    if spec.ledger == "ops":
+        problems.append(
+            "ledger is 'ops', which would show the operations of one rank: give 'steps'"
+        )
+    kind = profiles.device_kind(spec.profile_settings["device"])
+    if kind == "mps":
+        problems.append(f"a machine has one device of kind {kind!r}")
+    if problems:
+        raise BadInput(f"ranks is {spec.ranks}; {'; '.join(problems)}")
+
+
+def _refuse_what_is_ignored(spec: Spec, folder: FolderSummary) -> None:
+    """Refuse arguments that Cellpose would take and ignore over these images."""
+    if spec.nimg_test_per_epoch is not None and not folder.n_test:
+        raise BadInput("nimg_test_per_epoch is given, and there are no test images: leave it out")
+    if spec.train_probs is None:
+        return
+    probabilities = dict(spec.train_probs)
+    unknown = sorted(probabilities.keys() - folder.n_labels.keys())
+    if unknown:
+        near = ", ".join(get_close_matches(unknown[0], folder.n_labels, 3, 0.0))
+        raise BadInput(f"train_probs names {unknown[0]!r}, no training image; do you mean {near}?")
+    usable = folder.trainable(spec.min_train_masks)
+    if not any(probabilities.get(name, 1) for name in usable):
+        raise BadInput("train_probs are 0 for every training image; expected one that is not")
+    if spec.images_per_epoch in (None, len(usable)):
+        raise BadInput(
+            f"train_probs change nothing where each of the {len(usable)} training images is shown "
+            "once an epoch, as Cellpose does by default: give images_per_epoch, another number"
+        )
+
+
+def _held_operation(name: str) -> str:
+    """The plain name of an operation that mode ``strict`` holds."""
+    from cellrepro.determinism.substitutes import SUBSTITUTES
+
+    held_by_torch = {base_name(op) for entry in entries() for op in entry.ops}
+    held_by_the_lab = {op for item in SUBSTITUTES for op in item.replaces}
+    held = held_by_torch | held_by_the_lab
+    if base_name(name) not in held:
+        known = ", ".join(sorted(held))
+        raise BadInput(f"loose is {name!r}, which mode strict does not hold; expected {known}")
+    return base_name(name)
+
+
+# -- a segmentation ------------------------------------------------------------------------
+
+
+def _settings_with_batch_size(options: SegmentationOptions) -> dict[str, Any]:
+    """The settings by name, the batch size among them where it is given by itself."""
+    settings = dict(options.settings or {})
+    if options.batch_size is None:
+        return settings
+    in_settings = settings.setdefault("batch_size", options.batch_size)
+    if in_settings != options.batch_size:
+        raise BadInput(
+            f"batch_size is {options.batch_size} and settings.batch_size {in_settings}, which are "
+            "the same thing, tiles that the network sees at once: give one of them"
+        )
+    return settings
